@@ -1,0 +1,1 @@
+"""Experiments: the command line, presets and reports."""

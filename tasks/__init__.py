@@ -1,0 +1,1 @@
+"""Federated tasks: data, model, loss and metrics."""

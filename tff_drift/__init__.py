@@ -1,0 +1,1 @@
+"""Control of client drift in federated learning, on TensorFlow Federated."""

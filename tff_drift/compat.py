@@ -1,0 +1,45 @@
+"""Names of TensorFlow Federated that move between 0.87 and its main branch.
+
+TFF's main branch has moved its language core (types, placements, intrinsics) to
+the package `federated_language`. This is the only module of the library that
+spells those names, so following a future release means changing this file.
+Names that stay where they are (`tff.aggregators`, `tff.learning`,
+`tff.templates`, `tff.simulation`) are used from `tff` directly.
+"""
+
+import tensorflow_federated as tff
+
+CLIENTS = tff.CLIENTS
+SERVER = tff.SERVER
+
+Computation = tff.Computation
+FederatedType = tff.FederatedType
+SequenceType = tff.SequenceType
+StructType = tff.StructType
+StructWithPythonType = tff.StructWithPythonType
+TensorType = tff.TensorType
+Type = tff.Type
+Value = tff.Value
+to_type = tff.to_type
+
+federated_computation = tff.federated_computation
+tf_computation = tff.tensorflow.computation
+
+federated_aggregate = tff.federated_aggregate
+federated_broadcast = tff.federated_broadcast
+federated_eval = tff.federated_eval
+federated_map = tff.federated_map
+federated_mean = tff.federated_mean
+federated_sum = tff.federated_sum
+federated_value = tff.federated_value
+federated_zip = tff.federated_zip
+
+# `( tf.TensorSpec structure -> tff.Type )` and back.
+tensorflow_to_type = tff.types.tensorflow_to_type
+type_to_tf_tensor_specs = tff.types.type_to_tf_tensor_specs
+
+contains_only = tff.types.contains_only
+is_structure_of_floats = tff.types.is_structure_of_floats
+
+ReleaseManager = tff.program.ReleaseManager
+TensorBoardReleaseManager = tff.program.TensorBoardReleaseManager
