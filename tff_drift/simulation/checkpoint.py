@@ -1,0 +1,202 @@
+"""One file that holds a run at the end of a round.
+
+A checkpoint is an uncompressed NumPy archive (`.npz`, read without pickle) of
+every leaf of the run's structures, bit for bit, and of a header in JSON: the
+file's format, the number of rounds completed, the run's description, and the
+path, dtype and shape of every leaf. Each member carries a checksum, so a damaged
+file is told from a whole one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+
+import numpy as np
+import tree
+
+from tff_drift.simulation import files
+
+FORMAT = "tff_drift checkpoint"
+FORMAT_VERSION = 1
+
+_HEADER = "header"
+# Booleans, integers, unsigned integers, floats, complex numbers.
+_SAVED_KINDS = "biufc"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be written, read, or used for this process."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A run at the end of a round.
+
+    Attributes:
+      rounds_completed: The number of rounds trained; 0 is the initial state.
+      description: What the run is, in JSON values, to compare with the run that
+        wants to go on.
+      leaves: The leaves of each structure by their paths, for instance
+        `{"server_state": {"global_model_weights/trainable/0": array}}`.
+    """
+
+    rounds_completed: int
+    description: Mapping[str, Any]
+    leaves: Mapping[str, Mapping[str, np.ndarray]]
+
+    def restore(self, name: str, like: Any) -> Any:
+        """Returns a saved structure in the containers of another one.
+
+        Args:
+          name: The structure's name, such as `"server_state"`.
+          like: A structure of the same containers, shapes and dtypes, for
+            instance the process's initial state.
+
+        Returns:
+          The structure `like` with the saved leaves; leaves without dimensions
+          are NumPy scalars.
+
+        Raises:
+          CheckpointError: If the checkpoint has no such structure, or if paths,
+            shapes or dtypes differ.
+        """
+        if name not in self.leaves:
+            raise CheckpointError(
+                f"The checkpoint holds no {name}, only {sorted(self.leaves)}."
+            )
+        saved = self.leaves[name]
+        expected = _named_leaves(name, like)
+        _check_same_leaves(name, saved, expected)
+        # `array[()]` is the scalar of an array without dimensions and leaves any
+        # other array as it is.
+        return tree.unflatten_as(like, [saved[path][()] for path in expected])
+
+
+def _named_leaves(name: str, structure: Any) -> dict[str, np.ndarray]:
+    """Returns the leaves of `structure` as arrays, by their paths."""
+    leaves = {}
+    for path, leaf in tree.flatten_with_path(structure):
+        path_name = "/".join(str(part) for part in path)
+        array = np.asarray(leaf)
+        if array.dtype.kind not in _SAVED_KINDS:
+            raise CheckpointError(
+                f"A checkpoint holds numbers and booleans, but {path_name!r} of "
+                f"{name} has dtype {array.dtype}. Keep it out of the state, or train "
+                "without output_dir."
+            )
+        leaves[path_name] = array
+    return leaves
+
+
+def _check_same_leaves(
+    name: str, saved: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]
+) -> None:
+    hint = "Train with the process that wrote it, or choose another output_dir."
+    for path in [*expected, *saved]:
+        if path not in saved or path not in expected:
+            holder = "the process" if path in expected else "the checkpoint"
+            raise CheckpointError(
+                f"The checkpoint does not fit the process: only {holder} has "
+                f"{path!r} in {name}. {hint}"
+            )
+    for path, leaf in expected.items():
+        for what in ("shape", "dtype"):
+            of_saved, of_expected = getattr(saved[path], what), getattr(leaf, what)
+            if of_saved != of_expected:
+                raise CheckpointError(
+                    f"The checkpoint does not fit the process: {path!r} of {name} "
+                    f"has {what} {of_saved} in the checkpoint and {of_expected} in "
+                    f"the process. {hint}"
+                )
+
+
+def save_checkpoint(
+    path: pathlib.Path,
+    rounds_completed: int,
+    description: Mapping[str, Any],
+    structures: Mapping[str, Any],
+) -> None:
+    """Writes a checkpoint in place of the file's old content, in one step.
+
+    Args:
+      path: The file.
+      rounds_completed: The number of rounds trained.
+      description: What the run is, in JSON values.
+      structures: Named structures of tensors, such as
+        `{"server_state": state}`.
+
+    Raises:
+      CheckpointError: If a leaf is neither a number nor a boolean.
+      OSError: If the file cannot be written; the old one is untouched.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    paths: dict[str, list[str]] = {}
+    for name, structure in structures.items():
+        leaves = _named_leaves(name, structure)
+        paths[name] = list(leaves)
+        for index, leaf in enumerate(leaves.values()):
+            arrays[f"{name}/{index}"] = leaf
+    header = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "rounds_completed": rounds_completed,
+        "description": description,
+        "paths": paths,
+    }
+    encoded = np.frombuffer(json.dumps(header).encode(), np.uint8)
+
+    def write(file: BinaryIO) -> None:
+        np.savez(file, **{_HEADER: encoded}, **arrays)
+
+    files.replace_file(path, write)
+
+
+def load_checkpoint(path: pathlib.Path) -> Checkpoint:
+    """Reads a checkpoint.
+
+    Args:
+      path: The file.
+
+    Returns:
+      The checkpoint.
+
+    Raises:
+      CheckpointError: If the file is damaged, is not a checkpoint of this
+        library, or is of a format that this version does not read.
+      FileNotFoundError: If there is no such file.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            header = json.loads(archive[_HEADER].tobytes().decode())
+            _check_format(path, header)
+            leaves = {
+                name: {
+                    leaf_path: archive[f"{name}/{index}"]
+                    for index, leaf_path in enumerate(paths)
+                }
+                for name, paths in header["paths"].items()
+            }
+        return Checkpoint(header["rounds_completed"], header["description"], leaves)
+    except (FileNotFoundError, CheckpointError):
+        raise
+    # A damaged archive fails in many ways: as a zip file, as an array, as JSON.
+    except Exception as error:
+        raise CheckpointError(
+            f"{path} is not a whole checkpoint of tff_drift ({error}). It is left as "
+            "it is: move it away, or choose another output_dir."
+        ) from error
+
+
+def _check_format(path: pathlib.Path, header: Mapping[str, Any]) -> None:
+    if header["format"] != FORMAT:
+        raise ValueError(f"its format is {header['format']!r}")
+    if header["format_version"] != FORMAT_VERSION:
+        raise CheckpointError(
+            f"{path} has the checkpoint format {header['format_version']!r}; this "
+            f"version of tff_drift reads format {FORMAT_VERSION}. Use the version "
+            "that wrote it, or choose another output_dir."
+        )

@@ -1,0 +1,167 @@
+"""Loading and caching of clients' examples."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+# A structure (tuple, dictionary, ...) of arrays whose first dimensions are
+# equal: row i of every array belongs to example i.
+Examples = Any
+
+
+def _leaves(examples: Examples) -> list[np.ndarray]:
+    return tf.nest.flatten(examples)
+
+
+def num_rows(examples: Examples) -> int:
+    """Returns the number of examples."""
+    return len(_leaves(examples)[0])
+
+
+def take(examples: Examples, rows: Any) -> Examples:
+    """Returns the examples at `rows`, an index array or a slice."""
+    return tf.nest.map_structure(lambda leaf: leaf[rows], examples)
+
+
+def _num_bytes(examples: Examples) -> int:
+    """Returns the memory that `examples` hold, strings included."""
+    total = 0
+    for leaf in _leaves(examples):
+        total += leaf.nbytes
+        if leaf.dtype == object:
+            total += sum(len(item) for item in leaf.flat)
+    return total
+
+
+def _batch_spec(examples: Examples) -> Any:
+    return tf.nest.map_structure(
+        lambda leaf: tf.TensorSpec((None, *leaf.shape[1:]), tf.as_dtype(leaf.dtype)),
+        examples,
+    )
+
+
+def checked(client_id: str, examples: Examples) -> Examples:
+    """Returns a client's examples as arrays.
+
+    Args:
+      client_id: The client's id, for messages.
+      examples: The structure of arrays or of what NumPy makes arrays of.
+
+    Returns:
+      The structure of arrays.
+
+    Raises:
+      ValueError: If there is no array or no example, or if the arrays differ in
+        their first dimension.
+    """
+    arrays = tf.nest.map_structure(np.asarray, examples)
+    leaves = _leaves(arrays)
+    if not leaves:
+        raise ValueError(
+            f"Client {client_id!r} has examples without any array: {examples!r}. "
+            "Give a structure of arrays, such as (x, y)."
+        )
+    shapes = [leaf.shape for leaf in leaves]
+    if any(not shape for shape in shapes):
+        raise ValueError(
+            f"Client {client_id!r} has an array without a first dimension for the "
+            f"examples; the shapes are {shapes}. Stack the examples of each array."
+        )
+    if len({shape[0] for shape in shapes}) > 1:
+        raise ValueError(
+            f"Client {client_id!r} has arrays with different first dimensions: the "
+            f"shapes are {shapes}. Give every array one row per example."
+        )
+    if shapes[0][0] == 0:
+        raise ValueError(
+            f"Client {client_id!r} has no examples. Leave it out of `client_ids`."
+        )
+    return arrays
+
+
+class ExampleStore:
+    """Loads clients' examples and keeps those used last within a memory limit.
+
+    Attributes:
+      load_client: Returns a client's examples, given its id.
+      max_examples: The number of examples kept of each client, `None` for all.
+      cache_bytes: The memory that cached examples may hold, in bytes.
+      used_bytes: The memory that cached examples hold now, in bytes.
+    """
+
+    def __init__(
+        self,
+        load_client: Callable[[str], Examples],
+        max_examples: int | None,
+        cache_bytes: int,
+    ) -> None:
+        self.load_client = load_client
+        self.max_examples = max_examples
+        self.cache_bytes = cache_bytes
+        self.used_bytes = 0
+        self._examples: collections.OrderedDict[str, Examples] = (
+            collections.OrderedDict()
+        )
+        self._num_examples: dict[str, int] = {}
+        self._spec: Any = None
+        # A driver may prepare the next round's data on another thread.
+        self._lock = threading.RLock()
+
+    def spec(self, any_client_id: str) -> Any:
+        """Returns the `tf.TensorSpec`s of a batch; reads a client if need be."""
+        with self._lock:
+            if self._spec is None:
+                self.examples(any_client_id)
+            return self._spec
+
+    def num_examples(self, client_id: str) -> int:
+        """Returns a client's number of examples, remembered after the first use."""
+        with self._lock:
+            if client_id not in self._num_examples:
+                self.examples(client_id)
+            return self._num_examples[client_id]
+
+    def examples(self, client_id: str) -> Examples:
+        """Returns a client's examples, from the cache where they are in it."""
+        with self._lock:
+            if client_id in self._examples:
+                self._examples.move_to_end(client_id)
+                return self._examples[client_id]
+            examples = self._load(client_id)
+            self._num_examples[client_id] = num_rows(examples)
+            self._keep(client_id, examples)
+            return examples
+
+    def _load(self, client_id: str) -> Examples:
+        examples = checked(client_id, self.load_client(client_id))
+        if self.max_examples is not None and num_rows(examples) > self.max_examples:
+            # A copy, so that the rest of the client's arrays can be freed.
+            examples = tf.nest.map_structure(
+                lambda leaf: leaf[: self.max_examples].copy(), examples
+            )
+        spec = _batch_spec(examples)
+        if self._spec is None:
+            self._spec = spec
+        elif spec != self._spec:
+            raise ValueError(
+                f"Client {client_id!r} has examples of another type than the clients "
+                f"before it: {spec}, expected {self._spec}. Give all clients the same "
+                "structure, dtypes and shapes."
+            )
+        return examples
+
+    def _keep(self, client_id: str, examples: Examples) -> None:
+        size = _num_bytes(examples)
+        if size > self.cache_bytes:
+            return
+        while self.used_bytes + size > self.cache_bytes:
+            _, dropped = self._examples.popitem(last=False)
+            self.used_bytes -= _num_bytes(dropped)
+        self._examples[client_id] = examples
+        self.used_bytes += size

@@ -1,0 +1,126 @@
+"""Rows of numbers: one flat mapping per round.
+
+A row's columns are named after where a number comes from:
+
+* `train_<name>`: the model's training metrics, averaged over the cohort's
+  examples (`client_work/train/<name>` of the process);
+* `client_work/...`, `distributor/...`, `aggregator/...`, `finalizer/...`: what
+  else the parts of the process measure, under their own paths;
+* `test_<name>`: what the evaluation returns;
+* `seconds...`: wall-clock times, the only columns that differ between two equal
+  runs;
+* the driver's own columns, see `training.run_training`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Union
+
+import numpy as np
+import tree
+
+Number = Union[int, float]
+Row = dict[str, Number]
+
+ROUND = "round"
+TRAIN_PREFIX = "train_"
+TEST_PREFIX = "test_"
+TIMING_PREFIX = "seconds"
+
+_TRAINING_METRICS = "client_work/train/"
+# A longer vector is data to plot by itself rather than numbers of a table.
+_MAX_VECTOR_SIZE = 16
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_./@-]+")
+
+
+def is_timing(column: str) -> bool:
+    """Returns whether a column holds wall-clock time."""
+    return column.startswith(TIMING_PREFIX)
+
+
+def without_timing(row: Mapping[str, Number]) -> Row:
+    """Returns a row without its wall-clock times, to compare two runs."""
+    return {name: value for name, value in row.items() if not is_timing(name)}
+
+
+def plain_number(value: Any) -> Number:
+    """Returns a number as the Python number that prints as it does.
+
+    A float32 becomes the float that its shortest decimal form names, 0.1 rather
+    than 0.10000000149011612, so that rows read back from a file equal those that
+    were written.
+
+    Args:
+      value: A NumPy or Python number or boolean; a boolean becomes 0 or 1.
+
+    Returns:
+      An `int` or a `float`.
+    """
+    scalar = np.asarray(value)[()]
+    if scalar.dtype.kind in "biu":
+        return int(scalar)
+    return float(str(scalar))
+
+
+def flatten_metrics(structure: Any) -> Row:
+    """Returns the numbers of a structure by their paths.
+
+    Args:
+      structure: Mappings, sequences, named tuples and attrs classes of numbers
+        and arrays. A vector of up to 16 elements becomes a number per element;
+        longer arrays, strings and `None` are left out.
+
+    Returns:
+      The numbers by paths such as `"aggregator/clipping_norm"`.
+    """
+    row: Row = {}
+    for path, leaf in tree.flatten_with_path(structure):
+        name = _UNSAFE_CHARACTERS.sub("_", "/".join(str(part) for part in path))
+        array = np.asarray(leaf)
+        if array.dtype.kind not in "biuf":
+            continue
+        if array.ndim == 0:
+            row[name] = plain_number(array)
+        elif array.ndim == 1 and array.size <= _MAX_VECTOR_SIZE:
+            for index, element in enumerate(array):
+                row[f"{name}/{index}"] = plain_number(element)
+    return row
+
+
+def training_columns(metrics: Any) -> Row:
+    """Returns the columns of a learning process's metrics.
+
+    Args:
+      metrics: The `metrics` of `tff.learning.templates.LearningProcessOutput`.
+
+    Returns:
+      The numbers by their column names, training metrics first.
+    """
+    flat = flatten_metrics(metrics)
+    train = {
+        TRAIN_PREFIX + path[len(_TRAINING_METRICS) :]: value
+        for path, value in flat.items()
+        if path.startswith(_TRAINING_METRICS)
+    }
+    others = {
+        path: value
+        for path, value in flat.items()
+        if not path.startswith(_TRAINING_METRICS)
+    }
+    return {**train, **others}
+
+
+def evaluation_columns(metrics: Any) -> Row:
+    """Returns the columns of an evaluation's result.
+
+    Args:
+      metrics: A mapping of numbers, possibly nested.
+
+    Returns:
+      The numbers by their column names.
+    """
+    return {
+        TEST_PREFIX + path: value for path, value in flatten_metrics(metrics).items()
+    }

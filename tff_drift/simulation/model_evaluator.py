@@ -1,0 +1,239 @@
+"""A model's metrics on batches, in process and without training.
+
+TFF calls a user's model while it builds graphs, and some models
+(`tff.learning.models.functional_model_from_keras`) refuse to run anywhere else.
+The evaluator therefore builds the model once in a graph of its own, as TFF does,
+and runs it in a session: nothing is traced or allocated anew from one evaluation
+to the next.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Union
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+# A function that builds a `tff.learning.models.VariableModel`, or a
+# `tff.learning.models.FunctionalModel` itself.
+ModelFn = Union[Callable[[], Any], Any]
+
+
+class _FunctionalModelWithVariables:
+    """Gives a functional model the metrics protocol of a variable model.
+
+    It reports `loss`, the mean over examples, and `num_examples` too, unless the
+    model's own metrics have these names.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        trainable, non_trainable = model.initial_weights
+        self.trainable_variables = [tf.Variable(value) for value in trainable]
+        self.non_trainable_variables = [
+            tf.Variable(value, trainable=False) for value in non_trainable
+        ]
+        self._initial = model.initialize_metrics_state()
+        self._state = tf.nest.map_structure(tf.Variable, self._initial)
+        self._loss_sum = tf.Variable(0.0)
+        self._num_examples = tf.Variable(0, dtype=tf.int64)
+
+    def reset_metrics(self) -> None:
+        tf.nest.map_structure(
+            lambda variable, value: variable.assign(value), self._state, self._initial
+        )
+        self._loss_sum.assign(0.0)
+        self._num_examples.assign(0)
+
+    def forward_pass(self, batch: Any, training: bool) -> None:
+        x, y = (batch["x"], batch["y"]) if isinstance(batch, Mapping) else batch
+        weights = tuple(
+            tuple(variable.read_value() for variable in variables)
+            for variables in (self.trainable_variables, self.non_trainable_variables)
+        )
+        output = self._model.predict_on_batch(weights, x, training)
+        loss = self._model.loss(output=output, label=y)
+        num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
+        state = self._model.update_metrics_state(
+            tf.nest.map_structure(lambda variable: variable.read_value(), self._state),
+            labels=y,
+            batch_output=tff.learning.models.BatchOutput(
+                loss=loss, predictions=output, num_examples=num_examples
+            ),
+        )
+        tf.nest.map_structure(
+            lambda variable, value: variable.assign(value), self._state, state
+        )
+        self._loss_sum.assign_add(loss * tf.cast(num_examples, tf.float32))
+        self._num_examples.assign_add(tf.cast(num_examples, tf.int64))
+
+    def report_local_unfinalized_metrics(self) -> Any:
+        return tf.nest.map_structure(
+            lambda variable: variable.read_value(),
+            (self._state, self._loss_sum, self._num_examples),
+        )
+
+    def finalize(self, unfinalized: Any) -> Mapping[str, Any]:
+        state, loss_sum, num_examples = unfinalized
+        defaults = collections.OrderedDict(
+            loss=tf.math.divide_no_nan(loss_sum, tf.cast(num_examples, tf.float32)),
+            num_examples=num_examples,
+        )
+        return collections.OrderedDict(defaults, **self._model.finalize_metrics(state))
+
+
+def _finalize_each(model: Any, unfinalized: Mapping[str, Any]) -> Mapping[str, Any]:
+    finalizers = model.metric_finalizers()
+    return collections.OrderedDict(
+        (name, finalizers[name](value)) for name, value in unfinalized.items()
+    )
+
+
+def _placeholders(structure: Any) -> Any:
+    return tf.nest.map_structure(
+        lambda leaf: tf.compat.v1.placeholder(leaf.dtype, leaf.shape), structure
+    )
+
+
+class ModelEvaluator:
+    """Evaluates a model on batches under given weights.
+
+    Attributes:
+      metric_names: The names of the model's metrics.
+    """
+
+    def __init__(self, model_fn: ModelFn, element_spec: Any) -> None:
+        """Builds the model.
+
+        Args:
+          model_fn: A function that builds a `tff.learning.models.VariableModel`,
+            or a `tff.learning.models.FunctionalModel`.
+          element_spec: The `tf.TensorSpec` structure of a batch, with `x` and `y`
+            or a pair.
+
+        Raises:
+          TypeError: If `model_fn` is neither.
+        """
+        with tf.Graph().as_default() as graph:
+            variables: list[tf.Variable] = []
+
+            def recorded(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
+                variables.append(next_creator(**kwargs))
+                return variables[-1]
+
+            with tf.variable_creator_scope(recorded):
+                self._build(model_fn, element_spec)
+            initializers = [variable.initializer for variable in variables]
+            initializers.append(tf.compat.v1.tables_initializer())
+        graph.finalize()
+        self._session = tf.compat.v1.Session(graph=graph)
+        self._session.run(initializers)
+
+    def _build(self, model_fn: ModelFn, element_spec: Any) -> None:
+        if isinstance(model_fn, tff.learning.models.FunctionalModel):
+            model = _FunctionalModelWithVariables(model_fn)
+            finalize = model.finalize
+        elif callable(model_fn):
+            model = model_fn()
+            finalize = functools.partial(_finalize_each, model)
+        else:
+            raise TypeError(
+                "model_fn must be a function that returns a "
+                "tff.learning.models.VariableModel, or a "
+                f"tff.learning.models.FunctionalModel, found {model_fn!r}."
+            )
+        self._build_assignment(model)
+        batch = _placeholders(element_spec)
+        self._batch_inputs = tf.nest.flatten(batch)
+
+        # A tf.function runs its stateful operations in the order of its lines.
+        @tf.function
+        def reset() -> tf.Tensor:
+            model.reset_metrics()
+            return tf.constant(0)
+
+        @tf.function
+        def evaluate(batch: Any) -> Any:
+            model.forward_pass(batch, training=False)
+            return model.report_local_unfinalized_metrics()
+
+        self._reset = reset()
+        unfinalized = evaluate(batch)
+        self._unfinalized = tf.nest.flatten(unfinalized)
+        totals = _placeholders(unfinalized)
+        self._totals = tf.nest.flatten(totals)
+        self._finalized = dict(finalize(totals))
+        self.metric_names = tuple(self._finalized)
+
+    def _build_assignment(self, model: Any) -> None:
+        variables = [*model.trainable_variables, *model.non_trainable_variables]
+        self._weights = [
+            tf.compat.v1.placeholder(variable.dtype, variable.shape)
+            for variable in variables
+        ]
+        self._assign = [
+            variable.assign(value, read_value=False)
+            for variable, value in zip(variables, self._weights)
+        ]
+
+    def assign(self, model_weights: Any) -> None:
+        """Gives the model its weights.
+
+        Args:
+          model_weights: A `tff.learning.models.ModelWeights` of arrays.
+
+        Raises:
+          ValueError: If number or shapes of the weights are not the model's.
+        """
+        values = [
+            np.asarray(value)
+            for value in (
+                *tf.nest.flatten(model_weights.trainable),
+                *tf.nest.flatten(model_weights.non_trainable),
+            )
+        ]
+        shapes = [value.shape for value in values]
+        expected = [tuple(weight.shape.as_list()) for weight in self._weights]
+        if shapes != expected:
+            raise ValueError(
+                f"model_weights has arrays of shapes {shapes}, but the model of "
+                f"model_fn has {expected}. Evaluate the model that was trained."
+            )
+        self._session.run(self._assign, dict(zip(self._weights, values)))
+
+    def unfinalized_metrics(self, batches: Sequence[Any]) -> list[np.ndarray]:
+        """Returns the model's sums over some batches.
+
+        Args:
+          batches: Structures of arrays like `element_spec`, at least one.
+
+        Returns:
+          The leaves of the model's unfinalized metrics.
+        """
+        self._session.run(self._reset)
+        for batch in batches:
+            feeds = dict(zip(self._batch_inputs, tf.nest.flatten(batch)))
+            unfinalized = self._session.run(self._unfinalized, feeds)
+        return unfinalized
+
+    def finalize(
+        self, unfinalized: Sequence[np.ndarray], names: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """Returns metrics of sums.
+
+        Args:
+          unfinalized: What `unfinalized_metrics` returns, or sums of such leaves.
+          names: The metrics wanted; by default all of them.
+
+        Returns:
+          The metrics by name.
+        """
+        names = self.metric_names if names is None else names
+        wanted = {name: self._finalized[name] for name in names}
+        metrics = self._session.run(wanted, dict(zip(self._totals, unfinalized)))
+        # NumPy scalars rather than arrays without dimensions.
+        return tf.nest.map_structure(lambda value: np.asarray(value)[()], metrics)

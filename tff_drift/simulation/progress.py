@@ -1,0 +1,185 @@
+"""How a run tells its user where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import rich.console
+import rich.progress
+from absl import logging
+
+from tff_drift.simulation.metrics import Number
+
+# A log of a long run stays readable.
+_LINES_PER_RUN = 20
+
+
+class Progress(Protocol):
+    """Is told about a run's rows."""
+
+    def start(self, rounds: int, rounds_completed: int) -> None:
+        """Begins to show a run of `rounds` of which some are done."""
+
+    def update(self, rounds_completed: int, row: Mapping[str, Number]) -> None:
+        """Shows that a round is done."""
+
+    def stop(self) -> None:
+        """Ends the showing."""
+
+
+class SilentProgress:
+    """Shows nothing."""
+
+    def start(self, rounds: int, rounds_completed: int) -> None:
+        """Does nothing."""
+
+    def update(self, rounds_completed: int, row: Mapping[str, Number]) -> None:
+        """Does nothing."""
+
+    def stop(self) -> None:
+        """Does nothing."""
+
+
+def _describe(row: Mapping[str, Number], columns: Mapping[str, str]) -> str:
+    """Returns the values of some columns, such as `loss 0.512  accuracy 0.871`."""
+    return "  ".join(
+        f"{label} {row[column]:.4g}"
+        for column, label in columns.items()
+        if column in row
+    )
+
+
+def _shown_columns(accuracy_metric: str) -> dict[str, str]:
+    return {
+        "train_loss": "loss",
+        f"train_{accuracy_metric}": accuracy_metric,
+        f"test_{accuracy_metric}": f"test {accuracy_metric}",
+    }
+
+
+class LoggedProgress:
+    """Writes a line to absl's log every so many rounds, at level INFO.
+
+    absl shows INFO lines where a program asked for them, by its flag
+    `--verbosity=0` or by `logging.set_verbosity`.
+    """
+
+    def __init__(
+        self, accuracy_metric: str, rounds_per_line: int | None = None
+    ) -> None:
+        """Initializes the progress.
+
+        Args:
+          accuracy_metric: The name of the model's headline metric.
+          rounds_per_line: The rounds from one line to the next; by default as
+            many as give about 20 lines.
+        """
+        self._columns = _shown_columns(accuracy_metric)
+        self._rounds_per_line = rounds_per_line
+        self._rounds = 0
+
+    def start(self, rounds: int, rounds_completed: int) -> None:
+        """Begins to show a run of `rounds` of which some are done."""
+        del rounds_completed
+        self._rounds = rounds
+
+    def update(self, rounds_completed: int, row: Mapping[str, Number]) -> None:
+        """Writes a line if one is due."""
+        every = self._rounds_per_line or max(1, self._rounds // _LINES_PER_RUN)
+        if rounds_completed % every == 0 or rounds_completed == self._rounds:
+            logging.info(
+                "round %d/%d  %s",
+                rounds_completed,
+                self._rounds,
+                _describe(row, self._columns),
+            )
+
+    def stop(self) -> None:
+        """Does nothing."""
+
+
+class _SpeedColumn(rich.progress.ProgressColumn):
+    """Rounds per second, or seconds per round where these are longer."""
+
+    def render(self, task: rich.progress.Task) -> str:
+        speed = task.finished_speed or task.speed
+        if not speed:
+            return ""
+        return f"{speed:.2f} rounds/s" if speed >= 1 else f"{1 / speed:.2f} s/round"
+
+
+class BarProgress:
+    """Draws a bar with loss, accuracy, speed and the time left.
+
+    A value that not every round has, such as the test accuracy, is shown until
+    the next one comes.
+    """
+
+    def __init__(
+        self, accuracy_metric: str, console: rich.console.Console | None = None
+    ) -> None:
+        """Initializes the progress.
+
+        Args:
+          accuracy_metric: The name of the model's headline metric.
+          console: Where to draw; by default the standard error stream.
+        """
+        self._columns = _shown_columns(accuracy_metric)
+        self._latest: dict[str, Number] = {}
+        self._bar = rich.progress.Progress(
+            rich.progress.TextColumn("round"),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.BarColumn(bar_width=20),
+            rich.progress.TextColumn("{task.description}"),
+            _SpeedColumn(),
+            rich.progress.TimeRemainingColumn(),
+            console=console or rich.console.Console(stderr=True),
+            refresh_per_second=4,
+            # The speed of the last minutes: rounds can take that long.
+            speed_estimate_period=600,
+        )
+
+    def start(self, rounds: int, rounds_completed: int) -> None:
+        """Begins to draw a run of `rounds` of which some are done."""
+        self._task = self._bar.add_task("", total=rounds, completed=rounds_completed)
+        self._bar.start()
+
+    def update(self, rounds_completed: int, row: Mapping[str, Number]) -> None:
+        """Draws that a round is done."""
+        self._latest.update(row)
+        self._bar.update(
+            self._task,
+            completed=rounds_completed,
+            description=_describe(self._latest, self._columns),
+        )
+
+    def stop(self) -> None:
+        """Ends the drawing; the bar stays."""
+        self._bar.stop()
+
+
+def build_progress(
+    show: bool | None = None,
+    *,
+    accuracy_metric: str = "accuracy",
+    console: rich.console.Console | None = None,
+) -> Progress:
+    """Builds the progress that fits where the program runs.
+
+    Args:
+      show: `True` draws a bar, `False` shows nothing. `None`, the default, draws
+        a bar on a terminal or in a notebook, and else writes a few lines to absl's
+        log.
+      accuracy_metric: The name of the model's headline metric.
+      console: Where to draw; by default the standard error stream.
+
+    Returns:
+      The progress.
+    """
+    if show is False:
+        return SilentProgress()
+    console = console or rich.console.Console(stderr=True)
+    if show or console.is_terminal or console.is_jupyter:
+        return BarProgress(accuracy_metric, console)
+    return LoggedProgress(accuracy_metric)

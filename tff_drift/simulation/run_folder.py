@@ -1,0 +1,286 @@
+"""The folder of a run: its configuration, metrics and checkpoint.
+
+The checkpoint is what counts: rows of later rounds, temporary files and events
+are left-overs of a kill, dropped when the run goes on. A folder with a checkpoint
+of this run is resumed; an empty one is begun; anything else is refused before a
+byte is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift.simulation import checkpoint, configuration, files
+from tff_drift.simulation.metrics import ROUND, Row
+from tff_drift.simulation.metrics_file import MetricsFile, read_rows, rows_until
+from tff_drift.simulation.records import Position
+from tff_drift.simulation.tensorboard import TensorBoardLog
+
+CHECKPOINT_FILE = "checkpoint.npz"
+CONFIGURATION_FILE = "config.json"
+METRICS_FILE = "metrics.csv"
+TENSORBOARD_FOLDER = "tensorboard"
+
+_CONFIGURATION_FORMAT = "tff_drift run"
+_SERVER_STATE = "server_state"
+_OUR_FILES = (CHECKPOINT_FILE, CONFIGURATION_FILE, METRICS_FILE)
+# A run may be extended.
+_MAY_CHANGE = ("rounds",)
+
+
+class OutputDirError(ValueError):
+    """An output folder that cannot be used for this run."""
+
+
+def _comparable(configuration_: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value for name, value in configuration_.items() if name not in _MAY_CHANGE
+    }
+
+
+class RunFolder:
+    """Keeps a run in a folder, from which the run can be resumed.
+
+    Only one program at a time may have a folder open.
+
+    Attributes:
+      folder: The folder.
+      rows: The rows kept so far.
+    """
+
+    def __init__(
+        self,
+        output_dir: str | os.PathLike[str],
+        *,
+        user_configuration: Mapping[str, Any],
+        training: Mapping[str, Any],
+        tensorboard: bool = False,
+    ) -> None:
+        """Opens the folder and checks that this run may use it.
+
+        Args:
+          output_dir: The folder; it is created if need be.
+          user_configuration: What the user says the run is, in JSON values.
+          training: The arguments of the training that its results depend on, in
+            JSON values.
+          tensorboard: Whether to write TensorBoard events too.
+
+        Raises:
+          OutputDirError: If the folder cannot be written, is in use, holds files
+            of others, or holds a run with another configuration.
+          checkpoint.CheckpointError: If the checkpoint is damaged.
+          metrics_file.MetricsFileError: If the metrics do not belong to the
+            checkpoint.
+        """
+        self.folder = pathlib.Path(output_dir)
+        self._description: dict[str, Any] = {
+            "configuration": _comparable(user_configuration),
+            "training": _comparable(training),
+        }
+        self._tensorboard = tensorboard
+        self._closing = contextlib.ExitStack()
+        self._checkpoint: checkpoint.Checkpoint | None = None
+        self._metrics: MetricsFile | None = None
+        self._log: TensorBoardLog | None = None
+        self._resumed_rows: list[Row] = []
+        try:
+            self._open()
+            self._write_configuration(user_configuration, training)
+        except OSError as error:
+            self.close()
+            raise OutputDirError(
+                f"output_dir {str(self.folder)!r} cannot be written: {error}. Choose a "
+                "folder that can be created and written."
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _path(self, name: str) -> pathlib.Path:
+        return self.folder / name
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The rows kept so far."""
+        return self._resumed_rows if self._metrics is None else self._metrics.rows
+
+    def _open(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock()
+        self._check_configuration_file()
+        try:
+            self._checkpoint = checkpoint.load_checkpoint(self._path(CHECKPOINT_FILE))
+        except FileNotFoundError:
+            self._check_unused()
+        else:
+            self._check_same_run(self._checkpoint, ("configuration", "training"))
+            self._resumed_rows = rows_until(
+                self._path(METRICS_FILE), self._checkpoint.rounds_completed
+            )
+        for name in _OUR_FILES:
+            files.temporary_path(self._path(name)).unlink(missing_ok=True)
+
+    def _lock(self) -> None:
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        self._closing.callback(os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputDirError(
+                f"output_dir {str(self.folder)!r} is in use by another program that "
+                "trains into it. Wait for its end, or choose another output_dir."
+            ) from error
+        except OSError:
+            # A file system without locks: the user has to take care.
+            return
+
+    def _check_configuration_file(self) -> None:
+        path = self._path(CONFIGURATION_FILE)
+        try:
+            ours = json.loads(path.read_text())["format"] == _CONFIGURATION_FORMAT
+        except FileNotFoundError:
+            return
+        except (ValueError, KeyError, TypeError):
+            ours = False
+        if not ours:
+            raise OutputDirError(
+                f"output_dir holds a {CONFIGURATION_FILE} that tff_drift did not "
+                f"write: {path}. It is left as it is: choose another output_dir."
+            )
+
+    def _check_unused(self) -> None:
+        """Raises unless the folder is empty or has the first files of a run."""
+        ours = {files.temporary_path(self._path(name)).name for name in _OUR_FILES}
+        if self._path(CONFIGURATION_FILE).exists():
+            ours |= {CONFIGURATION_FILE, METRICS_FILE, TENSORBOARD_FOLDER}
+        others = sorted(set(os.listdir(self.folder)) - ours)
+        if others:
+            shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+            raise OutputDirError(
+                f"output_dir {str(self.folder)!r} holds files but no checkpoint of "
+                f"tff_drift: {shown}. Choose an empty or a new folder."
+            )
+        # The first checkpoint follows the row of round 0.
+        path = self._path(METRICS_FILE)
+        if path.exists() and any(row[ROUND] > 0 for row in read_rows(path)[1]):
+            raise OutputDirError(
+                f"output_dir holds the metrics of a run, {path}, but its "
+                f"{CHECKPOINT_FILE} is gone. Choose an empty or a new folder."
+            )
+
+    def _check_same_run(
+        self, saved: checkpoint.Checkpoint, sections: Sequence[str]
+    ) -> None:
+        phrases = [
+            phrase
+            for section in sections
+            for phrase in configuration.differences(
+                saved.description.get(section, {}), self._description[section]
+            )
+        ]
+        if phrases:
+            raise OutputDirError(
+                f"output_dir {str(self.folder)!r} holds a run with another "
+                f"configuration: {'; '.join(dict.fromkeys(phrases))}. Ask for the "
+                "same run, or choose another output_dir."
+            )
+
+    def _write_configuration(
+        self, user_configuration: Mapping[str, Any], training: Mapping[str, Any]
+    ) -> None:
+        content = {
+            "format": _CONFIGURATION_FORMAT,
+            "configuration": user_configuration,
+            "training": training,
+            "versions": {
+                "tensorflow": tf.__version__,
+                "tensorflow_federated": tff.__version__,
+            },
+        }
+        text = json.dumps(content, indent=2) + "\n"
+        files.replace_file(
+            self._path(CONFIGURATION_FILE), lambda file: file.write(text.encode())
+        )
+
+    def resume(
+        self, initial_state: Any, hyperparameters: Mapping[str, Any]
+    ) -> Position | None:
+        """Returns where the run in the folder stopped, and drops what came later.
+
+        Args:
+          initial_state: The process's initial state, whose structure the saved
+            state must have.
+          hyperparameters: The hyperparameters of the initial state, in JSON
+            values.
+
+        Returns:
+          The position of the checkpoint; `None` if the run has not begun.
+
+        Raises:
+          checkpoint.CheckpointError: If the saved state does not fit.
+          OutputDirError: If the run had other hyperparameters.
+        """
+        self._description["hyperparameters"] = hyperparameters
+        position = None
+        if self._checkpoint is not None:
+            self._check_same_run(self._checkpoint, ("hyperparameters",))
+            position = Position(
+                self._checkpoint.rounds_completed,
+                self._checkpoint.restore(_SERVER_STATE, initial_state),
+            )
+            # Its arrays need not stay in memory for the whole run.
+            self._checkpoint = None
+        self._metrics = MetricsFile(self._path(METRICS_FILE), self._resumed_rows)
+        self._closing.callback(self._metrics.close)
+        if self._tensorboard:
+            self._log = TensorBoardLog(self._path(TENSORBOARD_FOLDER), self.rows)
+            self._closing.callback(self._log.close)
+        return position
+
+    def add(self, row: Row) -> None:
+        """Keeps a row.
+
+        Args:
+          row: The row; its column `round` is its number.
+
+        Raises:
+          OSError: If the metrics cannot be written.
+          RuntimeError: If `resume` has not been called.
+        """
+        if self._metrics is None:
+            raise RuntimeError("Call resume before add.")
+        self._metrics.append(row)
+        if self._log is not None:
+            self._log.add(row)
+
+    def save(self, position: Position) -> None:
+        """Replaces the checkpoint.
+
+        Args:
+          position: Where the run stands; the rows up to it have been added.
+
+        Raises:
+          checkpoint.CheckpointError: If the state cannot be saved.
+          OSError: If the checkpoint cannot be written; the old one is untouched.
+        """
+        if self._metrics is not None:
+            self._metrics.sync()
+        checkpoint.save_checkpoint(
+            self._path(CHECKPOINT_FILE),
+            position.rounds_completed,
+            self._description,
+            {_SERVER_STATE: position.state},
+        )
+
+    def close(self) -> None:
+        """Closes the files and lets other programs use the folder."""
+        self._closing.close()

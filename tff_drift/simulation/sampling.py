@@ -1,0 +1,61 @@
+"""Choice of a round's cohort."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow_federated as tff
+
+from tff_drift import checks
+
+# `round_number -> client ids`. Round numbers start at 0.
+Sampling = Callable[[int], Sequence[str]]
+
+_LARGEST_SEED = 2**32 - 1
+
+
+def build_uniform_sampling(
+    client_ids: Sequence[str], cohort_size: int, seed: int = 0
+) -> Sampling:
+    """Builds uniform sampling of cohorts without replacement.
+
+    A cohort is a pure function of (`seed`, `round_number`): a run that is resumed
+    samples what an uninterrupted run samples. The sampling itself is
+    `tff.simulation.build_uniform_sampling_fn`.
+
+    Args:
+      client_ids: The ids of all clients. With `cohort_size` equal to their number
+        every client is in every round.
+      cohort_size: The number of clients per round.
+      seed: The seed, from 0 to 2³² − 1.
+
+    Returns:
+      A function of a round number (from 0) that returns `cohort_size` distinct
+      client ids.
+
+    Raises:
+      TypeError: If `cohort_size` or `seed` is not an integer.
+      ValueError: If `cohort_size` is below 1 or above the number of clients, or
+        `seed` is out of its range.
+    """
+    checks.check_integer("cohort_size", cohort_size)
+    checks.check_integer("seed", seed, at_least=0)
+    if seed > _LARGEST_SEED:
+        raise ValueError(f"seed must be at most {_LARGEST_SEED}, found {seed!r}.")
+    if cohort_size > len(client_ids):
+        raise ValueError(
+            f"cohort_size is {cohort_size}, but there are only {len(client_ids)} "
+            "clients to sample without replacement. Choose a cohort_size of at most "
+            f"{len(client_ids)}."
+        )
+    # TFF's function copies what it samples from in every round: positions are
+    # cheaper than ids. It takes any seed that is not a Python int for "no seed".
+    sample = tff.simulation.build_uniform_sampling_fn(
+        np.arange(len(client_ids)), replace=False, random_seed=int(seed)
+    )
+
+    def sampling(round_number: int) -> list[str]:
+        return [client_ids[index] for index in sample(round_number, cohort_size)]
+
+    return sampling

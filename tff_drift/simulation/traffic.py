@@ -1,0 +1,73 @@
+"""What a round sends over the network."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import compat
+
+# The client weight that goes up beside the update is one float32.
+_CLIENT_WEIGHT_BYTES = np.dtype(np.float32).itemsize
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """What one client of a cohort receives and sends per round, in bytes.
+
+    Attributes:
+      bytes_down: From the server to one client.
+      bytes_up: From one client to the server.
+    """
+
+    bytes_down: int
+    bytes_up: int
+
+
+def num_bytes(type_spec: compat.Type) -> int:
+    """Returns the bytes of a value of a type.
+
+    Args:
+      type_spec: A TFF type of tensors with fully defined shapes.
+
+    Returns:
+      The sum over its tensors of elements times bytes per element.
+
+    Raises:
+      ValueError: If a tensor's shape is not fully defined.
+    """
+    total = 0
+    for spec in tf.nest.flatten(compat.type_to_tf_tensor_specs(type_spec)):
+        if not spec.shape.is_fully_defined():
+            raise ValueError(
+                f"type_spec {type_spec} has a tensor without a defined shape: its "
+                "bytes are not known."
+            )
+        total += math.prod(spec.shape.as_list()) * spec.dtype.size
+    return total
+
+
+def model_traffic(process: tff.learning.templates.LearningProcess) -> Traffic:
+    """Returns the traffic of a process that sends a model and an update.
+
+    Down goes the model, trainable and non-trainable weights; up come the update
+    of the trainable weights and one float32 client weight. Compression by a
+    distributor or aggregator, and metrics, are not counted.
+
+    Args:
+      process: The learning process, whose model is the result of
+        `get_model_weights`.
+
+    Returns:
+      The traffic of one client in one round.
+    """
+    weights_type: Any = process.get_model_weights.type_signature.result
+    return Traffic(
+        bytes_down=num_bytes(weights_type),
+        bytes_up=num_bytes(weights_type.trainable) + _CLIENT_WEIGHT_BYTES,
+    )
