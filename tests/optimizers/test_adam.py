@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from tff_drift import optimizers
+
+
+def _reference(weights, gradients, lr, beta_1, beta_2, tau, initial):
+    x = [w.copy() for w in weights]
+    m = [np.zeros_like(w) for w in weights]
+    v = [np.full_like(w, initial) for w in weights]
+    trajectory = []
+    for step in gradients:
+        for i, delta in enumerate(step):
+            m[i] = beta_1 * m[i] + (1 - beta_1) * delta
+            v[i] = beta_2 * v[i] + (1 - beta_2) * delta**2
+            x[i] = x[i] - lr * m[i] / (np.sqrt(v[i]) + tau)
+        trajectory.append(list(x))
+    return trajectory
+
+
+@pytest.mark.parametrize(("beta_1", "beta_2"), [(0.9, 0.99), (0.0, 0.5)])
+@pytest.mark.parametrize("initial", [0.0, 0.3])
+def test_three_steps(
+    weights, gradients, take_steps, assert_close, beta_1, beta_2, initial
+):
+    optimizer = optimizers.build_adam(0.3, beta_1, beta_2, 0.02, initial)
+    assert_close(
+        take_steps(optimizer, weights, gradients),
+        _reference(weights, gradients, 0.3, beta_1, beta_2, 0.02, initial),
+    )
+
+
+def test_no_bias_correction(take_steps):
+    # By hand: m = 0.5 * 2 = 1 and v = 0.04 * 4 = 0.16, so the step is
+    # 1 / (0.4 + 0.1) = 2. Corrected as in Kingma and Ba it is 2 / (2 + 0.1), and
+    # as TFF does it, 2 * sqrt(0.04) / 0.5 = 0.8.
+    ours = optimizers.build_adam(1.0, 0.5, 0.96, 0.1)
+    tffs = tff.learning.optimizers.build_adam(1.0, 0.5, 0.96, 0.1)
+    step, tff_step = (
+        take_steps(optimizer, [np.array(0.0)], [[2.0]])[0][0]
+        for optimizer in (ours, tffs)
+    )
+    np.testing.assert_allclose(step, -2.0, rtol=1e-5)
+    np.testing.assert_allclose(tff_step, -0.8, rtol=1e-5)
+
+
+def test_tau_is_outside_the_root(take_steps):
+    # By hand, beta_1 = 0 and beta_2 = 0: 3 / (sqrt(9) + 1) = 0.75. Inside the
+    # root it is 3 / sqrt(10) = 0.949.
+    steps = take_steps(
+        optimizers.build_adam(1.0, 0.0, 0.0, tau=1.0), [np.array(0.0)], [[3.0]]
+    )
+    np.testing.assert_allclose(steps[0][0], -0.75, rtol=1e-6)
+
+
+def test_initial_accumulator(take_steps):
+    # By hand: v = 0.99 * 4 + 0.01 * 4 = 4 and m = 0.1 * 2: 0.2 / (2 + 0.5) = 0.08.
+    optimizer = optimizers.build_adam(1.0, tau=0.5, initial_accumulator=4.0)
+    steps = take_steps(optimizer, [np.array(0.0)], [[2.0]])
+    np.testing.assert_allclose(steps[0][0], -0.08, rtol=1e-5)

@@ -1,0 +1,157 @@
+"""What must hold of every server step, TFF's own SGD included."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import compat, optimizers
+
+_OPTIMIZERS = {
+    "sgd": tff.learning.optimizers.build_sgdm(0.3),
+    "momentum": tff.learning.optimizers.build_sgdm(0.1, momentum=0.5),
+    "adagrad": optimizers.build_adagrad(0.5),
+    "adam": optimizers.build_adam(0.1),
+    "yogi": optimizers.build_yogi(0.1),
+    "lars": optimizers.build_lars(0.1),
+    "lamb": optimizers.build_lamb(0.1),
+    "normalized_sgd": optimizers.build_normalized_sgd(0.2),
+    "scheduled": optimizers.build_scheduled(
+        optimizers.build_adam(0.1), optimizers.inverse_sqrt(100)
+    ),
+}
+_WEIGHTS = (np.array([[2.0, -1.0], [0.5, 1.5]]), np.array([1.0, -1.0, 2.0]))
+_TARGET = (np.array([[1.0, 0.0], [1.0, 2.0]]), np.array([0.0, 1.0, 1.0]))
+
+
+def _tensors(structure, dtype):
+    return tf.nest.map_structure(lambda a: tf.constant(a, dtype), structure)
+
+
+def _specs(structure):
+    return tf.nest.map_structure(tf.type_spec_from_value, structure)
+
+
+def _loss(weights):
+    return sum(0.5 * np.sum((w - t) ** 2) for w, t in zip(weights, _TARGET))
+
+
+def _types(structure):
+    tensors = tf.nest.map_structure(tf.convert_to_tensor, structure)
+    return tf.nest.map_structure(lambda t: (t.dtype, tuple(t.shape)), tensors)
+
+
+@pytest.fixture(params=_OPTIMIZERS)
+def optimizer(request):
+    return _OPTIMIZERS[request.param]
+
+
+def test_a_quadratic_is_descended(optimizer):
+    weights = _tensors(_WEIGHTS, tf.float32)
+    state = optimizer.initialize(_specs(weights))
+    for _ in range(30):
+        gradients = tuple(w - t for w, t in zip(weights, _TARGET))
+        state, weights = optimizer.next(state, weights, gradients)
+    assert _loss(weights) < 0.25 * _loss(_WEIGHTS)
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
+def test_types_and_structure_are_kept(optimizer, dtype):
+    weights = _tensors(_WEIGHTS, dtype)
+    state = optimizer.initialize(_specs(weights))
+    new_state, new_weights = optimizer.next(state, weights, weights)
+    assert _types(new_weights) == _types(weights)
+    assert _types(new_state) == _types(state)
+    assert list(new_state) == list(state)
+
+
+def test_hyperparameters_go_round_and_take_effect(optimizer):
+    weights = _tensors(_WEIGHTS, tf.float32)
+    state = optimizer.initialize(_specs(weights))
+    hparams = optimizer.get_hparams(state)
+    assert "learning_rate" in hparams
+    assert _types(optimizer.set_hparams(state, hparams)) == _types(state)
+
+    hparams["learning_rate"] = 0.0
+    frozen = optimizer.set_hparams(state, hparams)
+    assert float(optimizer.get_hparams(frozen)["learning_rate"]) == 0.0
+    _, unmoved = optimizer.next(frozen, weights, weights)
+    _, moved = optimizer.next(state, weights, weights)
+    for before, still, after in zip(_WEIGHTS, unmoved, moved):
+        np.testing.assert_array_equal(before, still)
+        assert np.all(before != after)
+
+
+def test_momentum_zero_is_sgd_bit_for_bit(weights, gradients, take_steps):
+    plain = take_steps(tff.learning.optimizers.build_sgdm(0.3), weights, gradients)
+    zero = take_steps(
+        tff.learning.optimizers.build_sgdm(0.3, momentum=0.0), weights, gradients
+    )
+    for a, b in zip(tf.nest.flatten(plain), tf.nest.flatten(zero)):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_tffs_momentum_is_heavy_ball(weights, gradients, take_steps, assert_close):
+    x, m, expected = weights, [np.zeros_like(w) for w in weights], []
+    for step in gradients:
+        m = [0.9 * a + delta for a, delta in zip(m, step)]
+        x = [w - 0.3 * a for w, a in zip(x, m)]
+        expected.append(x)
+    optimizer = tff.learning.optimizers.build_sgdm(0.3, momentum=0.9)
+    assert_close(take_steps(optimizer, weights, gradients), expected)
+
+
+def test_all_run_in_tffs_finalizer():
+    weights = _tensors(_WEIGHTS, tf.float32)
+    weights_type = compat.tensorflow_to_type(
+        tff.learning.models.ModelWeights(_specs(weights), ())
+    )
+    finalizers = {
+        name: tff.learning.templates.build_apply_optimizer_finalizer(
+            optimizer, weights_type
+        )
+        for name, optimizer in _OPTIMIZERS.items()
+    }
+
+    @compat.tf_computation
+    def frozen(hparams):
+        return collections.OrderedDict(hparams, learning_rate=0.0)
+
+    # One computation for all: two steps, then one with the rate set to 0.
+    @compat.federated_computation(
+        compat.FederatedType(weights_type, compat.SERVER),
+        compat.FederatedType(weights_type.trainable, compat.SERVER),
+    )
+    def three_steps(weights, update):
+        results = collections.OrderedDict()
+        for name, finalizer in finalizers.items():
+            first = finalizer.next(finalizer.initialize(), weights, update)
+            second = finalizer.next(first.state, first.result, update)
+            hparams = compat.federated_map(finalizer.get_hparams, second.state)
+            state = compat.federated_map(
+                finalizer.set_hparams,
+                compat.federated_zip(
+                    (second.state, compat.federated_map(frozen, hparams))
+                ),
+            )
+            third = finalizer.next(state, second.result, update)
+            results[name] = (second.result.trainable, third.result.trainable, hparams)
+        return compat.federated_zip(results)
+
+    results = three_steps(
+        tff.learning.models.ModelWeights(weights, ()), _tensors(_TARGET, tf.float32)
+    )
+
+    for name, optimizer in _OPTIMIZERS.items():
+        second, third, hparams = results[name]
+        state, expected = optimizer.initialize(_specs(weights)), weights
+        for _ in range(2):
+            state, expected = optimizer.next(
+                state, expected, _tensors(_TARGET, tf.float32)
+            )
+        for a, b, e in zip(second, third, expected):
+            np.testing.assert_allclose(a, e, rtol=1e-6, err_msg=name)
+            np.testing.assert_array_equal(a, b, err_msg=name)
+        assert list(hparams) == list(optimizer.get_hparams(state))
