@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow as tf
 
@@ -25,7 +25,7 @@ class _StepSeeds(threading.local):
     """The seed of the local step that this thread is tracing, if any."""
 
     def __init__(self) -> None:
-        self.seed: Optional[tf.Variable] = None
+        self.seed: tf.Variable | None = None
         self.layers_seen = 0
 
 

@@ -1,0 +1,59 @@
+"""FedSGD: clients send gradients and do not train.
+
+McMahan et al. (2017), Communication-Efficient Learning of Deep Networks from
+Decentralized Data. https://arxiv.org/abs/1602.05629
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import tensorflow_federated as tff
+
+from tff_drift import checks, client_works
+from tff_drift.algorithms import composition
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def build_fed_sgd(
+    model_fn: client_works.ModelFn,
+    server_learning_rate: float,
+    **options: Unpack[composition.ProcessOptions],
+) -> tff.learning.templates.LearningProcess:
+    """Builds FedSGD, distributed SGD with the clients' full gradients.
+
+    McMahan et al. (2017). https://arxiv.org/abs/1602.05629
+
+    ```
+    g_i = ∇f_i(x), over the client's whole data
+    x <- x - η_g Σ p_i g_i / Σ p_i
+    ```
+
+    with η_g = `server_learning_rate` and p_i by `client_weighting`. The batches of a
+    client's dataset only bound the memory: their gradients are averaged by examples.
+    It is FedAvg with one local step over all of the client's data and η = 1, which
+    is its degenerate case.
+
+    Args:
+      model_fn: As in `build_fed_avg`.
+      server_learning_rate: η_g, per round, finite and greater than 0.
+      **options: See `tff_drift.algorithms.ProcessOptions`. There is no client rate
+        to schedule.
+
+    Returns:
+      A `tff.learning.templates.LearningProcess` with the type signatures of
+      `build_fed_avg`'s. Its clients report no learning rate.
+
+    Raises:
+      TypeError: If an argument has the wrong type; the message names it.
+      ValueError: If `server_learning_rate` is not a finite positive number.
+    """
+    checks.check_positive("server_learning_rate", server_learning_rate)
+    return composition.compose(
+        model_fn,
+        client_works.FullGradient(),
+        tff.learning.optimizers.build_sgdm(float(server_learning_rate)),
+        **options,
+    )

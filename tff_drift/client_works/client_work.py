@@ -1,0 +1,196 @@
+"""A `ClientWorkProcess` for any local work."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, Callable
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import compat
+from tff_drift.client_works.local_models import ModelSpec
+from tff_drift.client_works.local_work import LocalWork, run_local_work
+from tff_drift.optimizers import schedules
+
+_RATE = tff.learning.optimizers.LEARNING_RATE_KEY
+
+
+def build_client_work(
+    spec: ModelSpec,
+    work: LocalWork,
+    *,
+    client_weighting: tff.learning.ClientWeighting,
+    rate_schedule: schedules.Schedule | None = None,
+    metrics_aggregator: Callable[[Any], Any] | None = None,
+    loop_implementation: tff.learning.LoopImplementation | None = None,
+) -> tff.learning.templates.ClientWorkProcess:
+    """Builds the clients' part of a learning process.
+
+    The process has the functional type signatures
+
+    *   `initialize`: `( -> S@SERVER)`, where `S` is `<round_number=int32,
+        hparams=H>` and `H` the hyperparameters of `work`.
+    *   `next`: `(<S@SERVER, {W}@CLIENTS, {B*}@CLIENTS> -> <state=S@SERVER,
+        result={<update=T, update_weight=float32>}@CLIENTS,
+        measurements=M@SERVER>)`, with `W` the model's weights, `B` a batch, `T`
+        the trainable weights.
+
+    `M` holds `train`, the model's metrics over all local batches of the round;
+    `rejected_clients`, the `int32` number of clients whose update was not finite
+    and therefore not counted; and `learning_rate`, the local step size of the
+    round, if the work has one.
+
+    Args:
+      spec: The model, see `build_model_spec`.
+      work: The client's half of the algorithm.
+      client_weighting: Weight of a client in the aggregate: the number of
+        examples it trained on, or 1.
+      rate_schedule: Multiplies the local learning rate, as a function of the
+        round number, which starts at 0. By default the rate is constant.
+      metrics_aggregator: As in `tff.learning.algorithms`; the default is
+        `tff.learning.metrics.sum_then_finalize`.
+      loop_implementation: How the loop over a client's batches is built. The
+        default depends on the kind of model.
+
+    Returns:
+      A `tff.learning.templates.ClientWorkProcess`.
+
+    Raises:
+      TypeError: If `client_weighting` is not a `tff.learning.ClientWeighting`,
+        or `rate_schedule` is neither None nor callable.
+      ValueError: If there is a schedule and no learning rate for it.
+    """
+    if not isinstance(client_weighting, tff.learning.ClientWeighting):
+        raise TypeError(
+            "client_weighting must be tff.learning.ClientWeighting.NUM_EXAMPLES or "
+            f"UNIFORM, found {client_weighting!r}."
+        )
+    loop = loop_implementation or spec.loop_implementation
+    aggregate_metrics = (metrics_aggregator or tff.learning.metrics.sum_then_finalize)(
+        spec.metric_finalizers
+    )
+    has_rate = _has_learning_rate(work)
+    if rate_schedule is not None and not has_rate:
+        raise ValueError(
+            "client_rate_schedule needs a client optimizer with a learning rate "
+            "among its hyperparameters; this one has none. Leave the schedule out."
+        )
+    round_hparams = _build_round_hparams(rate_schedule)
+
+    @compat.tf_computation
+    def initial_state() -> Any:
+        return collections.OrderedDict(
+            round_number=tf.constant(0, tf.int32), hparams=work.initial_hparams()
+        )
+
+    state_type = initial_state.type_signature.result
+
+    @compat.tf_computation(state_type, spec.weights_type, spec.data_type)
+    def train(state: Any, weights: Any, dataset: tf.data.Dataset) -> Any:
+        model = spec.build()
+
+        @tf.function
+        def client_update(state: Any, weights: Any, dataset: tf.data.Dataset) -> Any:
+            outcome = run_local_work(
+                work,
+                model,
+                weights,
+                dataset,
+                hparams=round_hparams(state),
+                round_number=state["round_number"],
+                loop_implementation=loop,
+            )
+            result = tff.learning.templates.ClientResult(
+                update=tf.nest.pack_sequence_as(weights.trainable, outcome.update),
+                update_weight=_client_weight(
+                    client_weighting, outcome.num_examples, outcome.rejected
+                ),
+            )
+            return result, outcome.metrics, tf.cast(outcome.rejected, tf.int32)
+
+        return client_update(state, weights, dataset)
+
+    @compat.tf_computation(state_type)
+    def advance(state: Any) -> Any:
+        return collections.OrderedDict(
+            round_number=state["round_number"] + 1, hparams=state["hparams"]
+        )
+
+    @compat.tf_computation(state_type)
+    def learning_rate(state: Any) -> Any:
+        return round_hparams(state)[_RATE] if has_rate else tf.constant(0.0)
+
+    @compat.tf_computation(state_type)
+    def get_hparams(state: Any) -> Any:
+        return state["hparams"]
+
+    @compat.tf_computation(state_type, get_hparams.type_signature.result)
+    def set_hparams(state: Any, hparams: Any) -> Any:
+        return collections.OrderedDict(
+            round_number=state["round_number"], hparams=hparams
+        )
+
+    @compat.federated_computation
+    def initialize() -> Any:
+        return compat.federated_eval(initial_state, compat.SERVER)
+
+    @compat.federated_computation(
+        compat.FederatedType(state_type, compat.SERVER),
+        compat.FederatedType(spec.weights_type, compat.CLIENTS),
+        compat.FederatedType(spec.data_type, compat.CLIENTS),
+    )
+    def next_fn(state: Any, weights: Any, client_data: Any) -> Any:
+        state_at_clients = compat.federated_broadcast(state)
+        result, metrics, rejected = compat.federated_map(
+            train, (state_at_clients, weights, client_data)
+        )
+        measurements = collections.OrderedDict(
+            train=aggregate_metrics(metrics),
+            rejected_clients=compat.federated_sum(rejected),
+        )
+        if has_rate:
+            measurements["learning_rate"] = compat.federated_map(learning_rate, state)
+        return tff.templates.MeasuredProcessOutput(
+            state=compat.federated_map(advance, state),
+            result=result,
+            measurements=compat.federated_zip(measurements),
+        )
+
+    return tff.learning.templates.ClientWorkProcess(
+        initialize, next_fn, get_hparams_fn=get_hparams, set_hparams_fn=set_hparams
+    )
+
+
+def _client_weight(
+    weighting: tff.learning.ClientWeighting,
+    num_examples: tf.Tensor,
+    rejected: tf.Tensor,
+) -> tf.Tensor:
+    if weighting == tff.learning.ClientWeighting.NUM_EXAMPLES:
+        weight = tf.cast(num_examples, tf.float32)
+    else:
+        weight = tf.constant(1.0)
+    return tf.where(rejected, tf.constant(0.0), weight)
+
+
+def _has_learning_rate(work: LocalWork) -> bool:
+    with tf.Graph().as_default():
+        return _RATE in work.initial_hparams()
+
+
+def _build_round_hparams(
+    rate_schedule: schedules.Schedule | None,
+) -> Callable[[Any], Any]:
+    """Returns a function of the state to the hyperparameters of its round."""
+    if rate_schedule is None:
+        return lambda state: state["hparams"]
+    schedule = schedules.as_schedule(rate_schedule, "client_rate_schedule")
+
+    def scheduled(state: Any) -> Any:
+        hparams = collections.OrderedDict(state["hparams"])
+        factor = tf.cast(schedule(state["round_number"]), tf.float32)
+        hparams[_RATE] = hparams[_RATE] * factor
+        return hparams
+
+    return scheduled

@@ -1,0 +1,298 @@
+"""One view of the two kinds of models that TFF trains.
+
+A `tff.learning.models.VariableModel` (what `from_keras_model` returns) keeps its
+weights and metrics in TensorFlow variables; a
+`tff.learning.models.FunctionalModel` takes weights as arguments and returns the
+state of its metrics. Local training is written once, against `LocalModel`.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Union
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import compat
+from tff_drift.client_works import dropout
+
+ModelFn = Union[
+    Callable[[], tff.learning.models.VariableModel],
+    tff.learning.models.FunctionalModel,
+]
+Tensors = tuple[tf.Tensor, ...]
+
+
+class StepResult(NamedTuple):
+    """What one minibatch yields.
+
+    Attributes:
+      gradients: One dense tensor for each trainable weight, the gradient of the
+        batch's mean loss.
+      num_examples: Scalar `int64`, the number of examples in the batch.
+      model_state: The model's state after the batch.
+    """
+
+    gradients: Tensors
+    num_examples: tf.Tensor
+    model_state: Any
+
+
+class LocalModel(abc.ABC):
+    """A model during one client's local training.
+
+    Trainable weights are handled as a flat tuple of tensors. Whatever else
+    changes from batch to batch travels in an opaque `model_state`.
+    """
+
+    @abc.abstractmethod
+    def start(self, weights: tff.learning.models.ModelWeights) -> Any:
+        """Returns the model state at the server's `weights`."""
+
+    @abc.abstractmethod
+    def trainable(self, model_state: Any) -> Tensors:
+        """Returns the current trainable weights."""
+
+    @abc.abstractmethod
+    def replace_trainable(self, model_state: Any, trainable: Tensors) -> Any:
+        """Returns the model state with other trainable weights."""
+
+    @abc.abstractmethod
+    def gradients(self, model_state: Any, batch: Any, seed: tf.Tensor) -> StepResult:
+        """Runs the model on a batch, in training mode, and differentiates.
+
+        Args:
+          model_state: The state of the model.
+          batch: A batch of the type of the model's `input_spec`.
+          seed: An `int64[2]` tensor, the seed of this step's dropout masks.
+
+        Returns:
+          A `StepResult`.
+        """
+
+    @abc.abstractmethod
+    def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
+        """Returns the unfinalized metrics of the batches seen.
+
+        Args:
+          model_state: The state of the model.
+          discard: Scalar boolean; when true, the metrics of a model that has
+            seen nothing.
+        """
+
+
+class _VariableLocalModel(LocalModel):
+    """A `VariableModel`: all state is in its variables."""
+
+    def __init__(self, model: tff.learning.models.VariableModel) -> None:
+        self._model = model
+        self._weights = tff.learning.models.ModelWeights.from_model(model)
+        self._seed = tf.Variable(tf.zeros([2], tf.int64), trainable=False)
+
+    def start(self, weights: tff.learning.models.ModelWeights) -> Any:
+        tf.nest.map_structure(
+            lambda variable, value: variable.assign(value), self._weights, weights
+        )
+        return ()
+
+    def trainable(self, model_state: Any) -> Tensors:
+        return tuple(
+            variable.read_value()
+            for variable in tf.nest.flatten(self._weights.trainable)
+        )
+
+    def replace_trainable(self, model_state: Any, trainable: Tensors) -> Any:
+        variables = tf.nest.flatten(self._weights.trainable)
+        for variable, value in zip(variables, trainable):
+            variable.assign(value)
+        return model_state
+
+    def gradients(self, model_state: Any, batch: Any, seed: tf.Tensor) -> StepResult:
+        self._seed.assign(seed)
+        with dropout.step_seed(self._seed), tf.GradientTape() as tape:
+            output = self._model.forward_pass(batch, training=True)
+        gradients = tape.gradient(
+            output.loss,
+            tf.nest.flatten(self._weights.trainable),
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+        if output.num_examples is None:
+            num_examples = tf.shape(tf.nest.flatten(output.predictions)[0])[0]
+        else:
+            num_examples = output.num_examples
+        return StepResult(
+            _dense(gradients), tf.cast(num_examples, tf.int64), model_state
+        )
+
+    def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
+        def reset() -> tf.Tensor:
+            self._model.reset_metrics()
+            return discard
+
+        tf.cond(discard, reset, lambda: discard)
+        return self._model.report_local_unfinalized_metrics()
+
+
+class _FunctionalLocalModel(LocalModel):
+    """A `FunctionalModel`: all state is in `(trainable, rest, metrics)`."""
+
+    def __init__(self, model: tff.learning.models.FunctionalModel) -> None:
+        self._model = model
+
+    def start(self, weights: tff.learning.models.ModelWeights) -> Any:
+        trainable, non_trainable = weights
+        return (
+            tuple(tf.nest.flatten(trainable)),
+            non_trainable,
+            self._model.initialize_metrics_state(),
+        )
+
+    def trainable(self, model_state: Any) -> Tensors:
+        return model_state[0]
+
+    def replace_trainable(self, model_state: Any, trainable: Tensors) -> Any:
+        return (trainable, *model_state[1:])
+
+    def gradients(self, model_state: Any, batch: Any, seed: tf.Tensor) -> StepResult:
+        trainable, non_trainable, metrics_state = model_state
+        features, labels = _features_and_labels(batch)
+        packed = tf.nest.pack_sequence_as(self._model.initial_weights[0], trainable)
+        with tf.GradientTape() as tape:
+            tape.watch(trainable)
+            output = self._model.predict_on_batch(
+                (packed, non_trainable), features, training=True
+            )
+            loss = self._model.loss(output=output, label=labels)
+        gradients = tape.gradient(
+            loss, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO
+        )
+        num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
+        metrics_state = self._model.update_metrics_state(
+            metrics_state,
+            batch_output=tff.learning.models.BatchOutput(
+                loss=loss, predictions=output, num_examples=num_examples
+            ),
+            labels=labels,
+        )
+        return StepResult(
+            _dense(gradients),
+            tf.cast(num_examples, tf.int64),
+            (trainable, non_trainable, metrics_state),
+        )
+
+    def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
+        return tf.cond(
+            discard, self._model.initialize_metrics_state, lambda: model_state[2]
+        )
+
+
+def _dense(gradients: Any) -> Tensors:
+    return tuple(tf.convert_to_tensor(gradient) for gradient in gradients)
+
+
+def _features_and_labels(batch: Any) -> tuple[Any, Any]:
+    if isinstance(batch, Mapping):
+        return batch["x"], batch["y"]
+    features, labels = batch
+    return features, labels
+
+
+class ModelSpec(NamedTuple):
+    """What building a process needs to know of a model.
+
+    Attributes:
+      build: Builds a `LocalModel`, from scratch, in the current graph.
+      initial_weights: `( -> ModelWeights)`, a no-arg TFF computation.
+      weights_type: The TFF type of the model's weights.
+      data_type: The TFF type of a client's dataset, a sequence of batches.
+      metric_finalizers: As `tff.learning.metrics.sum_then_finalize` takes them.
+      loop_implementation: The loop over a client's batches that this kind of
+        model runs in.
+    """
+
+    build: Callable[[], LocalModel]
+    initial_weights: compat.Computation
+    weights_type: compat.StructType
+    data_type: compat.SequenceType
+    metric_finalizers: Any
+    loop_implementation: tff.learning.LoopImplementation
+
+
+def build_model_spec(model_fn: ModelFn) -> ModelSpec:
+    """Inspects a model.
+
+    Args:
+      model_fn: A no-arg function that builds a new
+        `tff.learning.models.VariableModel` at every call, or a
+        `tff.learning.models.FunctionalModel`.
+
+    Returns:
+      A `ModelSpec`.
+
+    Raises:
+      TypeError: If `model_fn` is neither.
+    """
+    if isinstance(model_fn, tff.learning.models.FunctionalModel):
+        return _functional_model_spec(model_fn)
+    if isinstance(model_fn, (tf.keras.Model, tff.learning.models.VariableModel)):
+        raise TypeError(
+            "model_fn must be a function that builds the model anew at every call, "
+            f"found a built {type(model_fn).__name__}. Move its construction into a "
+            "function that ends with tff.learning.models.from_keras_model(...)."
+        )
+    if not callable(model_fn):
+        raise TypeError(
+            "model_fn must be a no-arg function returning a "
+            "tff.learning.models.VariableModel, or a "
+            f"tff.learning.models.FunctionalModel, found {model_fn!r}."
+        )
+    return _variable_model_spec(model_fn)
+
+
+def _variable_model_spec(
+    model_fn: Callable[[], tff.learning.models.VariableModel],
+) -> ModelSpec:
+    # A graph of its own keeps this model's variables out of the caller's.
+    with tf.Graph().as_default():
+        model = model_fn()
+        if not isinstance(model, tff.learning.models.VariableModel):
+            raise TypeError(
+                "model_fn must return a tff.learning.models.VariableModel, found "
+                f"{type(model).__name__}. Wrap a Keras model with "
+                "tff.learning.models.from_keras_model."
+            )
+        weights_type = tff.learning.models.weights_type_from_model(model)
+        input_spec = model.input_spec
+        finalizers = model.metric_finalizers()
+
+    @compat.tf_computation
+    def initial_weights() -> tff.learning.models.ModelWeights:
+        return tff.learning.models.ModelWeights.from_model(model_fn())
+
+    return ModelSpec(
+        build=lambda: _VariableLocalModel(model_fn()),
+        initial_weights=initial_weights,
+        weights_type=weights_type,
+        data_type=compat.SequenceType(compat.tensorflow_to_type(input_spec)),
+        metric_finalizers=finalizers,
+        loop_implementation=tff.learning.LoopImplementation.DATASET_REDUCE,
+    )
+
+
+def _functional_model_spec(model: tff.learning.models.FunctionalModel) -> ModelSpec:
+    @compat.tf_computation
+    def initial_weights() -> tff.learning.models.ModelWeights:
+        return tff.learning.models.ModelWeights(*model.initial_weights)
+
+    return ModelSpec(
+        build=lambda: _FunctionalLocalModel(model),
+        initial_weights=initial_weights,
+        weights_type=initial_weights.type_signature.result,
+        data_type=compat.SequenceType(compat.tensorflow_to_type(model.input_spec)),
+        metric_finalizers=model.finalize_metrics,
+        # Functional models made from Keras models with dropout do not run inside
+        # `dataset.reduce`; they run in a loop over an iterator.
+        loop_implementation=tff.learning.LoopImplementation.DATASET_ITERATOR,
+    )

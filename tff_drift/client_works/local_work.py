@@ -1,0 +1,278 @@
+"""What a client does with its data, written as init / step / finish.
+
+A `LocalWork` is the client's half of an algorithm. `run_local_work` drives it
+over the batches of one client; variants differ in the three methods only:
+
+    state = work.init(context)
+    for batch in dataset:
+        state = work.step(context, state, batch_gradients)
+    update = work.finish(context, state)
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift.client_works import dropout
+from tff_drift.client_works.local_models import LocalModel, Tensors
+
+
+class LocalContext(NamedTuple):
+    """What stays fixed during one client's work in one round.
+
+    Attributes:
+      initial_trainable: The trainable weights x that the server sent, as a flat
+        tuple of tensors.
+      hparams: The hyperparameters in force in this round, an `OrderedDict`.
+      round_number: Scalar `int32`, counted from 0.
+    """
+
+    initial_trainable: Tensors
+    hparams: Any
+    round_number: tf.Tensor
+
+
+class Step(NamedTuple):
+    """What a local step sees.
+
+    Attributes:
+      trainable: The current local weights y, a flat tuple of tensors.
+      gradients: The minibatch gradient g(y), alike.
+      num_examples: Scalar `int64`, the examples in the minibatch.
+    """
+
+    trainable: Tensors
+    gradients: Tensors
+    num_examples: tf.Tensor
+
+
+class LocalWork(abc.ABC):
+    """The client's half of an algorithm."""
+
+    @abc.abstractmethod
+    def initial_hparams(self) -> collections.OrderedDict[str, Any]:
+        """Returns the hyperparameters that live in the process's state."""
+
+    @abc.abstractmethod
+    def init(self, context: LocalContext) -> Any:
+        """Returns the work's state before the first batch."""
+
+    @abc.abstractmethod
+    def step(
+        self, context: LocalContext, state: Any, step: Step
+    ) -> tuple[Any, Tensors]:
+        """Takes one local step.
+
+        Args:
+          context: The fixed part of the round.
+          state: The work's state.
+          step: The current weights and the gradient of one minibatch there.
+
+        Returns:
+          The new state and the new local weights.
+        """
+
+    @abc.abstractmethod
+    def finish(self, context: LocalContext, state: Any, trainable: Tensors) -> Tensors:
+        """Returns the update that the client sends, a flat tuple of tensors.
+
+        Args:
+          context: The fixed part of the round.
+          state: The work's state after the last batch.
+          trainable: The local weights after the last batch.
+        """
+
+
+class LocalSgd(LocalWork):
+    """Local training: y starts at x and takes an optimizer step per minibatch.
+
+    With SGD, y <- y - η g(y). The update is the pseudo-gradient Δ_i = x - y_i, a
+    descent direction for the server.
+
+    Args:
+      optimizer: The `tff.learning.optimizers.Optimizer` of the local steps. Its
+        state starts anew in every round.
+    """
+
+    def __init__(self, optimizer: tff.learning.optimizers.Optimizer) -> None:
+        self._optimizer = optimizer
+
+    def initial_hparams(self) -> collections.OrderedDict[str, Any]:
+        """Returns the hyperparameters of the local optimizer."""
+        # The hyperparameters do not depend on the weights: any spec will do.
+        scalar = tf.TensorSpec([], tf.float32)
+        return self._optimizer.get_hparams(self._optimizer.initialize(scalar))
+
+    def init(self, context: LocalContext) -> Any:
+        """Returns a fresh optimizer state that holds the round's rates."""
+        specs = tf.nest.map_structure(
+            lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype),
+            context.initial_trainable,
+        )
+        return self._optimizer.set_hparams(
+            self._optimizer.initialize(specs), context.hparams
+        )
+
+    def correct(self, context: LocalContext, step: Step) -> Tensors:
+        """Returns the direction of the local step: here the gradient itself.
+
+        Methods that control drift override this: a proximal term, a control
+        variate, a dynamic regulariser.
+        """
+        del context
+        return step.gradients
+
+    def step(
+        self, context: LocalContext, state: Any, step: Step
+    ) -> tuple[Any, Tensors]:
+        """Takes one step of the local optimizer along the corrected gradient."""
+        return self._optimizer.next(state, step.trainable, self.correct(context, step))
+
+    def finish(self, context: LocalContext, state: Any, trainable: Tensors) -> Tensors:
+        """Returns the pseudo-gradient Δ_i = x - y_i."""
+        del state
+        return tuple(
+            initial - final
+            for initial, final in zip(context.initial_trainable, trainable)
+        )
+
+
+class FullGradient(LocalWork):
+    """The gradient of the client's whole local loss at the server model.
+
+    The weights do not move: the update is ∇f_i(x), the mean of the minibatch
+    gradients weighted by their numbers of examples. In a pass of several epochs
+    every epoch counts, which leaves the mean as it is.
+    """
+
+    def initial_hparams(self) -> collections.OrderedDict[str, Any]:
+        """Returns no hyperparameters: there is no local step."""
+        return collections.OrderedDict()
+
+    def init(self, context: LocalContext) -> Any:
+        """Returns an empty sum of gradients."""
+        zeros = tuple(tf.zeros_like(tensor) for tensor in context.initial_trainable)
+        return zeros, tf.constant(0, tf.int64)
+
+    def step(
+        self, context: LocalContext, state: Any, step: Step
+    ) -> tuple[Any, Tensors]:
+        """Adds the batch's gradient, times its number of examples."""
+        del context
+        gradient_sum, num_examples = state
+        gradient_sum = tuple(
+            total + tf.cast(step.num_examples, gradient.dtype) * gradient
+            for total, gradient in zip(gradient_sum, step.gradients)
+        )
+        return (gradient_sum, num_examples + step.num_examples), step.trainable
+
+    def finish(self, context: LocalContext, state: Any, trainable: Tensors) -> Tensors:
+        """Returns the mean gradient, zero for a client without examples."""
+        del context, trainable
+        gradient_sum, num_examples = state
+        return tuple(
+            tf.math.divide_no_nan(total, tf.cast(num_examples, total.dtype))
+            for total in gradient_sum
+        )
+
+
+class LocalOutcome(NamedTuple):
+    """What one client's work ends with.
+
+    Attributes:
+      update: The update to aggregate, zeros if it was rejected.
+      num_examples: Scalar `int64`, examples trained on, epochs included.
+      rejected: Scalar boolean, true if the update held a non-finite value.
+      metrics: The model's unfinalized training metrics.
+    """
+
+    update: Tensors
+    num_examples: tf.Tensor
+    rejected: tf.Tensor
+    metrics: Any
+
+
+def run_local_work(
+    work: LocalWork,
+    model: LocalModel,
+    weights: tff.learning.models.ModelWeights,
+    dataset: tf.data.Dataset,
+    *,
+    hparams: Any,
+    round_number: tf.Tensor,
+    loop_implementation: tff.learning.LoopImplementation,
+) -> LocalOutcome:
+    """Runs one client's work over its dataset.
+
+    A client whose update holds a NaN or an infinity is rejected: it sends zeros,
+    and its metrics, poisoned as well, do not count.
+
+    Args:
+      work: The client's half of the algorithm.
+      model: The model, as local training sees it.
+      weights: The weights that the server sent.
+      dataset: The client's batches.
+      hparams: The hyperparameters in force in this round.
+      round_number: Scalar `int32`, counted from 0.
+      loop_implementation: How the loop over the batches is built.
+
+    Returns:
+      A `LocalOutcome`.
+    """
+    context = LocalContext(
+        tuple(tf.nest.flatten(weights.trainable)), hparams, round_number
+    )
+
+    def take_step(state: Any, batch: Any) -> Any:
+        model_state, work_state, num_examples, num_steps = state
+        seed = dropout.build_step_seed(round_number, num_steps, batch)
+        trainable = model.trainable(model_state)
+        result = model.gradients(model_state, batch, seed)
+        work_state, trainable = work.step(
+            context,
+            work_state,
+            Step(trainable, result.gradients, result.num_examples),
+        )
+        model_state = model.replace_trainable(result.model_state, trainable)
+        return (
+            model_state,
+            work_state,
+            num_examples + result.num_examples,
+            num_steps + 1,
+        )
+
+    state = (
+        model.start(weights),
+        work.init(context),
+        tf.constant(0, tf.int64),
+        tf.constant(0, tf.int32),
+    )
+    state = _loop(take_step, state, dataset, loop_implementation)
+    model_state, work_state, num_examples, _ = state
+    update = work.finish(context, work_state, model.trainable(model_state))
+    finite = [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in update]
+    rejected = tf.logical_not(tf.reduce_all(tf.stack(finite)))
+    update = tuple(
+        tf.where(rejected, tf.zeros_like(tensor), tensor) for tensor in update
+    )
+    return LocalOutcome(
+        update, num_examples, rejected, model.metrics(model_state, discard=rejected)
+    )
+
+
+def _loop(
+    take_step: Any,
+    state: Any,
+    dataset: tf.data.Dataset,
+    loop_implementation: tff.learning.LoopImplementation,
+) -> Any:
+    if loop_implementation == tff.learning.LoopImplementation.DATASET_REDUCE:
+        return dataset.reduce(state, take_step)
+    for batch in iter(dataset):
+        state = take_step(state, batch)
+    return state

@@ -1,0 +1,13 @@
+"""Execution contexts for TFF computations."""
+
+from tff_drift.execution.native import (
+    create_native_execution_context,
+    set_native_execution_context,
+)
+from tff_drift.execution.worker import WorkerError
+
+__all__ = [
+    "WorkerError",
+    "create_native_execution_context",
+    "set_native_execution_context",
+]
