@@ -38,6 +38,9 @@ federated_zip = tff.federated_zip
 tensorflow_to_type = tff.types.tensorflow_to_type
 type_to_tf_tensor_specs = tff.types.type_to_tf_tensor_specs
 
+# The names of a `tff.StructType`'s elements, `None` where one has no name.
+structure_names = tff.structure.name_list_with_nones
+
 contains_only = tff.types.contains_only
 is_structure_of_floats = tff.types.is_structure_of_floats
 

@@ -1,0 +1,284 @@
+"""What every aggregator here shares: a factory around an inner factory.
+
+An aggregator is described once, by a function that gives its two steps for one
+type of values; `wrap_factory` makes the weighted or the unweighted factory of it.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Optional
+
+import tensorflow_federated as tff
+
+from tff_drift import compat
+
+# ( state, values, weights or None -> output )
+NextFn = Callable[
+    [compat.Value, compat.Value, Optional[compat.Value]],
+    tff.templates.MeasuredProcessOutput,
+]
+
+
+class Steps(NamedTuple):
+    """An aggregation process, written as functions for TFF to trace.
+
+    Attributes:
+      initialize: Takes nothing and returns the state, as a structure of values
+        at the server.
+      next: Takes the state at the server, the values at the clients and the
+        weights at the clients, or `None` in an unweighted aggregation. Returns a
+        `tff.templates.MeasuredProcessOutput` of a state like the one of
+        `initialize`, the result, and a structure of measurements.
+    """
+
+    initialize: Callable[[], Any]
+    next: NextFn
+
+
+# ( inner process, type of a value, type of a weight or None -> steps )
+DescribeFn = Callable[
+    [tff.templates.AggregationProcess, compat.Type, Optional[compat.Type]], Steps
+]
+
+
+def wrap_factory(
+    inner_factory: tff.aggregators.AggregationFactory | None, describe: DescribeFn
+) -> tff.aggregators.AggregationFactory:
+    """Returns a factory around `inner_factory`, as weighted or unweighted as it is.
+
+    Args:
+      inner_factory: The factory that aggregates the values in the end. `None` is
+        TFF's weighted mean, which is zero (and not NaN) where all weights are.
+      describe: Called by `create` with the inner process and the types of the
+        values and the weights (`None` if unweighted); returns the process's
+        steps.
+
+    Returns:
+      A `tff.aggregators.WeightedAggregationFactory` if `inner_factory` is one,
+      else a `tff.aggregators.UnweightedAggregationFactory`. Its `create` raises
+      TypeError if a tensor to aggregate is not of a floating type.
+
+    Raises:
+      TypeError: If `inner_factory` is not a factory.
+    """
+    if inner_factory is None:
+        inner_factory = tff.aggregators.MeanFactory(no_nan_division=True)
+    if isinstance(inner_factory, tff.aggregators.WeightedAggregationFactory):
+        return _WeightedWrapper(inner_factory, describe)
+    if isinstance(inner_factory, tff.aggregators.UnweightedAggregationFactory):
+        return _UnweightedWrapper(inner_factory, describe)
+    raise TypeError(
+        "inner_factory must be an instance of "
+        "tff.aggregators.WeightedAggregationFactory or of "
+        "tff.aggregators.UnweightedAggregationFactory, such as "
+        f"tff.aggregators.MeanFactory(), found {inner_factory!r}."
+    )
+
+
+class _WeightedWrapper(tff.aggregators.WeightedAggregationFactory):
+    """See `wrap_factory`."""
+
+    def __init__(
+        self,
+        inner_factory: tff.aggregators.WeightedAggregationFactory,
+        describe: DescribeFn,
+    ) -> None:
+        self._inner_factory = inner_factory
+        self._describe = describe
+
+    def create(
+        self, value_type: compat.Type, weight_type: compat.Type
+    ) -> tff.templates.AggregationProcess:
+        check_floats("value_type", value_type)
+        inner_process = self._inner_factory.create(value_type, weight_type)
+        steps = self._describe(inner_process, value_type, weight_type)
+        initialize_fn = _initialize_fn(steps)
+
+        @compat.federated_computation(
+            initialize_fn.type_signature.result,
+            compat.FederatedType(value_type, compat.CLIENTS),
+            compat.FederatedType(weight_type, compat.CLIENTS),
+        )
+        def next_fn(
+            state: compat.Value, value: compat.Value, weight: compat.Value
+        ) -> tff.templates.MeasuredProcessOutput:
+            return _zipped(steps.next(state, value, weight))
+
+        return tff.templates.AggregationProcess(initialize_fn, next_fn)
+
+
+class _UnweightedWrapper(tff.aggregators.UnweightedAggregationFactory):
+    """See `wrap_factory`."""
+
+    def __init__(
+        self,
+        inner_factory: tff.aggregators.UnweightedAggregationFactory,
+        describe: DescribeFn,
+    ) -> None:
+        self._inner_factory = inner_factory
+        self._describe = describe
+
+    def create(self, value_type: compat.Type) -> tff.templates.AggregationProcess:
+        check_floats("value_type", value_type)
+        inner_process = self._inner_factory.create(value_type)
+        steps = self._describe(inner_process, value_type, None)
+        initialize_fn = _initialize_fn(steps)
+
+        @compat.federated_computation(
+            initialize_fn.type_signature.result,
+            compat.FederatedType(value_type, compat.CLIENTS),
+        )
+        def next_fn(
+            state: compat.Value, value: compat.Value
+        ) -> tff.templates.MeasuredProcessOutput:
+            return _zipped(steps.next(state, value, None))
+
+        return tff.templates.AggregationProcess(initialize_fn, next_fn)
+
+
+def _initialize_fn(steps: Steps) -> compat.Computation:
+    return compat.federated_computation(
+        lambda: compat.federated_zip(steps.initialize())
+    )
+
+
+def _zipped(
+    output: tff.templates.MeasuredProcessOutput,
+) -> tff.templates.MeasuredProcessOutput:
+    return tff.templates.MeasuredProcessOutput(
+        state=compat.federated_zip(output.state),
+        result=output.result,
+        measurements=compat.federated_zip(output.measurements),
+    )
+
+
+def call_next(
+    process: tff.templates.AggregationProcess,
+    state: compat.Value,
+    value: compat.Value,
+    weight: compat.Value | None,
+) -> tff.templates.MeasuredProcessOutput:
+    """Calls the `next` of a weighted process, or of one that takes no weights.
+
+    Args:
+      process: The process.
+      state: Its state, at the server.
+      value: The values, at the clients.
+      weight: The weights, at the clients, or `None`.
+
+    Returns:
+      What `process.next` returns.
+    """
+    if weight is None:
+        return process.next(state, value)
+    return process.next(state, value, weight)
+
+
+def join_measurements(
+    own: Mapping[str, compat.Value], inner: compat.Value
+) -> collections.OrderedDict[str, compat.Value]:
+    """Returns measurements that hold those of the inner process next to our own.
+
+    So a measurement is found under its name in any order of wrapping. Inner
+    measurements that have no names, or of which one has a name of ours, go under
+    the name 'inner' as they are.
+
+    Args:
+      own: The names of this aggregator's measurements to their values.
+      inner: The inner process's measurements.
+
+    Returns:
+      The names of the measurements to their values, ours first.
+    """
+    joined = collections.OrderedDict(own)
+    inner_type = inner.type_signature.member
+    if not isinstance(inner_type, compat.StructType):
+        joined["inner"] = inner
+        return joined
+    names = compat.structure_names(inner_type)
+    if None in names or not joined.keys().isdisjoint(names):
+        joined["inner"] = inner
+    else:
+        joined.update((name, inner[name]) for name in names)
+    return joined
+
+
+def check_floats(name: str, value_type: compat.Type) -> None:
+    """Raises unless `value_type` is the type of a structure of float tensors.
+
+    Args:
+      name: The type's name, for the message.
+      value_type: The type to check.
+
+    Raises:
+      TypeError: If `value_type` is not a TFF type of tensors, or if one of them
+        is not of a floating type.
+    """
+    if not isinstance(value_type, (compat.TensorType, compat.StructType)):
+        raise TypeError(
+            f"{name} must be a tff.TensorType or a tff.StructType, without "
+            f"placement, found {value_type!r}. tff.to_type makes one."
+        )
+    if not compat.is_structure_of_floats(value_type):
+        raise TypeError(
+            f"{name} must hold floating tensors only, because they are scaled, "
+            f"found {value_type}. Cast the others to float32 on the clients, or "
+            "aggregate them on their own."
+        )
+
+
+def sum_factory_or_default(
+    name: str, sum_factory: tff.aggregators.UnweightedAggregationFactory | None
+) -> tff.aggregators.UnweightedAggregationFactory:
+    """Returns `sum_factory`, or TFF's plain sum if it is `None`.
+
+    Args:
+      name: The argument's name, for the message.
+      sum_factory: The factory to check.
+
+    Returns:
+      A factory that sums.
+
+    Raises:
+      TypeError: If `sum_factory` is neither `None` nor an unweighted factory.
+    """
+    if sum_factory is None:
+        return tff.aggregators.SumFactory()
+    if not isinstance(sum_factory, tff.aggregators.UnweightedAggregationFactory):
+        raise TypeError(
+            f"{name} must be an instance of "
+            "tff.aggregators.UnweightedAggregationFactory that sums, such as "
+            f"tff.aggregators.SumFactory(), found {sum_factory!r}."
+        )
+    return sum_factory
+
+
+def create_sum(
+    name: str,
+    sum_factory: tff.aggregators.UnweightedAggregationFactory,
+    value_type: compat.Type,
+) -> tff.templates.AggregationProcess:
+    """Creates the process by which `sum_factory` sums values of `value_type`.
+
+    Args:
+      name: The argument's name, for the message.
+      sum_factory: The factory.
+      value_type: The type of what one client sends.
+
+    Returns:
+      An aggregation process whose result is of `value_type`.
+
+    Raises:
+      TypeError: If the result would be of another type.
+    """
+    process = sum_factory.create(value_type)
+    result_type = process.next.type_signature.result.result.member
+    if not value_type.is_assignable_from(result_type):
+        raise TypeError(
+            f"{name} must give sums of the type it is given, {value_type}, found "
+            f"{sum_factory!r}, which gives {result_type}. Use a factory that "
+            "sums, such as tff.aggregators.SumFactory()."
+        )
+    return process
