@@ -208,9 +208,9 @@ class ClientDatasets:
           Client datasets like these, of the clients in `client_ids`.
 
         Raises:
-          KeyError: If an id is unknown.
           TypeError: If an id is not a string.
-          ValueError: If `client_ids` is empty or holds an id twice.
+          ValueError: If `client_ids` is empty or holds an unknown id or an id
+            twice.
         """
         other = self._copy()
         other._set_clients(client_ids)
@@ -283,7 +283,7 @@ class ClientDatasets:
 
     def _check_known(self, client_id: str) -> None:
         if client_id not in self._known:
-            raise KeyError(
+            raise ValueError(
                 f"Unknown client_id {client_id!r}. There are {len(self)} clients, "
                 f"{self.client_ids[0]!r} to {self.client_ids[-1]!r}: see client_ids."
             )
@@ -298,9 +298,9 @@ class ClientDatasets:
           The structure of arrays. It may be cached: do not write to it.
 
         Raises:
-          KeyError: If `client_id` is unknown.
-          ValueError: If the client has no examples, arrays of different lengths,
-            or examples of another type than the other clients'.
+          ValueError: If `client_id` is unknown, or the client has no examples,
+            arrays of different lengths, or examples of another type than the
+            other clients'.
         """
         self._check_known(client_id)
         return self._store.examples(client_id)
@@ -315,8 +315,8 @@ class ClientDatasets:
           The number of examples of one epoch.
 
         Raises:
-          KeyError: If `client_id` is unknown.
-          ValueError: If the client's examples are not as `examples` wants them.
+          ValueError: If `client_id` is unknown, or the client's examples are not
+            as `examples` wants them.
         """
         self._check_known(client_id)
         return self._store.num_examples(client_id)
@@ -336,10 +336,9 @@ class ClientDatasets:
           A dataset of batches with the structure of `element_spec`.
 
         Raises:
-          KeyError: If `client_id` is unknown.
           TypeError: If `round_number` is not an integer.
-          ValueError: If `round_number` is negative, or the client's examples are
-            not as `examples` wants them.
+          ValueError: If `client_id` is unknown, `round_number` is negative, or the
+            client's examples are not as `examples` wants them.
         """
         checks.check_integer("round_number", round_number, at_least=0)
         examples = self.examples(client_id)
@@ -373,10 +372,9 @@ class ClientDatasets:
           views of cached arrays: do not write to them.
 
         Raises:
-          KeyError: If `client_id` is unknown.
           TypeError: If `batch_size` is not an integer.
-          ValueError: If `batch_size` is below 1, or the client's examples are
-            not as `examples` wants them.
+          ValueError: If `client_id` is unknown, `batch_size` is below 1, or the
+            client's examples are not as `examples` wants them.
         """
         checks.check_integer("batch_size", batch_size)
         examples = self.examples(client_id)

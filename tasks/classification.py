@@ -1,0 +1,37 @@
+"""Models that name one class per example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import definitions
+
+
+def build_model_fn(
+    build_keras_model: Callable[[], tf.keras.Model], input_spec: Any
+) -> definitions.ModelFn:
+    """Returns a model function with cross-entropy as loss and accuracy as metric.
+
+    Args:
+      build_keras_model: Builds a Keras model from scratch whose outputs are
+        logits.
+      input_spec: The `tf.TensorSpec` structure of a batch of inputs and labels.
+
+    Returns:
+      A function without arguments that builds a
+      `tff.learning.models.VariableModel`.
+    """
+
+    def model_fn() -> tff.learning.models.VariableModel:
+        return tff.learning.models.from_keras_model(
+            build_keras_model(),
+            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            input_spec=input_spec,
+            metrics=[tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        )
+
+    return model_fn

@@ -1,0 +1,86 @@
+"""EMNIST character recognition, 62 classes, by writer.
+
+The task of Reddi et al., Adaptive Federated Optimization (2021,
+https://arxiv.org/abs/2003.00295), and of Charles et al., On Large-Cohort Training
+for Federated Learning (2021, https://arxiv.org/abs/2106.07820): all writers, a
+convolutional net with dropout, B = 20, E = 1.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tasks import classification, definitions, emnist_data, official_data, seeds
+from tff_drift.client_works import Dropout
+from tff_drift.simulation import ClientDatasets
+
+_NAME = "emnist_character"
+_NUM_CLASSES = 62
+
+
+def build_keras_model(seed: int) -> tf.keras.Model:
+    """Returns the net: 1,206,590 parameters, logits of 62 classes.
+
+    Args:
+      seed: The seed of the initial weights.
+
+    Returns:
+      An uncompiled Keras model.
+    """
+    layers = tf.keras.layers
+    glorot = [
+        tf.keras.initializers.GlorotUniform(layer_seed)
+        for layer_seed in seeds.initializer_seeds(seed, 4)
+    ]
+    return tf.keras.Sequential(
+        [
+            layers.Conv2D(
+                32,
+                3,
+                activation="relu",
+                kernel_initializer=glorot[0],
+                input_shape=(28, 28, 1),
+            ),
+            layers.Conv2D(64, 3, activation="relu", kernel_initializer=glorot[1]),
+            layers.MaxPool2D(2),
+            Dropout(0.25),
+            layers.Flatten(),
+            layers.Dense(128, activation="relu", kernel_initializer=glorot[2]),
+            Dropout(0.5),
+            layers.Dense(_NUM_CLASSES, kernel_initializer=glorot[3]),
+        ]
+    )
+
+
+def _build(
+    cache_dir: str | None, seed: int, options: Mapping[str, Any]
+) -> tuple[ClientDatasets, ClientDatasets, definitions.ModelFn]:
+    train, test = official_data.load_clients(
+        emnist_data.build(only_digits=False),
+        emnist_data.preprocess,
+        task_name=_NAME,
+        cache_dir=cache_dir,
+        seed=seed,
+        options=options,
+    )
+    model_fn = classification.build_model_fn(
+        functools.partial(build_keras_model, seed), emnist_data.BATCH_SPEC
+    )
+    return train, test, model_fn
+
+
+TASK = definitions.TaskDefinition(
+    name=_NAME,
+    description="Handwritten digits and letters by writer (TFF EMNIST, 62 classes), "
+    "convolutional net with dropout.",
+    options=(
+        definitions.batch_size_option(20),
+        *definitions.BATCHING_OPTIONS,
+        *official_data.DATA_OPTIONS,
+    ),
+    build=_build,
+)

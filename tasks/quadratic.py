@@ -1,0 +1,163 @@
+"""Strongly convex quadratics whose global optimum is known exactly.
+
+After the simulated experiments of Karimireddy et al., SCAFFOLD (2020,
+https://arxiv.org/abs/1910.06378): client i minimises
+f_i(w) = (w - b_i)' A_i (w - b_i) / 2, whose curvatures (the eigenvalues of A_i)
+lie between 0.5 and 2 along directions of its own. With b_i that differ between
+clients, local steps drift away from the minimum of the mean of the f_i.
+
+The quadratic is written as linear regression: a client has d examples (x_j, y_j),
+and f_i is the mean over them of (x_j'w - y_j)^2 / 2. A batch of d examples gives
+the exact gradient, a smaller one a stochastic gradient.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tasks import definitions, seeds
+from tff_drift.simulation import ClientDatasets
+
+_CURVATURES = (0.5, 2.0)
+
+
+def draw_clients(
+    num_clients: int, dimension: int, heterogeneity: float, seed: int
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Draws the clients' examples.
+
+    Args:
+      num_clients: The number of clients.
+      dimension: The number d of weights, and of examples per client.
+      heterogeneity: The standard deviation of the clients' optima b_i in each
+        coordinate; with 0 all clients share one optimum, and nothing drifts.
+      seed: The seed of the draw.
+
+    Returns:
+      Each client's x (`float32[d, d]`) and y (`float32[d, 1]`).
+    """
+    rng = seeds.generator(seed, "quadratics")
+    centre = rng.standard_normal(dimension)
+    digits = len(str(num_clients - 1))
+    clients = {}
+    for index in range(num_clients):
+        curvatures = rng.uniform(*_CURVATURES, size=dimension)
+        directions, _ = np.linalg.qr(rng.standard_normal((dimension, dimension)))
+        optimum = centre + heterogeneity * rng.standard_normal(dimension)
+        # x'x / d = A_i = Q diag(curvatures) Q', for d examples.
+        x = np.sqrt(dimension * curvatures)[:, np.newaxis] * directions.T
+        x = x.astype(np.float32)
+        y = (x @ optimum)[:, np.newaxis].astype(np.float32)
+        clients[f"client_{index:0{digits}}"] = (x, y)
+    return clients
+
+
+def global_optimum(clients: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Returns the minimum of the mean of all clients' losses.
+
+    Args:
+      clients: Each client's x and y.
+
+    Returns:
+      A `float64[d]` array.
+    """
+    xs = [x.astype(np.float64) for x, _ in clients.values()]
+    ys = [y.astype(np.float64)[:, 0] for _, y in clients.values()]
+    curvature = sum(x.T @ x for x in xs)
+    return np.linalg.solve(curvature, sum(x.T @ y for x, y in zip(xs, ys)))
+
+
+class HalfSquaredError(tf.keras.losses.Loss):
+    """The mean over examples of half the squared error.
+
+    The half makes the Hessian of a client's loss its A_i.
+    """
+
+    def call(self, y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        """Returns one loss per example."""
+        return 0.5 * tf.reduce_sum(tf.math.squared_difference(y_pred, y_true), -1)
+
+
+def _build_model(optimum: np.ndarray, seed: int) -> tff.learning.models.VariableModel:
+    dimension = len(optimum)
+    (initializer_seed,) = seeds.initializer_seeds(seed, 1)
+    linear = tf.keras.layers.Dense(
+        1,
+        use_bias=False,
+        kernel_initializer=tf.keras.initializers.RandomNormal(
+            stddev=1.0, seed=initializer_seed
+        ),
+        input_shape=(dimension,),
+    )
+    keras_model = tf.keras.Sequential([linear])
+    target = optimum[:, np.newaxis].astype(np.float32)
+
+    def distance(y_true: tf.Tensor, y_pred: tf.Tensor) -> tf.Tensor:
+        del y_pred  # The distance is one of weights, not of predictions.
+        return tf.norm(linear.kernel - target) * tf.ones_like(y_true[:, 0])
+
+    return tff.learning.models.from_keras_model(
+        keras_model,
+        loss=HalfSquaredError(),
+        input_spec=(
+            tf.TensorSpec((None, dimension), tf.float32),
+            tf.TensorSpec((None, 1), tf.float32),
+        ),
+        metrics=[
+            functools.partial(
+                tf.keras.metrics.MeanMetricWrapper, distance, name="distance"
+            )
+        ],
+    )
+
+
+def _build(
+    cache_dir: str | None, seed: int, options: Mapping[str, Any]
+) -> tuple[ClientDatasets, ClientDatasets, definitions.ModelFn]:
+    del cache_dir  # The data is drawn.
+    dimension = options["dimension"]
+    clients = draw_clients(
+        options["num_clients"], dimension, options["heterogeneity"], seed
+    )
+    datasets = ClientDatasets.from_arrays(
+        clients,
+        batch_size=options["batch_size"] or dimension,
+        epochs=options["epochs"],
+        seed=seed,
+    )
+    model_fn = functools.partial(_build_model, global_optimum(clients), seed)
+    return datasets, datasets, model_fn
+
+
+TASK = definitions.TaskDefinition(
+    name="quadratic",
+    description="Synthetic quadratics, one per client, with a known common optimum: "
+    "shows client drift in seconds.",
+    options=(
+        definitions.Option(
+            "batch_size",
+            "count",
+            None,
+            "Examples in a batch; none takes all, for exact gradients.",
+            may_be_none=True,
+        ),
+        definitions.Option("epochs", "count", 10, "Passes over the data per round."),
+        definitions.Option("num_clients", "count", 10, "Clients, a quadratic each."),
+        definitions.Option("dimension", "count", 10, "Weights of the model."),
+        definitions.Option(
+            "heterogeneity",
+            "non_negative",
+            1.0,
+            "Standard deviation of the clients' optima.",
+        ),
+    ),
+    build=_build,
+    accuracy_metric="distance",
+    higher_is_better=False,
+)
