@@ -1,5 +1,30 @@
 """Simulation of federated training: clients' data, rounds, metrics."""
 
+from tff_drift.simulation.checkpoint import CheckpointError
 from tff_drift.simulation.client_datasets import ClientDatasets
+from tff_drift.simulation.evaluation import build_evaluation
+from tff_drift.simulation.failures import Failure
+from tff_drift.simulation.metrics import is_timing, without_timing
+from tff_drift.simulation.metrics_file import MetricsFileError, read_rows
+from tff_drift.simulation.run_folder import OutputDirError
+from tff_drift.simulation.sampling import build_uniform_sampling
+from tff_drift.simulation.traffic import Traffic, model_traffic
+from tff_drift.simulation.training import Totals, TrainingResult, run_training
 
-__all__ = ["ClientDatasets"]
+__all__ = [
+    "CheckpointError",
+    "ClientDatasets",
+    "Failure",
+    "MetricsFileError",
+    "OutputDirError",
+    "Totals",
+    "Traffic",
+    "TrainingResult",
+    "build_evaluation",
+    "build_uniform_sampling",
+    "is_timing",
+    "model_traffic",
+    "read_rows",
+    "run_training",
+    "without_timing",
+]

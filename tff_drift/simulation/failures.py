@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -35,9 +35,7 @@ class Failure:
         return f"Round {self.round}: {_DESCRIPTIONS[self.kind]}."
 
 
-def is_catastrophic(
-    previous_accuracy: Optional[float], accuracy: Optional[float]
-) -> bool:
+def is_catastrophic(previous_accuracy: float | None, accuracy: float | None) -> bool:
     """Returns whether the training accuracy fell to half or less in one round.
 
     This is the *catastrophic training failure* of section 3.1 of
@@ -60,7 +58,7 @@ def is_catastrophic(
     return previous_accuracy > 0 and accuracy <= previous_accuracy / 2
 
 
-def is_non_finite(loss: Optional[float], model_weights: Any) -> bool:
+def is_non_finite(loss: float | None, model_weights: Any) -> bool:
     """Returns whether the training loss or a weight is infinite or not a number.
 
     Args:

@@ -23,7 +23,7 @@ def sync_folder(folder: pathlib.Path) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: pathlib.Path, write: Callable[[BinaryIO], None]) -> None:
+def replace_file(path: pathlib.Path, write: Callable[[BinaryIO], object]) -> None:
     """Replaces a file by a new one in one step.
 
     The bytes go to a temporary file in the same folder, are made durable, and

@@ -15,11 +15,10 @@ A row's columns are named after where a number comes from:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Union
 
 import numpy as np
-import tree
 
 Number = Union[int, float]
 Row = dict[str, Number]
@@ -27,7 +26,8 @@ Row = dict[str, Number]
 ROUND = "round"
 TRAIN_PREFIX = "train_"
 TEST_PREFIX = "test_"
-TIMING_PREFIX = "seconds"
+SECONDS = "seconds"
+SECONDS_EVALUATION = "seconds_evaluation"
 
 _TRAINING_METRICS = "client_work/train/"
 # A longer vector is data to plot by itself rather than numbers of a table.
@@ -37,7 +37,7 @@ _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_./@-]+")
 
 def is_timing(column: str) -> bool:
     """Returns whether a column holds wall-clock time."""
-    return column.startswith(TIMING_PREFIX)
+    return column.startswith(SECONDS)
 
 
 def without_timing(row: Mapping[str, Number]) -> Row:
@@ -64,20 +64,33 @@ def plain_number(value: Any) -> Number:
     return float(str(scalar))
 
 
+def _leaves(structure: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yields the leaves of a structure and their paths, in the structure's order."""
+    if hasattr(structure, "_asdict"):
+        structure = structure._asdict()
+    elif isinstance(structure, (list, tuple)):
+        structure = dict(enumerate(structure))
+    if not isinstance(structure, Mapping):
+        yield "/".join(path), structure
+        return
+    for name, value in structure.items():
+        yield from _leaves(value, (*path, str(name)))
+
+
 def flatten_metrics(structure: Any) -> Row:
     """Returns the numbers of a structure by their paths.
 
     Args:
-      structure: Mappings, sequences, named tuples and attrs classes of numbers
-        and arrays. A vector of up to 16 elements becomes a number per element;
-        longer arrays, strings and `None` are left out.
+      structure: Mappings, sequences and named tuples of numbers and arrays. A
+        vector of up to 16 elements becomes a number per element; longer arrays,
+        strings and `None` are left out.
 
     Returns:
       The numbers by paths such as `"aggregator/clipping_norm"`.
     """
     row: Row = {}
-    for path, leaf in tree.flatten_with_path(structure):
-        name = _UNSAFE_CHARACTERS.sub("_", "/".join(str(part) for part in path))
+    for path, leaf in _leaves(structure):
+        name = _UNSAFE_CHARACTERS.sub("_", path)
         array = np.asarray(leaf)
         if array.dtype.kind not in "biuf":
             continue

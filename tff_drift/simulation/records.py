@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -24,6 +25,10 @@ class Position:
 
 class Record(Protocol):
     """Keeps a run's rows, and positions to resume from."""
+
+    @property
+    def folder(self) -> pathlib.Path | None:
+        """The folder to resume from, `None` if there is none."""
 
     @property
     def rows(self) -> Sequence[Row]:
@@ -48,6 +53,7 @@ class MemoryRecord:
     """Keeps rows in memory, and no position to resume from."""
 
     def __init__(self) -> None:
+        self.folder = None
         self.rows: list[Row] = []
 
     def resume(

@@ -216,10 +216,10 @@ def _training_arguments(
     """Returns the arguments that the results depend on, to compare runs."""
     ids = hashlib.sha256("\n".join(train.client_ids).encode()).hexdigest()
     arguments = {
-        "rounds": rounds,
-        "cohort_size": cohort_size,
-        "seed": seed,
-        "rounds_per_evaluation": rounds_per_evaluation,
+        "rounds": int(rounds),
+        "cohort_size": None if cohort_size is None else int(cohort_size),
+        "seed": int(seed),
+        "rounds_per_evaluation": int(rounds_per_evaluation),
         "accuracy_metric": accuracy_metric,
         "train": {
             "clients": len(train.client_ids),
@@ -280,14 +280,14 @@ def _is_due(run: _Run, rounds_completed: int, every: int) -> bool:
 
 
 def _tell_interrupted(record: Record, position: Position) -> None:
-    if isinstance(record, RunFolder):
+    if record.folder is None:
+        logging.warning("Interrupted. Without output_dir nothing is kept.")
+    else:
         logging.warning(
-            "Interrupted. Start the same run again to go on after round %d, kept in %s.",
+            "Interrupted. Start the same run again to go on after round %d from %s.",
             position.rounds_completed,
             record.folder,
         )
-    else:
-        logging.warning("Interrupted. Nothing is kept without output_dir.")
 
 
 def _begin_or_resume(run: _Run, record: Record) -> Position:
@@ -323,30 +323,34 @@ def _run_round(
         position.state,
         [run.train.training_data(client_id, round_number) for client_id in cohort],
     )
-    seconds = time.perf_counter() - start
+    seconds = _seconds_since(start)
     state = output.state
     row: metrics.Row = {
         metrics.ROUND: round_number + 1,
         **metrics.training_columns(output.metrics),
-        metrics.TIMING_PREFIX: seconds,
+        metrics.SECONDS: seconds,
     }
     _count(run, cohort, previous, row)
     _watch(run, state, previous, row)
-    if run.evaluation is not None and _is_due(
-        run, round_number + 1, run.rounds_per_evaluation
-    ):
+    if _is_due(run, round_number + 1, run.rounds_per_evaluation):
         row.update(_evaluate(run, state))
     return state, row
 
 
 def _evaluate(run: _Run, state: Any) -> metrics.Row:
-    assert run.evaluation is not None
+    """Returns the columns of an evaluation, none if the run has no evaluation."""
+    if run.evaluation is None:
+        return {}
     start = time.perf_counter()
     columns = metrics.evaluation_columns(
         run.evaluation(run.process.get_model_weights(state))
     )
-    columns[f"{metrics.TIMING_PREFIX}_evaluation"] = time.perf_counter() - start
+    columns[metrics.SECONDS_EVALUATION] = _seconds_since(start)
     return columns
+
+
+def _seconds_since(start: float) -> float:
+    return round(time.perf_counter() - start, 6)
 
 
 def _count(
@@ -390,6 +394,6 @@ def _totals(rows: Sequence[metrics.Row]) -> Totals:
         examples=int(rows[-1].get("total_examples", 0)) if rows else 0,
         bytes_down=total("bytes_down"),
         bytes_up=total("bytes_up"),
-        seconds=float(total(metrics.TIMING_PREFIX)),
-        seconds_evaluation=float(total(f"{metrics.TIMING_PREFIX}_evaluation")),
+        seconds=float(total(metrics.SECONDS)),
+        seconds_evaluation=float(total(metrics.SECONDS_EVALUATION)),
     )
