@@ -206,25 +206,23 @@ def test_extreme_updates(run_rounds):
     assert outputs[4].measurements["clipped_fraction"] == 0
 
 
-@pytest.mark.parametrize(
-    ("initial", "quantile", "update"), [(1.2e-38, 0.0, 0.0), (3.4e38, 1.0, np.inf)]
-)
-def test_clipping_norm_stays_positive_and_finite(initial, quantile, update, run_rounds):
+def test_clipping_norm_stays_positive_and_finite(run_rounds):
     process = aggregators.adaptive_clipping_factory(
-        tff.aggregators.SumFactory(),
-        initial_clipping_norm=initial,
-        target_quantile=quantile,
-        learning_rate=5.0,
+        tff.aggregators.SumFactory(), target_quantile=0.5, learning_rate=10.0
     ).create(SCALAR)
-    # Each round would divide or multiply the norm by exp(5).
-    outputs = run_rounds(process, *[([np.float32(update)],)] * 30)
-    rho = aggregators.clipping_norm(outputs[-1].state)
-    assert 0 < rho < np.inf
-    # One round with the opposite update moves it back at full speed.
-    opposite = np.float32(np.inf if update == 0 else 0.0)
-    back = process.next(outputs[-1].state, [opposite])
-    ratio = aggregators.clipping_norm(back.state) / rho
-    assert ratio == pytest.approx(1.0 if quantile in (0.0, 1.0) else ratio)
+    # Each round divides or multiplies the norm by exp(5), that is by 148.
+    small, large = ([np.float32(0)],), ([np.float32(np.inf)],)
+    down = run_rounds(process, *[small] * 25, large)
+    up = run_rounds(process, *[large] * 25, small)
+    lowest, highest = np.finfo(np.float32).tiny, np.finfo(np.float32).max
+    for outputs, end, back in [
+        (down, lowest, math.exp(5)),
+        (up, highest, math.exp(-5)),
+    ]:
+        assert aggregators.clipping_norm(outputs[-2].state) == end
+        assert aggregators.clipping_norm(outputs[-1].state) == pytest.approx(
+            end * back, rel=1e-5
+        )
 
 
 def test_zero_learning_rate_keeps_the_norm(run_rounds):
@@ -237,7 +235,7 @@ def test_zero_learning_rate_keeps_the_norm(run_rounds):
         np.testing.assert_allclose(output.result, (0.7 + 0.3) / 4, rtol=1e-6)
 
 
-def test_secure_indicator_gives_the_same_numbers(run_rounds, without_cryptography):
+def test_secure_indicator_gives_the_same_numbers(run_rounds, secure_sums_run):
     norms = [0.5, 2.0, 3.0]
     rounds = [([np.float32(norm) for norm in norms],)] * 3
     process = aggregators.adaptive_clipping_factory(
@@ -248,7 +246,7 @@ def test_secure_indicator_gives_the_same_numbers(run_rounds, without_cryptograph
         indicator_factory=tff.aggregators.SecureSumFactory(1, 0),
     ).create(SCALAR)
     tff.test.assert_not_contains_unsecure_aggregation(process.next)
-    outputs = run_rounds(without_cryptography(process), *rounds)
+    outputs = run_rounds(process, *rounds)
     np.testing.assert_allclose(
         [aggregators.clipping_norm(output.state) for output in outputs],
         expected_norms(norms, 1.0, 0.8, 0.2, 3),
@@ -336,6 +334,7 @@ class TestClippingNorm:
         ("indicator_factory", tff.aggregators.MeanFactory(), TypeError),
         ("indicator_factory", tff.aggregators.SumFactory, TypeError),
         ("indicator_factory", tff.aggregators.UnweightedMeanFactory(), TypeError),
+        ("indicator_factory", tff.aggregators.SecureSumFactory(1.0), TypeError),
         (
             "indicator_factory",
             tff.aggregators.UnweightedReservoirSamplingFactory(3),

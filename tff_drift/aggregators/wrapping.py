@@ -271,14 +271,18 @@ def create_sum(
       An aggregation process whose result is of `value_type`.
 
     Raises:
-      TypeError: If the result would be of another type.
+      TypeError: If the factory refuses values of this type, or if the result
+        would be of another type.
     """
-    process = sum_factory.create(value_type)
+    problem = (
+        f"{name} must sum values of the type {value_type}, as "
+        f"tff.aggregators.SumFactory() does, found {sum_factory!r}, which "
+    )
+    try:
+        process = sum_factory.create(value_type)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{problem}refuses them: {error}") from error
     result_type = process.next.type_signature.result.result.member
     if not value_type.is_assignable_from(result_type):
-        raise TypeError(
-            f"{name} must give sums of the type it is given, {value_type}, found "
-            f"{sum_factory!r}, which gives {result_type}. Use a factory that "
-            "sums, such as tff.aggregators.SumFactory()."
-        )
+        raise TypeError(f"{problem}gives {result_type}.")
     return process
