@@ -231,8 +231,8 @@ def as_schedule(function: Any, name: str = "schedule") -> Schedule:
     result is checked again in every round.
 
     Args:
-      function: Takes `round_number`, a scalar int32 tensor from 0, and returns a
-        finite scalar of at least 0.
+      function: Takes `round_number`, a scalar float32 tensor that counts from 0,
+        and returns a finite scalar of at least 0.
       name: The argument's name, for messages.
 
     Returns:
@@ -253,7 +253,9 @@ def as_schedule(function: Any, name: str = "schedule") -> Schedule:
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
     def checked(round_number: tf.Tensor) -> tf.Tensor:
-        factor = tf.cast(function(round_number), tf.float32)
+        # As a float, so that plain arithmetic such as 0.5**round_number works:
+        # TensorFlow does not mix integer tensors with Python floats.
+        factor = tf.cast(function(tf.cast(round_number, tf.float32)), tf.float32)
         return tf.debugging.check_numerics(factor, f"{name} must be finite")
 
     def schedule(round_number: int | tf.Tensor) -> tf.Tensor:
@@ -263,7 +265,7 @@ def as_schedule(function: Any, name: str = "schedule") -> Schedule:
         traced = checked.get_concrete_function()
     except Exception as error:  # Whatever the user's function may raise.
         raise ValueError(
-            f"{name} must map round_number, a scalar int32 tensor, to a number, "
+            f"{name} must map round_number, a scalar float32 tensor, to a number, "
             f"found that {function!r} fails: {error} Write it with tf operations."
         ) from error
     if traced.output_shapes.rank != 0:

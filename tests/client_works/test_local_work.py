@@ -1,0 +1,148 @@
+"""Local work as init / step / finish, away from TFF and within it."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import models
+from tff_drift import client_works
+from tff_drift.algorithms import composition
+
+CLIENTS = models.client_arrays([9, 6], seed=5)
+ITERATOR = tff.learning.LoopImplementation.DATASET_ITERATOR
+
+
+def outcome(work, client, batch_size=4, hparams=None, model=None):
+    """Runs one client's work eagerly, from fixed weights."""
+    model = model or client_works.build_model_spec(models.softmax_regression).build()
+    weights = tff.learning.models.ModelWeights(
+        trainable=[tf.ones([3, 4]), tf.zeros([4])], non_trainable=[]
+    )
+    return client_works.run_local_work(
+        work,
+        model,
+        weights,
+        models.datasets([client], batch_size)[0],
+        hparams=work.initial_hparams() if hparams is None else hparams,
+        round_number=tf.constant(0),
+        loop_implementation=ITERATOR,
+    )
+
+
+def sgd(rate):
+    return client_works.LocalSgd(tff.learning.optimizers.build_sgdm(rate))
+
+
+def test_local_sgd_sends_the_pseudo_gradient():
+    result = outcome(sgd(0.5), CLIENTS[0])
+    start = [np.ones([3, 4]), np.zeros(4)]
+    local = models.local_sgd(start, CLIENTS[0], 0.5)
+    for actual, x, y in zip(result.update, start, local):
+        np.testing.assert_allclose(actual, x - y, atol=1e-6)
+    assert int(result.num_examples) == 9
+    assert not bool(result.rejected)
+
+
+def test_full_gradient_weighs_batches_by_their_examples():
+    result = outcome(client_works.FullGradient(), CLIENTS[0], batch_size=4)
+    start = [np.ones([3, 4]), np.zeros(4)]
+    for actual, g in zip(result.update, models.softmax_gradient(start, *CLIENTS[0])):
+        np.testing.assert_allclose(actual, g, atol=1e-6)
+
+
+@pytest.mark.parametrize("work", [sgd(0.5), client_works.FullGradient()])
+def test_a_client_without_examples_sends_zeros(work):
+    (empty,) = models.client_arrays([0])
+    result = outcome(work, empty)
+    assert all(np.all(tensor.numpy() == 0) for tensor in result.update)
+    assert int(result.num_examples) == 0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_non_finite_update_is_rejected_with_its_metrics(bad):
+    features, labels = CLIENTS[0]
+    poisoned = features.copy()
+    poisoned[-1, 0] = bad
+    result = outcome(sgd(0.5), (poisoned, labels))
+    assert bool(result.rejected)
+    assert all(np.all(tensor.numpy() == 0) for tensor in result.update)
+    for values in result.metrics.values():
+        assert all(np.all(np.asarray(value) == 0) for value in values)
+
+
+class _Proximal(client_works.LocalSgd):
+    """A correction as drift control makes it: g + mu (y - x)."""
+
+    def correct(self, context, step):
+        return tuple(
+            g + 0.7 * (y - x)
+            for g, y, x in zip(
+                step.gradients, step.trainable, context.initial_trainable
+            )
+        )
+
+
+def test_a_corrected_variant_overrides_one_method():
+    work = _Proximal(tff.learning.optimizers.build_sgdm(0.5))
+    process = composition.compose(
+        models.softmax_regression, work, tff.learning.optimizers.build_sgdm(1.0)
+    )
+    state = process.initialize()
+    start = models.trainable(process, state)
+    state, _ = models.train(process, models.datasets(CLIENTS[:1]), state=state)
+    local = [np.asarray(tensor, np.float64) for tensor in start]
+    features, labels = CLIENTS[0]
+    for first in range(0, len(labels), 4):
+        batch = slice(first, first + 4)
+        gradient = models.softmax_gradient(local, features[batch], labels[batch])
+        local = [
+            y - 0.5 * (g + 0.7 * (y - x)) for y, g, x in zip(local, gradient, start)
+        ]
+    for actual, y in zip(models.trainable(process, state), local):
+        np.testing.assert_allclose(actual, y, atol=1e-6)
+
+
+def test_client_work_has_the_documented_type():
+    spec = client_works.build_model_spec(models.softmax_regression)
+    process = client_works.build_client_work(
+        spec, sgd(0.5), client_weighting=tff.learning.ClientWeighting.NUM_EXAMPLES
+    )
+    result = process.next.type_signature.result
+    assert str(result.state) == (
+        "<round_number=int32,hparams=<learning_rate=float32>>@SERVER"
+    )
+    assert str(result.result.member.update_weight) == "float32"
+    assert result.result.member.update.is_equivalent_to(spec.weights_type.trainable)
+    measured = result.measurements.member
+    assert dir(measured) == ["learning_rate", "rejected_clients", "train"]
+
+
+def test_batches_may_be_mappings():
+    spec_of_mapping = collections.OrderedDict(
+        x=models.INPUT_SPEC[0], y=models.INPUT_SPEC[1]
+    )
+
+    def model_fn():
+        return tff.learning.models.from_keras_model(
+            models.keras_softmax_regression(),
+            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            input_spec=spec_of_mapping,
+        )
+
+    features, labels = CLIENTS[0]
+    data = tf.data.Dataset.from_tensor_slices(
+        collections.OrderedDict(x=features, y=labels)
+    ).batch(4)
+    process = composition.compose(
+        model_fn, sgd(0.5), tff.learning.optimizers.build_sgdm(1.0)
+    )
+    tuples = composition.compose(
+        models.softmax_regression, sgd(0.5), tff.learning.optimizers.build_sgdm(1.0)
+    )
+    models.assert_bit_equal(
+        models.trainable(process, models.train(process, [data])[0]),
+        models.trainable(tuples, models.train(tuples, models.datasets(CLIENTS[:1]))[0]),
+    )

@@ -1,0 +1,17 @@
+"""What all tests share: a quiet TensorFlow and the native execution context."""
+
+import os
+
+# TensorFlow and gRPC read these when they are loaded.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+import pytest
+
+from tff_drift import execution
+
+
+@pytest.fixture(scope="session", autouse=True)
+def native_context():
+    """Runs every TFF computation in one native worker for the whole session."""
+    execution.set_native_execution_context()
