@@ -49,7 +49,7 @@ class MaskedAccuracy(tf.keras.metrics.SparseCategoricalAccuracy):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the configuration from which Keras rebuilds the metric."""
-        return {"masked_labels": self.masked_labels, "name": self.name}
+        return {**super().get_config(), "masked_labels": self.masked_labels}
 
 
 class NumTokens(tf.keras.metrics.Sum):
@@ -83,4 +83,4 @@ class NumTokens(tf.keras.metrics.Sum):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the configuration from which Keras rebuilds the metric."""
-        return {"masked_labels": self.masked_labels, "name": self.name}
+        return {**super().get_config(), "masked_labels": self.masked_labels}

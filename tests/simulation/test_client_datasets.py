@@ -1,0 +1,418 @@
+import collections
+import hashlib
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tff_drift.simulation import ClientDatasets
+
+
+def _clients(sizes):
+    """Client k has the examples 1000 k, 1000 k + 1, ... as labels."""
+    return {
+        f"client_{k}": (
+            np.full((size, 3), k, np.float32),
+            1000 * k + np.arange(size, dtype=np.int32),
+        )
+        for k, size in enumerate(sizes)
+    }
+
+
+def _label_batches(dataset):
+    return [labels.tolist() for _, labels in dataset.as_numpy_iterator()]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    size=st.integers(1, 25),
+    batch_size=st.integers(1, 12),
+    epochs=st.integers(1, 4),
+    round_number=st.integers(0, 10**9),
+    shuffle=st.booleans(),
+)
+def test_every_epoch_holds_every_example_once_in_batches(
+    size, batch_size, epochs, round_number, shuffle
+):
+    datasets = ClientDatasets.from_arrays(
+        _clients([size]), batch_size=batch_size, epochs=epochs, shuffle=shuffle
+    )
+
+    batches = _label_batches(datasets.training_data("client_0", round_number))
+
+    epoch_sizes = [batch_size] * (size // batch_size)
+    if size % batch_size:
+        epoch_sizes.append(size % batch_size)
+    assert [len(batch) for batch in batches] == epoch_sizes * epochs
+    labels = np.concatenate(batches).reshape(epochs, size)
+    if not shuffle:
+        np.testing.assert_array_equal(labels, [np.arange(size)] * epochs)
+    for epoch in labels:
+        np.testing.assert_array_equal(np.sort(epoch), np.arange(size))
+
+
+def test_rows_of_all_arrays_stay_together():
+    x = np.random.default_rng(0).normal(size=(30, 2, 2))
+    datasets = ClientDatasets.from_arrays(
+        {"a": collections.OrderedDict(x=x, y=np.arange(30))}, batch_size=7, epochs=2
+    )
+
+    for batch in datasets.training_data("a", 3).as_numpy_iterator():
+        assert isinstance(batch, collections.OrderedDict)
+        np.testing.assert_array_equal(batch["x"], x[batch["y"]])
+
+
+def test_order_is_a_pure_function_of_seed_round_and_client():
+    clients = _clients([40, 40])
+    one = ClientDatasets.from_arrays(clients, batch_size=40, epochs=2, seed=5)
+    other = ClientDatasets.from_arrays(clients, batch_size=40, epochs=2, seed=5)
+    expected = {
+        (client_id, round_number): _label_batches(
+            one.training_data(client_id, round_number)
+        )
+        for client_id in one.client_ids
+        for round_number in (0, 1, 7)
+    }
+
+    for client_id, round_number in reversed(list(expected)):
+        batches = _label_batches(other.training_data(client_id, round_number))
+        assert batches == expected[client_id, round_number]
+
+    orders = [np.array(order) % 1000 for order in expected.values()]
+    orders.append(
+        np.array(_label_batches(one.replace(seed=6).training_data("client_0", 0)))
+    )
+    epochs = [tuple(epoch) for order in orders for epoch in order]
+    assert len(set(epochs)) == len(epochs) == 14
+
+
+def test_order_follows_its_recipe():
+    """Changing the recipe would change what a stopped run does when it resumes."""
+    datasets = ClientDatasets.from_arrays(_clients([20]), batch_size=20, seed=3)
+    words = np.frombuffer(hashlib.sha256(b"client_0").digest()[:16], "<u4").tolist()
+    sequence = np.random.SeedSequence((3, 11, *words))
+    expected = np.random.Generator(np.random.PCG64(sequence)).permutation(20)
+
+    (batch,) = _label_batches(datasets.training_data("client_0", 11))
+
+    assert batch == expected.tolist()
+
+
+def test_max_examples_keeps_the_first():
+    datasets = ClientDatasets.from_arrays(
+        _clients([10, 3]), batch_size=4, max_examples=5
+    )
+
+    (first, last) = _label_batches(datasets.training_data("client_0", 0))
+
+    assert sorted(first + last) == [0, 1, 2, 3, 4]
+    assert datasets.num_examples("client_0") == 5
+    assert datasets.num_examples("client_1") == 3
+
+
+def test_evaluation_batches_are_unshuffled():
+    datasets = ClientDatasets.from_arrays(_clients([7]), batch_size=2, epochs=3)
+
+    batches = datasets.evaluation_batches("client_0", batch_size=3)
+
+    assert [y.tolist() for _, y in batches] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [x.shape for x, _ in batches] == [(3, 3), (3, 3), (1, 3)]
+
+
+def test_element_spec_is_that_of_every_dataset():
+    clients = {"a": (np.zeros((4, 2), np.float32), np.array([b"s", b"t", b"", b"u"]))}
+    expected = (tf.TensorSpec((None, 2), tf.float32), tf.TensorSpec((None,), tf.string))
+
+    for epochs, shuffle in ((1, True), (2, True), (2, False)):
+        datasets = ClientDatasets.from_arrays(
+            clients, batch_size=2, epochs=epochs, shuffle=shuffle
+        )
+        assert datasets.element_spec == expected
+        assert datasets.training_data("a", 0).element_spec == expected
+
+
+def test_training_data_goes_into_a_tff_computation():
+    datasets = ClientDatasets.from_arrays(
+        _clients([5, 8]), batch_size=4, epochs=2, seed=1
+    )
+    data_type = tff.SequenceType(tff.types.tensorflow_to_type(datasets.element_spec))
+
+    @tff.tensorflow.computation(data_type)
+    def sum_labels(dataset):
+        return dataset.reduce(0, lambda total, batch: total + tf.reduce_sum(batch[1]))
+
+    @tff.federated_computation(tff.FederatedType(data_type, tff.CLIENTS))
+    def sum_all(data):
+        return tff.federated_sum(tff.federated_map(sum_labels, data))
+
+    total = sum_all([datasets.training_data(k, 0) for k in datasets.client_ids])
+
+    # Two epochs of 0 ... 4 and of 1000 ... 1007.
+    assert total == 2 * (10 + 8 * 1000 + 28)
+
+
+class _CountingLoader:
+    def __init__(self, clients):
+        self.clients = clients
+        self.loaded = []
+
+    def __call__(self, client_id):
+        self.loaded.append(client_id)
+        return self.clients[client_id]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    limit=st.integers(0, 20),
+    uses=st.lists(st.integers(0, 4), max_size=30),
+)
+def test_cache_keeps_the_clients_used_last_within_its_limit(sizes, limit, uses):
+    example_bytes = 3 * 4 + 4
+    loader = _CountingLoader(_clients(sizes))
+    datasets = ClientDatasets(
+        list(loader.clients),
+        loader,
+        batch_size=2,
+        cache_bytes=limit * example_bytes,
+    )
+    # The reference: a list of clients, the one used last at the end.
+    kept, expected_loads = [], []
+    for use in uses:
+        client = use % len(sizes)
+        datasets.examples(f"client_{client}")
+        if client in kept:
+            kept.remove(client)
+        else:
+            expected_loads.append(f"client_{client}")
+            if sizes[client] > limit:
+                continue
+            while sum(sizes[other] for other in kept) + sizes[client] > limit:
+                kept.pop(0)
+        kept.append(client)
+
+        assert datasets.cached_bytes == example_bytes * sum(sizes[k] for k in kept)
+        assert datasets.cached_bytes <= datasets.cache_bytes
+    assert loader.loaded == expected_loads
+
+
+def test_cache_counts_strings_and_what_max_examples_leaves():
+    texts = np.array([b"abc", b"defgh", b"ijklmnop"], object)
+    datasets = ClientDatasets(["a"], lambda _: texts, batch_size=1, max_examples=2)
+
+    datasets.examples("a")
+
+    assert datasets.cached_bytes == 2 * texts.itemsize + 3 + 5
+
+
+def test_number_of_examples_outlives_the_cache():
+    loader = _CountingLoader(_clients([4, 6]))
+    datasets = ClientDatasets(list(loader.clients), loader, batch_size=2, cache_bytes=0)
+
+    counts = [datasets.num_examples(k) for k in ("client_0", "client_1", "client_0")]
+
+    assert counts == [4, 6, 4]
+    assert loader.loaded == ["client_0", "client_1"]
+
+
+def test_subset_and_replace_share_the_cache():
+    loader = _CountingLoader(_clients([4, 6, 8]))
+    datasets = ClientDatasets(list(loader.clients), loader, batch_size=2)
+    subset = datasets.subset(["client_2", "client_0"])
+    replaced = subset.replace(batch_size=3, epochs=2, shuffle=False, seed=9)
+    cut = replaced.replace(max_examples=5)
+
+    assert subset.client_ids == ("client_2", "client_0")
+    assert (len(datasets), len(subset)) == (3, 2)
+    for each in (datasets, subset, replaced):
+        each.examples("client_0")
+    assert loader.loaded == ["client_0"]
+    assert _label_batches(replaced.training_data("client_0", 0)) == (
+        [[0, 1, 2], [3]] * 2
+    )
+    assert (datasets.batch_size, datasets.epochs, datasets.seed) == (2, 1, 0)
+    assert (cut.max_examples, cut.batch_size, cut.epochs, cut.seed) == (5, 3, 2, 9)
+    assert cut.num_examples("client_2") == 5
+    assert datasets.num_examples("client_2") == 8
+    with pytest.raises(ValueError, match="Unknown client_id 'client_1'"):
+        subset.examples("client_1")
+
+
+def test_threads_load_a_client_once():
+    loaded = []
+
+    def load_client(client_id):
+        loaded.append(client_id)
+        time.sleep(0.05)  # Lets the other threads come while this one loads.
+        return np.zeros(4)
+
+    datasets = ClientDatasets(["client_0"], load_client, batch_size=2)
+    threads = [
+        threading.Thread(target=datasets.examples, args=("client_0",)) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert loaded == ["client_0"]
+
+
+def _client_data(clients):
+    return tff.simulation.datasets.TestClientData(clients)
+
+
+def test_from_client_data_stacks_every_clients_elements():
+    clients = {
+        "b": collections.OrderedDict(x=[[1.0, 2.0], [3.0, 4.0]], y=[b"p", b"q"]),
+        "a": collections.OrderedDict(x=[[5.0, 6.0]], y=[b"r"]),
+    }
+
+    datasets = ClientDatasets.from_client_data(_client_data(clients), batch_size=2)
+
+    assert sorted(datasets.client_ids) == ["a", "b"]
+    for client_id, examples in clients.items():
+        read = datasets.examples(client_id)
+        np.testing.assert_array_equal(read["x"], examples["x"])
+        assert read["y"].tolist() == examples["y"]
+
+
+def test_from_client_data_preprocesses_whole_clients():
+    client_data = _client_data({"a": collections.OrderedDict(v=[1, 2, 3])})
+
+    datasets = ClientDatasets.from_client_data(
+        client_data,
+        lambda examples: (np.repeat(examples["v"], 2), np.arange(6.0)),
+        batch_size=4,
+        shuffle=False,
+    )
+
+    x, y = datasets.examples("a")
+    assert x.tolist() == [1, 1, 2, 2, 3, 3]
+    assert y.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_reading_many_clients_traces_their_pipeline_once():
+    """Every trace takes time, and memory that TensorFlow keeps."""
+    traces = []
+
+    def dataset_fn(client_id):
+        traces.append(client_id)
+        number = tf.strings.to_number(client_id, tf.int64)
+        return tf.data.Dataset.range(number, number + 3).map(lambda v: v * 2)
+
+    client_data = tff.simulation.datasets.ClientData.from_clients_and_tf_fn(
+        [str(k) for k in range(50)], dataset_fn
+    )
+    traces.clear()  # TFF looks at the first client's element type.
+    datasets = ClientDatasets.from_client_data(client_data, batch_size=2)
+
+    for k in range(50):
+        assert datasets.examples(str(k)).tolist() == [2 * k, 2 * k + 2, 2 * k + 4]
+    assert len(traces) == 1
+
+
+def test_client_data_with_an_empty_client_says_which():
+    client_data = tff.simulation.datasets.ClientData.from_clients_and_tf_fn(
+        ["3", "0"],
+        lambda client_id: tf.data.Dataset.range(
+            tf.strings.to_number(client_id, tf.int64)
+        ),
+    )
+    datasets = ClientDatasets.from_client_data(client_data, batch_size=2)
+
+    assert datasets.num_examples("3") == 3
+    with pytest.raises(ValueError, match=r"Client '0' has no examples. Leave it out"):
+        datasets.examples("0")
+
+
+def _load(client_id):
+    return np.zeros(3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"client_ids": []}, ValueError, "client_ids is empty"),
+        ({"client_ids": "ann"}, TypeError, "sequence of strings, found 'ann'"),
+        ({"client_ids": ["a", 3]}, TypeError, "client_ids must be strings, found 3"),
+        ({"client_ids": ["a", "b", "a"]}, ValueError, "holds 'a' more than once"),
+        ({"load_client": {}}, TypeError, "load_client must be a function"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1, found 0"),
+        ({"batch_size": 2.5}, TypeError, "batch_size must be an integer, found 2.5"),
+        (
+            {"batch_size": float("nan")},
+            TypeError,
+            "batch_size must be an integer, found nan",
+        ),
+        ({"batch_size": True}, TypeError, "batch_size must be an integer, found True"),
+        ({"epochs": 0}, ValueError, "epochs must be at least 1, found 0"),
+        ({"max_examples": 0}, ValueError, "max_examples must be at least 1, found 0"),
+        ({"seed": -1}, ValueError, "seed must be at least 0, found -1"),
+        ({"cache_bytes": -1}, ValueError, "cache_bytes must be at least 0, found -1"),
+    ],
+)
+def test_raises_on_bad_arguments(arguments, error, message):
+    arguments = {
+        "client_ids": ["a"],
+        "load_client": _load,
+        "batch_size": 2,
+        **arguments,
+    }
+    with pytest.raises(error, match=message):
+        ClientDatasets(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        ((np.zeros((3, 2)), np.zeros(4)), r"different first dimensions: .*\(3, 2\)"),
+        ((np.zeros((0, 2)), np.zeros(0)), "Client 'a' has no examples"),
+        ((np.zeros(2), np.float32(1)), "without a first dimension"),
+        ((), "without any array"),
+    ],
+)
+def test_raises_on_bad_examples(examples, message):
+    with pytest.raises(ValueError, match=message):
+        ClientDatasets.from_arrays({"a": examples}, batch_size=2)
+    datasets = ClientDatasets(["a"], lambda _: examples, batch_size=2)
+    with pytest.raises(ValueError, match=message):
+        datasets.training_data("a", 0)
+
+
+def test_raises_on_clients_of_different_types():
+    datasets = ClientDatasets.from_arrays(
+        {"a": np.zeros((2, 3)), "b": np.zeros((2, 4))}, batch_size=2
+    )
+    datasets.examples("a")
+
+    with pytest.raises(ValueError, match="Client 'b' has examples of another type"):
+        datasets.examples("b")
+
+
+def test_raises_on_bad_use():
+    datasets = ClientDatasets.from_arrays(_clients([2, 2]), batch_size=2)
+
+    with pytest.raises(ValueError, match=r"Unknown client_id 'x'. There are 2 clients"):
+        datasets.training_data("x", 0)
+    with pytest.raises(ValueError, match="Unknown client_id 'x'"):
+        datasets.subset(["client_0", "x"])
+    with pytest.raises(ValueError, match="round_number must be at least 0, found -1"):
+        datasets.training_data("client_0", -1)
+    with pytest.raises(TypeError, match=r"must be an integer, found 1\.0"):
+        datasets.training_data("client_0", 1.0)
+    with pytest.raises(ValueError, match="batch_size must be at least 1, found 0"):
+        datasets.evaluation_batches("client_0", batch_size=0)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'batch'"):
+        datasets.replace(batch=3)
+    with pytest.raises(ValueError, match="epochs must be at least 1, found 0"):
+        datasets.replace(epochs=0)
+    with pytest.raises(
+        TypeError, match=r"must be a tff.simulation.datasets.ClientData"
+    ):
+        ClientDatasets.from_client_data({"a": np.zeros(2)}, batch_size=2)

@@ -1,0 +1,120 @@
+import time
+
+import numpy as np
+import pytest
+
+import tasks
+
+
+def test_names_the_tasks_that_need_no_data_first():
+    assert tasks.names() == (
+        "digits",
+        "quadratic",
+        "emnist_character",
+        "emnist_digits",
+        "shakespeare_character",
+    )
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_describes_options_with_valid_defaults(name):
+    definition = tasks.describe(name)
+
+    assert definition.name == name
+    assert definition.description.endswith(".")
+    assert len({option.name for option in definition.options}) == len(
+        definition.options
+    )
+    for option in definition.options:
+        option.check(option.default)
+        assert option.help
+
+
+def test_paper_batch_sizes_are_the_defaults():
+    defaults = {
+        name: {option.name: option.default for option in tasks.describe(name).options}
+        for name in tasks.names()
+    }
+
+    assert defaults["emnist_character"]["batch_size"] == 20
+    assert defaults["emnist_digits"]["batch_size"] == 64
+    assert defaults["emnist_digits"]["num_clients"] == 100
+    assert defaults["shakespeare_character"]["batch_size"] == 4
+    assert (defaults["digits"]["num_clients"], defaults["digits"]["alpha"]) == (50, 0.3)
+    for name in ("emnist_character", "emnist_digits", "shakespeare_character"):
+        assert defaults[name]["epochs"] == 1
+        assert defaults[name]["max_examples"] is None
+
+
+def test_a_task_knows_how_it_was_loaded():
+    task = tasks.load("digits", seed=3, alpha=1, num_clients=7)
+
+    assert task.name == "digits"
+    assert task.description == tasks.describe("digits").description
+    assert (task.accuracy_metric, task.higher_is_better) == ("accuracy", True)
+    assert task.seed == task.train.seed == 3
+    assert dict(task.options) == {
+        "batch_size": 10,
+        "epochs": 1,
+        "max_examples": None,
+        "num_clients": 7,
+        "alpha": 1,
+    }
+
+
+@pytest.mark.parametrize("name", ["digits", "quadratic"])
+def test_embedded_tasks_load_quickly(name):
+    start = time.monotonic()
+    tasks.load(name)
+    assert time.monotonic() - start < 2
+
+
+def test_unknown_task_names_the_nearest():
+    with pytest.raises(
+        ValueError,
+        match=r"Unknown task 'emnist_charakter'\. Did you mean 'emnist_character'.*"
+        "Known are 'digits', 'quadratic'",
+    ):
+        tasks.load("emnist_charakter")
+    with pytest.raises(ValueError, match=r"Unknown task 'x'\. Known are 'digits'"):
+        tasks.describe("x")
+
+
+def test_unknown_option_names_the_nearest():
+    with pytest.raises(
+        ValueError,
+        match=r"Unknown option of task 'digits': 'batchsize'.* mean 'batch_size'",
+    ):
+        tasks.load("digits", batchsize=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "error", "message"),
+    [
+        ("digits", {"alpha": -1}, ValueError, "alpha must be a finite number greater"),
+        ("digits", {"alpha": np.nan}, ValueError, "alpha must be .*, found nan"),
+        ("digits", {"num_clients": 360}, ValueError, "num_clients must be at most 359"),
+        ("digits", {"batch_size": 1.5}, TypeError, "batch_size must be an integer"),
+        ("digits", {"seed": -1}, ValueError, "seed must be at least 0, found -1"),
+        ("digits", {"seed": "1"}, TypeError, "seed must be an integer, found '1'"),
+        ("quadratic", {"heterogeneity": -1}, ValueError, "heterogeneity must be a"),
+        ("emnist_digits", {"dropout_rate": 1}, ValueError, "dropout_rate must be at"),
+        ("emnist_character", {"synthetic": 1}, TypeError, "synthetic must be True or"),
+    ],
+)
+def test_raises_on_bad_options(name, options, error, message):
+    with pytest.raises(error, match=message):
+        tasks.load(name, **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "file_name"),
+    [
+        ("emnist_character", "emnist_all.sqlite"),
+        ("emnist_digits", "emnist_all.sqlite"),
+        ("shakespeare_character", "shakespeare.sqlite"),
+    ],
+)
+def test_a_folder_without_the_data_is_an_error_at_once(name, file_name, tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"{name}.*{file_name}.*does not exist"):
+        tasks.load(name, cache_dir=str(tmp_path))
