@@ -15,9 +15,9 @@ CLIENTS = models.client_arrays([9, 6], seed=5)
 ITERATOR = tff.learning.LoopImplementation.DATASET_ITERATOR
 
 
-def outcome(work, client, batch_size=4, hparams=None, model=None):
+def outcome(work, client, batch_size=4):
     """Runs one client's work eagerly, from fixed weights."""
-    model = model or client_works.build_model_spec(models.softmax_regression).build()
+    model = client_works.build_model_spec(models.softmax_regression).build()
     weights = tff.learning.models.ModelWeights(
         trainable=[tf.ones([3, 4]), tf.zeros([4])], non_trainable=[]
     )
@@ -26,8 +26,9 @@ def outcome(work, client, batch_size=4, hparams=None, model=None):
         model,
         weights,
         models.datasets([client], batch_size)[0],
-        hparams=work.initial_hparams() if hparams is None else hparams,
-        round_number=tf.constant(0),
+        context=client_works.LocalContext(
+            tuple(weights.trainable), work.initial_hparams(), tf.constant(0)
+        ),
         loop_implementation=ITERATOR,
     )
 

@@ -10,10 +10,13 @@ import tensorflow_federated as tff
 
 from tff_drift import compat
 from tff_drift.client_works.local_models import ModelSpec
-from tff_drift.client_works.local_work import LocalWork, run_local_work
+from tff_drift.client_works.local_work import (
+    LocalContext,
+    LocalWork,
+    run_local_work,
+)
+from tff_drift.client_works.round_state import build_round_state
 from tff_drift.optimizers import schedules
-
-_RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
 
 def build_client_work(
@@ -61,30 +64,13 @@ def build_client_work(
         or `rate_schedule` is neither None nor callable.
       ValueError: If there is a schedule and no learning rate for it.
     """
-    if not isinstance(client_weighting, tff.learning.ClientWeighting):
-        raise TypeError(
-            "client_weighting must be tff.learning.ClientWeighting.NUM_EXAMPLES or "
-            f"UNIFORM, found {client_weighting!r}."
-        )
+    check_client_weighting(client_weighting)
     loop = loop_implementation or spec.loop_implementation
     aggregate_metrics = (metrics_aggregator or tff.learning.metrics.sum_then_finalize)(
         spec.metric_finalizers
     )
-    has_rate = _has_learning_rate(work)
-    if rate_schedule is not None and not has_rate:
-        raise ValueError(
-            "client_rate_schedule needs a client optimizer with a learning rate "
-            "among its hyperparameters; this one has none. Leave the schedule out."
-        )
-    round_hparams = _build_round_hparams(rate_schedule)
-
-    @compat.tf_computation
-    def initial_state() -> Any:
-        return collections.OrderedDict(
-            round_number=tf.constant(0, tf.int32), hparams=work.initial_hparams()
-        )
-
-    state_type = initial_state.type_signature.result
+    round_state = build_round_state(work, rate_schedule)
+    state_type = round_state.type_signature
 
     @compat.tf_computation(state_type, spec.weights_type, spec.data_type)
     def train(state: Any, weights: Any, dataset: tf.data.Dataset) -> Any:
@@ -97,13 +83,16 @@ def build_client_work(
                 model,
                 weights,
                 dataset,
-                hparams=round_hparams(state),
-                round_number=state["round_number"],
+                context=LocalContext(
+                    tuple(tf.nest.flatten(weights.trainable)),
+                    round_state.hparams_of_round(state),
+                    state["round_number"],
+                ),
                 loop_implementation=loop,
             )
             result = tff.learning.templates.ClientResult(
                 update=tf.nest.pack_sequence_as(weights.trainable, outcome.update),
-                update_weight=_client_weight(
+                update_weight=client_weight(
                     client_weighting, outcome.num_examples, outcome.rejected
                 ),
             )
@@ -111,29 +100,9 @@ def build_client_work(
 
         return client_update(state, weights, dataset)
 
-    @compat.tf_computation(state_type)
-    def advance(state: Any) -> Any:
-        return collections.OrderedDict(
-            round_number=state["round_number"] + 1, hparams=state["hparams"]
-        )
-
-    @compat.tf_computation(state_type)
-    def learning_rate(state: Any) -> Any:
-        return round_hparams(state)[_RATE] if has_rate else tf.constant(0.0)
-
-    @compat.tf_computation(state_type)
-    def get_hparams(state: Any) -> Any:
-        return state["hparams"]
-
-    @compat.tf_computation(state_type, get_hparams.type_signature.result)
-    def set_hparams(state: Any, hparams: Any) -> Any:
-        return collections.OrderedDict(
-            round_number=state["round_number"], hparams=hparams
-        )
-
     @compat.federated_computation
     def initialize() -> Any:
-        return compat.federated_eval(initial_state, compat.SERVER)
+        return compat.federated_eval(round_state.initialize, compat.SERVER)
 
     @compat.federated_computation(
         compat.FederatedType(state_type, compat.SERVER),
@@ -149,24 +118,39 @@ def build_client_work(
             train=aggregate_metrics(metrics),
             rejected_clients=compat.federated_sum(rejected),
         )
-        if has_rate:
-            measurements["learning_rate"] = compat.federated_map(learning_rate, state)
+        if round_state.learning_rate is not None:
+            measurements["learning_rate"] = compat.federated_map(
+                round_state.learning_rate, state
+            )
         return tff.templates.MeasuredProcessOutput(
-            state=compat.federated_map(advance, state),
+            state=compat.federated_map(round_state.advance, state),
             result=result,
             measurements=compat.federated_zip(measurements),
         )
 
     return tff.learning.templates.ClientWorkProcess(
-        initialize, next_fn, get_hparams_fn=get_hparams, set_hparams_fn=set_hparams
+        initialize,
+        next_fn,
+        get_hparams_fn=round_state.get_hparams,
+        set_hparams_fn=round_state.set_hparams,
     )
 
 
-def _client_weight(
+def client_weight(
     weighting: tff.learning.ClientWeighting,
     num_examples: tf.Tensor,
     rejected: tf.Tensor,
 ) -> tf.Tensor:
+    """Returns a client's weight in the aggregate, 0 if its update was rejected.
+
+    Args:
+      weighting: By the number of examples, or uniform.
+      num_examples: Scalar `int64`, the examples the client trained on.
+      rejected: Scalar boolean.
+
+    Returns:
+      A `float32` scalar.
+    """
     if weighting == tff.learning.ClientWeighting.NUM_EXAMPLES:
         weight = tf.cast(num_examples, tf.float32)
     else:
@@ -174,23 +158,17 @@ def _client_weight(
     return tf.where(rejected, tf.constant(0.0), weight)
 
 
-def _has_learning_rate(work: LocalWork) -> bool:
-    with tf.Graph().as_default():
-        return _RATE in work.initial_hparams()
+def check_client_weighting(client_weighting: Any) -> None:
+    """Raises unless `client_weighting` is a `tff.learning.ClientWeighting`.
 
+    Args:
+      client_weighting: The value to check.
 
-def _build_round_hparams(
-    rate_schedule: schedules.Schedule | None,
-) -> Callable[[Any], Any]:
-    """Returns a function of the state to the hyperparameters of its round."""
-    if rate_schedule is None:
-        return lambda state: state["hparams"]
-    schedule = schedules.as_schedule(rate_schedule, "client_rate_schedule")
-
-    def scheduled(state: Any) -> Any:
-        hparams = collections.OrderedDict(state["hparams"])
-        factor = tf.cast(schedule(state["round_number"]), tf.float32)
-        hparams[_RATE] = hparams[_RATE] * factor
-        return hparams
-
-    return scheduled
+    Raises:
+      TypeError: If it is anything else.
+    """
+    if not isinstance(client_weighting, tff.learning.ClientWeighting):
+        raise TypeError(
+            "client_weighting must be tff.learning.ClientWeighting.NUM_EXAMPLES or "
+            f"UNIFORM, found {client_weighting!r}."
+        )

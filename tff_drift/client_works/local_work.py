@@ -30,11 +30,16 @@ class LocalContext(NamedTuple):
         tuple of tensors.
       hparams: The hyperparameters in force in this round, an `OrderedDict`.
       round_number: Scalar `int32`, counted from 0.
+      client_state: The memory of this client, empty for methods without.
+      server_message: What the server sends besides the model, such as its control
+        variate; empty for methods that send nothing else.
     """
 
     initial_trainable: Tensors
     hparams: Any
     round_number: tf.Tensor
+    client_state: Any = ()
+    server_message: Any = ()
 
 
 class Step(NamedTuple):
@@ -186,13 +191,17 @@ class LocalOutcome(NamedTuple):
 
     Attributes:
       update: The update to aggregate, zeros if it was rejected.
+      trainable: The local weights y after the last step.
       num_examples: Scalar `int64`, examples trained on, epochs included.
+      num_steps: Scalar `int32`, the minibatches trained on: K_i.
       rejected: Scalar boolean, true if the update held a non-finite value.
       metrics: The model's unfinalized training metrics.
     """
 
     update: Tensors
+    trainable: Tensors
     num_examples: tf.Tensor
+    num_steps: tf.Tensor
     rejected: tf.Tensor
     metrics: Any
 
@@ -203,8 +212,7 @@ def run_local_work(
     weights: tff.learning.models.ModelWeights,
     dataset: tf.data.Dataset,
     *,
-    hparams: Any,
-    round_number: tf.Tensor,
+    context: LocalContext,
     loop_implementation: tff.learning.LoopImplementation,
 ) -> LocalOutcome:
     """Runs one client's work over its dataset.
@@ -217,20 +225,16 @@ def run_local_work(
       model: The model, as local training sees it.
       weights: The weights that the server sent.
       dataset: The client's batches.
-      hparams: The hyperparameters in force in this round.
-      round_number: Scalar `int32`, counted from 0.
+      context: What stays fixed during the work.
       loop_implementation: How the loop over the batches is built.
 
     Returns:
       A `LocalOutcome`.
     """
-    context = LocalContext(
-        tuple(tf.nest.flatten(weights.trainable)), hparams, round_number
-    )
 
     def take_step(state: Any, batch: Any) -> Any:
         model_state, work_state, num_examples, num_steps = state
-        seed = dropout.build_step_seed(round_number, num_steps, batch)
+        seed = dropout.build_step_seed(context.round_number, num_steps, batch)
         trainable = model.trainable(model_state)
         result = model.gradients(model_state, batch, seed)
         work_state, trainable = work.step(
@@ -253,15 +257,21 @@ def run_local_work(
         tf.constant(0, tf.int32),
     )
     state = _loop(take_step, state, dataset, loop_implementation)
-    model_state, work_state, num_examples, _ = state
-    update = work.finish(context, work_state, model.trainable(model_state))
+    model_state, work_state, num_examples, num_steps = state
+    trainable = model.trainable(model_state)
+    update = work.finish(context, work_state, trainable)
     finite = [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in update]
     rejected = tf.logical_not(tf.reduce_all(tf.stack(finite)))
     update = tuple(
         tf.where(rejected, tf.zeros_like(tensor), tensor) for tensor in update
     )
     return LocalOutcome(
-        update, num_examples, rejected, model.metrics(model_state, discard=rejected)
+        update=update,
+        trainable=trainable,
+        num_examples=num_examples,
+        num_steps=num_steps,
+        rejected=rejected,
+        metrics=model.metrics(model_state, discard=rejected),
     )
 
 

@@ -1,0 +1,118 @@
+"""The server-side state of client work: the round and the hyperparameters."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, Callable, NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import compat
+from tff_drift.client_works.local_work import LocalWork
+from tff_drift.optimizers import schedules
+
+RATE = tff.learning.optimizers.LEARNING_RATE_KEY
+
+
+class RoundState(NamedTuple):
+    """Computations on `S = <round_number=int32, hparams=H>`.
+
+    Attributes:
+      initialize: `( -> S)`.
+      advance: `(S -> S)`, to the next round.
+      get_hparams: `(S -> H)`.
+      set_hparams: `(<S, H> -> S)`.
+      learning_rate: `(S -> float32)`, the local step size of the round; None for
+        work without one.
+      hparams_of_round: A Python function of `S` to the hyperparameters in force,
+        the schedule applied, for use inside a TensorFlow computation.
+    """
+
+    initialize: compat.Computation
+    advance: compat.Computation
+    get_hparams: compat.Computation
+    set_hparams: compat.Computation
+    learning_rate: compat.Computation | None
+    hparams_of_round: Callable[[Any], Any]
+
+    @property
+    def type_signature(self) -> compat.StructType:
+        """The type `S`."""
+        return self.initialize.type_signature.result
+
+
+def build_round_state(
+    work: LocalWork, rate_schedule: schedules.Schedule | None
+) -> RoundState:
+    """Builds the state's computations.
+
+    Args:
+      work: The client's half of the algorithm, which names the hyperparameters.
+      rate_schedule: Multiplies the local learning rate, as a function of the
+        round number; None for a constant rate.
+
+    Returns:
+      A `RoundState`.
+
+    Raises:
+      TypeError: If `rate_schedule` is neither None nor callable.
+      ValueError: If there is a schedule and no learning rate for it.
+    """
+    with tf.Graph().as_default():
+        has_rate = RATE in work.initial_hparams()
+    if rate_schedule is not None and not has_rate:
+        raise ValueError(
+            "client_rate_schedule needs a client optimizer with a learning rate "
+            "among its hyperparameters; this one has none. Leave the schedule out."
+        )
+    hparams_of_round = _apply_schedule(rate_schedule)
+
+    @compat.tf_computation
+    def initialize() -> Any:
+        return collections.OrderedDict(
+            round_number=tf.constant(0, tf.int32), hparams=work.initial_hparams()
+        )
+
+    state_type = initialize.type_signature.result
+
+    @compat.tf_computation(state_type)
+    def advance(state: Any) -> Any:
+        return collections.OrderedDict(
+            round_number=state["round_number"] + 1, hparams=state["hparams"]
+        )
+
+    @compat.tf_computation(state_type)
+    def get_hparams(state: Any) -> Any:
+        return state["hparams"]
+
+    @compat.tf_computation(state_type, get_hparams.type_signature.result)
+    def set_hparams(state: Any, hparams: Any) -> Any:
+        return collections.OrderedDict(
+            round_number=state["round_number"], hparams=hparams
+        )
+
+    learning_rate = None
+    if has_rate:
+        learning_rate = compat.tf_computation(
+            lambda state: hparams_of_round(state)[RATE], state_type
+        )
+    return RoundState(
+        initialize, advance, get_hparams, set_hparams, learning_rate, hparams_of_round
+    )
+
+
+def _apply_schedule(
+    rate_schedule: schedules.Schedule | None,
+) -> Callable[[Any], Any]:
+    if rate_schedule is None:
+        return lambda state: state["hparams"]
+    schedule = schedules.as_schedule(rate_schedule, "client_rate_schedule")
+
+    def scheduled(state: Any) -> Any:
+        hparams = collections.OrderedDict(state["hparams"])
+        factor = tf.cast(schedule(state["round_number"]), tf.float32)
+        hparams[RATE] = hparams[RATE] * factor
+        return hparams
+
+    return scheduled
