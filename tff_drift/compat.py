@@ -14,6 +14,7 @@ SERVER = tff.SERVER
 
 Computation = tff.Computation
 FederatedType = tff.FederatedType
+FunctionType = tff.FunctionType
 SequenceType = tff.SequenceType
 StructType = tff.StructType
 StructWithPythonType = tff.StructWithPythonType
@@ -37,6 +38,9 @@ federated_zip = tff.federated_zip
 # `( tf.TensorSpec structure -> tff.Type )` and back.
 tensorflow_to_type = tff.types.tensorflow_to_type
 type_to_tf_tensor_specs = tff.types.type_to_tf_tensor_specs
+
+# Rebuilds Python containers from a `tff.structure.Struct` and its type.
+type_to_py_container = tff.types.type_to_py_container
 
 # The names of a `tff.StructType`'s elements, `None` where one has no name.
 structure_names = tff.structure.name_list_with_nones

@@ -1,5 +1,10 @@
 """Execution contexts for TFF computations."""
 
+from tff_drift.execution.local import (
+    create_async_local_execution_context,
+    create_local_execution_context,
+    set_local_execution_context,
+)
 from tff_drift.execution.native import (
     create_native_execution_context,
     set_native_execution_context,
@@ -8,6 +13,9 @@ from tff_drift.execution.worker import WorkerError
 
 __all__ = [
     "WorkerError",
+    "create_async_local_execution_context",
+    "create_local_execution_context",
     "create_native_execution_context",
+    "set_local_execution_context",
     "set_native_execution_context",
 ]

@@ -1,0 +1,224 @@
+"""The execution context that runs TFF computations in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import hashlib
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import checks, compat
+from tff_drift.execution.local import planning, running, values
+from tff_drift.execution.local.graphs import GraphCache
+
+_CACHED_PLANS = 256
+
+
+class LocalExecutionContext(tff.framework.SyncContext):
+    """Runs TFF computations in this process, see `create_local_execution_context`."""
+
+    def __init__(self, executors: running.Executors, graphs: GraphCache) -> None:
+        self._executors = executors
+        self._graphs = graphs
+        self._plans: collections.OrderedDict[bytes, running.RunnablePlan] = (
+            collections.OrderedDict()
+        )
+        self._known: dict[int, tuple[Any, running.RunnablePlan]] = {}
+        self._lock = threading.Lock()
+
+    def invoke(self, comp: Any, arg: Any) -> Any:
+        """Runs a computation.
+
+        Args:
+          comp: A `tff.Computation`.
+          arg: Its argument, None if it has none.
+
+        Returns:
+          The result, as TFF's native execution context returns it.
+
+        Raises:
+          NotImplementedError: If the computation holds something that this
+            context does not support; the message names it.
+          TypeError: If the argument is not of the parameter's type.
+          ValueError: If parts of the argument are of different numbers of
+            clients.
+        """
+        # Recorded before compiling, which loses the Python containers.
+        types = comp.type_signature
+        # Out of any graph that the caller may be building.
+        with tf.init_scope():
+            plan = self._plan(comp)
+            arguments: list[Any] = []
+            num_clients = 0
+            if arg is not None:
+                counts = values.cardinalities(arg, types.parameter)
+                num_clients = counts.get(compat.CLIENTS, 0)
+                arguments = list(values.flatten_argument(arg, types.parameter))
+            results = plan.run(arguments, num_clients, self._executors)
+            return values.assemble_result(
+                plan.plan.result, types.result, results, num_clients
+            )
+
+    def _plan(self, comp: Any) -> running.RunnablePlan:
+        with self._lock:
+            known = self._known.get(id(comp))
+            if known is not None and known[0]() is comp:
+                return known[1]
+            proto = tff.framework.serialize_computation(comp)
+            digest = hashlib.sha256(proto.SerializeToString(deterministic=True))
+            plan = self._plans.get(digest.digest())
+            if plan is None:
+                plan = running.RunnablePlan(_compile(comp), self._graphs)
+                self._plans[digest.digest()] = plan
+                if len(self._plans) > _CACHED_PLANS:
+                    self._plans.popitem(last=False)
+            else:
+                self._plans.move_to_end(digest.digest())
+            key = id(comp)
+            forget = weakref.ref(comp, lambda _: self._known.pop(key, None))
+            self._known[key] = (forget, plan)
+            return plan
+
+
+def _compile(comp: Any) -> planning.Plan:
+    """Replaces intrinsics as TFF's own compilers do, and plans the rest."""
+    comp = tff.backends.test.replace_secure_intrinsics_with_bodies(comp)
+    block, _ = tff.tensorflow.replace_intrinsics_with_bodies(comp.to_building_block())
+    return planning.build_plan(block)
+
+
+class AsyncLocalExecutionContext(tff.framework.AsyncContext):
+    """`LocalExecutionContext` for `tff.program.NativeFederatedContext`."""
+
+    def __init__(self, context: LocalExecutionContext) -> None:
+        self._context = context
+        # One thread: computations follow each other in the order of their calls.
+        self._pool = concurrent.futures.ThreadPoolExecutor(
+            1, thread_name_prefix="tff-drift-async"
+        )
+
+    async def invoke(self, comp: Any, arg: Any) -> Any:
+        """Runs a computation, see `LocalExecutionContext.invoke`."""
+        if asyncio.iscoroutine(arg):
+            arg = await arg
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, self._context.invoke, comp, arg)
+
+
+def create_local_execution_context(
+    *,
+    server_device: str | None = None,
+    client_devices: Sequence[str] | None = None,
+    max_concurrent_clients: int | None = None,
+) -> LocalExecutionContext:
+    """Returns an execution context that runs computations in this process.
+
+    It runs the computations that TFF's native execution context runs, with the
+    same results, on the devices that TensorFlow sees here, a GPU included.
+
+    Args:
+      server_device: The device of server computations, such as `/GPU:0`. By
+        default TensorFlow chooses.
+      client_devices: The devices of client computations; the clients of a cohort
+        take turns on them. By default TensorFlow chooses.
+      max_concurrent_clients: How many clients are trained at a time. By default
+        the number of processors this process may use, or, with `client_devices`
+        given, the number of these.
+
+    Returns:
+      An execution context for `tff.framework.set_default_context`.
+
+    Raises:
+      TypeError: If an argument has the wrong type.
+      ValueError: If there is no such device, or `max_concurrent_clients` is
+        below 1.
+    """
+    client_devices = _checked_devices("client_devices", client_devices)
+    server_devices = _checked_devices(
+        "server_device", None if server_device is None else [server_device]
+    )
+    if max_concurrent_clients is None:
+        max_concurrent_clients = len(client_devices or os.sched_getaffinity(0))
+    checks.check_integer("max_concurrent_clients", max_concurrent_clients, 1)
+    pool = concurrent.futures.ThreadPoolExecutor(
+        max_concurrent_clients, thread_name_prefix="tff-drift-client"
+    )
+    executors = running.Executors(
+        server_devices[0] if server_devices else None,
+        client_devices,
+        max_concurrent_clients,
+        pool,
+    )
+    return LocalExecutionContext(executors, GraphCache())
+
+
+def _checked_devices(name: str, devices: Sequence[str] | None) -> tuple[str, ...]:
+    if devices is None:
+        return ()
+    if isinstance(devices, str) or not all(isinstance(d, str) for d in devices):
+        raise TypeError(
+            f"{name} must hold names of devices such as '/GPU:0', found {devices!r}."
+        )
+    if not devices:
+        raise ValueError(f"{name} must hold at least one device, found none.")
+    present = [device.name for device in tf.config.list_logical_devices()]
+    wanted = [tf.DeviceSpec.from_string(device) for device in devices]
+    for given, spec in zip(devices, wanted):
+        if not any(
+            (spec.device_type or "").upper() == found.device_type
+            and (spec.device_index or 0) == found.device_index
+            for found in map(tf.DeviceSpec.from_string, present)
+        ):
+            raise ValueError(
+                f"{name} must hold devices of this machine, found {given!r}. There "
+                f"are {', '.join(present)}."
+            )
+    return tuple(devices)
+
+
+def set_local_execution_context(
+    *,
+    server_device: str | None = None,
+    client_devices: Sequence[str] | None = None,
+    max_concurrent_clients: int | None = None,
+) -> None:
+    """Makes `create_local_execution_context`'s result TFF's default context.
+
+    Args:
+      server_device: As there.
+      client_devices: As there.
+      max_concurrent_clients: As there.
+
+    Raises:
+      TypeError: As there.
+      ValueError: As there.
+    """
+    tff.framework.set_default_context(
+        create_local_execution_context(
+            server_device=server_device,
+            client_devices=client_devices,
+            max_concurrent_clients=max_concurrent_clients,
+        )
+    )
+
+
+def create_async_local_execution_context(
+    context: LocalExecutionContext,
+) -> AsyncLocalExecutionContext:
+    """Returns the context in the form that TFF's program library wants.
+
+    Args:
+      context: What `create_local_execution_context` returned.
+
+    Returns:
+      A context for `tff.program.NativeFederatedContext`.
+    """
+    return AsyncLocalExecutionContext(context)

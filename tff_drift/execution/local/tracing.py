@@ -1,0 +1,110 @@
+"""TensorFlow functions made from TFF's local computations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Callable
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import compat
+from tff_drift.execution.local import evaluation, sequences
+from tff_drift.execution.local.graphs import GraphCache
+
+TensorFunction = Callable[..., Sequence[tf.Tensor]]
+
+
+class GraphBuilder(evaluation.Evaluator):
+    """Evaluates local computations inside the graph that is being built.
+
+    Leaves are tensors; a sequence is a scalar variant tensor.
+
+    Args:
+      graphs: Where the graphs of compiled computations come from.
+
+    Attributes:
+      one_at_a_time: Whether a graph imported so far wants its calls to follow
+        each other, see `graphs.PreparedGraph`.
+    """
+
+    def __init__(self, graphs: GraphCache) -> None:
+        self._graphs = graphs
+        self.one_at_a_time = False
+
+    def call_graph(
+        self, block: tff.framework.CompiledComputation, argument: Any
+    ) -> Any:
+        """Imports the graph of `block`."""
+        graph = self._graphs.prepare(block)
+        self.one_at_a_time = self.one_at_a_time or graph.one_at_a_time
+        results = graph(list(evaluation.leaves(argument)))
+        return evaluation.pack(block.type_signature.result, iter(results))
+
+    def call_intrinsic(self, block: tff.framework.Intrinsic, argument: Any) -> Any:
+        """Evaluates the intrinsics that make or use sequences."""
+        types = block.type_signature
+        if block.uri == "sequence_map":
+            function, variant = argument
+            return sequences.map_sequence(
+                lambda element: self.call(function, element),
+                variant,
+                evaluation.function_type(function),
+            )
+        if block.uri == "sequence_reduce":
+            variant, zero, function = argument
+            return sequences.reduce_sequence(
+                lambda *two: self.call(function, pair(*two)),
+                variant,
+                zero,
+                types.parameter[0].element,
+            )
+        if block.uri == "federated_select":
+            keys, server_value, select = argument
+            return sequences.select_sequence(
+                lambda *two: self.call(select, pair(*two)),
+                keys,
+                server_value,
+                evaluation.function_type(select),
+            )
+        raise NotImplementedError(
+            f"The local execution context does not support the intrinsic {block.uri!r} "
+            "inside a local computation."
+        )
+
+    def literal(self, block: tff.framework.Literal) -> tf.Tensor:
+        """Returns a constant."""
+        return tf.constant(block.value, block.type_signature.dtype)
+
+
+def pair(first: Any, second: Any) -> Any:
+    """Returns a structure of two unnamed elements."""
+    return tff.structure.Struct([(None, first), (None, second)])
+
+
+def leaf_spec(leaf_type: compat.Type) -> tf.TensorSpec:
+    """Returns the `tf.TensorSpec` of a leaf, a scalar variant for a sequence."""
+    if isinstance(leaf_type, compat.SequenceType):
+        return tf.TensorSpec((), tf.variant)
+    return tf.TensorSpec(leaf_type.shape, leaf_type.dtype)
+
+
+def build_function(
+    body: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]],
+    leaf_types: Sequence[compat.Type],
+) -> TensorFunction:
+    """Builds a TensorFlow function.
+
+    Args:
+      body: Builds the graph: from the inputs' tensors to the outputs' tensors.
+      leaf_types: The types of the inputs.
+
+    Returns:
+      A function of one tensor for each input to a sequence of tensors.
+    """
+    # `wrap_function` and not `tf.function`: the graphs are TensorFlow 1 graphs,
+    # in which nothing orders stateful operations but what the graph says.
+    return tf.compat.v1.wrap_function(
+        lambda *tensors: list(body(tensors)),
+        [leaf_spec(leaf_type) for leaf_type in leaf_types],
+    )

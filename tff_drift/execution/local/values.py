@@ -1,0 +1,208 @@
+"""Python values in and out: arguments into tensors, tensors into results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import compat
+from tff_drift.execution.local import evaluation, sequences
+from tff_drift.execution.local.planning import Leaf
+
+_KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
+
+
+def cardinalities(value: Any, type_signature: compat.Type) -> dict[Any, int]:
+    """Returns how many members a value implies for each placement.
+
+    Args:
+      value: An argument.
+      type_signature: Its type.
+
+    Returns:
+      The number of clients under `tff.CLIENTS`, if `value` says how many.
+
+    Raises:
+      TypeError: If the values of clients are not in a list or a tuple.
+      ValueError: If there are different numbers of values of clients.
+    """
+    if isinstance(value, tff.framework.CardinalityCarrying):
+        return dict(value.cardinality)
+    if isinstance(type_signature, compat.FederatedType):
+        if type_signature.all_equal:
+            return {}
+        if not isinstance(value, (list, tuple)):
+            raise TypeError(
+                f"Expected a list with a value for each client, of type "
+                f"{type_signature}, found a {type(value).__name__}."
+            )
+        return {type_signature.placement: len(value)}
+    found: dict[Any, int] = {}
+    if isinstance(type_signature, compat.StructType):
+        elements = sequences.struct_elements(value, type_signature)
+        for element, (_, element_type) in zip(
+            elements, tff.structure.iter_elements(type_signature)
+        ):
+            found = tff.framework.merge_cardinalities(
+                found, cardinalities(element, element_type)
+            )
+    return found
+
+
+def flatten_argument(value: Any, type_signature: compat.Type) -> Iterator[Any]:
+    """Turns an argument into tensors.
+
+    Args:
+      value: The argument.
+      type_signature: Its type.
+
+    Yields:
+      For each leaf of the type: a tensor, or for a leaf at clients, a list with
+      a tensor for each client. Sequences become variant tensors.
+
+    Raises:
+      TypeError: If the value is not of that type.
+      ValueError: If an element of a list given for a sequence has another shape
+        than its type says.
+    """
+    if isinstance(type_signature, compat.FederatedType):
+        member = type_signature.member
+        if type_signature.all_equal:
+            yield from flatten_argument(value, member)
+            return
+        columns = [list(flatten_argument(each, member)) for each in value]
+        if columns:
+            yield from (list(column) for column in zip(*columns))
+        else:
+            yield from ([] for _ in evaluation.leaf_types(member))
+    elif isinstance(type_signature, compat.StructType):
+        elements = sequences.struct_elements(value, type_signature)
+        for element, (_, element_type) in zip(
+            elements, tff.structure.iter_elements(type_signature)
+        ):
+            yield from flatten_argument(element, element_type)
+    elif isinstance(type_signature, compat.SequenceType):
+        yield _variant(value, type_signature)
+    else:
+        yield _tensor(value, type_signature)
+
+
+def _variant(value: Any, type_signature: compat.SequenceType) -> tf.Tensor:
+    if isinstance(value, list):
+        value = sequences.from_elements(value, type_signature.element)
+    if not isinstance(value, tf.data.Dataset):
+        raise TypeError(
+            f"Expected a tf.data.Dataset or a list for type {type_signature}, found a "
+            f"{type(value).__name__}."
+        )
+    found = compat.tensorflow_to_type(value.element_spec)
+    if not type_signature.element.is_assignable_from(found):
+        raise TypeError(
+            f"Expected a dataset of type {type_signature}, found elements of type "
+            f"{found}."
+        )
+    return tf.data.experimental.to_variant(value)
+
+
+def _tensor(value: Any, tensor_type: compat.TensorType) -> tf.Tensor:
+    if isinstance(value, tf.Variable):
+        value = value.read_value()
+    dtype = tf.as_dtype(tensor_type.dtype)
+    if tf.is_tensor(value) and value.dtype == dtype:
+        shape, tensor = value.shape, value
+    else:
+        if tf.is_tensor(value):
+            value = value.numpy()
+        array = _array(value, tensor_type)
+        shape, tensor = array.shape, tf.constant(array, dtype)
+    if not tf.TensorShape(tensor_type.shape).is_compatible_with(shape):
+        raise TypeError(
+            f"Expected a value of type {tensor_type}, found one of shape {shape}."
+        )
+    return tensor
+
+
+def _array(value: Any, tensor_type: compat.TensorType) -> np.ndarray:
+    """Returns a NumPy array, under TFF's rules of what may be cast to what."""
+    dtype = tensor_type.dtype.type
+    array = np.asarray(value)
+    if dtype is np.str_:
+        if array.size and array.dtype.kind not in "SUO":
+            raise _wrong_dtype(array, tensor_type)
+        return np.asarray(value, np.bytes_ if array.dtype.kind == "U" else np.object_)
+    if not array.size or array.dtype.type is dtype:
+        return np.asarray(value, dtype)
+    same_kind = any(
+        issubclass(array.dtype.type, kind) and issubclass(dtype, kind)
+        for kind in _KINDS
+    )
+    if isinstance(value, (np.ndarray, np.generic)):
+        fits = np.can_cast(array.dtype, dtype)
+    else:
+        fits = all(np.can_cast(item, dtype) for item in array.ravel().tolist())
+    if not (fits and (same_kind or dtype not in _KINDS)):
+        raise _wrong_dtype(array, tensor_type)
+    return np.asarray(value, dtype)
+
+
+def _wrong_dtype(array: np.ndarray, tensor_type: compat.TensorType) -> TypeError:
+    return TypeError(
+        f"Expected a value of type {tensor_type}, found one of dtype {array.dtype}. "
+        "Cast it, for example with np.asarray(value, dtype)."
+    )
+
+
+def assemble_result(
+    result: Any,
+    type_signature: compat.Type,
+    values: Mapping[Leaf, Any],
+    num_clients: int,
+) -> Any:
+    """Turns a result into what TFF's native execution context returns.
+
+    Args:
+      result: A tree of leaves.
+      type_signature: The type of the result, with its Python containers.
+      values: The value of each leaf.
+      num_clients: The number of clients.
+
+    Returns:
+      Python containers of NumPy arrays and scalars, `bytes` for scalar strings,
+      datasets for sequences, and lists for values at clients.
+    """
+    if not isinstance(type_signature, compat.FederatedType):
+        return _assemble(result, type_signature, values, None, num_clients)
+    member = type_signature.member
+    if type_signature.all_equal:
+        return _assemble(result, member, values, 0, num_clients)
+    return [
+        _assemble(result, member, values, client, num_clients)
+        for client in range(num_clients)
+    ]
+
+
+def _assemble(
+    result: Any,
+    type_signature: compat.Type,
+    values: Mapping[Leaf, Any],
+    client: int | None,
+    num_clients: int,
+) -> Any:
+    if isinstance(type_signature, compat.FederatedType):
+        return assemble_result(result, type_signature, values, num_clients)
+    if isinstance(type_signature, compat.StructType):
+        elements = tff.structure.Struct(
+            (name, _assemble(element, element_type, values, client, num_clients))
+            for element, (name, element_type) in zip(
+                result, tff.structure.iter_elements(type_signature)
+            )
+        )
+        return compat.type_to_py_container(elements, type_signature)
+    value = values[result][client] if result.at_clients else values[result]
+    if isinstance(type_signature, compat.SequenceType):
+        return sequences.to_dataset(value, type_signature.element)
+    return value.numpy()
