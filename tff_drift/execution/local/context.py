@@ -16,7 +16,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
-from tff_drift.execution.local import planning, running, values
+from tff_drift.execution.local import planning, running, splice, values
 from tff_drift.execution.local.graphs import GraphCache
 
 _CACHED_PLANS = 256
@@ -118,6 +118,7 @@ def create_local_execution_context(
     server_device: str | None = None,
     client_devices: Sequence[str] | None = None,
     max_concurrent_clients: int | None = None,
+    splice_dataset_loops: bool = True,
 ) -> LocalExecutionContext:
     """Returns an execution context that runs computations in this process.
 
@@ -132,6 +133,8 @@ def create_local_execution_context(
       max_concurrent_clients: How many clients are trained at a time. By default
         the number of processors this process may use, or, with `client_devices`
         given, the number of these.
+      splice_dataset_loops: Whether `Dataset.reduce` runs as a loop of the graph,
+        which is faster and gives the same results.
 
     Returns:
       An execution context for `tff.framework.set_default_context`.
@@ -157,7 +160,8 @@ def create_local_execution_context(
         max_concurrent_clients,
         pool,
     )
-    return LocalExecutionContext(executors, GraphCache())
+    rewrites = [splice.splice_dataset_loops] if splice_dataset_loops else []
+    return LocalExecutionContext(executors, GraphCache(rewrites))
 
 
 def _checked_devices(name: str, devices: Sequence[str] | None) -> tuple[str, ...]:
@@ -184,30 +188,17 @@ def _checked_devices(name: str, devices: Sequence[str] | None) -> tuple[str, ...
     return tuple(devices)
 
 
-def set_local_execution_context(
-    *,
-    server_device: str | None = None,
-    client_devices: Sequence[str] | None = None,
-    max_concurrent_clients: int | None = None,
-) -> None:
+def set_local_execution_context(**options: Any) -> None:
     """Makes `create_local_execution_context`'s result TFF's default context.
 
     Args:
-      server_device: As there.
-      client_devices: As there.
-      max_concurrent_clients: As there.
+      **options: As there.
 
     Raises:
       TypeError: As there.
       ValueError: As there.
     """
-    tff.framework.set_default_context(
-        create_local_execution_context(
-            server_device=server_device,
-            client_devices=client_devices,
-            max_concurrent_clients=max_concurrent_clients,
-        )
-    )
+    tff.framework.set_default_context(create_local_execution_context(**options))
 
 
 def create_async_local_execution_context(
