@@ -159,7 +159,10 @@ class ModelEvaluator:
         @tf.function
         def evaluate(batch: Any) -> Any:
             model.forward_pass(batch, training=False)
-            return model.report_local_unfinalized_metrics()
+            # Models may report their variables, which have to be read here.
+            return tf.nest.map_structure(
+                tf.convert_to_tensor, model.report_local_unfinalized_metrics()
+            )
 
         self._reset = reset()
         unfinalized = evaluate(batch)

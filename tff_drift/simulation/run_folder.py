@@ -13,7 +13,7 @@ import fcntl
 import json
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -82,9 +82,9 @@ class RunFolder:
             checkpoint.
         """
         self.folder = pathlib.Path(output_dir)
+        self._shown = {"configuration": user_configuration, "training": training}
         self._description: dict[str, Any] = {
-            "configuration": _comparable(user_configuration),
-            "training": _comparable(training),
+            name: _comparable(section) for name, section in self._shown.items()
         }
         self._tensorboard = tensorboard
         self._closing = contextlib.ExitStack()
@@ -93,17 +93,21 @@ class RunFolder:
         self._log: TensorBoardLog | None = None
         self._resumed_rows: list[Row] = []
         try:
-            self._open()
-            self._write_configuration(user_configuration, training)
-        except OSError as error:
+            with self._explained_errors():
+                self._open()
+        except BaseException:
             self.close()
+            raise
+
+    @contextlib.contextmanager
+    def _explained_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
             raise OutputDirError(
                 f"output_dir {str(self.folder)!r} cannot be written: {error}. Choose a "
                 "folder that can be created and written."
             ) from error
-        except BaseException:
-            self.close()
-            raise
 
     def _path(self, name: str) -> pathlib.Path:
         return self.folder / name
@@ -127,7 +131,11 @@ class RunFolder:
                 self._path(METRICS_FILE), self._checkpoint.rounds_completed
             )
         for name in _OUR_FILES:
-            files.temporary_path(self._path(name)).unlink(missing_ok=True)
+            # Left-overs of a kill. To create and remove them tells, before any
+            # training, whether the folder can be written.
+            temporary = files.temporary_path(self._path(name))
+            temporary.touch()
+            temporary.unlink()
 
     def _lock(self) -> None:
         descriptor = os.open(self.folder, os.O_RDONLY)
@@ -194,13 +202,10 @@ class RunFolder:
                 "same run, or choose another output_dir."
             )
 
-    def _write_configuration(
-        self, user_configuration: Mapping[str, Any], training: Mapping[str, Any]
-    ) -> None:
+    def _write_configuration(self) -> None:
         content = {
             "format": _CONFIGURATION_FORMAT,
-            "configuration": user_configuration,
-            "training": training,
+            **self._shown,
             "versions": {
                 "tensorflow": tf.__version__,
                 "tensorflow_federated": tff.__version__,
@@ -227,7 +232,8 @@ class RunFolder:
 
         Raises:
           checkpoint.CheckpointError: If the saved state does not fit.
-          OutputDirError: If the run had other hyperparameters.
+          OutputDirError: If the run had other hyperparameters, or the folder
+            cannot be written.
         """
         self._description["hyperparameters"] = hyperparameters
         position = None
@@ -239,12 +245,18 @@ class RunFolder:
             )
             # Its arrays need not stay in memory for the whole run.
             self._checkpoint = None
+        with self._explained_errors():
+            self._begin_writing()
+        return position
+
+    def _begin_writing(self) -> None:
+        # First, because it is what tells the files of a run from those of others.
+        self._write_configuration()
         self._metrics = MetricsFile(self._path(METRICS_FILE), self._resumed_rows)
         self._closing.callback(self._metrics.close)
         if self._tensorboard:
             self._log = TensorBoardLog(self._path(TENSORBOARD_FOLDER), self.rows)
             self._closing.callback(self._log.close)
-        return position
 
     def add(self, row: Row) -> None:
         """Keeps a row.

@@ -382,7 +382,9 @@ def _watch(run: _Run, state: Any, previous: metrics.Row, row: metrics.Row) -> No
         failures.is_non_finite(row.get(f"{metrics.TRAIN_PREFIX}loss"), weights)
     )
     for failure in failures.failures_of([row]):
-        logging.warning("%s", failure)
+        # A model that is not finite stays so: one warning is enough.
+        if not previous.get(failure.kind):
+            logging.warning("%s", failure)
 
 
 def _totals(rows: Sequence[metrics.Row]) -> Totals:

@@ -1,0 +1,236 @@
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import models
+from tests.simulation import fakes
+from tff_drift.simulation import ClientDatasets, build_evaluation
+from tff_drift.simulation.evaluation import client_statistics
+
+SIZES = [1, 3, 10, 17, 30]
+ARRAYS = models.client_arrays(SIZES, seed=5)
+PERCENTILES = (5, 25, 50, 75, 95)
+
+
+def _weights(scale=1.0):
+    random = np.random.default_rng(11)
+    kernel = random.normal(size=(models.NUM_FEATURES, models.NUM_CLASSES))
+    bias = random.normal(size=models.NUM_CLASSES)
+    return tff.learning.models.ModelWeights(
+        [(scale * kernel).astype(np.float32), (scale * bias).astype(np.float32)], []
+    )
+
+
+@pytest.fixture(scope="module")
+def test_clients():
+    clients = {f"client_{index}": arrays for index, arrays in enumerate(ARRAYS)}
+    return ClientDatasets.from_arrays(clients, batch_size=4)
+
+
+def _with_dropout():
+    """A model whose training and evaluation differ."""
+    return models.from_keras(
+        models.keras_softmax_regression(tf.keras.layers.Dropout(0.9))
+    )
+
+
+class _HandWritten(tff.learning.models.VariableModel):
+    """A `VariableModel` of plain Python methods and one metric of its own."""
+
+    def __init__(self):
+        shape = [models.NUM_FEATURES, models.NUM_CLASSES]
+        self._kernel = tf.Variable(tf.zeros(shape))
+        self._bias = tf.Variable(tf.zeros(shape[1:]))
+        self._correct = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self._total = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    trainable_variables = property(lambda self: [self._kernel, self._bias])
+    non_trainable_variables = property(lambda self: [])
+    local_variables = property(lambda self: [self._correct, self._total])
+    input_spec = property(lambda self: models.INPUT_SPEC)
+
+    def predict_on_batch(self, batch_input, training=True):
+        return batch_input @ self._kernel + self._bias
+
+    def forward_pass(self, batch_input, training=True):
+        x, y = batch_input
+        logits = self.predict_on_batch(x, training)
+        # Not `==`, which compares identities in the graphs that TFF builds.
+        hits = tf.equal(tf.argmax(logits, axis=1, output_type=tf.int32), y)
+        self._correct.assign_add(tf.reduce_sum(tf.cast(hits, tf.int64)))
+        self._total.assign_add(tf.shape(y, tf.int64)[0])
+        return tff.learning.models.BatchOutput(predictions=logits)
+
+    def report_local_unfinalized_metrics(self):
+        return collections.OrderedDict(
+            accuracy=collections.OrderedDict(n=self._total, hits=self._correct)
+        )
+
+    def metric_finalizers(self):
+        return collections.OrderedDict(accuracy=lambda sums: sums["hits"] / sums["n"])
+
+    def reset_metrics(self):
+        self._correct.assign(0)
+        self._total.assign(0)
+
+
+MODEL_FNS = {
+    "keras": models.softmax_regression,
+    "dropout": _with_dropout,
+    "functional": models.functional_softmax_regression(),
+    "hand_written": _HandWritten,
+}
+
+
+def _client_accuracies(weights):
+    kernel, bias = weights.trainable
+    return [np.mean(np.argmax(x @ kernel + bias, axis=1) == y) for x, y in ARRAYS]
+
+
+@pytest.mark.parametrize("model_name", MODEL_FNS)
+def test_every_kind_of_model_against_numpy(test_clients, model_name):
+    # A batch of 4 cuts the clients into several batches, the last one short.
+    evaluation = build_evaluation(MODEL_FNS[model_name], test_clients, batch_size=4)
+    for scale in (1.0, -1.0):
+        weights = _weights(scale)
+        metrics = evaluation(weights)
+        accuracies = _client_accuracies(weights)
+        assert metrics["accuracy"] == pytest.approx(
+            np.average(accuracies, weights=SIZES), abs=1e-6
+        )
+        assert metrics["accuracy_client_mean"] == pytest.approx(
+            np.mean(accuracies), abs=1e-6
+        )
+        for percent in PERCENTILES:
+            assert metrics[f"accuracy_client_p{percent}"] == pytest.approx(
+                np.percentile(accuracies, percent), abs=1e-6
+            )
+
+
+@pytest.mark.parametrize("model_name", ["keras", "functional"])
+def test_equals_a_direct_keras_evaluation(test_clients, model_name):
+    weights = _weights()
+    metrics = build_evaluation(MODEL_FNS[model_name], test_clients)(weights)
+    keras_model = models.keras_softmax_regression()
+    keras_model.set_weights(weights.trainable)
+    keras_model.compile(
+        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    x, y = (np.concatenate(parts) for parts in zip(*ARRAYS))
+    loss, accuracy = keras_model.evaluate(x, y, batch_size=len(y), verbose=0)
+    assert metrics["loss"] == pytest.approx(loss, rel=1e-6)
+    assert metrics["accuracy"] == pytest.approx(accuracy, rel=1e-6)
+    assert metrics.get("num_examples", len(y)) == sum(SIZES)
+
+
+def test_functional_model_without_metrics_reports_loss(test_clients):
+    @tf.function
+    def predict(weights, x, training):
+        (kernel,), _ = weights
+        return x @ kernel
+
+    def loss(output, label, sample_weight=None):
+        return tf.reduce_mean(tf.square(output[:, 0] - tf.cast(label, tf.float32)))
+
+    kernel = np.array([[1.0], [2.0], [3.0]], np.float32)
+    model = tff.learning.models.FunctionalModel(
+        initial_weights=((kernel,), ()),
+        predict_on_batch_fn=predict,
+        loss_fn=loss,
+        input_spec=models.INPUT_SPEC,
+    )
+    evaluation = build_evaluation(
+        model, test_clients, accuracy_metric=None, batch_size=4
+    )
+    metrics = evaluation(tff.learning.models.ModelWeights((kernel,), ()))
+    x, y = (np.concatenate(parts) for parts in zip(*ARRAYS))
+    expected = np.mean(((x @ kernel)[:, 0] - y) ** 2)
+    assert dict(metrics) == {
+        "loss": pytest.approx(expected, rel=1e-5),
+        "num_examples": sum(SIZES),
+    }
+
+
+def test_batch_size_changes_nothing(test_clients):
+    small = build_evaluation(models.softmax_regression, test_clients, batch_size=1)
+    large = build_evaluation(models.softmax_regression, test_clients)
+    found, expected = small(_weights()), large(_weights())
+    del found["num_batches"], expected["num_batches"]
+    assert dict(found) == pytest.approx(dict(expected), rel=1e-5)
+
+
+def test_percentiles_by_hand():
+    # Five values lie at the percentiles 0, 25, 50, 75 and 100.
+    found = client_statistics("accuracy", [0.5, 0.0, 1.0, 0.25, 0.75])
+    assert found == {
+        "accuracy_client_mean": 0.5,
+        "accuracy_client_p5": pytest.approx(0.05),
+        "accuracy_client_p25": 0.25,
+        "accuracy_client_p50": 0.5,
+        "accuracy_client_p75": 0.75,
+        "accuracy_client_p95": pytest.approx(0.95),
+    }
+
+
+def test_sample_of_clients_is_fixed(test_clients):
+    evaluation = build_evaluation(
+        models.softmax_regression, test_clients, max_clients=2, seed=4
+    )
+    first, second = evaluation(_weights()), evaluation(_weights())
+    assert first == second
+    sums = {a + b for a in SIZES for b in SIZES if a != b}
+    assert first["num_examples"] in sums
+
+
+def test_sample_larger_than_population_takes_all(test_clients):
+    evaluation = build_evaluation(
+        models.softmax_regression, test_clients, max_clients=100
+    )
+    assert evaluation(_weights())["num_examples"] == sum(SIZES)
+
+
+def test_no_headline_metric_gives_no_percentiles(test_clients):
+    evaluation = build_evaluation(
+        models.softmax_regression, test_clients, accuracy_metric=None
+    )
+    assert set(evaluation(_weights())) == {
+        "accuracy",
+        "loss",
+        "num_examples",
+        "num_batches",
+    }
+
+
+def test_hundreds_of_calls_do_not_grow(test_clients):
+    evaluation = build_evaluation(models.softmax_regression, test_clients)
+    weights = _weights()
+    for _ in range(50):
+        evaluation(weights)
+    before = fakes.resident_bytes()
+    for _ in range(300):
+        evaluation(weights)
+    assert fakes.resident_bytes() - before < 4 * 2**20
+
+
+def test_bad_arguments_are_errors(test_clients):
+    with pytest.raises(ValueError, match=r"'recall', but the model's metrics are acc"):
+        build_evaluation(
+            models.softmax_regression, test_clients, accuracy_metric="recall"
+        )
+    with pytest.raises(TypeError, match="model_fn must be a function"):
+        build_evaluation(3, test_clients)
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        build_evaluation(models.softmax_regression, test_clients, batch_size=0)
+    with pytest.raises(ValueError, match="max_clients must be at least 1"):
+        build_evaluation(models.softmax_regression, test_clients, max_clients=0)
+
+
+def test_weights_of_another_model_are_an_error(test_clients):
+    evaluation = build_evaluation(models.softmax_regression, test_clients)
+    weights = tff.learning.models.ModelWeights([np.zeros((2, 2))], [])
+    with pytest.raises(ValueError, match=r"shapes \[\(2, 2\)\], but the model"):
+        evaluation(weights)

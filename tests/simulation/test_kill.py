@@ -1,0 +1,116 @@
+"""A run that is killed and restarted equals one that is not.
+
+Set TFF_DRIFT_KILLS to the number of kills wanted; 3 by default, so that the test
+stays quick.
+"""
+
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from tests.simulation import kill_target
+from tff_drift.simulation import read_rows, without_timing
+from tff_drift.simulation.checkpoint import load_checkpoint
+
+KILLS = int(os.environ.get("TFF_DRIFT_KILLS", "3"))
+ROOT = pathlib.Path(__file__).parents[2]
+PATIENCE = 120  # Seconds.
+
+
+def _start(output_dir, log):
+    # The log goes to a file: a pipe would wait for the worker that holds it too.
+    return subprocess.Popen(
+        [sys.executable, "-m", kill_target.__name__, str(output_dir)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def _rounds_in(output_dir):
+    try:
+        rows = read_rows(output_dir / "metrics.csv")[1]
+    except FileNotFoundError:
+        return 0
+    return max((row["round"] for row in rows), default=0)
+
+
+def _wait_for_round(program, output_dir, round_, log_path):
+    """Waits until the running program has written the row of a round."""
+    deadline = time.monotonic() + PATIENCE
+    while _rounds_in(output_dir) < round_:
+        assert program.poll() is None, log_path.read_text()
+        assert time.monotonic() < deadline, log_path.read_text()
+        time.sleep(0.002)
+
+
+def _finish(program, log_path):
+    assert program.wait(PATIENCE) == 0, log_path.read_text()
+
+
+@pytest.fixture
+def uninterrupted(tmp_path):
+    """A run that goes on beside the one that is killed."""
+    with open(tmp_path / "whole.log", "wb") as log:
+        program = _start(tmp_path / "whole", log)
+    yield program
+    program.kill()
+    program.wait()
+
+
+def test_killed_and_restarted_run_equals_an_uninterrupted_one(uninterrupted, tmp_path):
+    whole = tmp_path / "whole"
+    seed = time.time_ns()
+    print(f"The seed of the moments of the kills is {seed}.")
+    choose = random.Random(seed)
+    killed, log_path = tmp_path / "killed", tmp_path / "killed.log"
+    for kill in range(KILLS):
+        # Kills are spread over the run, each at any moment of some round. The run
+        # falls back to a checkpoint by at most two rounds.
+        round_ = 1 + kill * (kill_target.ROUNDS - 5) // KILLS + choose.randint(0, 2)
+        with open(log_path, "wb") as log:
+            program = _start(killed, log)
+            _wait_for_round(program, killed, round_, log_path)
+            time.sleep(choose.uniform(0, 0.15))
+            program.send_signal(signal.SIGKILL)
+            assert program.wait() == -signal.SIGKILL, log_path.read_text()
+        print(f"Killed in round {_rounds_in(killed) + 1}.")
+    with open(log_path, "wb") as log:
+        _finish(_start(killed, log), log_path)
+    _finish(uninterrupted, tmp_path / "whole.log")
+
+    _, rows = read_rows(killed / "metrics.csv")
+    _, expected = read_rows(whole / "metrics.csv")
+    assert len(expected) == kill_target.ROUNDS + 1
+    assert list(map(without_timing, rows)) == list(map(without_timing, expected))
+    found = load_checkpoint(killed / "checkpoint.npz").leaves["server_state"]
+    wanted = load_checkpoint(whole / "checkpoint.npz").leaves["server_state"]
+    assert list(found) == list(wanted)
+    for path, leaf in wanted.items():
+        assert found[path].tobytes() == leaf.tobytes(), path
+    # The weights did move, so that the comparison says something.
+    assert np.any(wanted["global_model_weights/trainable/1"] != 0)
+
+
+def test_interrupt_stops_promptly_with_one_line(tmp_path):
+    output_dir, log_path = tmp_path / "run", tmp_path / "log"
+    with open(log_path, "wb") as log:
+        program = _start(output_dir, log)
+        _wait_for_round(program, output_dir, 4, log_path)
+        start = time.monotonic()
+        program.send_signal(signal.SIGINT)
+        program.wait(PATIENCE)
+        assert time.monotonic() - start < 5
+    # The fourth row is written a moment before the fourth round counts as done.
+    [kept] = re.findall(r"go on after round (\d+) from", log_path.read_text())
+    saved = load_checkpoint(output_dir / "checkpoint.npz")
+    assert saved.rounds_completed == int(kept) >= 3

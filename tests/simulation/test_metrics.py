@@ -1,0 +1,77 @@
+import collections
+
+import numpy as np
+import pytest
+
+from tff_drift.simulation import metrics
+
+
+def test_training_columns():
+    process_metrics = collections.OrderedDict(
+        distributor=(),
+        client_work=collections.OrderedDict(
+            train=collections.OrderedDict(
+                loss=np.float32(0.1), accuracy=0.25, num_examples=np.int64(7)
+            ),
+            rejected_clients=np.int32(1),
+        ),
+        aggregator=collections.OrderedDict(
+            mean_value=(), clipping_norm=np.float32(2.5), was_clipped=np.bool_(True)
+        ),
+        finalizer=[np.array([1.0, 2.0])],
+    )
+    row = metrics.training_columns(process_metrics)
+    assert list(row.items()) == [
+        ("train_loss", 0.1),
+        ("train_accuracy", 0.25),
+        ("train_num_examples", 7),
+        ("client_work/rejected_clients", 1),
+        ("aggregator/clipping_norm", 2.5),
+        ("aggregator/was_clipped", 1),
+        ("finalizer/0/0", 1.0),
+        ("finalizer/0/1", 2.0),
+    ]
+
+
+def test_evaluation_columns():
+    row = metrics.evaluation_columns({"loss": np.float32(3.0), "deep": {"er": 1}})
+    assert row == {"test_loss": 3.0, "test_deep/er": 1}
+
+
+def test_what_is_no_number_of_a_table_is_left_out():
+    structure = {
+        "name": b"x",
+        "none": None,
+        "matrix": np.eye(2),
+        "long": np.zeros(17),
+        "short": np.zeros(16, np.int32),
+        "odd name, with a comma\n": 1,
+    }
+    row = metrics.flatten_metrics(structure)
+    assert set(row) == {*(f"short/{i}" for i in range(16)), "odd_name_with_a_comma_"}
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float32(0.1), 0.1),
+        (np.float32(16777216), 16777216.0),
+        (np.float32(1e-45), 1e-45),
+        (np.float64(0.1) + 0.2, 0.30000000000000004),
+        (True, 1),
+        (np.int64(2**53 + 1), 2**53 + 1),
+        (np.array(3, np.uint8), 3),
+        (np.float32(np.inf), np.inf),
+    ],
+)
+def test_plain_number_keeps_value_and_kind(value, expected):
+    number = metrics.plain_number(value)
+    assert number == expected
+    assert type(number) is type(expected)
+    # The number names the value that it came from.
+    assert np.asarray(value).dtype.type(number) == np.asarray(value)
+
+
+def test_timing_columns_are_named_after_seconds():
+    row = {"round": 1, "seconds": 0.5, "seconds_evaluation": 1.0, "train_loss": 2.0}
+    assert metrics.without_timing(row) == {"round": 1, "train_loss": 2.0}

@@ -1,0 +1,231 @@
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from tff_drift.simulation.checkpoint import CheckpointError
+from tff_drift.simulation.metrics_file import MetricsFileError
+from tff_drift.simulation.records import Position
+from tff_drift.simulation.run_folder import OutputDirError, RunFolder
+
+USER = {"task": "digits", "rounds": 5, "rates": {"client": 0.1, "server": 1}}
+TRAINING = {"rounds": 5, "cohort_size": 10, "train": {"batch_size": 4, "seed": 0}}
+STATE = {"weights": np.arange(3, dtype=np.float32)}
+HYPERPARAMETERS = {"finalizer/learning_rate": 0.5}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run"
+
+
+def _open(folder, user=USER, training=TRAINING, **options):
+    return RunFolder(folder, user_configuration=user, training=training, **options)
+
+
+def _run(folder, rounds_completed=2):
+    """Leaves a run in the folder, as if killed after `rounds_completed`."""
+    record = _open(folder)
+    assert record.resume(STATE, HYPERPARAMETERS) is None
+    record.save(Position(0, STATE))
+    for round_ in range(1, rounds_completed + 1):
+        record.add({"round": round_, "train_loss": 1 / round_})
+    record.save(Position(rounds_completed, {"weights": STATE["weights"] + 1}))
+    record.close()
+
+
+def _contents(folder):
+    return {
+        path.name: path.read_bytes()
+        for path in pathlib.Path(folder).iterdir()
+        if path.is_file()
+    }
+
+
+def test_run_goes_on_from_its_checkpoint(folder):
+    _run(folder)
+    with open(folder / "metrics.csv", "ab") as file:
+        file.write(b"3,0.5\n4,0.")
+    (folder / ".checkpoint.npz.tmp").write_bytes(b"half")
+    record = _open(folder)
+    position = record.resume(STATE, HYPERPARAMETERS)
+    assert position.rounds_completed == 2
+    assert position.state["weights"].tolist() == [1, 2, 3]
+    assert record.rows == [
+        {"round": 1, "train_loss": 1.0},
+        {"round": 2, "train_loss": 0.5},
+    ]
+    record.close()
+    assert sorted(os.listdir(folder)) == [
+        "checkpoint.npz",
+        "config.json",
+        "metrics.csv",
+    ]
+    assert (folder / "metrics.csv").read_text() == "round,train_loss\n1,1.0\n2,0.5\n"
+
+
+def test_configuration_is_written_for_readers(folder):
+    _run(folder)
+    content = json.loads((folder / "config.json").read_text())
+    assert content["configuration"] == USER
+    assert content["training"] == TRAINING
+    assert content["versions"]["tensorflow_federated"]
+
+
+def test_rounds_may_change(folder):
+    _run(folder)
+    record = _open(folder, {**USER, "rounds": 9}, {**TRAINING, "rounds": 9})
+    assert record.resume(STATE, HYPERPARAMETERS).rounds_completed == 2
+    record.close()
+    assert json.loads((folder / "config.json").read_text())["training"]["rounds"] == 9
+
+
+@pytest.mark.parametrize(
+    ("user", "training", "message"),
+    [
+        ({"task": "emnist"}, {}, 'task was "digits" and is now "emnist"'),
+        (
+            {"rates": {"client": 0.2, "server": 1}},
+            {},
+            "rates.client was 0.1 .* now 0.2",
+        ),
+        ({"new": None}, {}, "new was absent and is now null"),
+        ({}, {"cohort_size": 20}, "cohort_size was 10 and is now 20"),
+        (
+            {},
+            {"train": {"batch_size": 8, "seed": 1}},
+            "train.batch_size was 4 and is now 8; train.seed was 0 and is now 1",
+        ),
+    ],
+)
+def test_changed_configuration_names_the_field(folder, user, training, message):
+    _run(folder)
+    before = _contents(folder)
+    with pytest.raises(OutputDirError, match=message):
+        _open(folder, {**USER, **user}, {**TRAINING, **training})
+    assert _contents(folder) == before
+
+
+def test_changed_hyperparameter_names_it(folder):
+    _run(folder)
+    before = _contents(folder)
+    record = _open(folder, {**USER, "rounds": 99})
+    with pytest.raises(OutputDirError, match=r"learning_rate was 0.5 and is now 0.25"):
+        record.resume(STATE, {"finalizer/learning_rate": 0.25})
+    record.close()
+    assert _contents(folder) == before
+
+
+def test_kill_before_the_first_checkpoint_begins_anew(folder):
+    record = _open(folder)
+    record.resume(STATE, HYPERPARAMETERS)
+    record.add({"round": 0, "test_loss": 1.0})
+    record.close()
+    # Half of the first checkpoint.
+    (folder / ".checkpoint.npz.tmp").write_bytes(b"half")
+    record = _open(folder)
+    assert record.resume(STATE, HYPERPARAMETERS) is None
+    assert record.rows == []
+    record.close()
+
+
+def test_foreign_files_are_refused_and_untouched(folder):
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("mine")
+    with pytest.raises(
+        OutputDirError, match=r"no checkpoint of tff_drift: thesis.tex\."
+    ):
+        _open(folder)
+    assert _contents(folder) == {"thesis.tex": b"mine"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error", "message"),
+    [
+        ("config.json", '{"mine": 1}', OutputDirError, "tff_drift did not write"),
+        ("config.json", "{half", OutputDirError, "tff_drift did not write"),
+        ("config.json", "[1]", OutputDirError, "tff_drift did not write"),
+        ("checkpoint.npz", "mine", CheckpointError, "not a whole checkpoint"),
+        ("metrics.csv", "mine\n", OutputDirError, "no checkpoint of tff_drift"),
+    ],
+)
+def test_foreign_file_of_our_name_is_refused(folder, name, content, error, message):
+    folder.mkdir()
+    (folder / name).write_text(content)
+    with pytest.raises(error, match=message):
+        _open(folder)
+    assert _contents(folder) == {name: content.encode()}
+
+
+def test_damaged_checkpoint_is_refused_and_untouched(folder):
+    _run(folder)
+    path = folder / "checkpoint.npz"
+    path.write_bytes(path.read_bytes()[:-10])
+    before = _contents(folder)
+    with pytest.raises(CheckpointError, match="not a whole checkpoint"):
+        _open(folder)
+    assert _contents(folder) == before
+
+
+def test_lost_checkpoint_does_not_cost_the_metrics(folder):
+    _run(folder)
+    (folder / "checkpoint.npz").unlink()
+    with pytest.raises(OutputDirError, match=r"its checkpoint.npz is gone"):
+        _open(folder)
+    assert (folder / "metrics.csv").read_text().count("\n") == 3
+
+
+def test_lost_metrics_are_an_error(folder):
+    _run(folder)
+    (folder / "metrics.csv").unlink()
+    with pytest.raises(MetricsFileError, match="rounds 1 to 2"):
+        _open(folder)
+
+
+def test_files_beside_a_run_are_welcome(folder):
+    _run(folder)
+    (folder / "curves.png").write_bytes(b"picture")
+    record = _open(folder)
+    assert record.resume(STATE, HYPERPARAMETERS).rounds_completed == 2
+    record.close()
+    assert (folder / "curves.png").read_bytes() == b"picture"
+
+
+def test_unwritable_folder_is_an_error(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for output_dir in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(
+            OutputDirError, match=r"cannot be written: .*Choose a folder"
+        ):
+            _open(output_dir)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_failing_write_is_an_error(folder, monkeypatch):
+    def fail(*args):
+        raise OSError(28, "No space left on device")
+
+    record = _open(folder)
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OutputDirError, match=r"cannot be written: .*No space left"):
+        record.resume(STATE, HYPERPARAMETERS)
+    record.close()
+
+
+def test_read_only_folder_is_an_error_at_once(folder, monkeypatch):
+    def fail(*args, **kwargs):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(pathlib.Path, "touch", fail)
+    with pytest.raises(OutputDirError, match=r"cannot be written: .*Read-only"):
+        _open(folder)
+
+
+def test_only_one_program_at_a_time(folder):
+    first = _open(folder)
+    with pytest.raises(OutputDirError, match="is in use by another program"):
+        _open(folder)
+    first.close()
+    _open(folder).close()

@@ -1,0 +1,81 @@
+import collections
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tff_drift.simulation import build_uniform_sampling
+
+IDS = tuple(f"client_{index}" for index in range(20))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    cohort_size=st.integers(1, len(IDS)),
+    seed=st.integers(0, 2**32 - 1),
+    round_number=st.integers(0, 10_000),
+)
+def test_cohort_has_distinct_known_clients(cohort_size, seed, round_number):
+    cohort = build_uniform_sampling(IDS, cohort_size, seed)(round_number)
+    assert len(cohort) == cohort_size
+    assert len(set(cohort)) == cohort_size
+    assert set(cohort) <= set(IDS)
+
+
+def test_cohort_depends_on_seed_and_round_alone():
+    forwards = build_uniform_sampling(IDS, 5, seed=3)
+    backwards = build_uniform_sampling(list(IDS), 5, seed=3)
+    rounds = range(50)
+    expected = [forwards(round_number) for round_number in rounds]
+    found = [backwards(round_number) for round_number in reversed(rounds)]
+    assert found[::-1] == expected
+
+
+def test_rounds_and_seeds_differ():
+    cohorts = {
+        tuple(build_uniform_sampling(IDS, 10, seed)(round_number))
+        for seed in range(5)
+        for round_number in range(20)
+    }
+    # Of 20!/10! orders, a hundred draws hardly ever give one twice.
+    assert len(cohorts) == 100
+
+
+def test_full_participation_has_every_client():
+    assert set(build_uniform_sampling(IDS, len(IDS))(7)) == set(IDS)
+
+
+def test_every_client_is_as_likely():
+    sampling = build_uniform_sampling(IDS, 5, seed=1)
+    counts = collections.Counter(
+        client_id
+        for round_number in range(4000)
+        for client_id in sampling(round_number)
+    )
+    # Each count is binomial with mean 1000 and deviation 27.4: five deviations.
+    assert all(abs(counts[client_id] - 1000) < 137 for client_id in IDS)
+
+
+def test_ids_come_back_as_they_are():
+    ids = ("a\x00", "long name", "7")
+    assert set(build_uniform_sampling(ids, 3)(0)) == set(ids)
+
+
+def test_cohort_larger_than_population_is_an_error():
+    with pytest.raises(ValueError, match=r"cohort_size is 21, but there are only 20"):
+        build_uniform_sampling(IDS, 21)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"cohort_size": 0}, ValueError, "cohort_size must be at least 1, found 0"),
+        ({"cohort_size": 2.0}, TypeError, "cohort_size must be an integer"),
+        ({"cohort_size": 2, "seed": -1}, ValueError, "seed must be at least 0"),
+        ({"cohort_size": 2, "seed": 2**32}, ValueError, "seed must be at most"),
+        ({"cohort_size": 2, "seed": None}, TypeError, "seed must be an integer"),
+    ],
+)
+def test_bad_arguments_are_errors(arguments, error, message):
+    with pytest.raises(error, match=message):
+        build_uniform_sampling(IDS, **arguments)

@@ -1,0 +1,37 @@
+import collections
+import types
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from tff_drift import compat
+from tff_drift.simulation import Traffic, model_traffic
+from tff_drift.simulation.traffic import num_bytes
+
+
+def test_bytes_by_hand():
+    structure = collections.OrderedDict(
+        a=(np.float32, [3, 5]),  # 60
+        b=[np.float64, (np.int32, [0]), (np.bool_, [7])],  # 8 + 0 + 7
+        c=collections.OrderedDict(),
+    )
+    assert num_bytes(compat.to_type(structure)) == 75
+
+
+def test_model_goes_down_and_update_with_weight_comes_up():
+    weights = tff.learning.models.ModelWeights(
+        trainable=[(np.float32, [10, 4]), (np.float32, [4])],  # 176
+        non_trainable=[(np.int64, [2])],  # 16
+    )
+    process = types.SimpleNamespace(
+        get_model_weights=types.SimpleNamespace(
+            type_signature=types.SimpleNamespace(result=compat.to_type(weights))
+        )
+    )
+    assert model_traffic(process) == Traffic(bytes_down=192, bytes_up=180)
+
+
+def test_unknown_shape_is_an_error():
+    with pytest.raises(ValueError, match="without a defined shape"):
+        num_bytes(compat.to_type((np.float32, [None])))
