@@ -11,7 +11,7 @@ ROW = {"round": 3, "train_loss": 0.51234, "train_accuracy": 0.875}
 
 def _console(terminal):
     return rich.console.Console(
-        file=io.StringIO(), force_terminal=terminal, width=120, color_system=None
+        file=io.StringIO(), force_terminal=terminal, width=80, color_system=None
     )
 
 
@@ -39,11 +39,15 @@ def test_bar_shows_round_loss_accuracy_and_speed_on_a_terminal():
     _run(progress.build_progress(console=console))
     text = console.file.getvalue()
     assert "4/4" in text
-    assert "loss 0.5123" in text
+    assert "loss 0.512" in text
     assert "accuracy 0.875" in text
     # Known since round 2 and still shown.
-    assert "test accuracy 0.75" in text
+    assert "test 0.75" in text
     assert "rounds/s" in text
+    # One line holds it all.
+    [last_line] = [line for line in text.splitlines() if "4/4" in line][-1:]
+    assert "accuracy 0.875" in last_line
+    assert "rounds/s" in last_line
 
 
 def test_bar_begins_where_the_run_was():
@@ -68,7 +72,7 @@ def test_no_terminal_gives_nothing_but_a_few_log_lines(lines):
     _run(progress.build_progress(console=console), rounds=100)
     assert console.file.getvalue() == ""
     assert len(lines) == 20
-    assert lines[0] == "round 5/100  loss 0.5123  accuracy 0.875"
+    assert lines[0] == "round 5/100  loss 0.512  accuracy 0.875"
 
 
 def test_log_lines_are_as_far_apart_as_asked(lines):

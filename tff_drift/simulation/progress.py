@@ -7,6 +7,7 @@ from typing import Protocol
 
 import rich.console
 import rich.progress
+import rich.table
 from absl import logging
 
 from tff_drift.simulation.metrics import Number
@@ -42,9 +43,9 @@ class SilentProgress:
 
 
 def _describe(row: Mapping[str, Number], columns: Mapping[str, str]) -> str:
-    """Returns the values of some columns, such as `loss 0.512  accuracy 0.871`."""
+    """Returns the values of some columns, such as `loss 0.512  accuracy 0.87`."""
     return "  ".join(
-        f"{label} {row[column]:.4g}"
+        f"{label} {row[column]:.3g}"
         for column, label in columns.items()
         if column in row
     )
@@ -54,7 +55,7 @@ def _shown_columns(accuracy_metric: str) -> dict[str, str]:
     return {
         "train_loss": "loss",
         f"train_{accuracy_metric}": accuracy_metric,
-        f"test_{accuracy_metric}": f"test {accuracy_metric}",
+        f"test_{accuracy_metric}": "test",
     }
 
 
@@ -112,8 +113,8 @@ class _SpeedColumn(rich.progress.ProgressColumn):
 class BarProgress:
     """Draws a bar with loss, accuracy, speed and the time left.
 
-    A value that not every round has, such as the test accuracy, is shown until
-    the next one comes.
+    Loss and accuracy are the cohort's in training, `test` is the accuracy of the
+    latest evaluation.
     """
 
     def __init__(
@@ -128,12 +129,12 @@ class BarProgress:
         self._columns = _shown_columns(accuracy_metric)
         self._latest: dict[str, Number] = {}
         self._bar = rich.progress.Progress(
-            rich.progress.TextColumn("round"),
+            # Together they fit into 80 characters.
             rich.progress.MofNCompleteColumn(),
-            rich.progress.BarColumn(bar_width=20),
+            rich.progress.BarColumn(bar_width=10),
             rich.progress.TextColumn("{task.description}"),
-            _SpeedColumn(),
-            rich.progress.TimeRemainingColumn(),
+            _SpeedColumn(rich.table.Column(no_wrap=True)),
+            rich.progress.TimeRemainingColumn(compact=True),
             console=console or rich.console.Console(stderr=True),
             refresh_per_second=4,
             # The speed of the last minutes: rounds can take that long.
