@@ -67,7 +67,10 @@ class PreparedGraph:
         Returns:
           A tensor for each of `outputs`.
         """
-        fed = dict(zip(self.inputs, arguments))
+        # Tensors of an outer graph have to be captured before they are mapped.
+        here = tf.compat.v1.get_default_graph()
+        captured = [t if t.graph is here else tf.identity(t) for t in arguments]
+        fed = dict(zip(self.inputs, captured))
         present = {node.name for node in self.graph_def.node}
         fetched = [name for name in dict.fromkeys(self.outputs) if name not in fed]
         tensors = tf.graph_util.import_graph_def(

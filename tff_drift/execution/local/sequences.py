@@ -13,6 +13,8 @@ from tff_drift import compat
 from tff_drift.execution.local import evaluation
 
 Struct = tff.structure.Struct
+# The functions below build graphs themselves: AutoGraph has nothing to do.
+_DO_NOT_CONVERT = tf.autograph.experimental.do_not_convert
 
 
 def element_spec(element_type: compat.Type) -> Any:
@@ -175,6 +177,7 @@ def map_sequence(function: Any, variant: tf.Tensor, types: Any) -> tf.Tensor:
       The sequence of the results.
     """
 
+    @_DO_NOT_CONVERT
     def on_element(*element: Any) -> Any:
         value = _joined(element, types.parameter)
         result = function(to_tree(value, types.parameter))
@@ -201,6 +204,7 @@ def reduce_sequence(
     """
     flat = tuple(evaluation.leaves(zero))
 
+    @_DO_NOT_CONVERT
     def on_element(state: Any, *element: Any) -> Any:
         value = to_tree(_joined(element, element_type), element_type)
         result = function(tff.structure.pack_sequence_as(zero, list(state)), value)
@@ -232,6 +236,7 @@ def select_sequence(
       The sequence, in the order of the keys.
     """
 
+    @_DO_NOT_CONVERT
     def on_key(key: tf.Tensor) -> Any:
         return compat.type_to_py_container(select(server_value, key), types.result)
 

@@ -133,7 +133,8 @@ def _array(value: Any, tensor_type: compat.TensorType) -> np.ndarray:
     if dtype is np.str_:
         if array.size and array.dtype.kind not in "SUO":
             raise _wrong_dtype(array, tensor_type)
-        return np.asarray(value, np.bytes_ if array.dtype.kind == "U" else np.object_)
+        # As they are or as objects: NumPy's `bytes` drop null bytes at the end.
+        return array if array.dtype.kind == "U" else np.asarray(value, np.object_)
     if not array.size or array.dtype.type is dtype:
         return np.asarray(value, dtype)
     same_kind = any(

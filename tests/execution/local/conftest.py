@@ -1,0 +1,30 @@
+"""TFF's native context, and ours in every mode."""
+
+import pytest
+
+from tests.execution.local import support
+from tff_drift import execution
+
+
+@pytest.fixture(scope="session")
+def native():
+    return execution.create_native_execution_context(max_concurrent_computation_calls=2)
+
+
+@pytest.fixture(scope="session")
+def local_contexts():
+    return {
+        name: execution.create_local_execution_context(**options)
+        for name, options in support.MODES.items()
+    }
+
+
+@pytest.fixture(params=list(support.MODES))
+def local(request, local_contexts):
+    """Each mode of the local context in turn."""
+    return local_contexts[request.param]
+
+
+@pytest.fixture(scope="session")
+def fast(local_contexts):
+    return local_contexts["fast"]

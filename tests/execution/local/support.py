@@ -1,0 +1,74 @@
+"""The same computation under TFF's native context and ours, results compared."""
+
+import asyncio
+import collections
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+# Every optimization of the local context, on and off.
+MODES = {
+    "fast": {"max_concurrent_clients": 2},
+    "plain": {"max_concurrent_clients": 1, "splice_dataset_loops": False},
+}
+
+
+def call(context, computation, *args, **kwargs):
+    """Calls a computation under a context, leaving the default context alone."""
+    with tff.framework.get_context_stack().install(context):
+        return computation(*args, **kwargs)
+
+
+def call_native(context, computation, *args):
+    """Calls a computation that may use secure sums, which TFF's worker lacks."""
+    computation = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
+    return call(context, computation, *args)
+
+
+def leaves(value):
+    """Returns the leaves of a result, datasets turned into lists."""
+    if isinstance(value, tf.data.Dataset):
+        value = list(value)
+    if isinstance(value, tff.structure.Struct):
+        return [leaf for element in value for leaf in leaves(element)]
+    if isinstance(value, collections.abc.Mapping):
+        return [leaf for element in value.values() for leaf in leaves(element)]
+    if hasattr(value, "__attrs_attrs__"):
+        names = [attribute.name for attribute in value.__attrs_attrs__]
+        return [leaf for name in names for leaf in leaves(getattr(value, name))]
+    if isinstance(value, (list, tuple)):
+        return [leaf for element in value for leaf in leaves(element)]
+    return [value.numpy() if isinstance(value, tf.Tensor) else value]
+
+
+def containers(value):
+    """Returns the Python containers of a result, with the types of its leaves."""
+    if isinstance(value, collections.abc.Mapping):
+        return type(value), [(key, containers(value[key])) for key in value]
+    if hasattr(value, "__attrs_attrs__"):
+        names = [attribute.name for attribute in value.__attrs_attrs__]
+        return type(value), [containers(getattr(value, name)) for name in names]
+    if isinstance(value, (list, tuple)):
+        return type(value), [containers(element) for element in value]
+    if isinstance(value, tf.data.Dataset):
+        return tf.data.Dataset, value.element_spec
+    return type(value)
+
+
+def assert_same(actual, expected, *, rtol=0.0, atol=0.0):
+    """Asserts that two results hold the same values of the same dtypes."""
+    actual, expected = leaves(actual), leaves(expected)
+    assert len(actual) == len(expected)
+    for ours, theirs in zip(actual, expected):
+        ours, theirs = np.asarray(ours), np.asarray(theirs)
+        assert ours.dtype == theirs.dtype
+        assert ours.shape == theirs.shape
+        if np.issubdtype(ours.dtype, np.inexact) and (rtol or atol):
+            np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol)
+        else:
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def run_coroutine(coroutine):
+    return asyncio.run(coroutine)
