@@ -1,0 +1,91 @@
+"""A file of numbered slots of one size."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterable
+
+import numpy as np
+
+
+class SlotFile:
+    """Reads and writes slots of a file, and knows which of them are free.
+
+    Which slots are in use is for others to keep: a slot that `write` has returned
+    stays in use until it is released. One that was taken by a call of `write` that
+    failed is lost until the file is opened again.
+    """
+
+    def __init__(
+        self, path: pathlib.Path, slot_nbytes: int, slots_in_use: Iterable[int]
+    ) -> None:
+        """Opens a file that exists.
+
+        Args:
+          path: The file.
+          slot_nbytes: The bytes of a slot.
+          slots_in_use: The slots in use, ascending; all others are free.
+
+        Raises:
+          OSError: If the file cannot be opened.
+        """
+        self._slot_nbytes = slot_nbytes
+        self._free: list[int] = []
+        self._end = 0
+        for slot in slots_in_use:
+            self._free.extend(range(self._end, slot))
+            self._end = slot + 1
+        self._file = os.open(path, os.O_RDWR)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the file."""
+        return os.fstat(self._file).st_size
+
+    def read(self, slot: int) -> np.ndarray:
+        """Returns a slot's bytes, `uint8[slot_nbytes]`, in a new array.
+
+        Raises:
+          EOFError: If the file ends before the slot does.
+          OSError: If the file cannot be read.
+        """
+        row = np.empty(self._slot_nbytes, np.uint8)
+        done = 0
+        while done < self._slot_nbytes:
+            count = os.preadv(self._file, [row[done:].data], self._offset(slot) + done)
+            if count == 0:
+                raise EOFError(f"The file ends inside slot {slot}.")
+            done += count
+        return row
+
+    def write(self, row: np.ndarray) -> int:
+        """Writes bytes, `uint8[slot_nbytes]`, to a free slot and returns the slot.
+
+        Raises:
+          OSError: If the file cannot be written.
+        """
+        if self._free:
+            slot = self._free.pop()
+        else:
+            slot = self._end
+            self._end += 1
+        done = 0
+        while done < self._slot_nbytes:
+            done += os.pwritev(self._file, [row[done:].data], self._offset(slot) + done)
+        return slot
+
+    def release(self, slots: Iterable[int]) -> None:
+        """Lets slots be written again."""
+        self._free.extend(slots)
+
+    def sync(self) -> None:
+        """Makes everything written durable."""
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Closes the file."""
+        os.close(self._file)
+
+    def _offset(self, slot: int) -> int:
+        return slot * self._slot_nbytes

@@ -1,0 +1,283 @@
+"""The interface of a store of clients' states."""
+
+from __future__ import annotations
+
+import abc
+import collections
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tff_drift import checks
+from tff_drift.client_states.template import StateTemplate
+
+
+class ClientStatesError(ValueError):
+    """A store of client states that is damaged, in use, or not the right one."""
+
+
+def _checked_ids(client_ids: Sequence[str]) -> list[str]:
+    if isinstance(client_ids, str):
+        raise TypeError(
+            f"client_ids must be a sequence of ids, found the string {client_ids!r}. "
+            f"Give [{client_ids!r}]."
+        )
+    ids = list(client_ids)
+    for client_id in ids:
+        if not isinstance(client_id, str):
+            raise TypeError(
+                f"client_ids must hold strings, found {client_id!r}. Convert it, for "
+                "instance with str() or, if it is bytes, with .decode()."
+            )
+    return [str(client_id) for client_id in ids]
+
+
+class ClientStates(abc.ABC):
+    """Remembers a state for each client between the rounds it takes part in.
+
+    A state is a structure (dictionary, tuple, named tuple, ...) of NumPy arrays of
+    fixed dtypes and shapes. A client that has not been seen has the initial state
+    and occupies no space.
+
+    Versions make the store part of a checkpoint that someone else writes. A
+    version is the number of rounds completed; the protocol for each checkpoint is
+
+    1. `commit(version)`: from now on the states can be brought back;
+    2. write the checkpoint of the same round, atomically and durably;
+    3. `prune(version)`: no older version will be asked for.
+
+    A program that starts again calls `restore(version)` with the version of the
+    checkpoint that exists. Whatever was scattered after it is gone; what it needs
+    has not been overwritten. Without checkpoints none of the three is needed.
+
+    The methods may be called from several threads, one at a time goes on. What
+    `gather` returns is a copy, and `scatter` copies what it is given.
+
+    Implementations provide the methods whose names begin with `_`, which are
+    called one at a time with arguments that have been checked, and `versions`, `nbytes` and
+    `close`.
+    """
+
+    def __init__(self, initial_state: Any) -> None:
+        """Makes a store for states like the given one.
+
+        Args:
+          initial_state: The state of a client that has not been seen; it is
+            copied.
+
+        Raises:
+          TypeError: If a leaf of it is neither numbers nor booleans.
+          ValueError: If it holds no array.
+        """
+        self._template = StateTemplate(initial_state)
+        self._lock = threading.RLock()
+
+    @property
+    def initial_state(self) -> Any:
+        """A copy of the state of a client that has not been seen."""
+        return self._template.initial_state()
+
+    @property
+    def state_nbytes(self) -> int:
+        """The bytes of one client's state."""
+        return self._template.nbytes
+
+    def gather(self, client_ids: Sequence[str]) -> list[Any]:
+        """Returns the states of some clients.
+
+        Args:
+          client_ids: The clients, in any order; repeated ids are allowed.
+
+        Returns:
+          One state per id, in the containers of the initial state. The arrays
+          are copies; leaves without dimensions are NumPy scalars.
+
+        Raises:
+          ClientStatesError: If the store is damaged.
+          TypeError: If an id is not a string.
+        """
+        ids = _checked_ids(client_ids)
+        with self._lock:
+            return [
+                self.initial_state if row is None else self._template.unpack(row)
+                for row in self._read(ids)
+            ]
+
+    def scatter(self, client_ids: Sequence[str], states: Sequence[Any]) -> None:
+        """Replaces the states of some clients.
+
+        An error leaves the store as it was. A call that was interrupted, by Ctrl-C
+        for instance, may simply be repeated.
+
+        Args:
+          client_ids: The clients, each once.
+          states: One state per id, with the names, dtypes and shapes of the
+            initial state.
+
+        Raises:
+          ClientStatesError: If the store is damaged or cannot be written.
+          TypeError: If an id is not a string, `states` is not a list or tuple, or
+            a dtype differs from that of the initial state.
+          ValueError: If an id is repeated, there is not one state per id, or a
+            state's structure or shapes differ from those of the initial state.
+        """
+        ids = _checked_ids(client_ids)
+        if not isinstance(states, (list, tuple)):
+            raise TypeError(
+                "states must be a list with one state per client, found "
+                f"{type(states).__name__}. Unstack stacked states first."
+            )
+        if len(states) != len(ids):
+            raise ValueError(
+                f"There are {len(states)} states for {len(ids)} client_ids. Give one "
+                "state per client."
+            )
+        if len(set(ids)) < len(ids):
+            repeated, _ = collections.Counter(ids).most_common(1)[0]
+            raise ValueError(
+                f"client_ids holds {repeated!r} more than once. A client has one "
+                "state: give each id once."
+            )
+        arrays = [
+            self._template.checked_arrays(client_id, state)
+            for client_id, state in zip(ids, states)
+        ]
+        with self._lock:
+            self._write(ids, map(self._template.pack, arrays))
+
+    def __len__(self) -> int:
+        """The number of clients seen: those whose states have been scattered."""
+        with self._lock:
+            return self._count()
+
+    def client_ids(self) -> list[str]:
+        """Returns the clients seen, sorted."""
+        with self._lock:
+            return sorted(self._seen())
+
+    def commit(self, version: int) -> None:
+        """Keeps the present states under a version, to `restore` them later.
+
+        On disk the version is durable when the call returns.
+
+        Args:
+          version: The number of rounds completed, at least 0 and above the last
+            version. The last version may be committed again if nothing has been
+            scattered since.
+
+        Raises:
+          ClientStatesError: If the store cannot be written.
+          TypeError: If `version` is not an integer.
+          ValueError: If `version` is not above the last one.
+        """
+        checks.check_integer("version", version, at_least=0)
+        with self._lock:
+            last = self._last_version()
+            if version == last and not self._has_changes():
+                return
+            if version <= last:
+                raise ValueError(
+                    f"version {version} is not above {last}, the last version "
+                    "committed. Commit versions in ascending order; to go on from an "
+                    "older one, restore it first."
+                )
+            self._commit(int(version))
+
+    def restore(self, version: int) -> None:
+        """Goes back to the states of a version; later ones are dropped.
+
+        Args:
+          version: One of `versions`.
+
+        Raises:
+          ClientStatesError: If the store does not hold the version.
+          TypeError: If `version` is not an integer.
+          ValueError: If `version` is negative.
+        """
+        checks.check_integer("version", version, at_least=0)
+        with self._lock:
+            if version not in self.versions:
+                raise ClientStatesError(
+                    f"{self} does not hold version {version}; it holds "
+                    f"{list(self.versions)}. It does not belong to that checkpoint: "
+                    "use the store that was written with it, or begin the run anew "
+                    "with an empty store."
+                )
+            self._restore(int(version))
+
+    def prune(self, version: int) -> None:
+        """Drops the versions before the given one, and what only they need.
+
+        Args:
+          version: One of `versions`: the oldest that may still be restored.
+
+        Raises:
+          ClientStatesError: If the store cannot be written.
+          TypeError: If `version` is not an integer.
+          ValueError: If the store does not hold the version.
+        """
+        checks.check_integer("version", version, at_least=0)
+        with self._lock:
+            if version not in self.versions:
+                raise ValueError(
+                    f"version {version} is not one of those held, "
+                    f"{list(self.versions)}. Commit it first."
+                )
+            self._prune(int(version))
+
+    def __enter__(self) -> ClientStates:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _last_version(self) -> int:
+        return max(self.versions, default=-1)
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Ends the use of the store, of which there may be several calls."""
+
+    @property
+    @abc.abstractmethod
+    def versions(self) -> tuple[int, ...]:
+        """The versions that can be restored, ascending."""
+
+    @property
+    @abc.abstractmethod
+    def nbytes(self) -> int:
+        """The bytes that the store occupies now, kept older versions included."""
+
+    @abc.abstractmethod
+    def _read(self, client_ids: Sequence[str]) -> Iterator[np.ndarray | None]:
+        """Returns new packed states, `None` for clients not seen."""
+
+    @abc.abstractmethod
+    def _write(self, client_ids: Sequence[str], rows: Iterable[np.ndarray]) -> None:
+        """Replaces packed states, all or none of them."""
+
+    @abc.abstractmethod
+    def _count(self) -> int:
+        """Returns the number of clients seen."""
+
+    @abc.abstractmethod
+    def _seen(self) -> Iterable[str]:
+        """Returns the clients seen."""
+
+    @abc.abstractmethod
+    def _has_changes(self) -> bool:
+        """Returns whether something was written after the last version."""
+
+    @abc.abstractmethod
+    def _commit(self, version: int) -> None:
+        """Makes the present states a version; it is above the others."""
+
+    @abc.abstractmethod
+    def _restore(self, version: int) -> None:
+        """Goes back to a version that is held."""
+
+    @abc.abstractmethod
+    def _prune(self, version: int) -> None:
+        """Drops what only versions before a version that is held need."""

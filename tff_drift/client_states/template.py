@@ -1,0 +1,193 @@
+"""The shape of a client's state, and its form as one row of bytes."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import tree
+
+# Booleans, integers, unsigned integers, floats, complex numbers.
+_NUMBER_KINDS = "biufc"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Leaf:
+    """An array of a state: its place in the structure, its type, its bytes."""
+
+    path: tuple[Any, ...]
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def name(self) -> str:
+        return "/".join(map(str, self.path))
+
+    @property
+    def end(self) -> int:
+        return self.offset + math.prod(self.shape) * self.dtype.itemsize
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "dtype": self.dtype.str,
+            "shape": list(self.shape),
+        }
+
+
+def _layout(paths_and_arrays: Sequence[tuple[Any, np.ndarray]]) -> list[_Leaf]:
+    """Returns the leaves in their order, with offsets that need no padding.
+
+    Arrays of wide elements come first: every array then starts at a multiple of
+    its element's size, so that views into a row of bytes are aligned.
+    """
+    by_width = sorted(
+        range(len(paths_and_arrays)),
+        key=lambda index: -paths_and_arrays[index][1].itemsize,
+    )
+    leaves: dict[int, _Leaf] = {}
+    offset = 0
+    for index in by_width:
+        path, array = paths_and_arrays[index]
+        leaves[index] = _Leaf(tuple(path), array.dtype, array.shape, offset)
+        offset = leaves[index].end
+    return [leaves[index] for index in range(len(paths_and_arrays))]
+
+
+class StateTemplate:
+    """Checks states against the initial one, and packs them into bytes.
+
+    Attributes:
+      nbytes: The bytes of a packed state.
+    """
+
+    def __init__(self, initial_state: Any) -> None:
+        """Takes the structure, shapes and dtypes of a state.
+
+        Args:
+          initial_state: A structure (dictionary, tuple, named tuple, ...) of
+            arrays, or of what NumPy makes arrays of.
+
+        Raises:
+          TypeError: If a leaf is neither numbers nor booleans.
+          ValueError: If there is no array.
+        """
+        arrays = [
+            (path, np.asarray(leaf))
+            for path, leaf in tree.flatten_with_path(initial_state)
+        ]
+        if not arrays:
+            raise ValueError(
+                f"initial_state {initial_state!r} holds no array. Give what a client "
+                "that has not taken part remembers, such as control variates of zeros."
+            )
+        self._leaves = _layout(arrays)
+        for leaf in self._leaves:
+            if leaf.dtype.kind not in _NUMBER_KINDS:
+                raise TypeError(
+                    f"initial_state has dtype {leaf.dtype} at {leaf.name!r}. A state "
+                    "holds numbers and booleans: leave anything else out."
+                )
+        self._structure = tree.map_structure(lambda _: None, initial_state)
+        self.nbytes = max(leaf.end for leaf in self._leaves)
+        self._initial = self.pack([array for _, array in arrays])
+
+    @property
+    def num_leaves(self) -> int:
+        """The number of arrays in a state."""
+        return len(self._leaves)
+
+    def initial_state(self) -> Any:
+        """Returns a new copy of the initial state."""
+        return self.unpack(self._initial.copy())
+
+    def checked_arrays(self, client_id: str, state: Any) -> list[np.ndarray]:
+        """Returns a state's arrays, not copied, in the template's order.
+
+        Args:
+          client_id: The client's id, for messages.
+          state: A structure with the names or positions of the initial state; the
+            kind of container may differ.
+
+        Raises:
+          TypeError: If a dtype differs.
+          ValueError: If the structure or a shape differs.
+        """
+        found = {
+            tuple(path): np.asarray(leaf)
+            for path, leaf in tree.flatten_with_path(state)
+        }
+        expected = [leaf.path for leaf in self._leaves]
+        if set(found) != set(expected):
+            names = ["/".join(map(str, path)) for path in found]
+            raise ValueError(
+                f"The state of client {client_id!r} has the leaves {names}, expected "
+                f"{[leaf.name for leaf in self._leaves]}. Give states the structure "
+                "of initial_state."
+            )
+        for leaf in self._leaves:
+            array = found[leaf.path]
+            problem = f"The state of client {client_id!r} has at {leaf.name!r} "
+            if array.dtype != leaf.dtype:
+                raise TypeError(
+                    f"{problem}dtype {array.dtype}, expected {leaf.dtype}. Convert "
+                    "it, or give an initial_state of that dtype."
+                )
+            if array.shape != leaf.shape:
+                raise ValueError(
+                    f"{problem}shape {array.shape}, expected {leaf.shape}. Give every "
+                    "client a state of the shapes of initial_state."
+                )
+        return [found[path] for path in expected]
+
+    def pack(self, arrays: Iterable[np.ndarray]) -> np.ndarray:
+        """Returns checked arrays as one new row of bytes, `uint8[nbytes]`."""
+        row = np.empty(self.nbytes, np.uint8)
+        for view, array in zip(self._views(row), arrays):
+            view[...] = array
+        return row
+
+    def unpack(self, row: np.ndarray) -> Any:
+        """Returns the state whose arrays are views of `row`, a row of bytes.
+
+        Leaves without dimensions are NumPy scalars.
+        """
+        return tree.unflatten_as(
+            self._structure, [view[()] for view in self._views(row)]
+        )
+
+    def stack(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Returns, for each leaf, the arrays of many packed states, stacked."""
+        stacked = [
+            np.empty((len(rows), *leaf.shape), leaf.dtype) for leaf in self._leaves
+        ]
+        for index, row in enumerate(rows):
+            for array, view in zip(stacked, self._views(row)):
+                array[index] = view
+        return stacked
+
+    def fits_stack(self, index: int, array: np.ndarray, num_states: int) -> bool:
+        """Returns whether `array` may be leaf `index` of a result of `stack`."""
+        leaf = self._leaves[index]
+        return array.dtype == leaf.dtype and array.shape == (num_states, *leaf.shape)
+
+    def _views(self, row: np.ndarray) -> list[np.ndarray]:
+        return [
+            row[leaf.offset : leaf.end].view(leaf.dtype).reshape(leaf.shape)
+            for leaf in self._leaves
+        ]
+
+    def identity(self) -> str:
+        """Returns names, dtypes, shapes and the hash of the initial state, as JSON."""
+        return json.dumps(
+            {
+                "leaves": [leaf.describe() for leaf in self._leaves],
+                "initial_state_sha256": hashlib.sha256(self._initial.data).hexdigest(),
+            }
+        )
