@@ -1,26 +1,42 @@
 """Federated learning methods, each a builder of a TFF `LearningProcess`."""
 
+from tff_drift.algorithms.adabest import build_adabest
 from tff_drift.algorithms.composition import ProcessOptions, TrainingOptions
 from tff_drift.algorithms.fed_adagrad import build_fed_adagrad
 from tff_drift.algorithms.fed_adam import build_fed_adam
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.fed_avgm import build_fed_avgm
+from tff_drift.algorithms.fed_dyn import build_fed_dyn
 from tff_drift.algorithms.fed_lamb import build_fed_lamb
 from tff_drift.algorithms.fed_lars import build_fed_lars
 from tff_drift.algorithms.fed_sgd import build_fed_sgd
 from tff_drift.algorithms.fed_yogi import build_fed_yogi
 from tff_drift.algorithms.normalized_fed_avg import build_normalized_fed_avg
+from tff_drift.algorithms.scaffold import build_scaffold
+from tff_drift.algorithms.scaffold_m import build_scaffold_m
+from tff_drift.algorithms.stateful_composition import (
+    CLIENT_STATES,
+    StatefulLearningProcess,
+    StatefulOptions,
+)
 
 __all__ = [
+    "CLIENT_STATES",
     "ProcessOptions",
+    "StatefulLearningProcess",
+    "StatefulOptions",
     "TrainingOptions",
+    "build_adabest",
     "build_fed_adagrad",
     "build_fed_adam",
     "build_fed_avg",
     "build_fed_avgm",
+    "build_fed_dyn",
     "build_fed_lamb",
     "build_fed_lars",
     "build_fed_sgd",
     "build_fed_yogi",
     "build_normalized_fed_avg",
+    "build_scaffold",
+    "build_scaffold_m",
 ]

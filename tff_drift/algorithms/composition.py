@@ -153,16 +153,30 @@ def compose(
         model_distributor
         or tff.learning.templates.build_broadcast_process(spec.weights_type),
         client_work,
-        _build_aggregator(model_aggregator, spec.weights_type.trainable),
+        build_model_aggregator(model_aggregator, spec.weights_type.trainable),
         tff.learning.templates.build_apply_optimizer_finalizer(
             server_optimizer, spec.weights_type
         ),
     )
 
 
-def _build_aggregator(
+def build_model_aggregator(
     model_aggregator: Any, update_type: compat.Type
 ) -> tff.templates.AggregationProcess:
+    """Creates the process that aggregates the clients' updates.
+
+    Args:
+      model_aggregator: A weighted or unweighted factory, or None for the default of
+        `ProcessOptions`.
+      update_type: The type of one client's update.
+
+    Returns:
+      A weighted aggregation process.
+
+    Raises:
+      TypeError: If `model_aggregator` is not a factory, or its process returns
+        another type than it takes.
+    """
     if model_aggregator is None:
         model_aggregator = tff.aggregators.MeanFactory(no_nan_division=True)
     elif isinstance(model_aggregator, tff.aggregators.UnweightedAggregationFactory):

@@ -7,6 +7,7 @@ from tff_drift.client_works.local_models import (
     ModelFn,
     ModelSpec,
     StepResult,
+    Tensors,
     build_model_spec,
 )
 from tff_drift.client_works.local_work import (
@@ -18,20 +19,34 @@ from tff_drift.client_works.local_work import (
     Step,
     run_local_work,
 )
+from tff_drift.client_works.stateful_work import (
+    ClientState,
+    LocalResult,
+    Memory,
+    StatefulSgd,
+)
+from tff_drift.client_works.vectors import from_vector, to_vector
 
 __all__ = [
+    "ClientState",
     "Dropout",
     "FullGradient",
     "LocalContext",
     "LocalModel",
     "LocalOutcome",
+    "LocalResult",
     "LocalSgd",
     "LocalWork",
+    "Memory",
     "ModelFn",
     "ModelSpec",
+    "StatefulSgd",
     "Step",
     "StepResult",
+    "Tensors",
     "build_client_work",
     "build_model_spec",
+    "from_vector",
     "run_local_work",
+    "to_vector",
 ]

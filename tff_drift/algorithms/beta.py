@@ -1,0 +1,164 @@
+"""How AdaBest's β follows the training: schedule, plateau, or automatically."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tff_drift import checks, optimizers
+from tff_drift.algorithms.server_steps import Cohort
+
+AUTO = "auto"
+# With β = 1, h would never forget; the paper's choice at full participation.
+AUTO_MAXIMUM = 0.98
+# Weight of the past in the running means behind the automatic choice.
+_AUTO_MEMORY = 0.9
+# ‖h‖ has not plateaued while it falls by at least this share of its minimum.
+_PLATEAU_THRESHOLD = 0.01
+
+
+class BetaRule(NamedTuple):
+    """How β is chosen in every round.
+
+    Attributes:
+      value: β, or its largest value where it is chosen automatically.
+      automatic: Whether it is chosen from the variance of the pseudo-gradients.
+      schedule: Multiplies β, as a function of the round number; None for none.
+      decay: Multiplies β whenever ‖h‖ has plateaued; 1 for never.
+      patience: Rounds without a new minimum of ‖h‖ that make a plateau.
+    """
+
+    value: float
+    automatic: bool
+    schedule: optimizers.Schedule | None
+    decay: float
+    patience: int
+
+
+def build_beta_rule(
+    beta: float | str,
+    schedule: optimizers.Schedule | None,
+    decay: float,
+    patience: int,
+) -> BetaRule:
+    """Checks the arguments that describe β.
+
+    Args:
+      beta: A number in [0, 1], or 'auto'.
+      schedule: Multiplies β by round; None for none.
+      decay: Factor at a plateau, in (0, 1].
+      patience: Rounds that make a plateau, at least 1.
+
+    Returns:
+      The rule.
+
+    Raises:
+      TypeError: If an argument has the wrong type.
+      ValueError: If an argument is out of its range.
+    """
+    automatic = isinstance(beta, str)
+    if automatic:
+        checks.check_one_of("beta", beta, (AUTO,))
+        beta = AUTO_MAXIMUM
+    checks.check_probability("beta", beta)
+    checks.check_positive("beta_decay", decay)
+    checks.check_probability("beta_decay", decay)
+    checks.check_integer("plateau_patience", patience)
+    if schedule is not None:
+        schedule = optimizers.as_schedule(schedule, "beta_schedule")
+    return BetaRule(float(beta), automatic, schedule, decay, patience)
+
+
+def initial_beta_state(rule: BetaRule) -> collections.OrderedDict[str, tf.Tensor]:
+    """Returns what the rule remembers, before the first round.
+
+    Args:
+      rule: The rule.
+
+    Returns:
+      Scalars by name: β itself, a settable hyperparameter, and running figures.
+    """
+    return collections.OrderedDict(
+        beta=tf.constant(rule.value, tf.float32),
+        factor=tf.constant(1.0),
+        smallest_norm=tf.constant(float("inf")),
+        rounds_since=tf.constant(0, tf.int32),
+        noise=tf.constant(0.0),
+        total=tf.constant(0.0),
+    )
+
+
+def choose_beta(
+    rule: BetaRule, state: Any, cohort: Cohort, squared_norm: tf.Tensor
+) -> tuple[tf.Tensor, collections.OrderedDict[str, tf.Tensor]]:
+    """Chooses β for a round.
+
+    The automatic choice shrinks h towards zero by the share of noise in the cohort's
+    mean pseudo-gradient ḡ. With g_i the clients' pseudo-gradients,
+
+    ```
+    V = M/(M-1) (mean ‖g_i‖² - ‖ḡ‖²)       variance among the clients
+    noise <- 0.9 noise + 0.1 V/M           E‖ḡ - E ḡ‖²
+    total <- 0.9 total + 0.1 ‖ḡ‖²          E‖ḡ‖²
+    β = 0.98 max(0, 1 - noise / total)
+    ```
+
+    so that β is near 0.98 where clients agree and near 0 where the cohort's mean is
+    noise. With a single client the variance is unknown and the round counts as noise.
+
+    Args:
+      rule: The rule.
+      state: What it remembers.
+      cohort: The cohort's figures.
+      squared_norm: ‖ḡ‖².
+
+    Returns:
+      β and the new state, of which the plateau is not judged yet.
+    """
+    new_state = collections.OrderedDict(state)
+    beta = state["beta"] * state["factor"]
+    if rule.schedule is not None:
+        beta *= tf.cast(rule.schedule(cohort.round_number), tf.float32)
+    if rule.automatic:
+        excess = tf.maximum(cohort.mean_squared_drift - squared_norm, 0.0)
+        noise = tf.where(
+            cohort.num_clients > 1.5,
+            tf.math.divide_no_nan(excess, cohort.num_clients - 1.0),
+            squared_norm,
+        )
+        for name, value in (("noise", noise), ("total", squared_norm)):
+            new_state[name] = _AUTO_MEMORY * state[name] + (1.0 - _AUTO_MEMORY) * value
+        noise_share = tf.math.divide_no_nan(new_state["noise"], new_state["total"])
+        beta *= tf.maximum(0.0, 1.0 - noise_share)
+    return beta, new_state
+
+
+def judge_plateau(
+    rule: BetaRule, state: Any, h_norm: tf.Tensor
+) -> collections.OrderedDict[str, tf.Tensor]:
+    """Multiplies β by `rule.decay` once ‖h‖ has plateaued, and starts anew.
+
+    Args:
+      rule: The rule.
+      state: What it remembers.
+      h_norm: ‖h‖ after the round.
+
+    Returns:
+      The new state.
+    """
+    new_state = collections.OrderedDict(state)
+    if rule.decay == 1:
+        return new_state
+    smaller = h_norm < (1.0 - _PLATEAU_THRESHOLD) * state["smallest_norm"]
+    rounds_since = tf.where(smaller, 0, state["rounds_since"] + 1)
+    plateau = rounds_since >= rule.patience
+    new_state["smallest_norm"] = tf.where(
+        tf.logical_or(smaller, plateau), h_norm, state["smallest_norm"]
+    )
+    new_state["rounds_since"] = tf.where(plateau, 0, rounds_since)
+    new_state["factor"] = tf.where(
+        plateau, state["factor"] * rule.decay, state["factor"]
+    )
+    return new_state

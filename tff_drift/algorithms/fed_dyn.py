@@ -1,0 +1,219 @@
+"""FedDyn: federated learning with dynamic regularisation.
+
+Acar et al. (2021), Federated Learning Based on Dynamic Regularization.
+https://arxiv.org/abs/2111.04263
+
+In the form of Varno et al. (2022), AdaBest, Algorithm 1.
+https://arxiv.org/abs/2204.13170
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_drift import checks, client_works
+from tff_drift.algorithms import stateful_composition
+from tff_drift.algorithms.server_steps import (
+    Cohort,
+    ServerMemory,
+    ServerResult,
+    ServerStep,
+    norm,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class FedDynWork(client_works.StatefulSgd):
+    """The client's half: θ_i <- θ_i - η (g - h_i - μ (θ - θ_i)), then a new h_i."""
+
+    def __init__(
+        self,
+        mu: float,
+        learning_rate: float,
+        weight_decay: float,
+        clipping_norm: float | None,
+    ) -> None:
+        super().__init__(learning_rate, weight_decay, clipping_norm)
+        checks.check_non_negative("mu", mu)
+        self._mu = mu
+
+    def initial_client_state(self, zeros: np.ndarray) -> client_works.ClientState:
+        """Returns h_i = 0."""
+        return collections.OrderedDict(gradient_estimate=zeros)
+
+    def correction(self, context: client_works.LocalContext) -> tf.Tensor:
+        """Returns -h_i."""
+        return -context.client_state["gradient_estimate"]
+
+    def direction(
+        self, context: client_works.LocalContext, correction: Any, step: Any
+    ) -> client_works.Tensors:
+        """Returns the corrected gradient and the pull back to the cloud model."""
+        corrected = super().direction(context, correction, step)
+        return tuple(
+            d - self._mu * (theta - theta_i)
+            for d, theta, theta_i in zip(
+                corrected, context.initial_trainable, step.trainable
+            )
+        )
+
+    def remember(
+        self, context: client_works.LocalContext, local: client_works.LocalResult
+    ) -> client_works.Memory:
+        """Returns h_i <- h_i + μ g_i."""
+        h_i = context.client_state["gradient_estimate"]
+        return client_works.Memory(
+            collections.OrderedDict(
+                gradient_estimate=h_i + self._mu * local.pseudo_gradient
+            )
+        )
+
+
+class FedDynStep(ServerStep):
+    """The server's half: h <- h + (M/N) (θ - θ̄), θ <- θ̄ - h."""
+
+    def __init__(self, num_clients: int) -> None:
+        self._num_clients = num_clients
+
+    def initial_memory(self, trainable: client_works.Tensors) -> ServerMemory:
+        """Returns h = 0 and the aggregate model θ̄⁰ = θ⁰."""
+        return collections.OrderedDict(
+            gradient_estimate=tuple(tf.zeros_like(tensor) for tensor in trainable),
+            aggregate_model=tuple(trainable),
+        )
+
+    def next(
+        self,
+        memory: ServerMemory,
+        trainable: client_works.Tensors,
+        pseudo_gradient: client_works.Tensors,
+        cohort: Cohort,
+    ) -> ServerResult:
+        """Takes the step."""
+        share = cohort.num_clients / self._num_clients
+        before = tuple(memory["gradient_estimate"])
+        h = tuple(
+            old + tf.cast(share, g.dtype) * g for old, g in zip(before, pseudo_gradient)
+        )
+        aggregate = tuple(x - g for x, g in zip(trainable, pseudo_gradient))
+        measurements = collections.OrderedDict(gradient_estimate_norm=norm(h))
+        measurements.update(growth_condition(before, pseudo_gradient, share))
+        return ServerResult(
+            collections.OrderedDict(gradient_estimate=h, aggregate_model=aggregate),
+            tuple(model - old for model, old in zip(aggregate, h)),
+            measurements,
+        )
+
+    def aggregate_model(
+        self, memory: ServerMemory, trainable: client_works.Tensors
+    ) -> client_works.Tensors:
+        """Returns θ̄."""
+        del trainable
+        return tuple(memory["aggregate_model"])
+
+    def replace_model(
+        self, memory: ServerMemory, trainable: client_works.Tensors
+    ) -> ServerMemory:
+        """Returns the memory with another aggregate model."""
+        changed = collections.OrderedDict(memory)
+        changed["aggregate_model"] = tuple(trainable)
+        return changed
+
+
+def growth_condition(
+    h: client_works.Tensors, pseudo_gradient: client_works.Tensors, share: tf.Tensor
+) -> collections.OrderedDict[str, tf.Tensor]:
+    """Measures the two sides of Theorem 3.1 of Varno et al. (2022).
+
+    ‖h‖ does not grow in a round exactly if the cosine of the angle between h and the
+    cohort's mean pseudo-gradient ḡ is at most -(M / 2N) ‖ḡ‖ / ‖h‖.
+
+    Args:
+      h: The server's gradient estimate before the round.
+      pseudo_gradient: ḡ.
+      share: M / N.
+
+    Returns:
+      `growth_cosine` and `growth_bound`; both are 0 while h is zero, when no angle
+      is defined.
+    """
+    inner = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(h, pseudo_gradient)])
+    h_norm, g_norm = norm(h), norm(pseudo_gradient)
+    return collections.OrderedDict(
+        growth_cosine=tf.math.divide_no_nan(
+            tf.cast(inner, tf.float32), h_norm * g_norm
+        ),
+        growth_bound=-0.5 * share * tf.math.divide_no_nan(g_norm, h_norm),
+    )
+
+
+def build_fed_dyn(
+    model_fn: client_works.ModelFn,
+    client_learning_rate: float,
+    num_clients: int,
+    *,
+    mu: float = 0.02,
+    weight_decay: float = 0.0,
+    gradient_clipping_norm: float | None = None,
+    **options: Unpack[stateful_composition.StatefulOptions],
+) -> stateful_composition.StatefulLearningProcess:
+    """Builds FedDyn, whose clients and server keep sums of past pseudo-gradients.
+
+    Acar et al. (2021), https://arxiv.org/abs/2111.04263, in the form of Varno et
+    al. (2022), Algorithm 1, https://arxiv.org/abs/2204.13170
+
+    With θ the cloud model, θ̄ the mean of the cohort's models, M the cohort's size,
+    N the number of all clients, and g_i = θ - θ_i:
+
+    ```
+    client:  θ_i <- θ_i - η (∇L_i(θ_i) - h_i - μ (θ - θ_i))        K times
+             h_i <- h_i + μ g_i
+    server:  h <- h + (M / N) (θ - θ̄)
+             θ <- θ̄ - h
+    ```
+
+    | paper | argument | unit |
+    |---|---|---|
+    | η | `client_learning_rate` | per local step |
+    | μ (α in Acar et al.) | `mu` | of a curvature |
+    | N | `num_clients` | clients |
+
+    The model to deploy is θ̄; the model that clients receive is θ. At low
+    participation ‖h‖ and ‖θ‖ may grow without bound: `finalizer` reports ‖θ‖ as
+    `model_norm`, ‖h‖ as `gradient_estimate_norm`, and Theorem 3.1's cosine and bound
+    as `growth_cosine` and `growth_bound`. With μ = 0 clients do not correct, but the
+    server still adds h to its step.
+
+    The process is a `StatefulLearningProcess` with the type signatures of
+    `build_scaffold`'s and `C = <gradient_estimate=float32[n]>`. The traffic is that
+    of FedAvg: n down and n up.
+
+    Args:
+      model_fn: As in `build_fed_avg`. Its trainable weights share one float dtype.
+      client_learning_rate: η of the local SGD, per local step.
+      num_clients: N, the number of all clients, not of those in a round.
+      mu: μ, at least 0; 0.02 is what Varno et al. use throughout.
+      weight_decay: λ of the local gradient g(y) + λ y.
+      gradient_clipping_norm: Largest norm of a minibatch gradient; None: no limit.
+      **options: See `tff_drift.algorithms.StatefulOptions`.
+
+    Returns:
+      A `StatefulLearningProcess`.
+
+    Raises:
+      TypeError: If an argument has the wrong type; the message names it.
+      ValueError: If an argument is out of its range; the message names it.
+    """
+    checks.check_integer("num_clients", num_clients)
+    return stateful_composition.compose_stateful(
+        model_fn,
+        FedDynWork(mu, client_learning_rate, weight_decay, gradient_clipping_norm),
+        FedDynStep(num_clients),
+        **options,
+    )

@@ -1,0 +1,179 @@
+"""SCAFFOLD: stochastic controlled averaging.
+
+Karimireddy et al. (2020), SCAFFOLD: Stochastic Controlled Averaging for Federated
+Learning, Algorithm 1. https://arxiv.org/abs/1910.06378
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import aggregators, checks, client_works
+from tff_drift.algorithms import stateful_composition
+from tff_drift.algorithms.server_steps import OptimizerStep
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_RATE = tff.learning.optimizers.LEARNING_RATE_KEY
+
+
+class ScaffoldWork(client_works.StatefulSgd):
+    """The client's half: y <- y - η (g(y) - c_i + c), then a new c_i."""
+
+    def __init__(
+        self,
+        option: str,
+        learning_rate: float,
+        weight_decay: float,
+        clipping_norm: float | None,
+        weigh_message: bool,
+    ) -> None:
+        super().__init__(learning_rate, weight_decay, clipping_norm)
+        checks.check_one_of("option", option, ("I", "II"))
+        self.needs_full_gradient = option == "I"
+        self._weigh_message = weigh_message
+
+    def initial_client_state(self, zeros: np.ndarray) -> client_works.ClientState:
+        """Returns c_i = 0."""
+        return collections.OrderedDict(control_variate=zeros)
+
+    def correction(self, context: client_works.LocalContext) -> tf.Tensor:
+        """Returns c - c_i."""
+        return context.server_message - context.client_state["control_variate"]
+
+    def remember(
+        self, context: client_works.LocalContext, local: client_works.LocalResult
+    ) -> client_works.Memory:
+        """Returns c_i⁺, and c_i⁺ - c_i for the server."""
+        c, c_i = context.server_message, context.client_state["control_variate"]
+        if local.full_gradient is not None:
+            x = client_works.to_vector(context.initial_trainable)
+            new_c_i = local.full_gradient + self.weight_decay * x
+        else:
+            rate = tf.cast(context.hparams[_RATE], c.dtype)
+            # (x - y_i) / (K_i η): the mean of the directions taken.
+            mean_direction = tf.math.divide_no_nan(
+                local.pseudo_gradient, local.num_steps * rate
+            )
+            new_c_i = c_i - c + mean_direction
+        change = new_c_i - c_i
+        if self._weigh_message:
+            change *= local.num_examples
+        return client_works.Memory(
+            collections.OrderedDict(control_variate=new_c_i), message=change
+        )
+
+
+def build_scaffold(
+    model_fn: client_works.ModelFn,
+    client_learning_rate: float,
+    num_clients: int,
+    server_optimizer_fn: tff.learning.optimizers.Optimizer | None = None,
+    *,
+    option: str = "II",
+    total_examples: float | None = None,
+    control_variate_sum_factory: (
+        tff.aggregators.UnweightedAggregationFactory | None
+    ) = None,
+    weight_decay: float = 0.0,
+    gradient_clipping_norm: float | None = None,
+    **options: Unpack[stateful_composition.StatefulOptions],
+) -> stateful_composition.StatefulLearningProcess:
+    """Builds SCAFFOLD, whose control variates cancel the drift of local training.
+
+    Karimireddy et al. (2020), Algorithm 1. https://arxiv.org/abs/1910.06378
+
+    The server keeps the model x and the variate c, every client a variate c_i; all
+    variates start at 0. A client of the cohort S takes K_i local steps
+
+    ```
+    y_i <- x;   y_i <- y_i - η (g_i(y_i) - c_i + c)
+    c_i⁺ = ∇f_i(x)                          (option I)
+    c_i⁺ = c_i - c + (x - y_i) / (K_i η)    (option II)
+    ```
+
+    and the server, with M = |S| of N clients,
+
+    ```
+    x <- x - η_g (1/M) Σ (x - y_i)
+    c <- c + (1/N) Σ (c_i⁺ - c_i)
+    ```
+
+    K_i counts the minibatches that client i really trained on.
+
+    | paper | argument | unit |
+    |---|---|---|
+    | η | `client_learning_rate` | per local step |
+    | η_g | the learning rate of `server_optimizer_fn` | per round |
+    | N | `num_clients` | clients |
+    | options I, II | `option` | |
+
+    Degenerate cases: with variates held at 0 it is FedAvg; with N = 1, plain SGD;
+    with K = 1, M = 1, η_g = 1 and option I on full gradients, SAGA.
+
+    The process is a `StatefulLearningProcess`: `next` has the functional type
+    signature `(<S@SERVER, {<examples=B*,state=C,index=int32>}@CLIENTS> ->
+    <state=S@SERVER, metrics=M@SERVER>)` with `C = <control_variate=float32[n]>` for
+    n trainable weights, and `M` holds `client_states`, the cohort's new variates.
+    `client_work` reports `drift`, the mean ‖y_i - x‖; `aggregator` reports
+    `control_variate/control_variate_norm`, ‖c‖. The traffic is 2n down and 2n up.
+
+    Args:
+      model_fn: As in `build_fed_avg`. Its trainable weights share one float dtype.
+      client_learning_rate: η of the local SGD; option II presumes plain SGD.
+      num_clients: N, the number of all clients, not of those in a round.
+      server_optimizer_fn: The server's optimizer for the model; by default SGD with
+        η_g = 1.
+      option: 'I' computes ∇f_i(x) in another pass over the client's data, 'II'
+        reuses the local steps and costs nothing.
+      total_examples: With client_weighting NUM_EXAMPLES, the sum over *all* clients
+        of the examples of one round, epochs included: c is then the weighted mean
+        of the variates, as section 2.1 allows. Needed exactly then.
+      control_variate_sum_factory: How the changes of the variates are summed, for
+        instance securely; by default a plain sum.
+      weight_decay: λ of the local gradient g(y) + λ y.
+      gradient_clipping_norm: Largest norm of a minibatch gradient; None: no limit.
+      **options: See `tff_drift.algorithms.StatefulOptions`.
+
+    Returns:
+      A `StatefulLearningProcess`.
+
+    Raises:
+      TypeError: If an argument has the wrong type; the message names it.
+      ValueError: If an argument is out of its range; the message names it.
+    """
+    checks.check_integer("num_clients", num_clients)
+    if server_optimizer_fn is None:
+        server_optimizer_fn = tff.learning.optimizers.build_sgdm(1.0)
+    if not isinstance(server_optimizer_fn, tff.learning.optimizers.Optimizer):
+        raise TypeError(
+            "server_optimizer_fn must be a tff.learning.optimizers.Optimizer, found "
+            f"{server_optimizer_fn!r}."
+        )
+    weighted = (
+        options.get("client_weighting") == tff.learning.ClientWeighting.NUM_EXAMPLES
+    )
+    if weighted != (total_examples is not None):
+        raise ValueError(
+            "total_examples must be given exactly if client_weighting is "
+            f"NUM_EXAMPLES, found {total_examples!r} with weighting "
+            f"{options.get('client_weighting', 'UNIFORM')}."
+        )
+    return stateful_composition.compose_stateful(
+        model_fn,
+        ScaffoldWork(
+            option, client_learning_rate, weight_decay, gradient_clipping_norm, weighted
+        ),
+        OptimizerStep(server_optimizer_fn),
+        control_variate_factory=aggregators.ControlVariateFactory(
+            num_clients if total_examples is None else total_examples,
+            control_variate_sum_factory,
+        ),
+        **options,
+    )
