@@ -18,15 +18,20 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
+from tff_drift.simulation.client_data_reader import client_data_reader
 from tff_drift.simulation.example_store import (
     Examples,
     ExampleStore,
+    batch_spec,
     checked,
     num_rows,
     take,
 )
 
 _DEFAULT_CACHE_BYTES = 2**30
+
+# `examples, generator -> examples`: see `ClientDatasets.transform`.
+Transform = Callable[[Examples, "np.random.Generator | None"], Examples]
 
 
 def _shuffling_generator(
@@ -62,6 +67,8 @@ class ClientDatasets:
       shuffle: Whether training data is shuffled.
       seed: The seed of the shuffles.
       cache_bytes: The memory that cached examples may hold, in bytes.
+      transform: Turns loaded examples into those that models take; `None` if they
+        take them as they are. See `__init__`.
     """
 
     def __init__(
@@ -75,6 +82,7 @@ class ClientDatasets:
         shuffle: bool = True,
         seed: int = 0,
         cache_bytes: int = _DEFAULT_CACHE_BYTES,
+        transform: Transform | None = None,
     ) -> None:
         """Initializes the datasets; no client is read yet.
 
@@ -89,6 +97,12 @@ class ClientDatasets:
           seed: The seed of the shuffles, at least 0.
           cache_bytes: The memory that cached examples may hold, in bytes. The
             clients used last stay; 0 reads a client anew at every use.
+          transform: A function of examples and a random generator that returns
+            as many examples, at each use, so that what is cached can be small
+            (bytes instead of floats) and training examples can be distorted
+            anew in every epoch. The generator is that of the client's round, so
+            the result stays a pure function of seed, round and client; it is
+            `None` outside training, where nothing random may happen.
 
         Raises:
           TypeError: If an argument has the wrong type.
@@ -103,6 +117,12 @@ class ClientDatasets:
         if max_examples is not None:
             checks.check_integer("max_examples", max_examples)
         checks.check_integer("cache_bytes", cache_bytes, at_least=0)
+        if transform is not None and not callable(transform):
+            raise TypeError(
+                "transform must be a function of examples and a generator, found "
+                f"{transform!r}."
+            )
+        self.transform = transform
         self._store = ExampleStore(load_client, max_examples, cache_bytes)
         self._set_batching(batch_size, epochs, shuffle, seed)
 
@@ -190,7 +210,7 @@ class ClientDatasets:
                 "client_data must be a tff.simulation.datasets.ClientData, found "
                 f"{client_data!r}. Use ClientDatasets.from_arrays for arrays."
             )
-        read = _client_data_reader(client_data)
+        read = client_data_reader(client_data)
 
         def load_client(client_id: str) -> Examples:
             examples = read(client_id)
@@ -221,12 +241,12 @@ class ClientDatasets:
     def replace(self, **options: Any) -> ClientDatasets:
         """Returns the same clients under other options.
 
-        The cache is shared with the result unless `max_examples` or
-        `cache_bytes` change.
+        The cache is shared with the result unless `max_examples`, `cache_bytes`
+        or `transform` change.
 
         Args:
-          **options: `batch_size`, `epochs`, `max_examples`, `shuffle`, `seed` or
-            `cache_bytes`, as for `ClientDatasets`.
+          **options: `batch_size`, `epochs`, `max_examples`, `shuffle`, `seed`,
+            `cache_bytes` or `transform`, as for `ClientDatasets`.
 
         Returns:
           Client datasets with these options changed.
@@ -242,6 +262,7 @@ class ClientDatasets:
         if options:
             options.setdefault("max_examples", self.max_examples)
             options.setdefault("cache_bytes", self.cache_bytes)
+            options.setdefault("transform", self.transform)
             return ClientDatasets(
                 self.client_ids, self._store.load_client, **options, **batching
             )
@@ -275,7 +296,27 @@ class ClientDatasets:
 
         Reads the first client if none has been read yet.
         """
-        return self._store.spec(self.client_ids[0])
+        if self.transform is None:
+            return self._store.spec(self.client_ids[0])
+        first = take(self._store.examples(self.client_ids[0]), slice(0, 1))
+        return batch_spec(self._transformed(self.client_ids[0], first, None))
+
+    def _transformed(
+        self,
+        client_id: str,
+        examples: Examples,
+        generator: np.random.Generator | None,
+    ) -> Examples:
+        if self.transform is None:
+            return examples
+        result = checked(client_id, self.transform(examples, generator))
+        if num_rows(result) != num_rows(examples):
+            raise ValueError(
+                f"transform made {num_rows(result)} examples of the "
+                f"{num_rows(examples)} of client {client_id!r}. Let it keep their "
+                "number."
+            )
+        return result
 
     def __len__(self) -> int:
         """Returns the number of clients."""
@@ -295,7 +336,8 @@ class ClientDatasets:
           client_id: The id of the client.
 
         Returns:
-          The structure of arrays. It may be cached: do not write to it.
+          The structure of arrays, as models take them. It may be cached: do not
+          write to it.
 
         Raises:
           ValueError: If `client_id` is unknown, or the client has no examples,
@@ -303,7 +345,7 @@ class ClientDatasets:
             other clients'.
         """
         self._check_known(client_id)
-        return self._store.examples(client_id)
+        return self._transformed(client_id, self._store.examples(client_id), None)
 
     def num_examples(self, client_id: str) -> int:
         """Returns a client's number of examples, after `max_examples`.
@@ -330,7 +372,8 @@ class ClientDatasets:
 
         Args:
           client_id: The id of the client.
-          round_number: The round, from 0; it changes the order alone.
+          round_number: The round, from 0. It changes the order, and what a
+            transform draws.
 
         Returns:
           A dataset of batches with the structure of `element_spec`.
@@ -341,8 +384,9 @@ class ClientDatasets:
             client's examples are not as `examples` wants them.
         """
         checks.check_integer("round_number", round_number, at_least=0)
-        examples = self.examples(client_id)
-        if not self.shuffle:
+        self._check_known(client_id)
+        examples = self._store.examples(client_id)
+        if not self.shuffle and self.transform is None:
             return self._batches(examples).repeat(self.epochs)
         # Slices of arrays shuffled here, not `Dataset.shuffle` and `map`: these
         # would trace functions at every call and leave them behind.
@@ -350,9 +394,11 @@ class ClientDatasets:
         num_examples = num_rows(examples)
         dataset: tf.data.Dataset | None = None
         for _ in range(self.epochs):
-            order = generator.permutation(num_examples)
-            epoch = self._batches(take(examples, order))
-            dataset = epoch if dataset is None else dataset.concatenate(epoch)
+            epoch = examples
+            if self.shuffle:
+                epoch = take(examples, generator.permutation(num_examples))
+            batches = self._batches(self._transformed(client_id, epoch, generator))
+            dataset = batches if dataset is None else dataset.concatenate(batches)
         return dataset
 
     def _batches(self, examples: Examples) -> tf.data.Dataset:
@@ -382,32 +428,3 @@ class ClientDatasets:
             take(examples, slice(start, start + batch_size))
             for start in range(0, num_rows(examples), batch_size)
         ]
-
-
-def _client_data_reader(
-    client_data: tff.simulation.datasets.ClientData,
-) -> Callable[[str], Examples]:
-    """Returns a function that stacks the elements of a client's dataset."""
-
-    # One traced function for all clients. `create_tf_dataset_for_client` would
-    # trace the data's parsing functions anew for every client, which takes longer
-    # than reading it, and TensorFlow keeps part of every trace.
-    @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
-    def read(client_id: tf.Tensor) -> Any:
-        dataset = client_data.serializable_dataset_fn(client_id)
-        # More than any client holds: one batch has them all.
-        return dataset.batch(2**40).get_single_element()
-
-    def load_client(client_id: str) -> Examples:
-        try:
-            tensors = read(tf.constant(client_id))
-        except tf.errors.InvalidArgumentError as error:
-            dataset = client_data.create_tf_dataset_for_client(client_id)
-            if next(iter(dataset), None) is None:
-                raise ValueError(
-                    f"Client {client_id!r} has no examples. Leave it out."
-                ) from error
-            raise
-        return tf.nest.map_structure(lambda tensor: tensor.numpy(), tensors)
-
-    return load_client

@@ -39,7 +39,8 @@ def _num_bytes(examples: Examples) -> int:
     return total
 
 
-def _batch_spec(examples: Examples) -> Any:
+def batch_spec(examples: Examples) -> Any:
+    """Returns the `tf.TensorSpec`s of a batch of such examples."""
     return tf.nest.map_structure(
         lambda leaf: tf.TensorSpec((None, *leaf.shape[1:]), tf.as_dtype(leaf.dtype)),
         examples,
@@ -145,7 +146,7 @@ class ExampleStore:
             examples = tf.nest.map_structure(
                 lambda leaf: leaf[: self.max_examples].copy(), examples
             )
-        spec = _batch_spec(examples)
+        spec = batch_spec(examples)
         if self._spec is None:
             self._spec = spec
         elif spec != self._spec:
