@@ -1,14 +1,24 @@
 """Splits of one data set over clients, as pure functions of a seed.
 
-The label skew is that of Acar et al., Federated Learning Based on Dynamic
-Regularization (2021, https://arxiv.org/abs/2111.04263), which Varno et al.,
-AdaBest (2022, https://arxiv.org/abs/2204.13170), section 4.1, follow: each client
-draws its class proportions from a symmetric Dirichlet distribution, and clients
-in random order draw examples of the classes that their proportions name, until
-every client has its number of examples.
+The splits are those of Varno et al., AdaBest (2022,
+https://arxiv.org/abs/2204.13170), section 4.1, after Acar et al., Federated
+Learning Based on Dynamic Regularization (2021, https://arxiv.org/abs/2111.04263):
+
+*   how many examples a client has: `balanced_sizes` or `log_normal_sizes`;
+*   which examples it has: `partition_iid`, or label skew, where each client draws
+    its class proportions from a symmetric Dirichlet distribution
+    (`dirichlet_proportions`) and clients in random order draw examples of the
+    classes that their proportions name (`partition_by_proportions`);
+*   which clients are for tuning alone: `hold_out_clients`.
+
+No example is dealt twice, every client gets exactly its number of examples, and of
+a class no more than there are; if the sizes add up to all examples, every example
+is dealt.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -41,6 +51,67 @@ def balanced_sizes(num_examples: int, num_clients: int) -> np.ndarray:
     sizes = np.full(num_clients, num_examples // num_clients, np.int64)
     sizes[: num_examples % num_clients] += 1
     return sizes
+
+
+def log_normal_sizes(
+    num_examples: int, num_clients: int, sigma: float, seed: int
+) -> np.ndarray:
+    """Draws numbers of examples in proportion to log-normal variables.
+
+    Client i gets one example, so that none is empty, and of the others a share in
+    proportion to exp(σ zᵢ) with standard normal zᵢ, rounded by largest remainder.
+
+    Args:
+      num_examples: The number of examples to split; the sizes add up to it.
+      num_clients: The number of clients, at most `num_examples`.
+      sigma: The standard deviation σ of the logarithm (AdaBest's 0.3). With 0 the
+        sizes differ by at most one.
+      seed: The seed of the draw.
+
+    Returns:
+      An `int64` array of `num_clients` sizes of at least 1.
+
+    Raises:
+      TypeError: If an argument has the wrong type.
+      ValueError: If an argument is out of its range, or there are more clients
+        than examples.
+    """
+    rest = num_examples - balanced_sizes(num_examples, num_clients).size
+    checks.check_non_negative("sigma", sigma)
+    checks.check_integer("seed", seed, at_least=0)
+    normal = seeds.generator(seed, "client sizes").standard_normal(num_clients)
+    # Relative to the largest, so that no exponential overflows.
+    weights = np.exp(sigma * (normal - normal.max()))
+    shares = rest * weights / weights.sum()
+    sizes = np.floor(shares).astype(np.int64)
+    by_remainder = np.argsort(sizes - shares, kind="stable")
+    sizes[by_remainder[: rest - sizes.sum()]] += 1
+    return sizes + 1
+
+
+def partition_iid(num_examples: int, sizes: np.ndarray, seed: int) -> list[np.ndarray]:
+    """Deals examples to clients at random, whatever their labels.
+
+    Args:
+      num_examples: The number of examples.
+      sizes: The number of examples of each client; their sum is at most
+        `num_examples`.
+      seed: The seed of the deal.
+
+    Returns:
+      One array of example indices per client.
+
+    Raises:
+      TypeError: If `num_examples` or `seed` is not an integer.
+      ValueError: If `sizes` ask for more examples than there are, or `seed` is
+        negative.
+    """
+    checks.check_integer("num_examples", num_examples)
+    checks.check_integer("seed", seed, at_least=0)
+    sizes = np.asarray(sizes)
+    _check_sizes(sizes, num_examples)
+    order = seeds.generator(seed, "partition").permutation(num_examples)
+    return np.split(order[: sizes.sum()], np.cumsum(sizes)[:-1])
 
 
 def dirichlet_proportions(
@@ -135,8 +206,50 @@ def _check_deal(
             f"labels are from {labels.min()} to {labels.max()}, but proportions are of "
             f"{proportions.shape[1]} classes. Number the classes from 0."
         )
-    if sizes.sum() > len(labels):
+    _check_sizes(sizes, len(labels))
+
+
+def _check_sizes(sizes: np.ndarray, num_examples: int) -> None:
+    if sizes.sum() > num_examples:
         raise ValueError(
-            f"sizes ask for {sizes.sum()} examples, but there are {len(labels)}. Ask "
+            f"sizes ask for {sizes.sum()} examples, but there are {num_examples}. Ask "
             "for fewer: no example is dealt twice."
         )
+
+
+def hold_out_clients(
+    client_ids: Sequence[str], num_held_out: int, seed: int
+) -> tuple[list[str], list[str]]:
+    """Sets clients aside, for instance to tune on.
+
+    AdaBest (section 4) splits over 110 clients and holds out 10, or over 1,100 and
+    holds out 100. Charles et al., On Large-Cohort Training for Federated Learning
+    (2021, https://arxiv.org/abs/2106.07820), appendix A.4, hold out a fifth of the
+    training clients.
+
+    Args:
+      client_ids: The clients.
+      num_held_out: How many to hold out, fewer than there are.
+      seed: The seed of the draw.
+
+    Returns:
+      The clients that stay and those held out, each in the order of `client_ids`.
+
+    Raises:
+      TypeError: If `num_held_out` or `seed` is not an integer.
+      ValueError: If `num_held_out` is negative or leaves no client, or `seed` is
+        negative.
+    """
+    checks.check_integer("num_held_out", num_held_out, at_least=0)
+    checks.check_integer("seed", seed, at_least=0)
+    if num_held_out >= len(client_ids):
+        raise ValueError(
+            f"num_held_out is {num_held_out}, but there are only {len(client_ids)} "
+            "clients. Hold out fewer, so that some are left to train on."
+        )
+    draw = seeds.generator(seed, "held-out clients")
+    held_out = set(draw.permutation(len(client_ids))[:num_held_out].tolist())
+    parts: tuple[list[str], list[str]] = ([], [])
+    for index, client_id in enumerate(client_ids):
+        parts[index in held_out].append(client_id)
+    return parts
