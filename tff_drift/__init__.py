@@ -6,6 +6,7 @@ Packages:
     `tff.learning.templates.LearningProcess`.
 *   `tff_drift.aggregators`: stateful aggregation factories for these and for
     TFF's own builders.
+*   `tff_drift.client_states`: stores of the memory that clients keep.
 *   `tff_drift.client_works`: local training, written as init / step / finish.
 *   `tff_drift.optimizers`: server optimizers as published, and schedules.
 *   `tff_drift.simulation`: rounds, sampling, evaluation, checkpoints, metrics.
@@ -22,19 +23,21 @@ if not (3, 9) <= sys.version_info[:2] <= (3, 11):
     )
 
 # These imports need a supported Python.
-from tff_drift import (  # noqa: E402
+from tff_drift import (
     aggregators,
     algorithms,
+    client_states,
     client_works,
     execution,
     optimizers,
     simulation,
 )
-from tff_drift.execution import native as _native  # noqa: E402
+from tff_drift.execution import native as _native
 
 __all__ = [
     "aggregators",
     "algorithms",
+    "client_states",
     "client_works",
     "execution",
     "optimizers",

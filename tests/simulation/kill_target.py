@@ -2,12 +2,13 @@
 
 import argparse
 import os
+import pathlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 from tests import models
-from tff_drift import algorithms, execution, simulation
+from tff_drift import algorithms, client_states, execution, simulation
 
 ROUNDS = 40
 
@@ -15,24 +16,34 @@ ROUNDS = 40
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("output_dir")
-    output_dir = parser.parse_args().output_dir
+    parser.add_argument("algorithm", choices=["fed_adam", "scaffold"])
+    arguments = parser.parse_args()
+    output_dir = arguments.output_dir
     execution.set_native_execution_context()
     arrays = models.client_arrays([5, 8, 11, 14, 6, 9], seed=2)
     clients = {f"client_{index}": client for index, client in enumerate(arrays)}
     train = simulation.ClientDatasets.from_arrays(clients, batch_size=4, seed=6)
-    process = algorithms.build_fed_adam(models.softmax_regression, 0.1, 0.05)
+    store = None
+    if arguments.algorithm == "scaffold":
+        process = algorithms.build_scaffold(models.softmax_regression, 0.1, len(train))
+        store = client_states.DiskClientStates(
+            pathlib.Path(output_dir) / "client_states", process.initial_client_state
+        )
+    else:
+        process = algorithms.build_fed_adam(models.softmax_regression, 0.1, 0.05)
     simulation.run_training(
         process,
         train,
         rounds=ROUNDS,
         cohort_size=3,
         seed=4,
+        client_states=store,
         evaluation=simulation.build_evaluation(models.softmax_regression, train),
         rounds_per_evaluation=4,
         rounds_per_checkpoint=3,
         output_dir=output_dir,
         tensorboard=True,
-        configuration={"algorithm": "fed_adam"},
+        configuration={"algorithm": arguments.algorithm},
     )
 
 

@@ -4,6 +4,7 @@ Set TFF_DRIFT_KILLS to the number of kills wanted; 3 by default, so that the tes
 stays quick.
 """
 
+import collections
 import os
 import pathlib
 import random
@@ -17,6 +18,7 @@ import numpy as np
 import pytest
 
 from tests.simulation import kill_target
+from tff_drift import client_states
 from tff_drift.simulation import read_rows, without_timing
 from tff_drift.simulation.checkpoint import load_checkpoint
 
@@ -25,10 +27,10 @@ ROOT = pathlib.Path(__file__).parents[2]
 PATIENCE = 120  # Seconds.
 
 
-def _start(output_dir, log):
+def _start(output_dir, log, algorithm="fed_adam"):
     # The log goes to a file: a pipe would wait for the worker that holds it too.
     return subprocess.Popen(
-        [sys.executable, "-m", kill_target.__name__, str(output_dir)],
+        [sys.executable, "-m", kill_target.__name__, str(output_dir), algorithm],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=log,
@@ -57,17 +59,34 @@ def _finish(program, log_path):
     assert program.wait(PATIENCE) == 0, log_path.read_text()
 
 
+@pytest.fixture(params=["fed_adam", "scaffold"])
+def algorithm(request):
+    """A method without client memory, and one whose clients' memory is on disk."""
+    return request.param
+
+
 @pytest.fixture
-def uninterrupted(tmp_path):
+def uninterrupted(tmp_path, algorithm):
     """A run that goes on beside the one that is killed."""
     with open(tmp_path / "whole.log", "wb") as log:
-        program = _start(tmp_path / "whole", log)
+        program = _start(tmp_path / "whole", log, algorithm)
     yield program
     program.kill()
     program.wait()
 
 
-def test_killed_and_restarted_run_equals_an_uninterrupted_one(uninterrupted, tmp_path):
+def _memory(output_dir, names):
+    """The clients' memory that a run has left on disk."""
+    initial = collections.OrderedDict(control_variate=np.zeros(16, np.float32))
+    folder = output_dir / "client_states"
+    with client_states.DiskClientStates(folder, initial) as states:
+        assert states.client_ids() == names
+        return [state["control_variate"] for state in states.gather(names)]
+
+
+def test_killed_and_restarted_run_equals_an_uninterrupted_one(
+    uninterrupted, algorithm, tmp_path
+):
     whole = tmp_path / "whole"
     seed = time.time_ns()
     print(f"The seed of the moments of the kills is {seed}.")
@@ -78,14 +97,14 @@ def test_killed_and_restarted_run_equals_an_uninterrupted_one(uninterrupted, tmp
         # falls back to a checkpoint by at most two rounds.
         round_ = 1 + kill * (kill_target.ROUNDS - 5) // KILLS + choose.randint(0, 2)
         with open(log_path, "wb") as log:
-            program = _start(killed, log)
+            program = _start(killed, log, algorithm)
             _wait_for_round(program, killed, round_, log_path)
             time.sleep(choose.uniform(0, 0.15))
             program.send_signal(signal.SIGKILL)
             assert program.wait() == -signal.SIGKILL, log_path.read_text()
         print(f"Killed in round {_rounds_in(killed) + 1}.")
     with open(log_path, "wb") as log:
-        _finish(_start(killed, log), log_path)
+        _finish(_start(killed, log, algorithm), log_path)
     _finish(uninterrupted, tmp_path / "whole.log")
 
     _, rows = read_rows(killed / "metrics.csv")
@@ -99,6 +118,11 @@ def test_killed_and_restarted_run_equals_an_uninterrupted_one(uninterrupted, tmp
         assert found[path].tobytes() == leaf.tobytes(), path
     # The weights did move, so that the comparison says something.
     assert np.any(wanted["global_model_weights/trainable/1"] != 0)
+    if algorithm == "scaffold":
+        names = [f"client_{index}" for index in range(6)]
+        for one, other in zip(_memory(killed, names), _memory(whole, names)):
+            assert one.tobytes() == other.tobytes()
+            assert np.any(one != 0)
 
 
 def test_interrupt_stops_promptly_with_one_line(tmp_path):

@@ -29,7 +29,9 @@ def test_model_goes_down_and_update_with_weight_comes_up():
             type_signature=types.SimpleNamespace(result=compat.to_type(weights))
         )
     )
-    assert model_traffic(process) == Traffic(bytes_down=192, bytes_up=180)
+    assert model_traffic(process) == Traffic(
+        bytes_down=192, bytes_up=180, model_bytes=176
+    )
 
 
 def test_unknown_shape_is_an_error():

@@ -19,6 +19,11 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_drift.client_states import (
+    ClientStates,
+    ClientStatesError,
+    InMemoryClientStates,
+)
 from tff_drift.simulation import checkpoint, configuration, files
 from tff_drift.simulation.metrics import ROUND, Row
 from tff_drift.simulation.metrics_file import MetricsFile, read_rows, rows_until
@@ -29,9 +34,12 @@ CHECKPOINT_FILE = "checkpoint.npz"
 CONFIGURATION_FILE = "config.json"
 METRICS_FILE = "metrics.csv"
 TENSORBOARD_FOLDER = "tensorboard"
+# Where a store on disk may lie within the folder.
+CLIENT_STATES_FOLDER = "client_states"
 
 _CONFIGURATION_FORMAT = "tff_drift run"
 _SERVER_STATE = "server_state"
+_CLIENT_STATES = "client_states"
 _OUR_FILES = (CHECKPOINT_FILE, CONFIGURATION_FILE, METRICS_FILE)
 # A run may be extended.
 _MAY_CHANGE = ("rounds",)
@@ -63,6 +71,7 @@ class RunFolder:
         *,
         user_configuration: Mapping[str, Any],
         training: Mapping[str, Any],
+        client_states: ClientStates | None = None,
         tensorboard: bool = False,
     ) -> None:
         """Opens the folder and checks that this run may use it.
@@ -72,6 +81,9 @@ class RunFolder:
           user_configuration: What the user says the run is, in JSON values.
           training: The arguments of the training that its results depend on, in
             JSON values.
+          client_states: The store of the clients' memory, if they have any: one in
+            memory is saved in the checkpoint, any other is committed in step with
+            it.
           tensorboard: Whether to write TensorBoard events too.
 
         Raises:
@@ -86,6 +98,7 @@ class RunFolder:
         self._description: dict[str, Any] = {
             name: _comparable(section) for name, section in self._shown.items()
         }
+        self._client_states = client_states
         self._tensorboard = tensorboard
         self._closing = contextlib.ExitStack()
         self._checkpoint: checkpoint.Checkpoint | None = None
@@ -170,7 +183,8 @@ class RunFolder:
         ours = {files.temporary_path(self._path(name)).name for name in _OUR_FILES}
         if self._path(CONFIGURATION_FILE).exists():
             ours |= {CONFIGURATION_FILE, METRICS_FILE, TENSORBOARD_FOLDER}
-        others = sorted(set(os.listdir(self.folder)) - ours)
+        # A store on disk is opened, and checked, before the run begins.
+        others = sorted(set(os.listdir(self.folder)) - ours - {CLIENT_STATES_FOLDER})
         if others:
             shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
             raise OutputDirError(
@@ -243,11 +257,30 @@ class RunFolder:
                 self._checkpoint.rounds_completed,
                 self._checkpoint.restore(_SERVER_STATE, initial_state),
             )
+        self._restore_client_states()
+        if position is not None:
             # Its arrays need not stay in memory for the whole run.
             self._checkpoint = None
         with self._explained_errors():
             self._begin_writing()
         return position
+
+    def _restore_client_states(self) -> None:
+        """Brings the clients' memory to the round of the checkpoint, if any."""
+        store, saved = self._client_states, self._checkpoint
+        if store is None:
+            return
+        if saved is None:
+            if len(store):
+                raise ClientStatesError(
+                    f"client_states remembers {len(store)} clients, but output_dir "
+                    f"{str(self.folder)!r} holds no run that they belong to. Begin "
+                    "with an empty store."
+                )
+        elif isinstance(store, InMemoryClientStates):
+            store.load_leaves(saved.leaves.get(_CLIENT_STATES, {}))
+        else:
+            store.restore(saved.rounds_completed)
 
     def _begin_writing(self) -> None:
         # First, because it is what tells the files of a run from those of others.
@@ -286,12 +319,21 @@ class RunFolder:
         """
         if self._metrics is not None:
             self._metrics.sync()
+        structures = {_SERVER_STATE: position.state}
+        store = self._client_states
+        if isinstance(store, InMemoryClientStates):
+            structures[_CLIENT_STATES] = store.leaves()
+            store = None
+        if store is not None:
+            store.commit(position.rounds_completed)
         checkpoint.save_checkpoint(
             self._path(CHECKPOINT_FILE),
             position.rounds_completed,
             self._description,
-            {_SERVER_STATE: position.state},
+            structures,
         )
+        if store is not None:
+            store.prune(position.rounds_completed)
 
     def close(self) -> None:
         """Closes the files and lets other programs use the folder."""

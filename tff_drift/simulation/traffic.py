@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import compat
+from tff_drift.algorithms import StatefulLearningProcess
 
 # The client weight that goes up beside the update is one float32.
 _CLIENT_WEIGHT_BYTES = np.dtype(np.float32).itemsize
@@ -23,10 +24,22 @@ class Traffic:
     Attributes:
       bytes_down: From the server to one client.
       bytes_up: From one client to the server.
+      model_bytes: Those of the trainable weights, the unit n of the papers.
     """
 
     bytes_down: int
     bytes_up: int
+    model_bytes: int
+
+    @property
+    def units_down(self) -> float:
+        """What one client receives, in units of n: 1 for FedAvg."""
+        return self.bytes_down / self.model_bytes
+
+    @property
+    def units_up(self) -> float:
+        """What one client sends, in units of n: 1 for FedAvg."""
+        return self.bytes_up / self.model_bytes
 
 
 def num_bytes(type_spec: compat.Type) -> int:
@@ -56,7 +69,9 @@ def model_traffic(process: tff.learning.templates.LearningProcess) -> Traffic:
     """Returns the traffic of a process that sends a model and an update.
 
     Down goes the model, trainable and non-trainable weights; up come the update
-    of the trainable weights and one float32 client weight. Compression by a
+    of the trainable weights and one float32 client weight. Methods with client
+    memory may send more both ways, such as a control variate; the memory itself
+    stays on the client and is no traffic. Compression by a
     distributor or aggregator, and metrics, are not counted.
 
     Args:
@@ -67,7 +82,10 @@ def model_traffic(process: tff.learning.templates.LearningProcess) -> Traffic:
       The traffic of one client in one round.
     """
     weights_type: Any = process.get_model_weights.type_signature.result
-    return Traffic(
-        bytes_down=num_bytes(weights_type),
-        bytes_up=num_bytes(weights_type.trainable) + _CLIENT_WEIGHT_BYTES,
-    )
+    bytes_down = num_bytes(weights_type)
+    model_bytes = num_bytes(weights_type.trainable)
+    bytes_up = model_bytes + _CLIENT_WEIGHT_BYTES
+    if isinstance(process, StatefulLearningProcess):
+        bytes_down += num_bytes(process.message_down)
+        bytes_up += num_bytes(process.message_up)
+    return Traffic(bytes_down, bytes_up, model_bytes)

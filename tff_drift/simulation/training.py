@@ -14,12 +14,14 @@ import tensorflow_federated as tff
 from absl import logging
 
 from tff_drift import checks
+from tff_drift.client_states import ClientStates
 from tff_drift.simulation import configuration as configurations
 from tff_drift.simulation import failures, metrics
 from tff_drift.simulation.client_datasets import ClientDatasets
 from tff_drift.simulation.evaluation import Evaluation
 from tff_drift.simulation.progress import Progress, build_progress
 from tff_drift.simulation.records import MemoryRecord, Position, Record
+from tff_drift.simulation.rounds import RoundRunner, build_round_runner
 from tff_drift.simulation.run_folder import RunFolder
 from tff_drift.simulation.sampling import Sampling, build_uniform_sampling
 from tff_drift.simulation.traffic import Traffic, model_traffic
@@ -71,6 +73,7 @@ class _Run:
 
     process: tff.learning.templates.LearningProcess
     train: ClientDatasets
+    runner: RoundRunner
     sampling: Sampling
     rounds: int
     evaluation: Evaluation | None
@@ -88,6 +91,7 @@ def run_training(
     cohort_size: int | None = None,
     seed: int = 0,
     sampling: Sampling | None = None,
+    client_states: ClientStates | None = None,
     evaluation: Evaluation | None = None,
     rounds_per_evaluation: int = 10,
     accuracy_metric: str = "accuracy",
@@ -101,7 +105,9 @@ def run_training(
 
     In every round the sampled cohort's datasets go through `process.next`. Any
     `tff.learning.templates.LearningProcess` of type
-    `(<S@SERVER, {B*}@CLIENTS> -> <state=S@SERVER, metrics=M@SERVER>)` works.
+    `(<S@SERVER, {B*}@CLIENTS> -> <state=S@SERVER, metrics=M@SERVER>)` works, and
+    the `StatefulLearningProcess`es of `tff_drift.algorithms`, whose clients' memory
+    is kept between the rounds and saved in step with the server state.
 
     With `output_dir` the run is kept in that folder: `config.json` says what the
     run is, `metrics.csv` has one row per round, `checkpoint.npz` holds the server
@@ -132,6 +138,9 @@ def run_training(
       sampling: A function of a round number (from 0) that returns the ids of the
         round's clients; it replaces uniform sampling. For a run that resumes
         identically it must depend on nothing else.
+      client_states: Where the memory of clients is kept, if the process's clients
+        have any: by default in the program's memory and in the checkpoint. A
+        `tff_drift.client_states.DiskClientStates` keeps it on disk; it is left open.
       evaluation: A function of the model weights that returns metrics, such as
         `build_evaluation` returns.
       rounds_per_evaluation: The rounds from one evaluation to the next. The
@@ -154,6 +163,8 @@ def run_training(
 
     Raises:
       CheckpointError: If the checkpoint is damaged or does not fit the process.
+      ClientStatesError: If the store of the clients' memory is damaged, or does not
+        belong to the run.
       KeyboardInterrupt: On Ctrl-C; the rounds completed are kept in `output_dir`.
       MetricsFileError: If the metrics file is damaged.
       OutputDirError: If `output_dir` cannot be written, is in use, holds other
@@ -172,9 +183,11 @@ def run_training(
     arguments = _training_arguments(
         train, rounds, cohort_size, seed, rounds_per_evaluation, accuracy_metric
     )
+    runner = build_round_runner(process, train, client_states)
     run = _Run(
         process=process,
         train=train,
+        runner=runner,
         sampling=_choose_sampling(train, cohort_size, seed, sampling),
         rounds=rounds,
         evaluation=evaluation,
@@ -190,6 +203,7 @@ def run_training(
             output_dir,
             user_configuration=user_configuration,
             training=arguments,
+            client_states=runner.client_states,
             tensorboard=tensorboard,
         )
     with contextlib.closing(record):
@@ -266,13 +280,21 @@ def _train(run: _Run, record: Record, progress: Progress) -> Position:
                 saved = position.rounds_completed
     except KeyboardInterrupt:
         progress.stop()
-        if position.rounds_completed > saved:
+        if _is_in_step(run, position) and position.rounds_completed > saved:
             record.save(position)
         _tell_interrupted(record, position)
         raise
     finally:
         progress.stop()
     return position
+
+
+def _is_in_step(run: _Run, position: Position) -> bool:
+    """Whether the clients' memory is of the same round as the server state."""
+    return (
+        run.runner.client_states is None
+        or run.runner.rounds_kept == position.rounds_completed
+    )
 
 
 def _is_due(run: _Run, rounds_completed: int, every: int) -> bool:
@@ -302,6 +324,7 @@ def _begin_or_resume(run: _Run, record: Record) -> Position:
         # Initial weights may be random: a kill before the first regular checkpoint
         # must not draw others.
         record.save(position)
+    run.runner.begin(position.rounds_completed)
     if position.rounds_completed > run.rounds:
         raise ValueError(
             f"rounds is {run.rounds}, but the run in output_dir has completed "
@@ -319,15 +342,11 @@ def _run_round(
     previous = rows[-1] if rows else {}
     start = time.perf_counter()
     cohort = run.sampling(round_number)
-    output = run.process.next(
-        position.state,
-        [run.train.training_data(client_id, round_number) for client_id in cohort],
-    )
+    state, round_metrics = run.runner.run(position.state, cohort, round_number)
     seconds = _seconds_since(start)
-    state = output.state
     row: metrics.Row = {
         metrics.ROUND: round_number + 1,
-        **metrics.training_columns(output.metrics),
+        **metrics.training_columns(round_metrics),
         metrics.SECONDS: seconds,
     }
     _count(run, cohort, previous, row)

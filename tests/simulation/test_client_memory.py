@@ -1,0 +1,138 @@
+"""The driver keeps the memory of clients, in step with the server state."""
+
+import collections
+
+import numpy as np
+import pytest
+
+from tests import models
+from tff_drift import algorithms, client_states, simulation
+
+CLIENTS = {
+    f"client_{index}": client
+    for index, client in enumerate(models.client_arrays([5, 8, 11, 14], seed=2))
+}
+
+
+@pytest.fixture(scope="module")
+def process():
+    return algorithms.build_scaffold(models.softmax_regression, 0.2, len(CLIENTS))
+
+
+@pytest.fixture(scope="module")
+def train():
+    return simulation.ClientDatasets.from_arrays(CLIENTS, batch_size=4, seed=6)
+
+
+def run(process, train, rounds=6, **options):
+    return simulation.run_training(
+        process,
+        train,
+        rounds=rounds,
+        cohort_size=2,
+        seed=3,
+        rounds_per_checkpoint=1,
+        progress=False,
+        **options,
+    )
+
+
+def store(kind, process, folder):
+    if kind == "memory":
+        return client_states.InMemoryClientStates(process.initial_client_state)
+    return client_states.DiskClientStates(folder, process.initial_client_state)
+
+
+def variates(states):
+    return [
+        np.asarray(state["control_variate"]) for state in states.gather(list(CLIENTS))
+    ]
+
+
+def test_equals_rounds_driven_by_hand(process, train):
+    states = client_states.InMemoryClientStates(process.initial_client_state)
+    result = run(process, train, client_states=states)
+
+    sample = simulation.build_uniform_sampling(train.client_ids, 2, 3)
+    memory = dict.fromkeys(CLIENTS, process.initial_client_state)
+    state = process.initialize()
+    for round_number in range(6):
+        cohort = sample(round_number)
+        output = process.next(
+            state,
+            [
+                collections.OrderedDict(
+                    examples=train.training_data(name, round_number),
+                    state=memory[name],
+                    index=index,
+                )
+                for index, name in enumerate(cohort)
+            ],
+        )
+        state = output.state
+        collected = output.metrics[algorithms.CLIENT_STATES]
+        for row, index in enumerate(collected["index"]):
+            memory[cohort[index]] = collections.OrderedDict(
+                control_variate=collected["state"]["control_variate"][row]
+            )
+    models.assert_bit_equal(
+        models.trainable(process, result.state), models.trainable(process, state)
+    )
+    models.assert_bit_equal(
+        variates(states), [np.asarray(m["control_variate"]) for m in memory.values()]
+    )
+    assert len(states) == len(CLIENTS)
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+def test_a_resumed_run_equals_a_whole_one(kind, process, train, tmp_path):
+    whole = store(kind, process, tmp_path / "whole_states")
+    expected = run(process, train, client_states=whole, output_dir=tmp_path / "whole")
+    for rounds in (2, 3, 6):
+        parts = store(kind, process, tmp_path / "parts_states")
+        result = run(
+            process, train, rounds, client_states=parts, output_dir=tmp_path / "parts"
+        )
+        found = variates(parts)
+        parts.close()
+    models.assert_bit_equal(
+        models.trainable(process, result.state),
+        models.trainable(process, expected.state),
+    )
+    models.assert_bit_equal(found, variates(whole))
+    whole.close()
+    rows = [list(map(simulation.without_timing, r.rows)) for r in (result, expected)]
+    assert rows[0] == rows[1]
+
+
+def test_the_memory_itself_is_no_metric(process, train):
+    row = run(process, train, rounds=1).rows[-1]
+    assert not [name for name in row if "client_states" in name]
+    assert row["client_work/drift"] > 0
+
+
+def test_traffic_counts_the_variates(process):
+    traffic = simulation.model_traffic(process)
+    # A 3 x 4 kernel, 4 biases, and the variate of the same size.
+    assert traffic.model_bytes == 64
+    assert traffic.bytes_down == 128
+    assert traffic.bytes_up == 128 + 4
+    assert traffic.units_down == 2
+    plain = algorithms.build_adabest(models.softmax_regression, 0.2)
+    assert simulation.model_traffic(plain).units_down == 1
+
+
+def test_a_store_of_another_run_is_refused(process, train, tmp_path):
+    states = store("memory", process, None)
+    run(process, train, rounds=1, client_states=states)
+    with pytest.raises(client_states.ClientStatesError, match="empty store"):
+        run(process, train, client_states=states, output_dir=tmp_path)
+
+
+def test_a_store_without_need_or_of_another_kind_is_refused(process, train):
+    plain = algorithms.build_fed_avg(models.softmax_regression, 0.1)
+    states = store("memory", process, None)
+    with pytest.raises(ValueError, match="client_states"):
+        run(plain, train, client_states=states)
+    with pytest.raises(TypeError, match="client_states"):
+        run(process, train, client_states={})
