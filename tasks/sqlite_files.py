@@ -3,16 +3,16 @@
 A file has the tables `examples` (one serialized `tf.train.Example` per row, with
 its client and split) and `client_metadata`, as `tff.simulation.datasets.SqlClientData`
 wants them. TFF finds a client's rows by a query, and the official files have no
-index for it: each client costs a pass over the whole file. The reader here passes
-over the file once and remembers where every client's rows are.
+index for it: each client costs a pass over the whole file. The reader here keeps an
+index of its own, see `tasks.row_index`.
 """
 
 from __future__ import annotations
 
-import array
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import sqlite3
 import tempfile
@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+
+from tasks import example_checks, row_index
 
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\x00"
@@ -148,9 +150,18 @@ def _check_header(path: pathlib.Path) -> None:
 @contextlib.contextmanager
 def _reading(path: pathlib.Path) -> Iterator[sqlite3.Connection]:
     uri = f"file:{urllib.parse.quote(str(path.absolute()))}?mode=ro"
+    # Errors at opening and at reading alike.
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_sqlite_errors(path))
+        connection = sqlite3.connect(uri, uri=True)
+        stack.callback(connection.close)
+        yield connection
+
+
+@contextlib.contextmanager
+def _sqlite_errors(path: pathlib.Path) -> Iterator[None]:
     try:
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-            yield connection
+        yield
     except sqlite3.Error as error:
         raise ValueError(
             f"{path} cannot be read as a SQLite file ({error}). It may be damaged: "
@@ -169,27 +180,38 @@ class SqliteExamples:
         path: pathlib.Path,
         split_names: Sequence[str],
         element_spec: Mapping[str, tf.TensorSpec],
+        num_classes: Mapping[str, int] | None = None,
     ) -> None:
         """Initializes the reader and checks the file's format.
 
         Args:
           path: The file.
           split_names: The splits that will be read.
-          element_spec: The name, type and shape of every feature of an example.
+          element_spec: The name, type and shape of the features to read.
+          num_classes: The number of classes of those features that are labels.
 
         Raises:
           ValueError: If the file is damaged or of another format, or its examples
             have other features.
         """
         self._path = path
-        self._split_names = tuple(split_names)
         self._element_spec = dict(element_spec)
-        self._rows: dict[tuple[str, str], array.array[int]] = {}
+        self._num_classes = dict(num_classes or {})
+        self._index: row_index.RowIndex | None = None
         self._lock = threading.Lock()
         check_file(path, split_names)
         with _reading(path) as connection:
             query = "SELECT serialized_example_proto FROM examples LIMIT 1"
-            self._parse([row[0] for row in connection.execute(query)])
+            protos = [row[0] for row in connection.execute(query)]
+        self._parse(protos, str(path))
+
+    @property
+    def _rows(self) -> row_index.RowIndex:
+        with self._lock:
+            if self._index is None:
+                with _sqlite_errors(self._path):
+                    self._index = row_index.RowIndex(self._path)
+            return self._index
 
     def client_ids(self, split_name: str) -> list[str]:
         """Returns the ids of a split's clients, sorted.
@@ -203,9 +225,7 @@ class SqliteExamples:
         Raises:
           ValueError: If the file cannot be read.
         """
-        query = "SELECT DISTINCT client_id FROM client_metadata WHERE split_name = ?"
-        with _reading(self._path) as connection:
-            return sorted(row[0] for row in connection.execute(query, (split_name,)))
+        return self._rows.client_ids(split_name)
 
     def read(self, split_name: str, client_id: str) -> dict[str, np.ndarray]:
         """Returns the examples of one client, stacked feature by feature.
@@ -215,48 +235,29 @@ class SqliteExamples:
           client_id: One of the split's clients.
 
         Returns:
-          One array per feature, without rows if the client has no examples.
+          One array per feature.
 
         Raises:
-          ValueError: If the file is damaged, or its examples have other features.
+          ValueError: If the file is damaged, or the client has no examples, other
+            features, a number that is not finite, text that is not UTF-8, or a
+            label that is none. The message names file, client and field.
         """
-        with self._lock:
-            if not self._rows:
-                self._rows = self._find_rows()
-        bounds = self._rows.get((split_name, client_id), array.array("q"))
         query = (
             "SELECT serialized_example_proto FROM examples "
             "WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
         )
         protos: list[bytes] = []
+        runs = self._rows.runs(split_name, client_id)
         with _reading(self._path) as connection:
-            for first, last in zip(bounds[::2], bounds[1::2]):
-                protos.extend(
-                    row[0] for row in connection.execute(query, (first, last))
-                )
-        return self._parse(protos)
+            for run in runs:
+                protos.extend(row[0] for row in connection.execute(query, run))
+        where = f"{self._path}: client {client_id!r} of split {split_name!r}"
+        features = self._parse(protos, where)
+        example_checks.check_features(features, where, self._num_classes)
+        return features
 
-    def _find_rows(self) -> dict[tuple[str, str], array.array[int]]:
-        """Returns for each client the first and last row of every run of its rows."""
-        marks = ", ".join("?" for _ in self._split_names)
-        query = (
-            "SELECT rowid, split_name, client_id FROM examples "
-            f"WHERE split_name IN ({marks})"
-        )
-        runs: dict[tuple[str, str], array.array[int]] = {}
-        with _reading(self._path) as connection:
-            for row, split_name, client_id in connection.execute(
-                query, self._split_names
-            ):
-                bounds = runs.setdefault((split_name, client_id), array.array("q"))
-                if bounds and bounds[-1] == row - 1:
-                    bounds[-1] = row
-                else:
-                    bounds.extend((row, row))
-        return runs
-
-    def _parse(self, protos: Sequence[bytes]) -> dict[str, np.ndarray]:
-        features = {
+    def _parse(self, protos: Sequence[bytes], where: str) -> dict[str, np.ndarray]:
+        wanted = {
             # A tf.train.Example knows no integers but 64-bit ones.
             name: tf.io.FixedLenFeature(
                 spec.shape, tf.int64 if spec.dtype.is_integer else spec.dtype
@@ -265,13 +266,32 @@ class SqliteExamples:
         }
         try:
             serialized = tf.constant(protos, tf.string, shape=(len(protos),))
-            parsed = tf.io.parse_example(serialized, features)
+            parsed = tf.io.parse_example(serialized, wanted)
         except (tf.errors.OpError, TypeError, ValueError) as error:
             raise ValueError(
-                f"{self._path} holds examples of another data set: expected the "
-                f"features {sorted(features)} ({error}). Put TFF's file in its place."
+                f"{where} has examples of another data set: expected the features "
+                f"{sorted(wanted)}{_bad_field(error)} ({error}). Check that it is the "
+                "right file."
             ) from error
         return {
-            name: parsed[name].numpy().astype(spec.dtype.as_numpy_dtype, copy=False)
+            name: _cast(parsed[name].numpy(), spec.dtype, f"{where}, field {name!r}")
             for name, spec in self._element_spec.items()
         }
+
+
+def _bad_field(error: Exception) -> str:
+    """Returns the field that TensorFlow's message complains of, if it names one."""
+    match = re.search(r"(?:Feature|Key): (\w+)", str(error))
+    return f", but field {match[1]!r} does not fit" if match else ""
+
+
+def _cast(array: np.ndarray, dtype: tf.DType, where: str) -> np.ndarray:
+    if dtype.is_integer and array.size:
+        limits = np.iinfo(dtype.as_numpy_dtype)
+        low, high = array.min(), array.max()
+        if low < limits.min or high > limits.max:
+            raise ValueError(
+                f"{where}: found {low if low < limits.min else high}, which is no "
+                f"{dtype.name}. Check that it is the right file."
+            )
+    return array.astype(dtype.as_numpy_dtype, copy=False)

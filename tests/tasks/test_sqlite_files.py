@@ -50,10 +50,9 @@ def test_reads_each_clients_rows_in_order(path, indexed):
 
     assert reader.client_ids("train") == ["ann", "bob's"]
     assert reader.client_ids("test") == ["ann"]
-    for split in _SPLITS:
-        for client in ("ann", "bob's"):
-            expected = [text for *row, text in _ROWS if row == [split, client]]
-            assert reader.read(split, client)["snippets"].tolist() == expected
+    for split, client in (("train", "ann"), ("train", "bob's"), ("test", "ann")):
+        expected = [text for *row, text in _ROWS if row == [split, client]]
+        assert reader.read(split, client)["snippets"].tolist() == expected
 
 
 def test_reads_what_tffs_loader_reads(path):
@@ -223,3 +222,88 @@ def test_raises_on_examples_of_another_data_set(path):
 
     with pytest.raises(ValueError, match=r"another data set: .* features \['label'\]"):
         sqlite_files.SqliteExamples(path, _SPLITS, spec)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (
+            {"label": 1, "pixels": [0.0, float("nan")]},
+            r"field 'pixels', example 1: found nan\. Replace",
+        ),
+        (
+            {"label": 1, "pixels": [float("-inf"), 0.0]},
+            r"field 'pixels', example 1: found -inf\. Replace",
+        ),
+        (
+            {"label": 3, "pixels": [0.0, 0.0]},
+            r"field 'label', example 1: found the label 3, but there are 3 classes",
+        ),
+        (
+            {"label": -1, "pixels": [0.0, 0.0]},
+            r"field 'label', example 1: found the label -1, but there are 3 classes",
+        ),
+        (
+            {"label": 2**40, "pixels": [0.0, 0.0]},
+            rf"field 'label': found {2**40}, which is no int32",
+        ),
+        ({"pixels": [0.0, 0.0]}, r"but field 'label' does not fit"),
+        ({"label": 1, "pixels": [0.0]}, r"but field 'pixels' does not fit"),
+        ({"label": b"1", "pixels": [0.0, 0.0]}, r"but field 'label' does not fit"),
+    ],
+)
+def test_a_bad_example_is_named_with_file_client_and_field(
+    tmp_path, write_sqlite, features, message
+):
+    good = {"label": 0, "pixels": [0.5, 1.0]}
+    rows = [("train", "ann", good), ("train", "bob", good), ("train", "bob", features)]
+    path = write_sqlite(tmp_path / "data.sqlite", rows)
+    reader = sqlite_files.SqliteExamples(
+        path,
+        ("train",),
+        {
+            "label": tf.TensorSpec((), tf.int32),
+            "pixels": tf.TensorSpec((2,), tf.float32),
+        },
+        {"label": 3},
+    )
+
+    assert reader.read("train", "ann")["pixels"].tolist() == [[0.5, 1.0]]
+    with pytest.raises(ValueError, match=message) as caught:
+        reader.read("train", "bob")
+    assert f"{path}: client 'bob' of split 'train'" in str(caught.value)
+
+
+def test_text_that_is_not_utf8_is_named_with_file_client_and_field(
+    tmp_path, write_sqlite
+):
+    path = write_sqlite(
+        tmp_path / "data.sqlite",
+        [
+            ("train", "ann", {"snippets": "Où est Cæsar?".encode()}),
+            ("train", "bob", {"snippets": "Où est Cæsar?".encode("latin-1")}),
+        ],
+    )
+    reader = sqlite_files.SqliteExamples(path, ("train",), _SPEC)
+
+    assert reader.read("train", "ann")["snippets"][0].decode() == "Où est Cæsar?"
+    with pytest.raises(
+        ValueError,
+        match=r"data\.sqlite: client 'bob' of split 'train', field 'snippets', "
+        r"example 0: the text is not UTF-8 .*position 1",
+    ):
+        reader.read("train", "bob")
+
+
+def test_a_client_without_examples_is_named_with_its_file(path):
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO client_metadata VALUES ('eve', 'train', 0)")
+    reader = _open(path)
+
+    # TFF lists such a client too.
+    assert reader.client_ids("train") == ["ann", "bob's", "eve"]
+    with pytest.raises(
+        ValueError,
+        match=r"shakespeare\.sqlite: client 'eve' of split 'train' has no examples",
+    ):
+        reader.read("train", "eve")

@@ -1,0 +1,204 @@
+"""Where each client's rows are in a SQLite file of TFF's format.
+
+The official files have no index on clients: finding one client's rows is a pass
+over the whole file, tens of gigabytes for Stack Overflow. The index here costs one
+pass, once: it is kept in a small file beside the data, and later openings of the
+data only look rows up in it. It is a SQLite file itself, so that neither building
+nor using it holds the rows in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import shutil
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+
+from absl import logging
+
+# Smaller files are passed over in a moment, and need no second file.
+_KEPT_FROM_BYTES = 64 * 2**20
+_SUFFIX = ".rows"
+# Part of the fingerprint: indices written by other versions are not read.
+_VERSION = "tff_drift rows 1"
+
+_TABLES = """
+    CREATE TABLE source (fingerprint TEXT NOT NULL);
+    CREATE TABLE clients (
+        number INTEGER PRIMARY KEY, split_name TEXT NOT NULL, client_id TEXT NOT NULL
+    );
+    CREATE TABLE runs (
+        client INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL
+    );
+"""
+_INDICES = """
+    CREATE UNIQUE INDEX clients_by_name ON clients (split_name, client_id);
+    CREATE INDEX runs_by_client ON runs (client, first, last);
+"""
+
+
+class RowIndex:
+    """The clients of a SQLite file of TFF's format, and the rows of each.
+
+    Instances may be used from several threads.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        """Opens the index of a file, or makes it if there is none that fits.
+
+        Args:
+          path: The file, of the format that `sqlite_files.check_file` checks.
+
+        Raises:
+          sqlite3.Error: If the file cannot be read.
+        """
+        self._lock = threading.Lock()
+        self._connection = _open(path)
+
+    def client_ids(self, split_name: str) -> list[str]:
+        """Returns the ids of a split's clients, sorted.
+
+        Args:
+          split_name: The split.
+        """
+        # Client numbers follow the order of splits and ids.
+        query = "SELECT client_id FROM clients WHERE split_name = ? ORDER BY number"
+        with self._lock:
+            return [row[0] for row in self._connection.execute(query, (split_name,))]
+
+    def runs(self, split_name: str, client_id: str) -> list[tuple[int, int]]:
+        """Returns the first and the last row of every run of a client's rows.
+
+        Args:
+          split_name: The split.
+          client_id: The client.
+
+        Returns:
+          Row numbers of the table `examples`, in ascending order; none if the
+          client is unknown or has no rows.
+        """
+        query = (
+            "SELECT first, last FROM runs WHERE client = (SELECT number FROM clients "
+            "WHERE split_name = ? AND client_id = ?) ORDER BY first"
+        )
+        with self._lock:
+            return self._connection.execute(query, (split_name, client_id)).fetchall()
+
+
+def _open(path: pathlib.Path) -> sqlite3.Connection:
+    if path.stat().st_size < _KEPT_FROM_BYTES:
+        connection = _connect(":memory:")
+        _build(path, connection)
+        return connection
+    kept = path.with_name(path.name + _SUFFIX)
+    if not _fits(path, kept):
+        logging.warning(
+            "Passing over all of %s once, to find where each client's rows are.", path
+        )
+        try:
+            _build_file(path, kept)
+        except (OSError, sqlite3.OperationalError) as error:
+            logging.warning(
+                "%s cannot be written (%s): every opening of the data will pass over "
+                "all of it.",
+                kept,
+                error,
+            )
+            connection = _connect(":memory:")
+            _build(path, connection)
+            return connection
+    return _connect(kept)
+
+
+def _connect(target: str | pathlib.Path) -> sqlite3.Connection:
+    # The instance's lock keeps threads apart.
+    return sqlite3.connect(target, check_same_thread=False)
+
+
+def _fingerprint(path: pathlib.Path) -> str:
+    """Returns what changes whenever the file does."""
+    status = path.stat()
+    return f"{_VERSION}: {status.st_size} bytes, changed {status.st_mtime_ns}"
+
+
+def _fits(path: pathlib.Path, kept: pathlib.Path) -> bool:
+    """Returns whether there is an index, and it was made of the file as it is."""
+    if not kept.is_file():
+        return False
+    try:
+        with contextlib.closing(_connect(kept)) as connection:
+            found = connection.execute("SELECT fingerprint FROM source").fetchone()
+    except sqlite3.Error:
+        return False
+    return found is not None and found[0] == _fingerprint(path)
+
+
+def _build_file(path: pathlib.Path, kept: pathlib.Path) -> None:
+    # Written aside and then renamed: neither a crash nor another program that
+    # builds the same index leaves half of one under the final name.
+    handle, name = tempfile.mkstemp(prefix=kept.name, suffix=".part", dir=kept.parent)
+    os.close(handle)
+    try:
+        with contextlib.closing(_connect(name)) as connection:
+            _build(path, connection)
+        shutil.copymode(path, name)
+        os.replace(name, kept)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(name)
+
+
+def _build(path: pathlib.Path, index: sqlite3.Connection) -> None:
+    """Fills an empty database with the index of the file at `path`."""
+    # Taken before the rows are read: if the file changes meanwhile, the index
+    # does not fit it.
+    fingerprint = _fingerprint(path)
+    index.execute("PRAGMA journal_mode = OFF")
+    index.execute("PRAGMA synchronous = OFF")
+    index.executescript(_TABLES)
+    with contextlib.closing(_connect(path.absolute())) as data:
+        clients = data.execute(
+            "SELECT DISTINCT split_name, client_id FROM client_metadata "
+            "ORDER BY split_name, client_id"
+        ).fetchall()
+        numbers = {client: number for number, client in enumerate(clients)}
+        index.executemany(
+            "INSERT INTO clients VALUES (?, ?, ?)",
+            ((number, *client) for client, number in numbers.items()),
+        )
+        rows = data.execute(
+            "SELECT rowid, split_name, client_id FROM examples ORDER BY rowid"
+        )
+        index.executemany(
+            "INSERT INTO runs VALUES (?, ?, ?)",
+            (
+                (numbers[client], first, last)
+                for client, first, last in _find_runs(rows)
+                # Like TFF, which reads the clients of the table of clients.
+                if client in numbers
+            ),
+        )
+    index.executescript(_INDICES)
+    index.execute("INSERT INTO source VALUES (?)", (fingerprint,))
+    index.commit()
+
+
+def _find_runs(
+    rows: Iterable[tuple[int, str, str]],
+) -> Iterator[tuple[tuple[str, str], int, int]]:
+    """Yields split and client, first and last row of runs of successive rows."""
+    client: tuple[str, str] | None = None
+    first = last = 0
+    for row, *key in rows:
+        if client is not None and row == last + 1 and (key[0], key[1]) == client:
+            last = row
+            continue
+        if client is not None:
+            yield client, first, last
+        client, first, last = (key[0], key[1]), row, row
+    if client is not None:
+        yield client, first, last
