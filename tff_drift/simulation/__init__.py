@@ -6,6 +6,7 @@ from tff_drift.simulation.evaluation import build_evaluation
 from tff_drift.simulation.failures import Failure
 from tff_drift.simulation.metrics import is_timing, without_timing
 from tff_drift.simulation.metrics_file import MetricsFileError, read_rows
+from tff_drift.simulation.rounds import unstack_client_states
 from tff_drift.simulation.run_folder import OutputDirError
 from tff_drift.simulation.sampling import build_uniform_sampling
 from tff_drift.simulation.traffic import Traffic, model_traffic
@@ -26,5 +27,6 @@ __all__ = [
     "model_traffic",
     "read_rows",
     "run_training",
+    "unstack_client_states",
     "without_timing",
 ]

@@ -1,0 +1,70 @@
+"""The code that the documents show runs, and does what they say."""
+
+import collections
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tff_drift
+from tests import models
+from tff_drift import algorithms
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+def python_blocks(document):
+    text = (ROOT / document).read_text()
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+def test_the_example_of_the_readme_trains():
+    [code] = python_blocks("README.md")
+    names = {}
+    exec(code, names)
+    result = names["result"]
+    assert len(result.rows) == 10
+    assert all(np.isfinite(row["train_loss"]) for row in result.rows)
+    kernel, _ = result.model_weights.trainable
+    assert np.shape(kernel) == (5, 2)
+
+
+def test_the_readme_names_every_builder():
+    text = (ROOT / "README.md").read_text()
+    for name in algorithms.__all__:
+        if name.startswith("build_"):
+            assert f"`{name}`" in text
+
+
+@pytest.fixture
+def surroundings(tmp_path, monkeypatch):
+    """The names that the examples on client memory use without defining them."""
+    monkeypatch.chdir(tmp_path)
+    arrays = models.client_arrays([5, 8, 11])
+    clients = {f"client_{index}": client for index, client in enumerate(arrays)}
+    train = tff_drift.simulation.ClientDatasets.from_arrays(clients, batch_size=4)
+    return {
+        "collections": collections,
+        "tf": tf,
+        "tff": tff,
+        "tff_drift": tff_drift,
+        "train": train,
+        "process": algorithms.build_adabest(models.softmax_regression, 0.1),
+        "cohorts": [["client_0", "client_2"], ["client_2", "client_1"]],
+        "datasets": dict(zip(clients, models.datasets(arrays))),
+    }
+
+
+def test_the_examples_on_client_memory_run(surroundings):
+    with_driver, by_hand = python_blocks("docs/client_memory.md")
+    exec(with_driver.replace("cohort_size=10", "cohort_size=2"), surroundings)
+    assert len(surroundings["states"]) == 3
+    exec(by_hand, surroundings)
+    last_rounds = [
+        int(state["last_round"])
+        for state in surroundings["states"].gather(["client_0", "client_1", "client_2"])
+    ]
+    assert last_rounds == [0, 1, 1]
