@@ -1,1 +1,1 @@
-"""Experiments: the command line, presets and reports."""
+"""Experiments: the command line, the default settings and the reports."""

@@ -1,0 +1,194 @@
+"""Several algorithms with several seeds: one table, one figure, one summary."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from experiments import plots, preflight, results, texts
+from experiments.results import Result
+from experiments.settings import RunSettings
+from tff_drift.simulation import files, run_folder
+
+TABLE_FILE = "table.md"
+DATA_FILE = "table.csv"
+
+
+def tabulate(runs: Sequence[Result]) -> pd.DataFrame:
+    """Returns one row per algorithm: means over seeds of the runs' last figures.
+
+    A column `<name>_sd` holds the standard deviation of a sample over seeds, NaN
+    for a single seed. `failures` is a sum.
+
+    Args:
+      runs: The runs, of one task.
+
+    Returns:
+      The table, in full precision.
+    """
+    figures = pd.DataFrame([_figures(run) for run in runs])
+    by_algorithm = figures.groupby("algorithm", sort=False)
+    table = by_algorithm.mean(numeric_only=True).drop(columns=["seed", "failures"])
+    deviations = by_algorithm.std(numeric_only=True)
+    metric = runs[0].headline.removeprefix("test_")
+    for name in (metric, "loss"):
+        position = list(table.columns).index(name) + 1
+        table.insert(position, f"{name}_sd", deviations[name])
+    table.insert(0, "seeds", by_algorithm.size())
+    table["failures"] = by_algorithm["failures"].sum()
+    return table.reset_index()
+
+
+def _figures(run: Result) -> dict[str, Any]:
+    """Returns the figures of a run that enter the table."""
+    configuration, headline = run.settings.configuration, run.headline
+    metric = headline.removeprefix("test_")
+    last = [row for row in run.rows if headline in row][-1]
+    return {
+        "algorithm": run.settings.algorithm,
+        "seed": run.settings.seed,
+        "client_learning_rate": _number(configuration["client_learning_rate"]),
+        "server_learning_rate": configuration["server_learning_rate"],
+        metric: last[headline],
+        f"best_{metric}": _number(run.summary["best"].get(headline, {}).get("value")),
+        f"{metric}_client_p5": last[f"{headline}_client_p5"],
+        f"{metric}_client_p50": last[f"{headline}_client_p50"],
+        f"{metric}_client_p95": last[f"{headline}_client_p95"],
+        "loss": last["test_loss"],
+        "examples": run.rows[-1]["total_examples"],
+        "bytes": run.rows[-1]["total_bytes"],
+        "seconds": run.summary["totals"]["seconds"]
+        + run.summary["totals"]["seconds_evaluation"],
+        "failures": len(run.summary["failures"]),
+    }
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def readable(
+    table: pd.DataFrame, metric: str, short: bool = False
+) -> tuple[list[str], list[list[str]]]:
+    """Returns the headers and the cells of a table for people.
+
+    Args:
+      table: The full table.
+      metric: The task's headline metric.
+      short: Whether to leave out what does not fit 80 columns.
+    """
+    essential = {
+        "algorithm": lambda row: row["algorithm"],
+        metric: lambda row: texts.metric_with_deviation(
+            metric, row[metric], row[f"{metric}_sd"]
+        ),
+        "5 % of clients below": lambda row: texts.metric(
+            metric, row[f"{metric}_client_p5"]
+        ),
+        "loss": lambda row: texts.metric_with_deviation(
+            "loss", row["loss"], row["loss_sd"]
+        ),
+        "failures": lambda row: str(row["failures"]),
+    }
+    further = {
+        "best": lambda row: texts.metric(metric, row[f"best_{metric}"]),
+        "client rate": lambda row: texts.rate(row["client_learning_rate"]),
+        "server rate": lambda row: texts.rate(row["server_learning_rate"]),
+        "examples": lambda row: f"{row['examples']:,.0f}",
+        "traffic": lambda row: texts.size(row["bytes"]),
+        "time": lambda row: texts.duration(row["seconds"]),
+    }
+    columns = essential if short else {**essential, **further}
+    rows = [[show(row) for show in columns.values()] for _, row in table.iterrows()]
+    return list(columns), rows
+
+
+def describe(runs: Sequence[Result]) -> str:
+    """Returns one sentence on what a comparison's table shows."""
+    first, seeds = runs[0], list(dict.fromkeys(run.settings.seed for run in runs))
+    over_seeds = (
+        f"seeds {', '.join(map(str, seeds))} (mean ± standard deviation)"
+        if len(seeds) > 1
+        else f"seed {seeds[0]}"
+    )
+    return (
+        f"{first.settings.task}, {first.summary['clients_per_round']} of "
+        f"{first.summary['clients']} clients per round, {first.settings.rounds} "
+        f"rounds, {over_seeds}"
+    )
+
+
+def write(folder: pathlib.Path, runs: Sequence[Result]) -> None:
+    """Writes table, figure and summary of a comparison.
+
+    Args:
+      folder: The folder of the comparison.
+      runs: Its runs, all of them.
+
+    Raises:
+      OSError: If a file cannot be written.
+    """
+    table = tabulate(runs)
+    headers, cells = readable(table, runs[0].headline.removeprefix("test_"))
+    markdown = f"{describe(runs)}.\n\n{texts.markdown_table(headers, cells)}"
+    _write_text(folder / TABLE_FILE, markdown)
+    _write_text(folder / DATA_FILE, table.to_csv(index=False))
+    plots.save(plots.draw_comparison(runs), folder)
+    results.write_json(folder / results.SUMMARY_FILE, _summarize(runs, table))
+
+
+def _write_text(path: pathlib.Path, text: str) -> None:
+    files.replace_file(path, lambda file: file.write(text.encode()))
+
+
+def _summarize(runs: Sequence[Result], table: pd.DataFrame) -> dict[str, Any]:
+    totals = [run.summary["totals"] for run in runs]
+    summary = {
+        "format": "tff_drift comparison summary",
+        "task": runs[0].settings.task,
+        "algorithms": list(table["algorithm"]),
+        "seeds": list(dict.fromkeys(run.settings.seed for run in runs)),
+        "rounds": runs[0].settings.rounds,
+        "clients": runs[0].summary["clients"],
+        "clients_per_round": runs[0].summary["clients_per_round"],
+        "table": table.to_dict(orient="records"),
+        "runs": [
+            {
+                "algorithm": run.settings.algorithm,
+                "seed": run.settings.seed,
+                **{name: run.summary[name] for name in ("final", "best", "failures")},
+            }
+            for run in runs
+        ],
+        "totals": {name: sum(each[name] for each in totals) for name in totals[0]},
+        **results.provenance(),
+    }
+    return results.json_values(summary)
+
+
+def write_configuration(
+    folder: pathlib.Path, flags: Mapping[str, Any], runs: Sequence[RunSettings]
+) -> None:
+    """Writes the configuration of a comparison.
+
+    Args:
+      folder: The folder of the comparison.
+      flags: The command's flags as given, defaults included.
+      runs: Its runs.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    content = {
+        "format": preflight.COMPARISON_FORMAT,
+        "flags": flags,
+        "runs": [
+            {"folder": str(run.folder.relative_to(folder)), **run.configuration}
+            for run in runs
+        ],
+    }
+    results.write_json(folder / run_folder.CONFIGURATION_FILE, content)

@@ -1,0 +1,147 @@
+"""Default settings per task, and default rates per task and algorithm.
+
+Where a paper tuned a pair of task and algorithm, its values are the defaults:
+
+*   [F] Reddi et al. (2021), Adaptive Federated Optimization,
+    https://arxiv.org/abs/2003.00295, as their code lists them:
+    https://github.com/google-research/federated, `optimization/docs/
+    hyperparameters.md`. Cohorts of 10, one local epoch.
+*   [L] Charles et al. (2021), On Large-Cohort Training for Federated Learning,
+    https://arxiv.org/abs/2106.07820: cohorts of 50, one local epoch. Normalised
+    FedAvg runs at the rates of FedAvg there (section 5.4).
+*   [U] Yao et al. (2019), Federated Learning with Unbiased Gradient Aggregation and
+    Controllable Meta Updating, https://arxiv.org/abs/1910.08234: a tenth of 100
+    writers per round.
+
+`emnist_digits` runs at the rates of `emnist_character`, whose images are of the
+same kind. The FedAvg of [U] itself is slower, and is had by
+`--client_learning_rate=0.002 --client_rate_schedule=per_round_factor
+--client_rate_decay=0.992 --client_epochs=5`.
+
+The rates of `digits` and `quadratic` come from `experiments.tuning`, which says how.
+A pair that nobody tuned runs at the rates of `FALLBACK`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskDefaults:
+    """The settings of a task that do not depend on the algorithm.
+
+    Attributes:
+      rounds: Rounds of training.
+      clients_per_round: The cohort size, which the rates are tuned for.
+      rounds_per_evaluation: Rounds from one evaluation to the next.
+      client_epochs: Local epochs; `None` is the task's own default.
+    """
+
+    rounds: int
+    clients_per_round: int
+    rounds_per_evaluation: int
+    client_epochs: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """The settings of an algorithm on a task.
+
+    Attributes:
+      client: The clients' learning rate; without effect where they do not train.
+      server: The server's learning rate.
+      hyperparameters: Those that differ from the builder's defaults.
+    """
+
+    client: float
+    server: float
+    hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def _powers(client: float, server: float, tau: float | None = None) -> Rates:
+    """Returns rates given by their decimal logarithms, as [F] lists them."""
+
+    def power(exponent: float) -> float:
+        return float(f"{10**exponent:.4g}")
+
+    return Rates(
+        power(client), power(server), {} if tau is None else {"tau": power(tau)}
+    )
+
+
+TASKS: dict[str, TaskDefaults] = {
+    # Ours: ends in a minute or so.
+    "digits": TaskDefaults(40, 10, 2),
+    # Ours: every client in every round, so that drift alone is seen.
+    "quadratic": TaskDefaults(60, 10, 1),
+    "emnist_character": TaskDefaults(1500, 10, 10),  # [F]
+    "emnist_digits": TaskDefaults(200, 10, 10),  # [U], but for the rounds.
+    "shakespeare_character": TaskDefaults(1200, 10, 10),  # [F]
+}
+
+FALLBACK: dict[str, Rates] = {
+    "fed_avg": Rates(0.1, 1.0),
+    "fed_avgm": Rates(0.1, 0.3),
+    "fed_adagrad": Rates(0.1, 0.03),
+    "fed_adam": Rates(0.1, 0.01),
+    "fed_yogi": Rates(0.1, 0.01),
+    "fed_lars": Rates(0.1, 0.01),
+    "fed_lamb": Rates(0.1, 0.01),
+    "normalized_fed_avg": Rates(0.1, 1.0),
+    "fed_sgd": Rates(1.0, 0.1),
+}
+
+_EMNIST: dict[str, Rates] = {
+    "fed_avg": _powers(-1, 0),  # [F]
+    "fed_avgm": _powers(-1.5, -0.5),  # [F]
+    "fed_adagrad": _powers(-1.5, -1, -2),  # [F]
+    "fed_adam": _powers(-1.5, -2.5, -4),  # [F]
+    "fed_yogi": _powers(-1.5, -2.5, -4),  # [F]
+    "fed_lars": Rates(0.1, 0.001),  # [L]
+    "fed_lamb": Rates(0.1, 0.01),  # [L]
+    "normalized_fed_avg": Rates(0.1, 1.0),  # [L]
+    "fed_sgd": Rates(1.0, 0.1),  # [L]
+}
+
+_RATES: dict[str, dict[str, Rates]] = {
+    "digits": {},
+    "quadratic": {},
+    "emnist_character": _EMNIST,
+    "emnist_digits": _EMNIST,
+    "shakespeare_character": {
+        "fed_avg": _powers(0, 0),  # [F]
+        "fed_avgm": _powers(0, -0.5),  # [F]
+        "fed_adagrad": _powers(0, -0.5, -1),  # [F]
+        "fed_adam": _powers(0, -2, -3),  # [F]
+        "fed_yogi": _powers(0, -2, -3),  # [F]
+        "fed_lars": Rates(10.0, 0.01),  # [L]
+        "fed_lamb": Rates(10.0, 0.01),  # [L]
+        "normalized_fed_avg": Rates(1.0, 1.0),  # [L]
+        "fed_sgd": Rates(1.0, 1.0),  # [L]
+    },
+}
+
+
+def of_task(task: str) -> TaskDefaults:
+    """Returns the default settings of a task.
+
+    Args:
+      task: The task's name. A task without an entry runs for 100 rounds with
+        cohorts of 10.
+    """
+    return TASKS.get(task, TaskDefaults(100, 10, 10))
+
+
+def rates(task: str, algorithm: str) -> Rates:
+    """Returns the default rates of an algorithm on a task.
+
+    Args:
+      task: The task's name.
+      algorithm: The algorithm's name. One without an entry anywhere runs at 0.1 on
+        clients and 1 on the server, the plain average.
+    """
+    fallback = FALLBACK.get(algorithm, Rates(0.1, 1.0))
+    return _RATES.get(task, {}).get(algorithm, fallback)

@@ -1,0 +1,215 @@
+"""Learning curves of one run, and of a comparison."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+import matplotlib.axes
+import matplotlib.figure
+import matplotlib.ticker
+import pandas as pd
+from matplotlib.backends import backend_agg
+
+from experiments import catalogue
+from experiments.results import Result
+from tff_drift.simulation import files
+
+CURVES_FILE = "curves.png"
+
+_DOTS_PER_INCH = 150
+_INCHES = (10, 5)
+# Okabe and Ito's colours, which colour-blind readers can tell apart. Their yellow,
+# hardly seen on white, gives way to a grey and a brown.
+_COLOURS = (
+    "#000000",
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#E69F00",
+    "#7F7F7F",
+    "#7A4B2A",
+)
+_LINE_STYLES = ("-", "--", "-.")
+# An axis is logarithmic if its values span more than this ratio.
+_LOG_RATIO = 100.0
+_ROUND = "round"
+_LOSS = "test_loss"
+
+
+def save(figure: matplotlib.figure.Figure, folder: pathlib.Path) -> None:
+    """Writes a figure to `curves.png` in one step.
+
+    Args:
+      figure: The figure.
+      folder: The folder of the file.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    canvas = backend_agg.FigureCanvasAgg(figure)
+    files.replace_file(folder / CURVES_FILE, canvas.print_png)
+
+
+def draw_run(result: Result) -> matplotlib.figure.Figure:
+    """Draws the learning curves of a run.
+
+    The left panel has the task's headline metric: on all test examples, on the
+    cohorts' training examples, and bands between percentiles over test clients.
+    The right panel has the losses.
+
+    Args:
+      result: The run.
+
+    Returns:
+      The figure.
+    """
+    settings = result.settings
+    figure, (left, right) = _two_panels()
+    frame = pd.DataFrame(list(result.rows))
+    tested = frame.dropna(subset=[result.headline])
+    metric = result.headline.removeprefix("test_")
+    for low, high, alpha in ((5, 95, 0.12), (25, 75, 0.25)):
+        left.fill_between(
+            tested[_ROUND],
+            tested[f"{result.headline}_client_p{low}"],
+            tested[f"{result.headline}_client_p{high}"],
+            color=_COLOURS[1],
+            alpha=alpha,
+            linewidth=0,
+            label=f"test clients, {low} % to {high} %",
+        )
+    for axes, name in ((left, metric), (right, "loss")):
+        if f"train_{name}" in frame:
+            axes.plot(
+                frame[_ROUND],
+                frame[f"train_{name}"],
+                color=_COLOURS[2],
+                linewidth=1,
+                alpha=0.7,
+                label="training, this round's cohort",
+            )
+        axes.plot(
+            tested[_ROUND],
+            tested[f"test_{name}"],
+            color=_COLOURS[1],
+            linewidth=2,
+            label="all test examples",
+        )
+    _label_panels(left, right, metric)
+    _finish(
+        figure,
+        f"{settings.algorithm} on {_describe_cohort(result)}, seed {settings.seed}",
+        "",
+    )
+    return figure
+
+
+def draw_comparison(results: Sequence[Result]) -> matplotlib.figure.Figure:
+    """Draws the learning curves of several algorithms.
+
+    Args:
+      results: The runs, of one task; the runs of an algorithm differ in their
+        seeds alone.
+
+    Returns:
+      The figure: one panel with the task's headline metric, one with the loss.
+    """
+    figure, (left, right) = _two_panels()
+    headline = results[0].headline
+    known = list(catalogue.algorithms())
+    for name in dict.fromkeys(result.settings.algorithm for result in results):
+        rows = [
+            row
+            for result in results
+            if result.settings.algorithm == name
+            for row in result.rows
+            if headline in row
+        ]
+        by_round = pd.DataFrame(rows).groupby(_ROUND)[[headline, _LOSS]]
+        mean, low, high = by_round.mean(), by_round.min(), by_round.max()
+        index = known.index(name)
+        for axes, column in ((left, headline), (right, _LOSS)):
+            # An algorithm looks the same in every figure.
+            (line,) = axes.plot(
+                mean.index,
+                mean[column],
+                color=_COLOURS[index % len(_COLOURS)],
+                linestyle=_LINE_STYLES[index % len(_LINE_STYLES)],
+                linewidth=2,
+                label=name,
+            )
+            axes.fill_between(
+                mean.index,
+                low[column],
+                high[column],
+                color=line.get_color(),
+                alpha=0.13,
+                linewidth=0,
+            )
+    _label_panels(left, right, headline.removeprefix("test_"))
+    seeds = sorted({result.settings.seed for result in results})
+    explanation = (
+        f"lines: mean over {len(seeds)} seeds; bands: smallest to largest seed"
+        if len(seeds) > 1
+        else f"seed {seeds[0]}"
+    )
+    _finish(figure, _describe_cohort(results[0]), explanation)
+    return figure
+
+
+def _two_panels() -> tuple[
+    matplotlib.figure.Figure, tuple[matplotlib.axes.Axes, matplotlib.axes.Axes]
+]:
+    figure = matplotlib.figure.Figure(figsize=_INCHES, layout="constrained")
+    left, right = figure.subplots(1, 2)
+    return figure, (left, right)
+
+
+def _describe_cohort(result: Result) -> str:
+    cohort, population = (
+        result.summary["clients_per_round"],
+        result.summary["clients"],
+    )
+    return f"{result.settings.task}, {cohort} of {population} clients per round"
+
+
+def _label_panels(
+    left: matplotlib.axes.Axes, right: matplotlib.axes.Axes, metric: str
+) -> None:
+    left.set_ylabel(f"{metric} on test clients")
+    if metric.endswith("accuracy"):
+        left.set_ylabel(f"{metric} (% of examples)")
+        left.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
+    right.set_ylabel("loss (mean per example)")
+    for axes in (left, right):
+        axes.set_xlabel("round of communication")
+        axes.grid(alpha=0.25)
+        axes.margins(x=0.01)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+        low, high = _extremes(axes)
+        if low > 0 and high > _LOG_RATIO * low:
+            axes.set_yscale("log")
+
+
+def _extremes(axes: matplotlib.axes.Axes) -> tuple[float, float]:
+    values = pd.concat([pd.Series(line.get_ydata()) for line in axes.get_lines()])
+    return values.min(), values.max()
+
+
+def _finish(figure: matplotlib.figure.Figure, title: str, explanation: str) -> None:
+    """Adds title and legend, both outside the panels."""
+    figure.suptitle(title, fontweight="bold")
+    left = figure.axes[0]
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=min(len(labels), 5),
+        frameon=False,
+        title=explanation or None,
+    )

@@ -1,0 +1,202 @@
+"""Runs, from their settings to the files in their folders."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow_federated as tff
+
+import tasks
+from experiments import catalogue, plots, preflight, processes, results
+from experiments.errors import UserError, as_user_errors
+from experiments.settings import RunSettings
+from tff_drift import execution, simulation
+from tff_drift.simulation import run_folder
+
+# What validation raises, with a message meant for the user.
+_BAD_INPUT = (OSError, TypeError, ValueError)
+# What ends a run for reasons outside the program.
+_TROUBLE = (
+    execution.WorkerError,
+    simulation.CheckpointError,
+    simulation.MetricsFileError,
+    simulation.OutputDirError,
+)
+
+
+@functools.lru_cache(maxsize=2)
+def _load(
+    name: str, cache_dir: str | None, seed: int, options: tuple[tuple[str, Any], ...]
+) -> tasks.Task:
+    return tasks.load(name, cache_dir=cache_dir, seed=seed, **dict(options))
+
+
+def load_task(settings: RunSettings) -> tasks.Task:
+    """Loads the task of a run; runs that follow one another share it.
+
+    Args:
+      settings: The run.
+
+    Returns:
+      The task.
+
+    Raises:
+      OSError: If its data is missing.
+      TypeError: If an option has the wrong type.
+      ValueError: If an option is out of its range, or the data is damaged.
+    """
+    return _load(
+        settings.task,
+        settings.circumstances["cache_dir"],
+        settings.seed,
+        tuple(settings.task_options.items()),
+    )
+
+
+class Runs:
+    """The runs of a command, all checked before the first one trains.
+
+    Attributes:
+      settings: The runs.
+    """
+
+    def __init__(self, settings: Sequence[RunSettings]) -> None:
+        """Checks the runs.
+
+        Args:
+          settings: The runs, of one command.
+
+        Raises:
+          RuntimeError: If the catalogue is out of date.
+          UserError: If data is missing, a setting is out of its range, or a folder
+            cannot be used.
+        """
+        catalogue.check_current()
+        self.settings = tuple(settings)
+        self._finished: dict[RunSettings, results.Result] = {}
+        self._processes: dict[RunSettings, tff.learning.templates.LearningProcess] = {}
+        circumstances = self.settings[0].circumstances
+        with as_user_errors(*_BAD_INPUT):
+            execution.set_native_execution_context(
+                max_concurrent_computation_calls=circumstances[
+                    "max_concurrent_computation_calls"
+                ]
+            )
+            for run in self.settings:
+                _check_cohort(run, load_task(run))
+            for run in self.settings:
+                preflight.check_run_folder(run)
+                finished = results.read_finished(run)
+                if finished is not None:
+                    self._finished[run] = finished
+            self._build_one_of_each()
+
+    def _build_one_of_each(self) -> None:
+        """Builds the first unfinished run of each algorithm.
+
+        An algorithm's runs differ in their seeds alone: where one can be built, all
+        can.
+        """
+        built = set()
+        for run in self.settings:
+            if run not in self._finished and run.algorithm not in built:
+                self._processes[run] = processes.build_process(run, load_task(run))
+                built.add(run.algorithm)
+
+    def is_finished(self, settings: RunSettings) -> bool:
+        """Returns whether a run was finished before.
+
+        Args:
+          settings: One of the runs.
+        """
+        return settings in self._finished
+
+    def execute(
+        self, settings: RunSettings, progress: bool | None = None
+    ) -> results.Result:
+        """Trains a run, from where its folder stands, and writes its files.
+
+        Args:
+          settings: One of the runs. One that was finished before is drawn anew.
+          progress: As for `tff_drift.simulation.run_training`.
+
+        Returns:
+          The result.
+
+        Raises:
+          KeyboardInterrupt: On Ctrl-C; the rounds completed are kept.
+          UserError: If the folder or the worker fails.
+        """
+        result = self._finished.get(settings)
+        if result is None:
+            task = load_task(settings)
+            process = self._processes.pop(settings, None)
+            if process is None:
+                process = processes.build_process(settings, task)
+            with as_user_errors(*_TROUBLE):
+                training = _train(settings, task, process, progress)
+            summary = results.summarize(settings, training, len(task.train))
+            results.write_json(settings.folder / results.SUMMARY_FILE, summary)
+            result = results.Result(settings, training.rows, summary)
+        plots.save(plots.draw_run(result), settings.folder)
+        return result
+
+
+def _check_cohort(settings: RunSettings, task: tasks.Task) -> None:
+    cohort = settings.configuration["clients_per_round"]
+    if cohort > len(task.train):
+        raise UserError(
+            f"--clients_per_round is {cohort}, but task {task.name} has only "
+            f"{len(task.train)} training clients to sample without replacement. "
+            f"Choose at most {len(task.train)}."
+        )
+
+
+def _train(
+    settings: RunSettings,
+    task: tasks.Task,
+    process: tff.learning.templates.LearningProcess,
+    progress: bool | None,
+) -> simulation.TrainingResult:
+    configuration = settings.configuration
+    evaluation = simulation.build_evaluation(
+        task.model_fn,
+        task.test,
+        accuracy_metric=task.accuracy_metric,
+        max_clients=configuration["max_evaluation_clients"],
+        seed=settings.seed,
+    )
+    try:
+        return simulation.run_training(
+            process,
+            task.train,
+            rounds=settings.rounds,
+            cohort_size=configuration["clients_per_round"],
+            seed=settings.seed,
+            evaluation=evaluation,
+            rounds_per_evaluation=configuration["rounds_per_evaluation"],
+            # A metric that is to fall must not be watched for a fall. The name of
+            # one that the model lacks watches nothing.
+            accuracy_metric=(
+                task.accuracy_metric if task.higher_is_better else "accuracy"
+            ),
+            output_dir=settings.folder,
+            rounds_per_checkpoint=settings.circumstances["rounds_per_checkpoint"],
+            configuration=configuration,
+            progress=progress,
+            tensorboard=settings.circumstances["tensorboard"],
+        )
+    finally:
+        _record_circumstances(settings)
+
+
+def _record_circumstances(settings: RunSettings) -> None:
+    """Adds the flags that are not compared on resume to the run's config.json."""
+    path = settings.folder / run_folder.CONFIGURATION_FILE
+    if not path.is_file():
+        return  # The folder could not be used, which is an error already.
+    content = json.loads(path.read_text())
+    results.write_json(path, {**content, "circumstances": settings.circumstances})

@@ -1,0 +1,82 @@
+"""Numbers, tables and summaries as people read them."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+
+import rich.box
+import rich.console
+import rich.table
+
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+_NOTHING = "-"
+# The width of a table that goes to a file, which has no width.
+_FILE_WIDTH = 200
+
+
+def metric(name: str, value: float | None) -> str:
+    """Returns the value of a metric: an accuracy in percent, others as they are.
+
+    Args:
+      name: The metric's name.
+      value: Its value; `None` and NaN are shown as a dash.
+    """
+    if value is None or math.isnan(value):
+        return _NOTHING
+    return f"{100 * value:.2f} %" if name.endswith("accuracy") else f"{value:.4g}"
+
+
+def metric_with_deviation(name: str, value: float, deviation: float) -> str:
+    """Returns "81.20 ± 0.35 %", without the deviation where it is NaN."""
+    if math.isnan(deviation) or math.isnan(value):
+        return metric(name, value)
+    if name.endswith("accuracy"):
+        return f"{100 * value:.2f} ± {100 * deviation:.2f} %"
+    return f"{value:.4g} ± {deviation:.2g}"
+
+
+def rate(value: float | None) -> str:
+    """Returns a learning rate, a dash for none."""
+    return _NOTHING if value is None or math.isnan(value) else f"{value:g}"
+
+
+def size(num_bytes: float) -> str:
+    """Returns a number of bytes, such as "12.3 MB"."""
+    exponent = 0
+    while num_bytes >= 1000 and exponent < len(_UNITS) - 1:
+        num_bytes, exponent = num_bytes / 1000, exponent + 1
+    return f"{num_bytes:.3g} {_UNITS[exponent]}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a time, such as "42 s", "3 min 20 s" or "2 h 5 min"."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def terminal_width() -> int:
+    """Returns the columns of the standard output, many if it is no terminal."""
+    return _FILE_WIDTH if not sys.stdout.isatty() else rich.console.Console().width
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table to the standard output; the first column is of names."""
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for index, header in enumerate(headers):
+        table.add_column(header, justify="right" if index else "left")
+    for row in rows:
+        table.add_row(*row)
+    rich.console.Console(highlight=False, width=terminal_width()).print(table)
+
+
+def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Returns a table in Markdown; the first column is of names."""
+    rules = [":--"] + ["--:"] * (len(headers) - 1)
+    lines = [headers, rules, *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
