@@ -2,6 +2,7 @@
 
 import asyncio
 import collections
+import functools
 
 import numpy as np
 import tensorflow as tf
@@ -20,10 +21,14 @@ def call(context, computation, *args, **kwargs):
         return computation(*args, **kwargs)
 
 
+@functools.cache
+def _without_secure_sums(computation):
+    return tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
+
+
 def call_native(context, computation, *args):
     """Calls a computation that may use secure sums, which TFF's worker lacks."""
-    computation = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
-    return call(context, computation, *args)
+    return call(context, _without_secure_sums(computation), *args)
 
 
 def leaves(value):

@@ -89,8 +89,7 @@ class LocalExecutionContext(tff.framework.SyncContext):
 
 
 def _compile(comp: Any) -> planning.Plan:
-    """Replaces intrinsics as TFF's own compilers do, and plans the rest."""
-    comp = tff.backends.test.replace_secure_intrinsics_with_bodies(comp)
+    """Replaces intrinsics as TFF's native compiler does, and plans the rest."""
     block, _ = tff.tensorflow.replace_intrinsics_with_bodies(comp.to_building_block())
     return planning.build_plan(block)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Union
 
 import tensorflow_federated as tff
@@ -30,12 +30,33 @@ class Closure:
     scope: Mapping[str, Any]
 
 
-Function = Union[Closure, tff.framework.CompiledComputation, tff.framework.Intrinsic]
-_FUNCTIONS = (Closure, tff.framework.CompiledComputation, tff.framework.Intrinsic)
+@dataclasses.dataclass(frozen=True, eq=False)
+class TreeFunction:
+    """A function that is not written in TFF's language.
+
+    Attributes:
+      body: From the argument, a tree of tensors, to the result.
+    """
+
+    body: Callable[[Any], Any]
 
 
-def function_type(function: Function) -> compat.FunctionType:
-    """Returns the type of a function value."""
+Function = Union[
+    Closure,
+    TreeFunction,
+    tff.framework.CompiledComputation,
+    tff.framework.Intrinsic,
+]
+_FUNCTIONS = (
+    Closure,
+    TreeFunction,
+    tff.framework.CompiledComputation,
+    tff.framework.Intrinsic,
+)
+
+
+def function_type(function: Any) -> compat.FunctionType:
+    """Returns the type of a function value of TFF's language."""
     block = function.block if isinstance(function, Closure) else function
     return block.type_signature
 
@@ -129,6 +150,11 @@ def pack(type_signature: compat.Type, flat: Iterator[Any]) -> Any:
     return next(flat)
 
 
+def pair(first: Any, second: Any) -> Any:
+    """Returns a structure of two unnamed elements."""
+    return Struct([(None, first), (None, second)])
+
+
 def _free_names(block: Any) -> frozenset[str]:
     """Returns the names that `block` takes from around it."""
     if isinstance(block, tff.framework.Reference):
@@ -177,6 +203,8 @@ class Evaluator(abc.ABC):
             return self.call_graph(function, argument)
         if isinstance(function, tff.framework.Intrinsic):
             return self.call_intrinsic(function, argument)
+        if isinstance(function, TreeFunction):
+            return function.body(argument)
         block = function.block
         scope = function.scope
         if block.parameter_name is not None:

@@ -149,6 +149,7 @@ def _prepare(proto: Any, rewrites: Sequence[GraphRewrite]) -> PreparedGraph:
     shared = _make_resources_anonymous(graph_def)
     if initializer:
         _initialize_first(graph_def, initializer)
+    _drop_colocation(graph_def)
     for rewrite in rewrites:
         rewrite(graph_def)
     one_at_a_time = shared or _has_random_stream(graph_def)
@@ -296,6 +297,13 @@ def _initialize_first(graph_def: tf.compat.v1.GraphDef, initializer: str) -> Non
             _node_name(name) in handles for name in node.input
         ):
             node.input.append(f"^{initializer}")
+
+
+def _drop_colocation(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Drops wishes to be near nodes that may be gone or renamed."""
+    for nodes in _all_nodes(graph_def):
+        for node in nodes:
+            node.attr.pop("_class", None)
 
 
 def _has_random_stream(graph_def: tf.compat.v1.GraphDef) -> bool:

@@ -18,10 +18,11 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow_federated as tff
 
 from tff_drift import compat
-from tff_drift.execution.local import evaluation
+from tff_drift.execution.local import evaluation, secure
 
 _CLIENTS = compat.CLIENTS
 
@@ -208,7 +209,9 @@ class _Planner(evaluation.Evaluator):
             return self._run(argument, None, result_type, at_clients)
         if name == "federated_aggregate":
             return self._aggregate(block, argument)
-        if name == "federated_select":
+        if name in _SECURE_SUMS:
+            return self._secure_sum(block, argument)
+        if name in ("federated_select", "federated_secure_select"):
             return self._select(block, argument)
         if name in ("sequence_map", "sequence_reduce"):
             return self._run(block, argument, result_type, False)
@@ -237,10 +240,37 @@ class _Planner(evaluation.Evaluator):
     def _aggregate(self, block: tff.framework.Intrinsic, argument: Any) -> Any:
         value, zero, accumulate, _, report = argument
         state_type = evaluation.function_type(accumulate).parameter[0]
+        total = self._accumulate(accumulate, state_type, zero, value)
+        return self._run(report, total, block.type_signature.result, False)
+
+    def _secure_sum(self, block: tff.framework.Intrinsic, argument: Any) -> Any:
+        value, limit = argument
+        total_type = block.type_signature.result.member
+        zero = self._run(secure.zeros(total_type), None, total_type, False)
+        if block.uri == "federated_secure_modular_sum":
+            total = self._accumulate(secure.ADD, total_type, zero, value)
+            return self._run(
+                secure.MODULO, evaluation.pair(total, limit), total_type, False
+            )
+        if block.uri == "federated_secure_sum_bitwidth":
+            # The type of the limits, with 64 bits for each.
+            limits = compat.to_type([np.int64 for _ in evaluation.leaves(limit)])
+            limit = self._run(secure.MAXIMUM_OF_BITWIDTH, limit, limits, False)
+        return self._accumulate(
+            secure.ADD_WITHIN, total_type, zero, evaluation.pair(value, limit)
+        )
+
+    def _accumulate(
+        self,
+        function: evaluation.Function,
+        state_type: compat.Type,
+        zero: Any,
+        value: Any,
+    ) -> Any:
         accumulators = tuple(
             Leaf(leaf_type, False, 0) for leaf_type in evaluation.leaf_types(state_type)
         )
-        inputs = _unique([*evaluation.leaves(accumulate), *evaluation.leaves(value)])
+        inputs = _unique([*evaluation.leaves(function), *evaluation.leaves(value)])
         zeros = tuple(evaluation.leaves(zero))
         phase = max((leaf.phase for leaf in (*inputs, *zeros)), default=0)
         outputs = tuple(
@@ -249,7 +279,7 @@ class _Planner(evaluation.Evaluator):
         self.steps.append(
             Aggregation(
                 phase,
-                accumulate,
+                function,
                 evaluation.pack(state_type, iter(accumulators)),
                 value,
                 zeros,
@@ -258,8 +288,7 @@ class _Planner(evaluation.Evaluator):
                 outputs,
             )
         )
-        result = evaluation.pack(state_type, iter(outputs))
-        return self._run(report, result, block.type_signature.result, False)
+        return evaluation.pack(state_type, iter(outputs))
 
     def _select(self, block: tff.framework.Intrinsic, argument: Any) -> Any:
         # The clients' keys, the server's value and the function of both are all
@@ -283,6 +312,13 @@ _REARRANGING = frozenset(
 )
 _AT_SERVER = frozenset({"federated_apply", "federated_map_all_equal"})
 _AT_CLIENTS = frozenset({"federated_map"})
+_SECURE_SUMS = frozenset(
+    {
+        "federated_secure_modular_sum",
+        "federated_secure_sum",
+        "federated_secure_sum_bitwidth",
+    }
+)
 _WITHOUT_ARGUMENT = {
     "federated_eval_at_server": False,
     "federated_eval_at_clients": True,

@@ -106,7 +106,7 @@ def _call(step: Step, values: dict[Leaf, tf.Tensor]) -> tuple[Any, Any]:
     if isinstance(step, Aggregation):
         state = evaluation.substitute(step.state, values)
         value = evaluation.substitute(step.value, values)
-        return function, tracing.pair(state, value)
+        return function, evaluation.pair(state, value)
     return function, evaluation.substitute(step.argument, values)
 
 

@@ -54,15 +54,15 @@ class GraphBuilder(evaluation.Evaluator):
         if block.uri == "sequence_reduce":
             variant, zero, function = argument
             return sequences.reduce_sequence(
-                lambda *two: self.call(function, pair(*two)),
+                lambda *two: self.call(function, evaluation.pair(*two)),
                 variant,
                 zero,
                 types.parameter[0].element,
             )
-        if block.uri == "federated_select":
+        if block.uri in ("federated_select", "federated_secure_select"):
             keys, server_value, select = argument
             return sequences.select_sequence(
-                lambda *two: self.call(select, pair(*two)),
+                lambda *two: self.call(select, evaluation.pair(*two)),
                 keys,
                 server_value,
                 evaluation.function_type(select),
@@ -75,11 +75,6 @@ class GraphBuilder(evaluation.Evaluator):
     def literal(self, block: tff.framework.Literal) -> tf.Tensor:
         """Returns a constant."""
         return tf.constant(block.value, block.type_signature.dtype)
-
-
-def pair(first: Any, second: Any) -> Any:
-    """Returns a structure of two unnamed elements."""
-    return tff.structure.Struct([(None, first), (None, second)])
 
 
 def leaf_spec(leaf_type: compat.Type) -> tf.TensorSpec:
