@@ -8,9 +8,20 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 from tests import models
-from tff_drift import algorithms, client_states, execution, simulation
+from tff_drift import (
+    algorithms,
+    client_states,
+    client_works,
+    execution,
+    simulation,
+)
 
 ROUNDS = 40
+
+
+def model_fn():
+    """With dropout, whose masks a resumed run must draw again."""
+    return models.from_keras(models.keras_softmax_regression(client_works.Dropout(0.3)))
 
 
 def main():
@@ -25,12 +36,12 @@ def main():
     train = simulation.ClientDatasets.from_arrays(clients, batch_size=4, seed=6)
     store = None
     if arguments.algorithm == "scaffold":
-        process = algorithms.build_scaffold(models.softmax_regression, 0.1, len(train))
+        process = algorithms.build_scaffold(model_fn, 0.1, len(train))
         store = client_states.DiskClientStates(
             pathlib.Path(output_dir) / "client_states", process.initial_client_state
         )
     else:
-        process = algorithms.build_fed_adam(models.softmax_regression, 0.1, 0.05)
+        process = algorithms.build_fed_adam(model_fn, 0.1, 0.05)
     simulation.run_training(
         process,
         train,
@@ -38,7 +49,7 @@ def main():
         cohort_size=3,
         seed=4,
         client_states=store,
-        evaluation=simulation.build_evaluation(models.softmax_regression, train),
+        evaluation=simulation.build_evaluation(model_fn, train),
         rounds_per_evaluation=4,
         rounds_per_checkpoint=3,
         output_dir=output_dir,
