@@ -1,7 +1,8 @@
 """The algorithms by name, as the command line offers them.
 
-A new method is a line in `ALGORITHMS`: its hyperparameters and their defaults are
-read from the signature of its builder. Afterwards write the catalogue anew, see
+A new method is a line in `ALGORITHMS`: which arguments it takes and what their
+defaults are is read from the signature of its builder. A hyperparameter with a new
+name is a line in `HYPERPARAMETERS`. Afterwards write the catalogue anew, see
 `experiments.catalogue`.
 """
 
@@ -14,20 +15,47 @@ from typing import Any
 
 import tensorflow_federated as tff
 
-from tff_drift import algorithms
+from tff_drift import algorithms, optimizers
 
-_CLIENT_OPTIMIZER = "client_optimizer_fn"
-_SERVER_RATE = "server_learning_rate"
 
-# What the builders' keyword arguments mean, for help texts.
+@dataclasses.dataclass(frozen=True)
+class Hyperparameter:
+    """A keyword argument of builders that the command line offers as a flag.
+
+    Attributes:
+      kind: What values the flag takes, see `experiments.command_line`.
+      help: One sentence on what it is.
+      may_be_none: Whether `None` is a value too.
+    """
+
+    kind: str
+    help: str
+    may_be_none: bool = False
+
+
+# A builder's keyword argument with a default is a hyperparameter if it is here.
 HYPERPARAMETERS = {
-    "momentum": "Momentum β₁ of the server step, in [0, 1).",
-    "beta_1": "Decay β₁ of the server's first moment per round, in [0, 1).",
-    "beta_2": "Decay β₂ of the server's second moment per round, in [0, 1).",
-    "tau": "Degree of adaptivity τ: the smaller, the more adaptive.",
-    "weight_decay": "Weight decay λ of the server step, at least 0.",
-    "epsilon": "Bound ε of a layer's trust ratio, at least 0.",
-    "initial_accumulator": "What the server's second moment starts from, at least 0.",
+    "momentum": Hyperparameter("rate", "Momentum β₁ of the server's step."),
+    "beta_1": Hyperparameter("rate", "Decay β₁ of the server's first moment."),
+    "beta_2": Hyperparameter("rate", "Decay β₂ of the server's second moment."),
+    "tau": Hyperparameter(
+        "positive", "Degree of adaptivity τ: the smaller, the more adaptive."
+    ),
+    "initial_accumulator": Hyperparameter(
+        "non_negative", "What the server's second moment starts from."
+    ),
+    "epsilon": Hyperparameter("non_negative", "Bound ε of a layer's trust ratio."),
+    "weight_decay": Hyperparameter(
+        "non_negative", "Weight decay λ, of the server's step or of local training."
+    ),
+    "gradient_clipping_norm": Hyperparameter(
+        "positive", "Largest norm of a local gradient.", may_be_none=True
+    ),
+    "option": Hyperparameter("text", "How control variates are computed: I or II."),
+    "mu": Hyperparameter("non_negative", "Strength μ of the local correction."),
+    "beta": Hyperparameter("number or auto", "Strength β of the server's correction."),
+    "beta_decay": Hyperparameter("fraction", "Factor of β where ‖h‖ has plateaued."),
+    "plateau_patience": Hyperparameter("count", "Rounds that make a plateau of ‖h‖."),
 }
 
 
@@ -37,27 +65,39 @@ class Algorithm:
 
     Attributes:
       name: Its name.
-      builder: Builds its learning process. It takes `model_fn`, perhaps
-        `client_optimizer_fn`, `server_learning_rate` or `server_optimizer_fn`,
-        hyperparameters as keyword arguments with defaults, and the options of
-        `tff_drift.algorithms.ProcessOptions`.
+      builder: Builds its learning process. Of its arguments, `model_fn` comes first;
+        by their names, the clients' rate is passed as `client_optimizer_fn` or
+        `client_learning_rate`, the server's as `server_optimizer_fn` or
+        `server_learning_rate`, the population as `num_clients`; and it takes the
+        options `client_weighting` and `model_aggregator`.
       paper: Authors, year and title of the paper that defines it.
       url: The paper's address.
+      weighting: How clients are weighted by default.
     """
 
     name: str
     builder: Callable[..., tff.learning.templates.LearningProcess]
     paper: str
     url: str
+    weighting: str = "num_examples"
 
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(self.builder).parameters
 
     @property
-    def trains_on_clients(self) -> bool:
+    def has_client_rate(self) -> bool:
         """Whether clients take local steps, at a learning rate of their own."""
-        return _CLIENT_OPTIMIZER in self._parameters
+        return bool(
+            {"client_optimizer_fn", "client_learning_rate"} & set(self._parameters)
+        )
+
+    @property
+    def has_server_rate(self) -> bool:
+        """Whether the server's step has a learning rate."""
+        return bool(
+            {"server_optimizer_fn", "server_learning_rate"} & set(self._parameters)
+        )
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -65,15 +105,19 @@ class Algorithm:
         return {
             parameter.name: parameter.default
             for parameter in self._parameters.values()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-            and parameter.default is not inspect.Parameter.empty
+            if parameter.name in HYPERPARAMETERS
         }
 
     def build(
         self,
         model_fn: Callable[[], Any],
+        *,
+        num_clients: int,
+        total_examples: Callable[[], int],
         client_learning_rate: float | None,
-        server_learning_rate: float,
+        client_rate_schedule: optimizers.Schedule | None = None,
+        server_learning_rate: float | None,
+        server_rate_schedule: optimizers.Schedule | None = None,
         hyperparameters: Mapping[str, Any],
         **options: Any,
     ) -> tff.learning.templates.LearningProcess:
@@ -81,12 +125,14 @@ class Algorithm:
 
         Args:
           model_fn: Builds the model.
-          client_learning_rate: The rate of the clients' SGD; `None` if they do
-            not train.
-          server_learning_rate: The rate of the server step.
+          num_clients: The population.
+          total_examples: Counts the examples of all clients in one round.
+          client_learning_rate: The rate of the clients' SGD, `None` without one.
+          client_rate_schedule: Its schedule.
+          server_learning_rate: The rate of the server's step, `None` without one.
+          server_rate_schedule: Its schedule.
           hyperparameters: Values for some of `hyperparameters`.
-          **options: As `tff_drift.algorithms.TrainingOptions`, or
-            `ProcessOptions` if clients do not train.
+          **options: `client_weighting` and `model_aggregator`.
 
         Returns:
           The learning process.
@@ -96,15 +142,39 @@ class Algorithm:
           ValueError: If an argument is out of its range.
         """
         arguments: dict[str, Any] = {**hyperparameters, **options}
-        if self.trains_on_clients:
-            arguments[_CLIENT_OPTIMIZER] = client_learning_rate
-        if _SERVER_RATE in self._parameters:
-            arguments[_SERVER_RATE] = server_learning_rate
-        else:
-            arguments["server_optimizer_fn"] = tff.learning.optimizers.build_sgdm(
-                server_learning_rate
+        known = self._parameters
+        if self.has_client_rate:
+            arguments["client_rate_schedule"] = client_rate_schedule
+        for name in ("client_optimizer_fn", "client_learning_rate"):
+            if name in known:
+                arguments[name] = client_learning_rate
+        if "server_learning_rate" in known:
+            arguments["server_learning_rate"] = server_learning_rate
+            arguments["server_rate_schedule"] = server_rate_schedule
+        elif "server_optimizer_fn" in known:
+            arguments["server_optimizer_fn"] = _server_sgd(
+                server_learning_rate, server_rate_schedule
             )
+        if "num_clients" in known:
+            arguments["num_clients"] = num_clients
+        weighting = options["client_weighting"]
+        if "total_examples" in known and weighting == _BY_EXAMPLES:
+            arguments["total_examples"] = total_examples()
         return self.builder(model_fn, **arguments)
+
+
+_BY_EXAMPLES = tff.learning.ClientWeighting.NUM_EXAMPLES
+
+
+def _server_sgd(
+    learning_rate: float | None, schedule: optimizers.Schedule | None
+) -> tff.learning.optimizers.Optimizer:
+    optimizer = tff.learning.optimizers.build_sgdm(learning_rate)
+    return (
+        optimizer
+        if schedule is None
+        else optimizers.build_scheduled(optimizer, schedule)
+    )
 
 
 _MCMAHAN = (
@@ -125,6 +195,20 @@ _CHARLES = (
     "Charles et al. (2021), On Large-Cohort Training for Federated Learning",
     "https://arxiv.org/abs/2106.07820",
 )
+_KARIMIREDDY = (
+    "Karimireddy et al. (2020), SCAFFOLD: Stochastic Controlled Averaging for "
+    "Federated Learning",
+    "https://arxiv.org/abs/1910.06378",
+)
+_VARNO = (
+    "Varno et al. (2022), AdaBest: Minimizing Client Drift in Federated Learning via "
+    "Adaptive Bias Estimation",
+    "https://arxiv.org/abs/2204.13170",
+)
+_ACAR = (
+    "Acar et al. (2021), Federated Learning Based on Dynamic Regularization",
+    "https://arxiv.org/abs/2111.04263",
+)
 
 ALGORITHMS: dict[str, Algorithm] = {
     algorithm.name: algorithm
@@ -138,5 +222,9 @@ ALGORITHMS: dict[str, Algorithm] = {
         Algorithm("fed_lamb", algorithms.build_fed_lamb, *_CHARLES),
         Algorithm("normalized_fed_avg", algorithms.build_normalized_fed_avg, *_CHARLES),
         Algorithm("fed_sgd", algorithms.build_fed_sgd, *_MCMAHAN),
+        Algorithm("scaffold", algorithms.build_scaffold, *_KARIMIREDDY, "uniform"),
+        Algorithm("scaffold_m", algorithms.build_scaffold_m, *_VARNO, "uniform"),
+        Algorithm("fed_dyn", algorithms.build_fed_dyn, *_ACAR, "uniform"),
+        Algorithm("adabest", algorithms.build_adabest, *_VARNO, "uniform"),
     )
 }

@@ -50,11 +50,13 @@ class Task:
 
 @dataclasses.dataclass(frozen=True)
 class Hyperparameter:
-    """A hyperparameter of an algorithm."""
+    """A hyperparameter of an algorithm, see `experiments.algorithms`."""
 
     name: str
     default: Any
+    kind: str
     help: str
+    may_be_none: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,14 +67,18 @@ class Algorithm:
       name: Its name.
       paper: Authors, year and title of the paper that defines it.
       url: The paper's address.
-      trains_on_clients: Whether clients take local steps.
+      weighting: How clients are weighted by default.
+      has_client_rate: Whether clients take local steps.
+      has_server_rate: Whether the server's step has a learning rate.
       hyperparameters: Its hyperparameters by name.
     """
 
     name: str
     paper: str
     url: str
-    trains_on_clients: bool
+    weighting: str
+    has_client_rate: bool
+    has_server_rate: bool
     hyperparameters: Mapping[str, Hyperparameter]
 
 
@@ -136,12 +142,14 @@ def describe_packages() -> dict[str, Any]:
                 "name": algorithm.name,
                 "paper": algorithm.paper,
                 "url": algorithm.url,
-                "trains_on_clients": algorithm.trains_on_clients,
+                "weighting": algorithm.weighting,
+                "has_client_rate": algorithm.has_client_rate,
+                "has_server_rate": algorithm.has_server_rate,
                 "hyperparameters": [
                     {
                         "name": name,
                         "default": default,
-                        "help": registry.HYPERPARAMETERS[name],
+                        **dataclasses.asdict(registry.HYPERPARAMETERS[name]),
                     }
                     for name, default in algorithm.hyperparameters.items()
                 ],

@@ -79,19 +79,23 @@ class _Parser(flags.ArgumentParser):
             return text
         if kind == "choice":
             if text not in self._flag.choices:
-                kind = _NAMED_KINDS.get(
+                what = _NAMED_KINDS.get(
                     self._flag.name, f"value of --{self._flag.name}"
                 )
-                raise errors.unknown(kind, text, self._flag.choices)
+                raise errors.unknown(what, text, self._flag.choices)
             return text
-        read, is_allowed, wanted = _NUMBERS[kind]
+        number, _, word = kind.partition(" or ")
+        if word and text == word:
+            return word
+        read, is_allowed, wanted = _NUMBERS[number]
         try:
             value = read(text)
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and is_allowed(value)):
-            or_none = ", or none" if self._flag.may_be_none else ""
-            raise ValueError(f"must be {wanted}{or_none}, found {text!r}.")
+            words = [word, "none" if self._flag.may_be_none else ""]
+            alternatives = "".join(f", or {word}" for word in words if word)
+            raise ValueError(f"must be {wanted}{alternatives}, found {text!r}.")
         return value
 
 

@@ -19,7 +19,7 @@ same kind. The FedAvg of [U] itself is slower, and is had by
 --client_rate_decay=0.992 --client_epochs=5`.
 
 The rates of `digits` and `quadratic` come from `experiments.tuning`, which says how.
-A pair that nobody tuned runs at the rates of `FALLBACK`.
+What was not tuned runs at FedAvg's client rate.
 """
 
 from __future__ import annotations
@@ -82,18 +82,6 @@ TASKS: dict[str, TaskDefaults] = {
     "shakespeare_character": TaskDefaults(1200, 10, 10),  # [F]
 }
 
-FALLBACK: dict[str, Rates] = {
-    "fed_avg": Rates(0.1, 1.0),
-    "fed_avgm": Rates(0.1, 0.3),
-    "fed_adagrad": Rates(0.1, 0.03),
-    "fed_adam": Rates(0.1, 0.01),
-    "fed_yogi": Rates(0.1, 0.01),
-    "fed_lars": Rates(0.1, 0.01),
-    "fed_lamb": Rates(0.1, 0.01),
-    "normalized_fed_avg": Rates(0.1, 1.0),
-    "fed_sgd": Rates(1.0, 0.1),
-}
-
 _EMNIST: dict[str, Rates] = {
     "fed_avg": _powers(-1, 0),  # [F]
     "fed_avgm": _powers(-1.5, -0.5),  # [F]
@@ -140,8 +128,13 @@ def rates(task: str, algorithm: str) -> Rates:
 
     Args:
       task: The task's name.
-      algorithm: The algorithm's name. One without an entry anywhere runs at 0.1 on
-        clients and 1 on the server, the plain average.
+      algorithm: The algorithm's name.
+
+    Returns:
+      The rates that were tuned for the pair. A method that was not, such as those
+      with client memory, runs at the client rate of FedAvg on the task, or 0.1, and
+      at 1 on the server.
     """
-    fallback = FALLBACK.get(algorithm, Rates(0.1, 1.0))
-    return _RATES.get(task, {}).get(algorithm, fallback)
+    of_task = _RATES.get(task, {})
+    fed_avg = of_task.get("fed_avg", Rates(0.1, 1.0))
+    return of_task.get(algorithm, Rates(fed_avg.client, 1.0))

@@ -206,7 +206,7 @@ _COMMON = (
         "choice",
         "How much a client counts: its number of examples, or all the same.",
         AGGREGATION,
-        "num_examples",
+        shown_default="by algorithm",
         choices=("num_examples", "uniform"),
     ),
     Flag(
@@ -283,15 +283,6 @@ _COMMON = (
 )
 
 
-def _value_kind(default: Any) -> str:
-    """Returns the kind of flag for a hyperparameter with this default."""
-    if isinstance(default, bool):
-        return "flag"
-    if isinstance(default, int):
-        return "integer"
-    return "text" if isinstance(default, str) else "number"
-
-
 def show(value: Any) -> str:
     """Returns a value as one would write it on the command line."""
     if isinstance(value, bool) or value is None:
@@ -326,10 +317,11 @@ def _hyperparameter_flags() -> tuple[Flag, ...]:
     return tuple(
         Flag(
             name,
-            _value_kind(next(iter(holders.values())).default),
+            next(iter(holders.values())).kind,
             next(iter(holders.values())).help,
             HYPERPARAMETERS,
             shown_default=_show_defaults(holders),
+            may_be_none=any(holder.may_be_none for holder in holders.values()),
         )
         for name, holders in _by_name(algorithms).items()
     )

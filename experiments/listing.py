@@ -75,9 +75,10 @@ def _list_rates() -> str:
         texts = []
         for name, algorithm in catalogue.algorithms().items():
             rates = defaults.rates(task, name)
-            client = f"{rates.client:g} / " if algorithm.trains_on_clients else "- / "
+            client = f"{rates.client:g}" if algorithm.has_client_rate else "-"
+            server = f"{rates.server:g}" if algorithm.has_server_rate else "-"
             others = _show_flags(rates.hyperparameters)
-            entry = f"{name} {client}{rates.server:g} {others}".strip()
+            entry = f"{name} {client} / {server} {others}".strip()
             # Lines break between algorithms only.
             texts.append(entry.replace(" ", _UNBROKEN))
         text = two_columns(task, "; ".join(texts))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow_federated as tff
 
 import tasks
@@ -33,21 +31,20 @@ def build_process(
       TypeError: If a hyperparameter has the wrong type.
       ValueError: If a hyperparameter is out of its range.
     """
-    configuration = settings.configuration
-    options: dict[str, Any] = {
-        "client_weighting": _WEIGHTINGS[configuration["weighting"]],
-        "server_rate_schedule": _server_rate_schedule(settings),
-        "model_aggregator": _aggregator(settings),
-    }
-    algorithm = ALGORITHMS[settings.algorithm]
-    if algorithm.trains_on_clients:
-        options["client_rate_schedule"] = _client_rate_schedule(settings)
-    return algorithm.build(
+    configuration, train = settings.configuration, task.train
+    return ALGORITHMS[settings.algorithm].build(
         task.model_fn,
-        configuration["client_learning_rate"],
-        configuration["server_learning_rate"],
-        settings.hyperparameters,
-        **options,
+        num_clients=len(train),
+        total_examples=lambda: (
+            train.epochs * sum(map(train.num_examples, train.client_ids))
+        ),
+        client_learning_rate=configuration["client_learning_rate"],
+        client_rate_schedule=_client_rate_schedule(settings),
+        server_learning_rate=configuration["server_learning_rate"],
+        server_rate_schedule=_server_rate_schedule(settings),
+        hyperparameters=settings.hyperparameters,
+        client_weighting=_WEIGHTINGS[configuration["weighting"]],
+        model_aggregator=_aggregator(settings),
     )
 
 
@@ -69,6 +66,8 @@ def _client_rate_schedule(settings: RunSettings) -> optimizers.Schedule | None:
 
 def _server_rate_schedule(settings: RunSettings) -> optimizers.Schedule | None:
     configuration = settings.configuration
+    if configuration["server_learning_rate"] is None:
+        return None
     warm_up_rounds = configuration["server_warm_up_rounds"]
     if configuration["server_rate_scaling"] != "none":
         return optimizers.cohort_scaling(

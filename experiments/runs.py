@@ -13,13 +13,14 @@ import tasks
 from experiments import catalogue, plots, preflight, processes, results
 from experiments.errors import UserError, as_user_errors
 from experiments.settings import RunSettings
-from tff_drift import execution, simulation
+from tff_drift import client_states, execution, simulation
 from tff_drift.simulation import run_folder
 
 # What validation raises, with a message meant for the user.
 _BAD_INPUT = (OSError, TypeError, ValueError)
 # What ends a run for reasons outside the program.
 _TROUBLE = (
+    client_states.ClientStatesError,
     execution.WorkerError,
     simulation.CheckpointError,
     simulation.MetricsFileError,

@@ -27,7 +27,7 @@ _CIRCUMSTANCES = (
     "tensorboard",
     "max_concurrent_computation_calls",
 )
-# Flags that only algorithms with local training have a use for.
+# Flags for which only algorithms with local training have a use.
 _LOCAL_TRAINING = (
     "client_learning_rate",
     "client_epochs",
@@ -35,6 +35,14 @@ _LOCAL_TRAINING = (
     "client_rate_decay",
     "client_rate_decay_rounds",
     "client_rate_staircase",
+)
+# Flags for which only algorithms with a rate of the server have a use.
+_SERVER_RATE = (
+    "server_learning_rate",
+    "server_rate_scaling",
+    "reference_clients_per_round",
+    "server_warm_up_rounds",
+    "server_warm_up_from",
 )
 # Of each client schedule: the flags that it needs, and those that it can do without.
 _SCHEDULES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
@@ -136,7 +144,7 @@ def resolve(arguments: Arguments) -> list[RunSettings]:
         algorithms, seeds = (values["algorithm"],), (values["seed"],)
     _check_task_options(arguments)
     _check_hyperparameters(arguments, algorithms)
-    _check_local_training(arguments, algorithms)
+    _check_rates(arguments, algorithms)
     root = pathlib.Path(values["output_dir"] or default_output_dir(arguments))
     runs = []
     for seed in seeds:
@@ -190,10 +198,13 @@ def _configuration(arguments: Arguments, algorithm: str, seed: int) -> dict[str,
         if name == "client_epochs" and of_task.client_epochs is not None:
             default = of_task.client_epochs
         configuration[name] = _given_or(arguments, name, default)
-    if not catalogue.algorithms()[algorithm].trains_on_clients:
+    _default(configuration, "weighting", catalogue.algorithms()[algorithm].weighting)
+    if not catalogue.algorithms()[algorithm].has_client_rate:
         configuration.update(dict.fromkeys(_LOCAL_TRAINING))
         # A full gradient over several epochs is the same gradient.
         configuration["client_epochs"] = 1
+    if not catalogue.algorithms()[algorithm].has_server_rate:
+        configuration.update(dict.fromkeys(_SERVER_RATE))
     return configuration
 
 
@@ -230,22 +241,28 @@ def _check_hyperparameters(arguments: Arguments, algorithms: Collection[str]) ->
     }
     for name in sorted(arguments.given):
         if FLAGS[name].group == HYPERPARAMETERS and name not in names:
-            has = f"has {_list(names)}" if names else "has none"
+            has = f"has {_list(sorted(names))}" if names else "has none"
             raise UserError(
                 f"--{name} is no hyperparameter of {' or '.join(algorithms)}, which "
                 f"{has}."
             )
 
 
-def _check_local_training(arguments: Arguments, algorithms: Collection[str]) -> None:
-    if any(catalogue.algorithms()[name].trains_on_clients for name in algorithms):
-        return
-    for name in _LOCAL_TRAINING:
-        if name in arguments.given:
-            raise UserError(
-                f"--{name} has no meaning for {' or '.join(algorithms)}, whose clients "
-                "send gradients and do not train."
-            )
+def _check_rates(arguments: Arguments, algorithms: Collection[str]) -> None:
+    """Checks that each flag on a rate is of use to an algorithm at least."""
+    known = catalogue.algorithms()
+    has_client_rate = any(known[name].has_client_rate for name in algorithms)
+    has_server_rate = any(known[name].has_server_rate for name in algorithms)
+    for names, has_rate, reason in (
+        (_LOCAL_TRAINING, has_client_rate, "clients send gradients and do not train"),
+        (_SERVER_RATE, has_server_rate, "server's step has no learning rate"),
+    ):
+        for name in names:
+            if name in arguments.given and not has_rate:
+                raise UserError(
+                    f"--{name} has no meaning for {' or '.join(algorithms)}, whose "
+                    f"{reason}."
+                )
 
 
 def _list(names: Collection[str]) -> str:

@@ -2,7 +2,7 @@
 
     python -m experiments.tuning digits tuning.csv
 
-trains every algorithm over its grid of client and server rates with the seeds 1, 2
+trains every algorithm of `SERVER_RATES` over a grid of rates with the seeds 1, 2
 and 3, for the task's default rounds and cohort, and prints for each algorithm the
 point with the best mean over seeds. `experiments.defaults` holds what it printed.
 
@@ -28,8 +28,7 @@ import pandas as pd
 import tensorflow_federated as tff
 
 import tasks
-from experiments import defaults
-from experiments.algorithms import ALGORITHMS, Algorithm
+from experiments import catalogue, command_line, defaults, processes, settings
 from tff_drift import execution, simulation
 
 SEEDS = (1, 2, 3)
@@ -51,15 +50,17 @@ SERVER_RATES = {
 Point = Mapping[str, Any]
 
 
-def grid(task: str, algorithm: Algorithm) -> Iterator[Point]:
+def grid(task: str, algorithm: str) -> Iterator[Point]:
     """Yields the points to try.
 
     Args:
       task: The task's name.
-      algorithm: The algorithm.
+      algorithm: The algorithm's name.
     """
-    clients = CLIENT_RATES[task] if algorithm.trains_on_clients else (None,)
-    for client, server in itertools.product(clients, SERVER_RATES[algorithm.name]):
+    clients: tuple[float | None, ...] = CLIENT_RATES[task]
+    if not catalogue.algorithms()[algorithm].has_client_rate:
+        clients = (None,)
+    for client, server in itertools.product(clients, SERVER_RATES[algorithm]):
         yield {"client": client, "server": server}
 
 
@@ -85,13 +86,13 @@ def _at_point(
 
 
 def try_seed(
-    task: tasks.Task, algorithm: Algorithm, rounds: int, cohort: int, every: int
+    task: tasks.Task, algorithm: str, rounds: int, cohort: int, every: int
 ) -> Iterator[dict[str, Any]]:
     """Trains an algorithm with one seed at every point of its grid.
 
     Args:
       task: The task, loaded with the seed.
-      algorithm: The algorithm.
+      algorithm: The algorithm's name.
       rounds: The rounds of training.
       cohort: The clients per round.
       every: The rounds from one evaluation to the next.
@@ -101,7 +102,9 @@ def try_seed(
     """
     trained, held_out = _split(task)
     data = task.train.subset(trained)
-    process = algorithm.build(task.model_fn, 0.1, 0.1, {})
+    flags = [f"--task={task.name}", f"--algorithm={algorithm}"]
+    (run,) = settings.resolve(command_line.parse("train", flags))
+    process = processes.build_process(run, task)
     evaluation = simulation.build_evaluation(
         task.model_fn,
         task.train.subset(held_out),
@@ -123,7 +126,7 @@ def try_seed(
             if round_number + 1 in last_evaluations:
                 measured.append(evaluation(process.get_model_weights(state)))
         frame = pd.DataFrame(measured)[[task.accuracy_metric, "loss"]].mean()
-        yield {"algorithm": algorithm.name, "seed": task.seed, **point, **frame}
+        yield {"algorithm": algorithm, "seed": task.seed, **point, **frame}
 
 
 def best_points(rows: pd.DataFrame, task: str) -> pd.DataFrame:
@@ -152,18 +155,18 @@ def main(task_name: str, path: str) -> None:
       task_name: "digits" or "quadratic".
       path: The CSV file for all points.
     """
-    execution.set_native_execution_context()
-    settings = defaults.of_task(task_name)
+    execution.set_local_execution_context()
+    of_task = defaults.of_task(task_name)
     rows: list[dict[str, Any]] = []
-    for algorithm in ALGORITHMS.values():
+    for algorithm in SERVER_RATES:
         for seed in SEEDS:
             rows.extend(
                 try_seed(
                     tasks.load(task_name, seed=seed),
                     algorithm,
-                    settings.rounds,
-                    settings.clients_per_round,
-                    settings.rounds_per_evaluation,
+                    of_task.rounds,
+                    of_task.clients_per_round,
+                    of_task.rounds_per_evaluation,
                 )
             )
             pd.DataFrame(rows).to_csv(pathlib.Path(path), index=False)

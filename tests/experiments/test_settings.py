@@ -1,0 +1,257 @@
+import pytest
+
+from experiments import command_line, defaults, errors, flag_table, settings
+
+
+def resolve(command, *words):
+    return settings.resolve(command_line.parse(command, words))
+
+
+def resolve_one(*words):
+    (run,) = resolve("train", *words)
+    return run
+
+
+def test_train_with_no_flags():
+    run = resolve_one()
+    assert (run.task, run.algorithm, run.seed) == ("digits", "fed_avg", 1)
+    assert str(run.folder) == "results/train/digits/fed_avg/seed_1"
+    assert run.rounds == defaults.TASKS["digits"].rounds
+    assert run.hyperparameters == {}
+
+
+def test_published_rates_are_the_defaults():
+    # Reddi et al. (2021): log10 of client rate, server rate and τ.
+    published = {
+        "emnist_character": {
+            "fed_avg": (-1, 0, None),
+            "fed_avgm": (-1.5, -0.5, None),
+            "fed_adagrad": (-1.5, -1, -2),
+            "fed_adam": (-1.5, -2.5, -4),
+            "fed_yogi": (-1.5, -2.5, -4),
+        },
+        "shakespeare_character": {
+            "fed_avg": (0, 0, None),
+            "fed_avgm": (0, -0.5, None),
+            "fed_adagrad": (0, -0.5, -1),
+            "fed_adam": (0, -2, -3),
+            "fed_yogi": (0, -2, -3),
+        },
+    }
+    for task, algorithms in published.items():
+        for algorithm, (client, server, tau) in algorithms.items():
+            run = resolve_one(f"--task={task}", f"--algorithm={algorithm}")
+            configuration = run.configuration
+            assert configuration["client_learning_rate"] == pytest.approx(
+                10**client, rel=1e-3
+            )
+            assert configuration["server_learning_rate"] == pytest.approx(
+                10**server, rel=1e-3
+            )
+            if tau is not None:
+                assert configuration["tau"] == pytest.approx(10**tau, rel=1e-3)
+
+
+def test_published_rounds_and_cohorts():
+    emnist = resolve_one("--task=emnist_character").configuration
+    shakespeare = resolve_one("--task=shakespeare_character").configuration
+    assert (emnist["rounds"], emnist["clients_per_round"]) == (1500, 10)
+    assert (shakespeare["rounds"], shakespeare["clients_per_round"]) == (1200, 10)
+    assert (emnist["batch_size"], shakespeare["batch_size"]) == (20, 4)
+
+
+def test_a_comparison_has_a_folder_for_each_algorithm_and_seed():
+    runs = resolve(
+        "compare", "--algorithms=fed_avg,fed_adam", "--seeds=3,2", "--output_dir=out"
+    )
+    assert [str(run.folder) for run in runs] == [
+        "out/fed_avg/seed_3",
+        "out/fed_adam/seed_3",
+        "out/fed_avg/seed_2",
+        "out/fed_adam/seed_2",
+    ]
+    assert [run.seed for run in runs] == [3, 3, 2, 2]
+
+
+# A value for each flag that is not its default, and flags that it needs.
+GIVEN = {
+    "task": ("quadratic", ""),
+    "algorithm": ("fed_adam", ""),
+    "rounds": (17, ""),
+    "clients_per_round": (3, ""),
+    "seed": (9, ""),
+    "cache_dir": ("data", ""),
+    "client_learning_rate": (0.07, ""),
+    "client_epochs": (4, ""),
+    "batch_size": (6, ""),
+    "client_rate_schedule": ("inverse_sqrt", ""),
+    "client_rate_decay": (0.5, "--client_rate_schedule=per_round_factor"),
+    "client_rate_decay_rounds": (5, "--client_rate_schedule=inverse_sqrt"),
+    "client_rate_staircase": (
+        False,
+        "--client_rate_schedule=exponential --client_rate_decay=0.5 "
+        "--client_rate_decay_rounds=5",
+    ),
+    "server_learning_rate": (0.3, ""),
+    "server_rate_scaling": ("sqrt", ""),
+    "reference_clients_per_round": (5, "--server_rate_scaling=linear"),
+    "server_warm_up_rounds": (8, ""),
+    "server_warm_up_from": (
+        "zero",
+        "--server_warm_up_rounds=3 --server_rate_scaling=sqrt",
+    ),
+    "weighting": ("uniform", ""),
+    "adaptive_clipping": (True, ""),
+    "clipping_quantile": (0.4, "--adaptive_clipping"),
+    "clipping_initial_norm": (2.5, "--adaptive_clipping"),
+    "clipping_learning_rate": (0.6, "--adaptive_clipping"),
+    "cohort_measurements": (True, ""),
+    "rounds_per_evaluation": (6, ""),
+    "max_evaluation_clients": (2, ""),
+    "output_dir": ("somewhere", ""),
+    "rounds_per_checkpoint": (3, ""),
+    "tensorboard": (True, ""),
+    "max_concurrent_computation_calls": (1, ""),
+    "momentum": (0.4, "--algorithm=fed_avgm"),
+    "beta_1": (0.4, "--algorithm=fed_adam"),
+    "beta_2": (0.4, "--algorithm=fed_adam"),
+    "tau": (0.4, "--algorithm=fed_adam"),
+    "initial_accumulator": (0.4, "--algorithm=fed_adam"),
+    "weight_decay": (0.4, "--algorithm=fed_lamb"),
+    "epsilon": (0.4, "--algorithm=fed_lars"),
+    "gradient_clipping_norm": (3.0, "--algorithm=scaffold"),
+    "option": ("I", "--algorithm=scaffold"),
+    "mu": (0.4, "--algorithm=fed_dyn"),
+    "beta": ("auto", "--algorithm=adabest"),
+    "beta_decay": (0.4, "--algorithm=adabest"),
+    "plateau_patience": (4, "--algorithm=adabest"),
+    "max_examples": (12, ""),
+    "num_clients": (13, ""),
+    "alpha": (0.9, ""),
+    "dimension": (3, "--task=quadratic"),
+    "heterogeneity": (0.5, "--task=quadratic"),
+    "download": (True, "--task=emnist_character"),
+    "synthetic": (True, "--task=emnist_character"),
+    "dropout_rate": (0.1, "--task=emnist_digits"),
+}
+
+
+def test_the_table_of_values_covers_every_flag():
+    assert set(GIVEN) == set(flag_table.flags_of("train"))
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_every_flag_reaches_the_run(name):
+    value, others = GIVEN[name]
+    text = flag_table.show(value)
+    run = resolve_one(f"--{name}={text}", *others.split())
+    recorded = {**run.circumstances, **run.configuration}
+    assert recorded[name] == value
+    default = resolve_one()
+    assert {**default.circumstances, **default.configuration}.get(name) != value
+
+
+def test_a_hyperparameter_applies_to_the_algorithms_that_have_it():
+    runs = resolve(
+        "compare", "--algorithms=fed_avg,fed_adam", "--seeds=1", "--beta_2=0.9"
+    )
+    assert "beta_2" not in runs[0].configuration
+    assert runs[1].configuration["beta_2"] == 0.9
+
+
+def test_fed_sgd_has_no_local_training():
+    configuration = resolve_one("--algorithm=fed_sgd").configuration
+    assert configuration["client_learning_rate"] is None
+    assert configuration["client_epochs"] == 1
+    runs = resolve(
+        "compare", "--algorithms=fed_sgd,fed_avg", "--seeds=1", "--client_epochs=5"
+    )
+    assert [run.task_options["epochs"] for run in runs] == [1, 5]
+
+
+def test_methods_with_client_memory_weigh_clients_alike_by_default():
+    runs = resolve("compare", "--algorithms=fed_avg,fed_dyn", "--seeds=1")
+    weightings = [run.configuration["weighting"] for run in runs]
+    assert weightings == ["num_examples", "uniform"]
+    assert runs[1].configuration["server_learning_rate"] is None
+    fed_avg, fed_dyn = (run.configuration["client_learning_rate"] for run in runs)
+    assert fed_avg == fed_dyn
+
+
+def test_schedule_parameters_with_defaults():
+    run = resolve_one("--client_rate_schedule=inverse_sqrt")
+    assert run.configuration["client_rate_decay_rounds"] == 1
+    run = resolve_one(
+        "--client_rate_schedule=exponential",
+        "--client_rate_decay=0.1",
+        "--client_rate_decay_rounds=50",
+    )
+    assert run.configuration["client_rate_staircase"] is True
+
+
+def test_scaling_refers_to_the_cohort_that_the_rates_were_tuned_for():
+    run = resolve_one("--clients_per_round=40", "--server_rate_scaling=sqrt")
+    tuned = defaults.TASKS["digits"].clients_per_round
+    assert run.configuration["reference_clients_per_round"] == tuned
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["train", "--algorithm=fed_adam", "--momentum=0.5"],
+            "--momentum is no hyperparameter of fed_adam, which has --beta_1, "
+            "--beta_2, --initial_accumulator, --tau.",
+        ),
+        (
+            ["train", "--tau=0.5"],
+            "--tau is no hyperparameter of fed_avg, which has none.",
+        ),
+        (
+            ["compare", "--algorithms=fed_avg,fed_avgm", "--tau=0.5"],
+            "--tau is no hyperparameter of fed_avg or fed_avgm, which has --momentum.",
+        ),
+        (
+            ["train", "--task=quadratic", "--alpha=1"],
+            "--alpha is no option of task quadratic, which has --client_epochs, "
+            "--batch_size, --num_clients, --dimension, --heterogeneity.",
+        ),
+        (["train", "--batch_size=none"], "--batch_size cannot be none for task digits"),
+        (
+            ["train", "--algorithm=fed_sgd", "--client_learning_rate=1"],
+            "--client_learning_rate has no meaning for fed_sgd",
+        ),
+        (
+            ["train", "--algorithm=fed_dyn", "--server_warm_up_rounds=3"],
+            "--server_warm_up_rounds has no meaning for fed_dyn",
+        ),
+        (
+            ["train", "--client_rate_decay=0.5"],
+            "no meaning for --client_rate_schedule=constant",
+        ),
+        (
+            ["train", "--client_rate_schedule=per_round_factor"],
+            "--client_rate_schedule=per_round_factor needs --client_rate_decay.",
+        ),
+        (
+            ["train", "--clipping_quantile=0.5"],
+            "--clipping_quantile has no meaning without --adaptive_clipping",
+        ),
+        (
+            ["train", "--reference_clients_per_round=5"],
+            "no meaning without --server_rate_scaling, which is none",
+        ),
+        (
+            ["train", "--server_warm_up_from=zero"],
+            "no meaning without --server_warm_up_rounds, which is 0",
+        ),
+        (
+            ["train", "--server_warm_up_rounds=5", "--server_warm_up_from=reference"],
+            "it needs --server_rate_scaling",
+        ),
+    ],
+)
+def test_flags_that_do_not_fit(words, message):
+    with pytest.raises(errors.UserError) as caught:
+        resolve(*words)
+    assert message in str(caught.value)
