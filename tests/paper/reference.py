@@ -1,0 +1,228 @@
+"""The papers' algorithms in NumPy, in float64, on quadratics.
+
+Written from Algorithm 1 of Karimireddy et al. (2020), SCAFFOLD, and Algorithm 1 of
+Varno et al. (2022), AdaBest, and independent of the library: a client is a list of
+batches `(features, targets)`, of which every one makes a local step, and its loss
+is the mean of (x'w - y)^2 / 2 over its examples.
+"""
+
+import numpy as np
+
+
+def batch_gradient(w, batch):
+    features, targets = batch
+    return features.T @ (features @ w - targets) / len(targets)
+
+
+def full_gradient(w, batches):
+    """Of the mean loss over all examples, however they are batched."""
+    features = np.concatenate([batch[0] for batch in batches])
+    targets = np.concatenate([batch[1] for batch in batches])
+    return batch_gradient(w, (features, targets))
+
+
+def num_examples(batches):
+    return sum(len(targets) for _, targets in batches)
+
+
+def optimum(clients, weights=None):
+    """The minimum of the (weighted) mean of the clients' losses."""
+    weights = [1.0] * len(clients) if weights is None else weights
+    curvature, slope = 0.0, 0.0
+    for weight, batches in zip(weights, clients):
+        features = np.concatenate([batch[0] for batch in batches])
+        targets = np.concatenate([batch[1] for batch in batches])
+        curvature = curvature + weight * features.T @ features / len(targets)
+        slope = slope + weight * features.T @ targets / len(targets)
+    return np.linalg.solve(curvature, slope)
+
+
+class Sgd:
+    """Minibatch SGD: w <- w - η g(w), batch after batch."""
+
+    def __init__(self, rate, gradient=batch_gradient):
+        self.rate = rate
+        self.gradient = gradient
+
+    def run(self, w, batches, correction=lambda w: 0.0):
+        for batch in batches:
+            w = w - self.rate * (self.gradient(w, batch) + correction(w))
+        return w
+
+
+class FedAvg:
+    """x <- mean of the cohort's y_i."""
+
+    def __init__(self, dimension, rate):
+        self.x = np.zeros(dimension)
+        self.sgd = Sgd(rate)
+
+    def round(self, cohort):
+        self.x = np.mean([self.sgd.run(self.x, b) for b in cohort.values()], axis=0)
+
+
+class Scaffold:
+    """SCAFFOLD's Algorithm 1, with a variate for each of all N clients.
+
+    Args:
+      total_weight: None for uniform clients; otherwise the sum over all clients of
+        their examples, by which client i weighs n_i.
+    """
+
+    def __init__(
+        self,
+        dimension,
+        clients,
+        rate,
+        option,
+        *,
+        server_rate=1.0,
+        total_weight=None,
+        gradient=batch_gradient,
+        gradient_at_server=full_gradient,
+    ):
+        self.x = np.zeros(dimension)
+        self.c = np.zeros(dimension)
+        self.c_i = {client: np.zeros(dimension) for client in clients}
+        self.sgd = Sgd(rate, gradient)
+        self.option = option
+        self.server_rate = server_rate
+        self.total_weight = total_weight
+        self.gradient_at_server = gradient_at_server
+
+    def round(self, cohort):
+        moves, changes, weights = [], [], []
+        for client, batches in cohort.items():
+            c_i = self.c_i[client]
+            y = self.sgd.run(self.x, batches, lambda w, c_i=c_i: self.c - c_i)
+            if self.option == "I":
+                new_c_i = self.gradient_at_server(self.x, batches)
+            else:
+                steps = len(batches)
+                new_c_i = c_i - self.c + (self.x - y) / (steps * self.sgd.rate)
+            moves.append(y - self.x)
+            changes.append(new_c_i - c_i)
+            weights.append(1 if self.total_weight is None else num_examples(batches))
+            self.c_i[client] = new_c_i
+        self.x = self.x + self.server_rate * np.average(moves, axis=0, weights=weights)
+        total = len(self.c_i) if self.total_weight is None else self.total_weight
+        self.c = self.c + np.tensordot(weights, changes, axes=1) / total
+
+
+class ScaffoldM:
+    """SCAFFOLD/m of AdaBest's Algorithm 1."""
+
+    def __init__(self, dimension, num_clients, rate):
+        self.theta = np.zeros(dimension)
+        self.h = np.zeros(dimension)
+        self.h_i = {}
+        self.num_clients = num_clients
+        self.sgd = Sgd(rate)
+
+    def round(self, cohort):
+        theta, h, eta = self.theta, self.h, self.sgd.rate
+        local_models = []
+        for client, batches in cohort.items():
+            h_i = self.h_i.get(client, np.zeros_like(h))
+            theta_i = self.sgd.run(theta, batches, lambda w, h_i=h_i: h - h_i)
+            g_i = theta - theta_i
+            self.h_i[client] = h_i - h + g_i / (len(batches) * eta)
+            local_models.append(theta_i)
+        theta_bar = np.mean(local_models, axis=0)
+        m, n = len(cohort), self.num_clients
+        k = np.mean([len(batches) for batches in cohort.values()])
+        self.h = (n - m) / n * h + m / (k * eta * n) * (theta - theta_bar)
+        self.theta = theta_bar
+
+
+class FedDyn:
+    """FedDyn of AdaBest's Algorithm 1."""
+
+    def __init__(self, dimension, num_clients, rate, mu):
+        self.theta = np.zeros(dimension)
+        self.theta_bar = np.zeros(dimension)
+        self.h = np.zeros(dimension)
+        self.h_i = {}
+        self.num_clients = num_clients
+        self.mu = mu
+        self.sgd = Sgd(rate)
+
+    def round(self, cohort):
+        theta = self.theta
+        local_models = []
+        for client, batches in cohort.items():
+            h_i = self.h_i.get(client, np.zeros_like(theta))
+            theta_i = self.sgd.run(
+                theta,
+                batches,
+                lambda w, h_i=h_i: -h_i - self.mu * (theta - w),
+            )
+            self.h_i[client] = h_i + self.mu * (theta - theta_i)
+            local_models.append(theta_i)
+        self.theta_bar = np.mean(local_models, axis=0)
+        self.h = self.h + len(cohort) / self.num_clients * (theta - self.theta_bar)
+        self.theta = self.theta_bar - self.h
+
+
+class AdaBest:
+    """AdaBest's Algorithm 1; rounds t are counted from 1.
+
+    Args:
+      weighted: Whether client i weighs n_i in θ̄ and divides its μ by n_i / n̄, with n̄
+        the mean of the n_i of all participations before the round (appendix B; in
+        the first round every client is taken to be of mean size).
+    """
+
+    def __init__(self, dimension, rate, mu, beta, weighted=False):
+        self.theta = np.zeros(dimension)
+        self.theta_bar = np.zeros(dimension)
+        self.h = np.zeros(dimension)
+        self.g_bar = np.zeros(dimension)
+        self.h_i = {}
+        self.last_round = {}
+        self.t = 0
+        self.mu = mu
+        self.beta = beta
+        self.sgd = Sgd(rate)
+        self.weighted = weighted
+        self.sizes = []
+
+    def round(self, cohort):
+        self.t += 1
+        theta, t = self.theta, self.t
+        mean_size = np.mean(self.sizes) if self.sizes else None
+        local_models, sizes = [], []
+        for client, batches in cohort.items():
+            h_i = self.h_i.get(client, np.zeros_like(theta))
+            theta_i = self.sgd.run(theta, batches, lambda w, h_i=h_i: -h_i)
+            size, mu = num_examples(batches), self.mu
+            if self.weighted and mean_size is not None:
+                mu = mu / (size / mean_size)
+            gap = t - self.last_round.get(client, t - 1)
+            self.h_i[client] = h_i / gap + mu * (theta - theta_i)
+            self.last_round[client] = t
+            local_models.append(theta_i)
+            sizes.append(size)
+        self.sizes += sizes
+        theta_bar = np.average(
+            local_models, axis=0, weights=sizes if self.weighted else None
+        )
+        self.g_bar = theta - theta_bar
+        self.h = self.beta * (self.theta_bar - theta_bar)
+        self.theta_bar = theta_bar
+        self.theta = theta_bar - self.h
+
+
+class Saga:
+    """SAGA of Defazio et al. (2014) on the mean of f_1 … f_N, from a zero table."""
+
+    def __init__(self, dimension, clients, rate):
+        self.x = np.zeros(dimension)
+        self.table = {client: np.zeros(dimension) for client in clients}
+        self.rate = rate
+
+    def step(self, client, batches):
+        gradient = full_gradient(self.x, batches)
+        mean = np.mean(list(self.table.values()), axis=0)
+        self.x = self.x - self.rate * (gradient - self.table[client] + mean)
+        self.table[client] = gradient
