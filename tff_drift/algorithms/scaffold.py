@@ -165,6 +165,8 @@ def build_scaffold(
             f"NUM_EXAMPLES, found {total_examples!r} with weighting "
             f"{options.get('client_weighting', 'UNIFORM')}."
         )
+    if total_examples is not None:
+        checks.check_positive("total_examples", total_examples)
     return stateful_composition.compose_stateful(
         model_fn,
         ScaffoldWork(

@@ -115,10 +115,12 @@ def build_scaffold_m(
              θ <- θ̄
     ```
 
-    η is `client_learning_rate` and N `num_clients`. Where clients take different
-    numbers of steps, the server uses their mean for K. It equals `build_scaffold`
-    with option II, if all K_i are equal and every client's variate is up to date;
-    otherwise the server's h only approximates the mean of the h_i.
+    η is `client_learning_rate` and N `num_clients`. It equals `build_scaffold` with
+    option II, and h is the mean of all N h_i, as long as the clients of each round
+    take equally many steps (K may change from round to round) and the update is
+    their plain mean; how many clients take part does not matter. Where the K_i of a
+    round differ, the server uses their mean for K, and h only approximates the mean
+    of the h_i.
 
     The process is a `StatefulLearningProcess` with the type signatures of
     `build_scaffold`'s; `finalizer` reports `control_variate_norm`, ‖h‖. The traffic
