@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
-from tff_drift.aggregators import wrapping
+from tff_drift.aggregators import structures, wrapping
 
 
 class ControlVariateFactory(tff.aggregators.UnweightedAggregationFactory):
@@ -88,9 +88,7 @@ class ControlVariateFactory(tff.aggregators.UnweightedAggregationFactory):
 
         @compat.tf_computation(value_type)
         def norm(control_variate: Any) -> tf.Tensor:
-            return tf.cast(
-                tf.linalg.global_norm(tf.nest.flatten(control_variate)), tf.float32
-            )
+            return structures.global_norm(control_variate)
 
         @compat.federated_computation
         def initialize() -> Any:

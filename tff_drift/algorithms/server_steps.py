@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_drift.aggregators import structures
 from tff_drift.client_works import Tensors
 
 ServerMemory = collections.OrderedDict[str, Any]
@@ -100,6 +101,24 @@ class ServerStep(abc.ABC):
         return memory
 
 
+class CorrectedCloudStep(ServerStep):
+    """A step whose cloud model is not the aggregate: it remembers θ̄ as well.
+
+    The memory holds θ̄ under 'aggregate_model'.
+    """
+
+    def aggregate_model(self, memory: ServerMemory, trainable: Tensors) -> Tensors:
+        """Returns θ̄."""
+        del trainable
+        return tuple(memory["aggregate_model"])
+
+    def replace_model(self, memory: ServerMemory, trainable: Tensors) -> ServerMemory:
+        """Returns the memory with another aggregate model."""
+        changed = collections.OrderedDict(memory)
+        changed["aggregate_model"] = tuple(trainable)
+        return changed
+
+
 class OptimizerStep(ServerStep):
     """x <- ServerOpt(x, η_g, Δ): a step of any TFF optimizer.
 
@@ -145,7 +164,7 @@ class OptimizerStep(ServerStep):
 
 def norm(tensors: Tensors) -> tf.Tensor:
     """Returns the L2 norm over all entries of all tensors, as `float32`."""
-    return tf.cast(tf.linalg.global_norm(list(tensors)), tf.float32)
+    return structures.global_norm(tensors)
 
 
 class AveragedStep(ServerStep):
