@@ -86,11 +86,8 @@ class Client(NamedTuple):
         slices = [slice(start, start + self.batch_size) for start in starts]
         return [(self.features[s], self.targets[s]) for s in slices] * self.epochs
 
-    def dataset(self):
-        examples = (
-            self.features.astype(np.float32),
-            self.targets.astype(np.float32),
-        )
+    def dataset(self, dtype=np.float32):
+        examples = (self.features.astype(dtype), self.targets.astype(dtype))
         data = tf.data.Dataset.from_tensor_slices(examples)
         return data.batch(self.batch_size).repeat(self.epochs)
 
@@ -160,14 +157,14 @@ class Driver:
     """Rounds of a process by hand, with the clients' memory in a dictionary.
 
     Attributes:
+      process: The process.
       state: The server state.
       memory: The state of each client that took part, by its id.
       metrics: The metrics of the last round.
     """
 
-    def __init__(self, process, clients, learning_rate=None):
-        self._process = process
-        self._clients = clients
+    def __init__(self, process, clients, learning_rate=None, dtype=np.float32):
+        self.process, self._clients, self._dtype = process, clients, dtype
         self._remembers = isinstance(process, algorithms.StatefulLearningProcess)
         self.state = initial_state(process)
         self.memory = {}
@@ -185,18 +182,18 @@ class Driver:
         return vector(self.state.global_model_weights.trainable)
 
     def deployed_model(self):
-        return vector(self._process.get_model_weights(self.state).trainable)
+        return vector(self.process.get_model_weights(self.state).trainable)
 
     def set_model(self, w):
         w = np.asarray(w, np.float32)
         weights = tff.learning.models.ModelWeights([w[:4].reshape([2, 2]), w[4:]], [])
-        self.state = self._process.set_model_weights(self.state, weights)
+        self.state = self.process.set_model_weights(self.state, weights)
 
     def remembered(self, client, name="control_variate"):
         """A vector from a client's memory, of its initial memory if it has none."""
         state = self.memory.get(client)
         if state is None:
-            state = self._process.initial_client_state
+            state = self.process.initial_client_state
         return np.asarray(state[name], np.float64)
 
     def remembered_mean(self, name="control_variate"):
@@ -206,17 +203,17 @@ class Driver:
     def round(self, cohort, clients=None):
         """Runs a round of the named clients, on other data where `clients` has it."""
         clients = {**self._clients, **(clients or {})}
-        data = [clients[client].dataset() for client in cohort]
+        data = [clients[client].dataset(self._dtype) for client in cohort]
         if self._remembers:
             data = [
                 collections.OrderedDict(
                     examples=examples,
-                    state=self.memory.get(client, self._process.initial_client_state),
+                    state=self.memory.get(client, self.process.initial_client_state),
                     index=np.int32(index),
                 )
                 for index, (client, examples) in enumerate(zip(cohort, data))
             ]
-        output = self._process.next(self.state, data)
+        output = self.process.next(self.state, data)
         self.state, self.metrics = output.state, output.metrics
         if self._remembers:
             collected = output.metrics[algorithms.CLIENT_STATES]

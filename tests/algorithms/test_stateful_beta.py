@@ -1,0 +1,80 @@
+"""The rules for AdaBest's β, on numbers chosen by hand or at random."""
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_drift.algorithms import beta as beta_lib
+from tff_drift.algorithms.server_steps import Cohort
+
+SQUARES = st.floats(0, 1e6, width=32)
+
+
+def rule(beta="auto", decay=1.0, patience=1):
+    return beta_lib.build_beta_rule(beta, None, decay, patience)
+
+
+def cohort(num_clients, mean_squared_drift):
+    values = [num_clients, 1, 1, mean_squared_drift, 0.1]
+    return Cohort(*map(tf.constant, map(float, values)), tf.constant(0))
+
+
+def choose(beta_rule, rounds):
+    """β after some rounds of (M, mean ‖g_i‖², ‖ḡ‖²)."""
+    state = beta_lib.initial_beta_state(beta_rule)
+    for num_clients, mean_square, square in rounds:
+        beta, state = beta_lib.choose_beta(
+            beta_rule,
+            state,
+            cohort(num_clients, mean_square),
+            tf.constant(square, tf.float32),
+        )
+    return float(beta)
+
+
+@hypothesis.given(
+    st.lists(st.tuples(st.integers(1, 100), SQUARES, SQUARES), min_size=1, max_size=4)
+)
+@hypothesis.settings(max_examples=50, deadline=None)
+def test_an_automatic_beta_is_never_out_of_range(rounds):
+    assert 0 <= choose(rule(), rounds) <= np.float32(0.98)
+
+
+def test_an_automatic_beta_trusts_agreement_and_large_cohorts():
+    # Mean ‖g_i‖² = ‖ḡ‖²: the clients are alike.
+    assert choose(rule(), [(10, 2.0, 2.0)]) == pytest.approx(0.98)
+    # The same clients' variance, of which a larger cohort's mean has less.
+    betas = [choose(rule(), [(m, 5.0, 2.0)]) for m in (3, 10, 100)]
+    expected = [0.98 * (1 - 3 / (m - 1) / 2) for m in (3, 10, 100)]
+    np.testing.assert_allclose(betas, np.maximum(expected, 0), rtol=1e-5)
+    assert betas == sorted(betas)
+
+
+@pytest.mark.parametrize(
+    ("patience", "norms", "factors"),
+    [
+        # At once: any round that is not a new minimum by one per cent.
+        (1, [4.0, 3.0, 2.99, 2.0, 2.5], [1, 1, 0.5, 0.5, 0.25]),
+        # After a plateau the minimum is counted from its end.
+        (2, [4.0, 5.0, 6.0, 5.5, 5.5, 5.0, 5.0, 5.0], [1, 1, *[0.5] * 5, 0.25]),
+        (9, [1.0] * 8, [1] * 8),
+    ],
+)
+def test_plateaus(patience, norms, factors):
+    beta_rule = rule(0.9, decay=0.5, patience=patience)
+    state = beta_lib.initial_beta_state(beta_rule)
+    found = []
+    for norm in norms:
+        state = beta_lib.judge_plateau(beta_rule, state, tf.constant(norm))
+        found.append(float(state["factor"]))
+    assert found == factors
+
+
+def test_without_decay_nothing_plateaus():
+    beta_rule = rule(0.9)
+    state = beta_lib.initial_beta_state(beta_rule)
+    for _ in range(3):
+        state = beta_lib.judge_plateau(beta_rule, state, tf.constant(1.0))
+    assert float(state["factor"]) == 1.0
