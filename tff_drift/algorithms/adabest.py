@@ -18,9 +18,9 @@ from tff_drift.algorithms import beta as beta_lib
 from tff_drift.algorithms import stateful_composition
 from tff_drift.algorithms.server_steps import (
     Cohort,
+    CorrectedCloudStep,
     ServerMemory,
     ServerResult,
-    ServerStep,
     norm,
 )
 
@@ -83,7 +83,7 @@ class AdaBestWork(client_works.StatefulSgd):
         )
 
 
-class AdaBestStep(ServerStep):
+class AdaBestStep(CorrectedCloudStep):
     """The server's half: h <- β (θ̄_before - θ̄), θ <- θ̄ - h. It knows no N."""
 
     def __init__(self, rule: beta_lib.BetaRule, weighted: bool) -> None:
@@ -138,21 +138,6 @@ class AdaBestStep(ServerStep):
             tuple(model - step for model, step in zip(aggregate, h)),
             collections.OrderedDict(gradient_estimate_norm=h_norm, beta=beta),
         )
-
-    def aggregate_model(
-        self, memory: ServerMemory, trainable: client_works.Tensors
-    ) -> client_works.Tensors:
-        """Returns θ̄."""
-        del trainable
-        return tuple(memory["aggregate_model"])
-
-    def replace_model(
-        self, memory: ServerMemory, trainable: client_works.Tensors
-    ) -> ServerMemory:
-        """Returns the memory with another aggregate model."""
-        changed = collections.OrderedDict(memory)
-        changed["aggregate_model"] = tuple(trainable)
-        return changed
 
     def get_hparams(self, memory: ServerMemory) -> collections.OrderedDict[str, Any]:
         """Returns β, the largest value of an automatic β."""

@@ -19,9 +19,9 @@ from tff_drift import checks, client_works
 from tff_drift.algorithms import stateful_composition
 from tff_drift.algorithms.server_steps import (
     Cohort,
+    CorrectedCloudStep,
     ServerMemory,
     ServerResult,
-    ServerStep,
     norm,
 )
 
@@ -75,7 +75,7 @@ class FedDynWork(client_works.StatefulSgd):
         )
 
 
-class FedDynStep(ServerStep):
+class FedDynStep(CorrectedCloudStep):
     """The server's half: h <- h + (M/N) (θ - θ̄), θ <- θ̄ - h."""
 
     def __init__(self, num_clients: int) -> None:
@@ -109,21 +109,6 @@ class FedDynStep(ServerStep):
             tuple(model - old for model, old in zip(aggregate, h)),
             measurements,
         )
-
-    def aggregate_model(
-        self, memory: ServerMemory, trainable: client_works.Tensors
-    ) -> client_works.Tensors:
-        """Returns θ̄."""
-        del trainable
-        return tuple(memory["aggregate_model"])
-
-    def replace_model(
-        self, memory: ServerMemory, trainable: client_works.Tensors
-    ) -> ServerMemory:
-        """Returns the memory with another aggregate model."""
-        changed = collections.OrderedDict(memory)
-        changed["aggregate_model"] = tuple(trainable)
-        return changed
 
 
 def growth_condition(
