@@ -163,7 +163,9 @@ def draw_comparison(results: Sequence[Result]) -> matplotlib.figure.Figure:
 def _two_panels() -> tuple[
     matplotlib.figure.Figure, tuple[matplotlib.axes.Axes, matplotlib.axes.Axes]
 ]:
-    figure = matplotlib.figure.Figure(figsize=_INCHES, layout="constrained")
+    figure = matplotlib.figure.Figure(
+        figsize=_INCHES, dpi=_DOTS_PER_INCH, layout="constrained"
+    )
     left, right = figure.subplots(1, 2)
     return figure, (left, right)
 

@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 import tasks
 from experiments import catalogue, plots, preflight, processes, results
 from experiments.errors import UserError, as_user_errors
+from experiments.interrupts import SoftInterrupt
 from experiments.settings import RunSettings
 from tff_drift import client_states, execution, simulation
 from tff_drift.simulation import run_folder
@@ -78,6 +79,7 @@ class Runs:
         catalogue.check_current()
         self.settings = tuple(settings)
         self._finished: dict[RunSettings, results.Result] = {}
+        self._interrupt = SoftInterrupt()
         self._processes: dict[RunSettings, tff.learning.templates.LearningProcess] = {}
         circumstances = self.settings[0].circumstances
         with as_user_errors(*_BAD_INPUT):
@@ -131,6 +133,8 @@ class Runs:
           KeyboardInterrupt: On Ctrl-C; the rounds completed are kept.
           UserError: If the folder or the worker fails.
         """
+        # In a comparison it may have come too late for the run before.
+        self._interrupt.check()
         result = self._finished.get(settings)
         if result is None:
             task = load_task(settings)
@@ -138,7 +142,7 @@ class Runs:
             if process is None:
                 process = processes.build_process(settings, task)
             with as_user_errors(*_TROUBLE):
-                training = _train(settings, task, process, progress)
+                training = _train(settings, task, process, progress, self._interrupt)
             summary = results.summarize(settings, training, len(task.train))
             results.write_json(settings.folder / results.SUMMARY_FILE, summary)
             result = results.Result(settings, training.rows, summary)
@@ -161,6 +165,7 @@ def _train(
     task: tasks.Task,
     process: tff.learning.templates.LearningProcess,
     progress: bool | None,
+    interrupt: SoftInterrupt,
 ) -> simulation.TrainingResult:
     configuration = settings.configuration
     evaluation = simulation.build_evaluation(
@@ -170,26 +175,32 @@ def _train(
         max_clients=configuration["max_evaluation_clients"],
         seed=settings.seed,
     )
+    cohort_size = configuration["clients_per_round"]
+    sampling = simulation.build_uniform_sampling(
+        task.train.client_ids, cohort_size, settings.seed
+    )
     try:
-        return simulation.run_training(
-            process,
-            task.train,
-            rounds=settings.rounds,
-            cohort_size=configuration["clients_per_round"],
-            seed=settings.seed,
-            evaluation=evaluation,
-            rounds_per_evaluation=configuration["rounds_per_evaluation"],
-            # A metric that is to fall must not be watched for a fall. The name of
-            # one that the model lacks watches nothing.
-            accuracy_metric=(
-                task.accuracy_metric if task.higher_is_better else "accuracy"
-            ),
-            output_dir=settings.folder,
-            rounds_per_checkpoint=settings.circumstances["rounds_per_checkpoint"],
-            configuration=configuration,
-            progress=progress,
-            tensorboard=settings.circumstances["tensorboard"],
-        )
+        with interrupt:
+            return simulation.run_training(
+                process,
+                task.train,
+                rounds=settings.rounds,
+                cohort_size=cohort_size,
+                seed=settings.seed,
+                sampling=interrupt.before_each(sampling),
+                evaluation=evaluation,
+                rounds_per_evaluation=configuration["rounds_per_evaluation"],
+                # A metric that is to fall must not be watched for a fall. The name of
+                # one that the model lacks watches nothing.
+                accuracy_metric=(
+                    task.accuracy_metric if task.higher_is_better else "accuracy"
+                ),
+                output_dir=settings.folder,
+                rounds_per_checkpoint=settings.circumstances["rounds_per_checkpoint"],
+                configuration=configuration,
+                progress=progress,
+                tensorboard=settings.circumstances["tensorboard"],
+            )
     finally:
         _record_circumstances(settings)
 

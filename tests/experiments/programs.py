@@ -1,0 +1,58 @@
+"""The command line run in processes of its own, and what a run of it left."""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    status: int
+    stdout: str
+    stderr: str
+
+
+def run_process(folder, *words):
+    """Runs the command as a user does, without a terminal."""
+    # To files: nothing of the program may keep a pipe open.
+    with open(folder / "stdout", "w+") as out, open(folder / "stderr", "w+") as err:
+        status = subprocess.run(
+            [sys.executable, "-m", "experiments", *map(str, words)],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            timeout=300,
+        ).returncode
+    return Outcome(
+        status, (folder / "stdout").read_text(), (folder / "stderr").read_text()
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    folder: pathlib.Path
+    outcome: Outcome
+
+    def config(self, algorithm, seed):
+        path = self.folder / algorithm / f"seed_{seed}" / "config.json"
+        return json.loads(path.read_text())
+
+
+COMPARE_FLAGS = (
+    "--task=digits",
+    "--algorithms=fed_avg,fed_adam",
+    "--seeds=5,6",
+    "--rounds=3",
+    "--clients_per_round=4",
+    "--rounds_per_evaluation=2",
+    "--num_clients=8",
+    "--tau=0.01",
+    "--adaptive_clipping",
+    "--cohort_measurements",
+    "--tensorboard",
+)

@@ -1,0 +1,68 @@
+import inspect
+
+import pytest
+
+import tasks
+from experiments import algorithms, catalogue, defaults
+from tff_drift import algorithms as library
+
+
+def test_the_catalogue_says_what_the_packages_say():
+    catalogue.check_current()
+    assert tuple(catalogue.tasks()) == tasks.names()
+    assert tuple(catalogue.algorithms()) == tuple(algorithms.ALGORITHMS)
+
+
+def test_an_outdated_catalogue_is_an_error(monkeypatch):
+    changed = {"tasks": [], "algorithms": []}
+    monkeypatch.setattr(catalogue, "describe_packages", lambda: changed)
+    with pytest.raises(RuntimeError, match=r"experiments\.catalogue"):
+        catalogue.check_current()
+
+
+def test_every_builder_of_the_library_is_registered():
+    builders = {
+        name for name in library.__all__ if inspect.isfunction(getattr(library, name))
+    }
+    registered = {entry.builder.__name__ for entry in algorithms.ALGORITHMS.values()}
+    assert builders == registered
+
+
+def test_names_follow_the_builders():
+    for name, entry in algorithms.ALGORITHMS.items():
+        assert entry.builder.__name__ == f"build_{name}"
+        assert entry.url.startswith("https://arxiv.org/abs/")
+        # The address that the method's own documentation gives first.
+        assert entry.url in inspect.getdoc(entry.builder)
+
+
+def test_hyperparameters_are_those_of_the_signatures():
+    of_fed_adam = algorithms.ALGORITHMS["fed_adam"].hyperparameters
+    assert of_fed_adam == {
+        "beta_1": 0.9,
+        "beta_2": 0.99,
+        "tau": 1e-3,
+        "initial_accumulator": 0.0,
+    }
+    assert algorithms.ALGORITHMS["fed_avg"].hyperparameters == {}
+    assert algorithms.ALGORITHMS["fed_adagrad"].hyperparameters["beta_1"] == 0.0
+
+
+def test_rates_of_a_builder():
+    entries = algorithms.ALGORITHMS
+    no_client_rate = [name for name, e in entries.items() if not e.has_client_rate]
+    no_server_rate = [name for name, e in entries.items() if not e.has_server_rate]
+    assert no_client_rate == ["fed_sgd"]
+    assert no_server_rate == ["scaffold_m", "fed_dyn", "adabest"]
+
+
+def test_every_task_has_defaults():
+    for name in tasks.names():
+        assert name in defaults.TASKS
+        settings = defaults.of_task(name)
+        assert min(settings.rounds, settings.clients_per_round) >= 1
+        for algorithm, entry in algorithms.ALGORITHMS.items():
+            rates = defaults.rates(name, algorithm)
+            assert rates.client > 0
+            assert rates.server > 0
+            assert set(rates.hyperparameters) <= set(entry.hyperparameters)

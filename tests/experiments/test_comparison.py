@@ -1,0 +1,222 @@
+"""The files of a comparison, judged against the metrics of its runs."""
+
+import json
+import shutil
+
+import matplotlib.image
+import pandas as pd
+import pytest
+
+from tests.experiments import programs
+
+ALGORITHMS = ("fed_avg", "fed_adam")
+SEEDS = (5, 6)
+
+
+def metrics(comparison, algorithm, seed):
+    path = comparison.folder / algorithm / f"seed_{seed}" / "metrics.csv"
+    return pd.read_csv(path)
+
+
+def last_values(comparison, algorithm, column):
+    return pd.Series(
+        [
+            metrics(comparison, algorithm, seed)[column].dropna().iloc[-1]
+            for seed in SEEDS
+        ]
+    )
+
+
+def test_every_run_has_its_files(comparison):
+    for algorithm in ALGORITHMS:
+        for seed in SEEDS:
+            folder = comparison.folder / algorithm / f"seed_{seed}"
+            names = {path.name for path in folder.iterdir()}
+            assert names == {
+                "checkpoint.npz",
+                "config.json",
+                "curves.png",
+                "metrics.csv",
+                "summary.json",
+                "tensorboard",
+            }
+            assert list((folder / "tensorboard").glob("events.out.tfevents.*"))
+
+
+def test_the_comparison_has_its_files(comparison):
+    names = {path.name for path in comparison.folder.iterdir()}
+    assert names == {
+        "config.json",
+        "curves.png",
+        "fed_adam",
+        "fed_avg",
+        "summary.json",
+        "table.csv",
+        "table.md",
+    }
+
+
+def test_output_is_quiet_without_a_terminal(comparison):
+    assert comparison.outcome.stderr.splitlines() == [
+        "[1/4] fed_avg, seed 5",
+        "[2/4] fed_adam, seed 5",
+        "[3/4] fed_avg, seed 6",
+        "[4/4] fed_adam, seed 6",
+    ]
+    assert "\x1b" not in comparison.outcome.stdout
+    assert f"Files in {comparison.folder}: " in comparison.outcome.stdout
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_table_equals_the_metrics(comparison, algorithm):
+    table = pd.read_csv(comparison.folder / "table.csv").set_index("algorithm")
+    row = table.loc[algorithm]
+    accuracy = last_values(comparison, algorithm, "test_accuracy")
+    loss = last_values(comparison, algorithm, "test_loss")
+    best = [
+        metrics(comparison, algorithm, seed)["test_accuracy"].max() for seed in SEEDS
+    ]
+    assert row["seeds"] == 2
+    assert row["accuracy"] == pytest.approx(accuracy.mean())
+    # The standard deviation of a sample of two.
+    assert row["accuracy_sd"] == pytest.approx(
+        abs(accuracy[0] - accuracy[1]) / 2**0.5, abs=1e-9
+    )
+    assert row["loss"] == pytest.approx(loss.mean())
+    assert row["loss_sd"] == pytest.approx(loss.std())
+    assert row["best_accuracy"] == pytest.approx(sum(best) / 2)
+    for percent in (5, 50, 95):
+        column = f"accuracy_client_p{percent}"
+        values = last_values(comparison, algorithm, f"test_{column}")
+        assert row[column] == pytest.approx(values.mean())
+    sums = {"examples": "train_num_examples", "bytes": ("bytes_down", "bytes_up")}
+    for column, parts in sums.items():
+        totals = [
+            metrics(comparison, algorithm, seed)[list(parts)].sum().sum()
+            if isinstance(parts, tuple)
+            else metrics(comparison, algorithm, seed)[parts].sum()
+            for seed in SEEDS
+        ]
+        assert row[column] == sum(totals) / 2
+    assert row["failures"] == 0
+
+
+def test_readable_tables_show_the_numbers(comparison):
+    table = pd.read_csv(comparison.folder / "table.csv").set_index("algorithm")
+    markdown = (comparison.folder / "table.md").read_text()
+    for algorithm, row in table.iterrows():
+        accuracy = f"{100 * row['accuracy']:.2f} ± {100 * row['accuracy_sd']:.2f} %"
+        assert f"| {algorithm} | {accuracy} |" in markdown
+        assert accuracy in comparison.outcome.stdout
+    assert markdown.startswith(
+        "digits, 4 of 8 clients per round, 3 rounds, seeds 5, 6 (mean ± standard "
+        "deviation).\n"
+    )
+
+
+def test_summary_of_a_run(comparison):
+    path = comparison.folder / "fed_adam" / "seed_6" / "summary.json"
+    summary = json.loads(path.read_text())
+    frame = metrics(comparison, "fed_adam", 6)
+    assert summary["seeds"] == {"task": 6, "sampling": 6}
+    assert summary["final"]["round"] == 3
+    last_accuracy = frame["test_accuracy"].iloc[-1]
+    assert summary["final"]["test_accuracy"] == last_accuracy
+    best = frame["test_loss"].idxmin()
+    assert summary["best"]["test_loss"] == {
+        "round": frame["round"][best],
+        "value": frame["test_loss"][best],
+    }
+    totals = summary["totals"]
+    assert totals["examples"] == frame["train_num_examples"].sum()
+    assert totals["bytes_down"] == frame["bytes_down"].sum()
+    assert totals["seconds"] == pytest.approx(frame["seconds"].sum())
+    assert summary["failures"] == []
+    assert {"python", "tff_drift", "tensorflow_federated"} <= set(summary["versions"])
+    assert "git_revision" in summary
+
+
+def test_summary_of_the_comparison(comparison):
+    summary = json.loads((comparison.folder / "summary.json").read_text())
+    assert summary["algorithms"] == list(ALGORITHMS)
+    assert summary["seeds"] == list(SEEDS)
+    runs = {(run["algorithm"], run["seed"]): run for run in summary["runs"]}
+    assert len(runs) == 4
+    examples = 0
+    for (algorithm, seed), run in runs.items():
+        frame = metrics(comparison, algorithm, seed)
+        last_accuracy = frame["test_accuracy"].iloc[-1]
+        assert run["final"]["test_accuracy"] == last_accuracy
+        examples += frame["train_num_examples"].sum()
+    assert summary["totals"]["examples"] == examples
+
+
+def test_flags_are_in_config_json(comparison):
+    config = json.loads((comparison.folder / "config.json").read_text())
+    for word in programs.COMPARE_FLAGS:
+        name, _, text = word.removeprefix("--").partition("=")
+        value = config["flags"][name]
+        if text:
+            shown = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            assert shown == text
+        else:
+            assert value is True
+    of_run = comparison.config("fed_adam", 5)
+    configuration = of_run["configuration"]
+    assert configuration["tau"] == 0.01
+    assert configuration["num_clients"] == 8
+    assert configuration["adaptive_clipping"] is True
+    assert configuration["clipping_quantile"] == 0.8
+    assert of_run["circumstances"]["tensorboard"] is True
+    assert "tau" not in comparison.config("fed_avg", 5)["configuration"]
+
+
+def test_settings_reach_the_processes(comparison):
+    frame = metrics(comparison, "fed_adam", 5)
+    # Clipping starts at norm 1 and measures; so do the cohort measurements.
+    assert frame["aggregator/clipping_norm"].dropna().iloc[0] == 1.0
+    assert frame["aggregator/mean_pairwise_cosine"].between(-1, 1).sum() == 3
+    assert set(frame["cohort_size"].dropna()) == {4}
+    assert list(frame["round"][frame["test_loss"].notna()]) == [0, 2, 3]
+
+
+def test_figures(comparison):
+    figures = [comparison.folder / "curves.png"]
+    figures += sorted(comparison.folder.glob("*/*/curves.png"))
+    assert len(figures) == 5
+    for path in figures:
+        picture = matplotlib.image.imread(path)
+        assert picture.shape[:2] == (750, 1500)
+        # Not blank: ink of several colours on white.
+        assert len({tuple(pixel) for row in picture[::10] for pixel in row[::10]}) > 5
+
+
+def test_more_rounds_extend_and_nothing_is_repeated(run_command, comparison, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(comparison.folder, folder)
+    rounds = [word for word in programs.COMPARE_FLAGS if "--rounds=" in word]
+    words = [word for word in programs.COMPARE_FLAGS if word not in rounds]
+    words = [word for word in words if "--algorithms=" not in word]
+    before = metrics(comparison, "fed_avg", 5)
+
+    again = run_command(
+        "compare", *words, *rounds, "--algorithms=fed_avg", f"--output_dir={folder}"
+    )
+    assert again.status == 0
+    assert again.stderr.count(": finished before\n") == 2
+    table = pd.read_csv(folder / "table.csv")
+    assert list(table["algorithm"]) == ["fed_avg"]
+
+    outcome = run_command(
+        "train",
+        *[word for word in words if "--seeds=" not in word and "--tau" not in word],
+        "--seed=5",
+        "--rounds=4",
+        f"--output_dir={folder / 'fed_avg' / 'seed_5'}",
+    )
+    assert outcome.status == 0, outcome.stderr
+    assert "fed_avg on digits, seed 5: 4 rounds, 4 of 8 clients" in outcome.stdout
+    after = pd.read_csv(folder / "fed_avg" / "seed_5" / "metrics.csv")
+    assert list(after["round"]) == [0, 1, 2, 3, 4]
+    columns = ["train_loss", "total_examples", "test_accuracy"]
+    pd.testing.assert_frame_equal(after[columns][:4], before[columns])

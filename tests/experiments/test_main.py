@@ -1,0 +1,259 @@
+"""What a user sees: help, lists, errors and exit statuses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from experiments import catalogue, flag_table
+from tests.experiments import programs
+
+
+def test_help_lists_and_mistakes_do_not_import_tensorflow():
+    program = """
+import sys
+from experiments import main
+statuses = [main.run(words.split()) for words in sys.argv[1:]]
+slow = {"tensorflow", "tensorflow_federated", "pandas", "matplotlib"}
+loaded = slow & set(sys.modules)
+assert not loaded, loaded
+print("statuses", statuses)
+"""
+    lines = ["--help", "train --help", "compare --help", "list", "train --task=digit"]
+    process = subprocess.run(
+        [sys.executable, "-c", program, *lines],
+        cwd=programs.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert process.stdout.splitlines()[-1] == "statuses [0, 0, 0, 0, 2]", process.stderr
+    assert process.stderr == (
+        "tff-drift: error: unknown task 'digit'. Did you mean digits?\n"
+    )
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["help"]])
+def test_overview(run_command, words):
+    outcome = run_command(*words)
+    assert outcome.status == 0
+    assert outcome.stderr == ""
+    for command in ("train", "compare", "list"):
+        assert f"\n  {command} " in outcome.stdout
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+@pytest.mark.parametrize("form", ["{} --help", "{} --rounds=5 -h", "help {}"])
+def test_help_on_a_command(run_command, command, form):
+    outcome = run_command(*form.format(command).split())
+    assert outcome.status == 0
+    assert outcome.stdout.startswith(f"usage: tff-drift {command}")
+    for flag in flag_table.flags_of(command):
+        assert f"\n  --{flag}" in outcome.stdout
+    assert max(map(len, outcome.stdout.splitlines())) <= 88
+
+
+def test_list_shows_every_name_and_flag(run_command):
+    outcome = run_command("list")
+    assert outcome.status == 0
+    for task in catalogue.tasks():
+        assert f"\n  {task} " in outcome.stdout
+    for algorithm in catalogue.algorithms().values():
+        assert f"\n  {algorithm.name} " in outcome.stdout
+        assert algorithm.url in outcome.stdout
+    for flag in flag_table.FLAGS.values():
+        if flag.group in (flag_table.HYPERPARAMETERS, flag_table.TASK_OPTIONS):
+            assert f"--{flag.name}=" in outcome.stdout
+
+
+def test_list_of_one_kind(run_command):
+    assert "fed_adam" not in run_command("list", "tasks").stdout
+    assert "Dirichlet" not in run_command("list", "algorithms").stdout
+    outcome = run_command("list", "task")
+    assert outcome.status == 2
+    assert outcome.stderr == (
+        "tff-drift: error: unknown list 'task'. Did you mean tasks?\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["trian"], "unknown command 'trian'. Did you mean train?"),
+        (["help", "trian"], "unknown command 'trian'. Did you mean train?"),
+        (["--task=digits"], "the command comes first: tff-drift train|compare|list"),
+        (["train", "--algorithm=fed_addam"], "Did you mean fed_adam"),
+        (["train", "--learning_rate=1"], "Did you mean --"),
+        (["train", "--server_learning_rate=-1"], "greater than 0, found '-1'"),
+    ],
+)
+def test_mistakes_in_words(run_command, words, message):
+    outcome = run_command(*words)
+    assert outcome.status == 2
+    assert outcome.stdout == ""
+    assert outcome.stderr.startswith("tff-drift: error: ")
+    assert message in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def refuse(run_command, tmp_path):
+    """Runs a command that must be refused before it trains; returns its message."""
+
+    def run(*words, folder=None):
+        folder = tmp_path / "out" if folder is None else folder
+        outcome = run_command(*words, f"--output_dir={folder}")
+        assert outcome.status == 2
+        assert outcome.stdout == ""
+        assert outcome.stderr.startswith("tff-drift: error: ")
+        assert outcome.stderr.count("\n") == 1
+        assert not list(tmp_path.glob("out/**/metrics.csv"))
+        return outcome.stderr
+
+    return run
+
+
+def test_cohort_larger_than_the_population(refuse):
+    message = refuse("train", "--clients_per_round=51")
+    assert "--clients_per_round is 51, but task digits has only 50" in message
+    message = refuse("compare", "--seeds=1", "--num_clients=8", "--clients_per_round=9")
+    assert "Choose at most 8." in message
+
+
+def test_cache_folder_without_the_data(refuse, tmp_path):
+    cache_dir = tmp_path / "empty"
+    cache_dir.mkdir()
+    message = refuse("train", "--task=emnist_character", f"--cache_dir={cache_dir}")
+    assert str(cache_dir / "emnist_all.sqlite") in message
+    assert "download" in message
+    assert "synthetic" in message
+
+
+def test_a_file_that_is_not_the_data(refuse, tmp_path):
+    (tmp_path / "shakespeare.sqlite").write_text("To be, or not to be")
+    message = refuse(
+        "compare", "--task=shakespeare_character", f"--cache_dir={tmp_path}"
+    )
+    assert "shakespeare.sqlite is not a SQLite file" in message
+
+
+def test_values_that_the_builders_refuse(refuse):
+    message = refuse("train", "--algorithm=scaffold", "--option=III")
+    assert "option must be one of 'I', 'II', found 'III'" in message
+    message = refuse("train", "--num_clients=360")
+    assert "num_clients must be at most 359, found 360" in message
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_output_folder_that_cannot_be_written(refuse, tmp_path, command):
+    (tmp_path / "file").touch()
+    message = refuse(command, folder=tmp_path / "file" / "out")
+    assert "output_dir" in message
+    assert "cannot be written" in message
+
+
+@pytest.mark.parametrize("command", ["train", "compare"])
+def test_output_folder_of_others(refuse, tmp_path, command):
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    (folder / "thesis.tex").touch()
+    message = refuse(command, folder=folder)
+    assert "output_dir" in message
+    assert "thesis.tex" in message
+    assert os.listdir(folder) == ["thesis.tex"]
+
+
+def test_a_comparison_into_the_folder_of_a_run(refuse, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"format": "tff_drift run"}')
+    message = refuse("compare", folder=folder)
+    assert "holds files, but no comparison of tff-drift: config.json" in message
+
+
+def test_one_bad_run_stops_a_comparison_before_it_trains(refuse, tmp_path):
+    folder = tmp_path / "out" / "fed_adam" / "seed_2"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").touch()
+    config = tmp_path / "out" / "config.json"
+    config.write_text('{"format": "tff_drift comparison"}')
+    message = refuse("compare", "--algorithms=fed_avg,fed_adam", "--seeds=1,2")
+    assert "notes.txt" in message
+
+
+def test_changed_configuration(run_command, comparison):
+    folder = comparison.folder / "fed_adam" / "seed_5"
+    flags = [
+        "--algorithm=fed_adam",
+        "--seed=5",
+        "--rounds=3",
+        "--clients_per_round=4",
+        "--rounds_per_evaluation=2",
+        "--num_clients=8",
+        "--adaptive_clipping",
+        "--cohort_measurements",
+        f"--output_dir={folder}",
+    ]
+    outcome = run_command("train", *flags, "--tau=0.02", "--alpha=0.5")
+    assert outcome.status == 2
+    assert "tau was 0.01 and is now 0.02; alpha was 0.3 and is now 0.5" in (
+        outcome.stderr
+    )
+    assert outcome.stderr.count("\n") == 1
+
+
+def test_fewer_rounds_than_completed(run_command, comparison):
+    words = [
+        word for word in programs.COMPARE_FLAGS if not word.startswith("--rounds=")
+    ]
+    outcome = run_command(
+        "compare", *words, "--rounds=2", f"--output_dir={comparison.folder}"
+    )
+    assert outcome.status == 2
+    assert "--rounds is 2, but the run in" in outcome.stderr
+    assert "has completed 3" in outcome.stderr
+
+
+def test_unexpected_errors_keep_their_traceback(run_command, monkeypatch, tmp_path):
+    monkeypatch.setattr(catalogue, "describe_packages", lambda: {})
+    with pytest.raises(RuntimeError, match="out of date"):
+        run_command("train", f"--output_dir={tmp_path / 'out'}")
+
+
+def test_interrupted_and_continued(tmp_path):
+    folder = tmp_path / "run"
+    words = ["train", "--task=quadratic", "--rounds=100000", f"--output_dir={folder}"]
+    with open(tmp_path / "stderr", "w+") as err:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "experiments", *words],
+            cwd=programs.ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=err,
+        )
+        try:
+            _wait_for_rounds(process, folder / "metrics.csv", 3)
+            process.send_signal(signal.SIGINT)
+            status = process.wait(timeout=60)
+        finally:
+            process.kill()
+    stderr = (tmp_path / "stderr").read_text()
+    assert status == 130
+    assert "Traceback" not in stderr
+    again = f"tff-drift: interrupted. To go on: tff-drift {' '.join(words)}\n"
+    assert stderr.endswith(again)
+    circumstances = json.loads((folder / "config.json").read_text())["circumstances"]
+    assert circumstances["output_dir"] == str(folder)
+
+
+def _wait_for_rounds(process, path, rounds):
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if path.exists() and len(path.read_text().splitlines()) > rounds + 1:
+            return
+        time.sleep(0.2)
+    raise AssertionError("the run did not get going")

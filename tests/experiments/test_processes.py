@@ -1,0 +1,141 @@
+"""From flags to learning processes: each flag must have its effect."""
+
+import dataclasses
+import functools
+import inspect
+
+import pytest
+import tensorflow_federated as tff
+
+import tasks
+from experiments import algorithms, command_line, defaults, processes, settings
+
+
+@pytest.fixture(scope="module")
+def task():
+    return tasks.load("quadratic", num_clients=3, dimension=2)
+
+
+@pytest.fixture
+def build(task):
+    def build(*words):
+        flags = ["--task=quadratic", "--num_clients=3", "--dimension=2", *words]
+        (run,) = settings.resolve(command_line.parse("train", flags))
+        return processes.build_process(run, task)
+
+    return build
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    """Collects what builders are given, and builds nothing."""
+    calls = []
+    for name, entry in list(algorithms.ALGORITHMS.items()):
+        # Keeps the signature, from which the arguments are chosen.
+        @functools.wraps(entry.builder)
+        def builder(model_fn, **arguments):
+            calls.append(arguments)
+
+        monkeypatch.setitem(
+            algorithms.ALGORITHMS, name, dataclasses.replace(entry, builder=builder)
+        )
+    return calls
+
+
+@pytest.mark.parametrize("algorithm", list(algorithms.ALGORITHMS))
+def test_every_builder_gets_what_it_takes(build, captured, task, algorithm):
+    build(f"--algorithm={algorithm}", "--adaptive_clipping")
+    (arguments,) = captured
+    entry = algorithms.ALGORITHMS[algorithm]
+    inspect.signature(entry.builder).bind(task.model_fn, **arguments)
+    rates = defaults.rates("quadratic", algorithm)
+    for name, default in entry.hyperparameters.items():
+        assert arguments[name] == rates.hyperparameters.get(name, default)
+    given = {
+        arguments.get("client_learning_rate"),
+        arguments.get("client_optimizer_fn"),
+        arguments.get("server_learning_rate"),
+    }
+    assert entry.has_client_rate == (rates.client in given)
+    assert isinstance(
+        arguments["model_aggregator"], tff.aggregators.WeightedAggregationFactory
+    )
+    assert arguments["client_weighting"].name.lower() == entry.weighting
+
+
+def test_weighted_scaffold_knows_all_examples(build, captured):
+    build("--algorithm=scaffold")
+    build("--algorithm=scaffold", "--weighting=num_examples")
+    assert [call["num_clients"] for call in captured] == [3, 3]
+    # Three clients with two examples each, in ten epochs.
+    assert [call.get("total_examples") for call in captured] == [None, 60]
+
+
+def test_methods_with_memory_run(build):
+    process = build("--algorithm=adabest", "--beta=0.5")
+    assert process.get_model_weights(process.initialize()).trainable[0].shape == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "multipliers"),
+    [
+        ("", None),
+        (
+            "--client_rate_schedule=exponential --client_rate_decay=0.25 "
+            "--client_rate_decay_rounds=2",
+            [1, 1, 0.25, 0.25],
+        ),
+        (
+            "--client_rate_schedule=exponential --client_rate_decay=0.25 "
+            "--client_rate_decay_rounds=2 --noclient_rate_staircase",
+            [1, 0.5, 0.25, 0.125],
+        ),
+        (
+            "--client_rate_schedule=per_round_factor --client_rate_decay=0.5",
+            [1, 0.5, 0.25, 0.125],
+        ),
+        ("--client_rate_schedule=inverse_sqrt", [1, 2**-0.5, 3**-0.5, 0.5]),
+    ],
+)
+def test_client_schedules(build, captured, words, multipliers):
+    build("--algorithm=fed_adam", *words.split())
+    assert _multipliers(captured[0]["client_rate_schedule"]) == multipliers
+
+
+@pytest.mark.parametrize(
+    ("words", "multipliers"),
+    [
+        ("", None),
+        ("--server_warm_up_rounds=2", [0, 0.5, 1, 1]),
+        ("--server_rate_scaling=sqrt", [2, 2, 2, 2]),
+        ("--server_rate_scaling=linear", [4, 4, 4, 4]),
+        ("--server_rate_scaling=linear --server_warm_up_rounds=3", [1, 2, 3, 4]),
+        (
+            "--server_rate_scaling=sqrt --server_warm_up_rounds=2 "
+            "--server_warm_up_from=zero",
+            [0, 1, 2, 2],
+        ),
+    ],
+)
+def test_server_schedules(build, captured, words, multipliers):
+    if "scaling" in words:
+        words += " --clients_per_round=8 --reference_clients_per_round=2"
+    build("--algorithm=fed_adam", *words.split())
+    assert _multipliers(captured[0]["server_rate_schedule"]) == multipliers
+
+
+def _multipliers(schedule):
+    if schedule is None:
+        return None
+    return pytest.approx([float(schedule(round_number)) for round_number in range(4)])
+
+
+def test_measurements_see_updates_before_clipping(build, task):
+    words = ["--cohort_measurements", "--adaptive_clipping"]
+    process = build(*words, "--clipping_initial_norm=0.001")
+    data = [task.train.training_data(name, 0) for name in task.train.client_ids]
+    measured = process.next(process.initialize(), data).metrics["aggregator"]
+    assert measured["clipping_norm"] == pytest.approx(0.001)
+    assert measured["clipped_count"] == 3
+    assert measured["mean_client_norm"] > 0.1
+    assert measured["pseudo_gradient_norm"] <= 0.00101
