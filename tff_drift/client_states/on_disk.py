@@ -156,7 +156,8 @@ class DiskClientStates(ClientStates):
                 f"{self} cannot be used: {error}. Choose a folder that can be created "
                 "and written, on a disk with enough space."
             ) from error
-        except (EOFError, sqlite3.DatabaseError) as error:
+        # SQLite's message quotes what it cannot read.
+        except (EOFError, UnicodeDecodeError, sqlite3.DatabaseError) as error:
             raise self._damaged(str(error)) from error
 
     def _damaged(self, what: str) -> ClientStatesError:
@@ -178,8 +179,8 @@ class DiskClientStates(ClientStates):
             )
         self._index = StateIndex(index)
         self._closing.callback(self._index.close)
-        self._check_properties(properties)
-        self._check_files()
+        self._check_index(properties)
+        self._check_states_file()
         # Rows that belong to no version: of a program that ended before a commit.
         self._index.discard_after(self._last_version())
         self._slots = SlotFile(
@@ -209,26 +210,24 @@ class DiskClientStates(ClientStates):
                 f"other files: {shown}. Choose an empty or a new folder."
             )
 
-    def _check_properties(self, properties: Mapping[str, str]) -> None:
-        found = self._index.properties()
-        if found.keys() != properties.keys():
-            raise self._damaged(f"its properties are {sorted(found)}")
+    def _check_index(self, properties: Mapping[str, str]) -> None:
+        damage = self._index.damage()
+        if damage is not None:
+            raise self._damaged(damage)
+        found = {_RUN_ID: "", _TEMPLATE: "", **self._index.properties()}
         if found[_RUN_ID] != properties[_RUN_ID]:
             raise ClientStatesError(
                 f"{self} belongs to the run {found[_RUN_ID]!r}, not to "
                 f"{properties[_RUN_ID]!r}. {_LEFT_ALONE}"
             )
         if found[_TEMPLATE] != properties[_TEMPLATE]:
+            difference = self._template.describe_difference(found[_TEMPLATE])
             raise ClientStatesError(
-                f"{self} was made with another initial_state: it had "
-                f"{found[_TEMPLATE]}, now it has {properties[_TEMPLATE]}. "
+                f"{self} was made with another initial_state: {difference}. "
                 f"{_LEFT_ALONE}"
             )
 
-    def _check_files(self) -> None:
-        damage = self._index.damage()
-        if damage is not None:
-            raise self._damaged(damage)
+    def _check_states_file(self) -> None:
         states = self.path / _STATES_FILE
         if not states.exists():
             raise self._damaged(f"{_STATES_FILE} is gone")

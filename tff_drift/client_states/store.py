@@ -55,9 +55,8 @@ class ClientStates(abc.ABC):
     The methods may be called from several threads, one at a time goes on. What
     `gather` returns is a copy, and `scatter` copies what it is given.
 
-    Implementations provide the methods whose names begin with `_`, which are
-    called one at a time with arguments that have been checked, and `versions`, `nbytes` and
-    `close`.
+    Implementations provide `versions`, `nbytes`, `close`, and the methods whose
+    names begin with `_`; those are called one at a time, with checked arguments.
     """
 
     def __init__(self, initial_state: Any) -> None:

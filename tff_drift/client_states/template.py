@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -33,12 +33,8 @@ class _Leaf:
     def end(self) -> int:
         return self.offset + math.prod(self.shape) * self.dtype.itemsize
 
-    def describe(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "dtype": self.dtype.str,
-            "shape": list(self.shape),
-        }
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}{list(self.shape)}"
 
 
 def _layout(paths_and_arrays: Sequence[tuple[Any, np.ndarray]]) -> list[_Leaf]:
@@ -184,10 +180,13 @@ class StateTemplate:
         ]
 
     def identity(self) -> str:
-        """Returns names, dtypes, shapes and the hash of the initial state, as JSON."""
-        return json.dumps(
-            {
-                "leaves": [leaf.describe() for leaf in self._leaves],
-                "initial_state_sha256": hashlib.sha256(self._initial.data).hexdigest(),
-            }
-        )
+        """Returns a line for each leaf and one for the values of the initial state."""
+        digest = hashlib.sha256(self._initial.data).hexdigest()
+        return "\n".join([*map(str, self._leaves), f"values of sha256 {digest}"])
+
+    def describe_difference(self, identity: str) -> str:
+        """Returns where the identity of another template differs from this one."""
+        theirs, ours = identity.split("\n"), self.identity().split("\n")
+        pairs = itertools.zip_longest(theirs, ours, fillvalue="nothing")
+        before, now = next(pair for pair in pairs if pair[0] != pair[1])
+        return f"it had {before}, now it has {now}"

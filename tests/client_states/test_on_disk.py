@@ -1,0 +1,226 @@
+import pathlib
+import re
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+
+from tff_drift import client_states
+from tff_drift.client_states import on_disk
+
+
+@pytest.fixture(name="path")
+def path_fixture(tmp_path):
+    return tmp_path / "deep" / "states"
+
+
+@pytest.fixture(name="filled")
+def filled_fixture(path, state):
+    """A closed store of the run "a" whose version 1 has ann 1 and bob 2."""
+    with client_states.DiskClientStates(path, state(0), run_id="a") as states:
+        states.scatter(["ann", "bob"], [state(1), state(2)])
+        states.commit(1)
+    return path
+
+
+def content(path):
+    return {file.name: file.read_bytes() for file in pathlib.Path(path).iterdir()}
+
+
+def refused(path, initial_state, *messages, run_id="a"):
+    """Opens a store, which must be refused, and not change a byte."""
+    before = content(path)
+    with pytest.raises(client_states.ClientStatesError) as caught:
+        client_states.DiskClientStates(path, initial_state, run_id=run_id)
+    assert content(path) == before
+    for message in (re.escape(str(path)), *messages):
+        assert re.search(message, str(caught.value))
+
+
+def test_the_next_program_finds_the_last_version(filled, state, assert_states):
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
+        states.scatter(["ann", "eve"], [state(3), state(3)])
+        states.prune(1)
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
+        assert states.versions == (1,)
+        assert states.client_ids() == ["ann", "bob"]
+        assert_states(states.gather(["ann", "bob", "eve"]), [1, 2, 0])
+        states.restore(1)
+        states.scatter(["ann"], [state(4)])
+        states.commit(2)
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
+        assert states.versions == (1, 2)
+        assert_states(states.gather(["ann", "bob"]), [4, 2])
+
+
+def test_a_store_is_used_by_one_program_at_a_time(filled, state, assert_states):
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
+        with pytest.raises(client_states.ClientStatesError, match="in use by another"):
+            client_states.DiskClientStates(filled, state(0), run_id="a")
+        assert_states(states.gather(["ann"]), [1])
+    states.close()
+    for call in (
+        lambda: states.gather(["ann"]),
+        lambda: states.scatter(["ann"], [state(1)]),
+        lambda: len(states),
+        lambda: states.commit(2),
+    ):
+        with pytest.raises(client_states.ClientStatesError, match="is closed"):
+            call()
+
+
+def test_a_store_of_another_run_or_state_is_refused(filled, state):
+    refused(filled, state(0), "belongs to the run 'a', not to 'b'", run_id="b")
+    refused(filled, state(1), "it had values of sha256 .* now", "choose another path")
+    refused(
+        filled, {"x": np.zeros(2)}, r"it had flags/0: bool\[2\], now it has x: float64"
+    )
+    refused(filled, [*state(0).values(), np.zeros(99)], "another initial_state")
+    with pytest.raises(TypeError, match="run_id must be a string"):
+        client_states.DiskClientStates(filled, state(0), run_id=3)
+
+
+def test_folders_and_files_of_others_are_refused(tmp_path, state):
+    (tmp_path / "thesis.txt").write_text("precious")
+    refused(tmp_path, state(0), "other files: thesis.txt", "empty or a new folder")
+    with pytest.raises(client_states.ClientStatesError, match=r"thesis.txt.*Choose a"):
+        client_states.DiskClientStates(tmp_path / "thesis.txt", state(0))
+    assert (tmp_path / "thesis.txt").read_text() == "precious"
+
+
+def test_indexes_of_others_are_refused(filled, state):
+    index = filled / "index.sqlite"
+    ours = bytearray(index.read_bytes())
+    newer = ours.copy()
+    newer[60:64] = (2).to_bytes(4, "big")
+    index.write_bytes(newer)
+    refused(filled, state(0), "format 2, this version reads format 1")
+    index.write_bytes(b"not a database")
+    refused(filled, state(0), "not an SQLite file")
+    index.write_bytes(b"")
+    refused(filled, state(0), "not an SQLite file")
+    index.unlink()
+    with sqlite3.connect(index) as connection:
+        connection.execute("CREATE TABLE properties (x)")
+    connection.close()
+    refused(filled, state(0), "not written by tff_drift")
+    index.unlink()
+    refused(filled, state(0), "holds no index.sqlite", "other files: states.bin")
+
+
+def test_truncated_files_are_refused(filled, state):
+    index, data = filled / "index.sqlite", filled / "states.bin"
+    whole_index, whole_data = index.read_bytes(), data.read_bytes()
+    for length in (len(whole_index) // 2, 5000, 100):
+        index.write_bytes(whole_index[:length])
+        refused(filled, state(0), "is damaged", "Begin the run anew")
+    index.write_bytes(whole_index)
+    data.write_bytes(whole_data[:-1])
+    refused(filled, state(0), "states.bin has 75 bytes, its index needs 76")
+    data.unlink()
+    refused(filled, state(0), "states.bin is gone")
+
+
+def test_a_changed_index_is_refused_or_harmless(filled, state, assert_states):
+    """A damaged index never gives wrong states."""
+    index = filled / "index.sqlite"
+    whole = index.read_bytes()
+    rng = np.random.default_rng(0)
+    refusals = 0
+    for start in rng.integers(0, len(whole) - 64, 300):
+        damaged = bytearray(whole)
+        damaged[start : start + 64] = rng.bytes(64)
+        index.write_bytes(damaged)
+        try:
+            with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
+                states.restore(1)
+                found = states.gather(["ann", "bob"])
+        except client_states.ClientStatesError:
+            refusals += 1
+        else:
+            assert_states(found, [1, 2])
+    assert refusals > 0
+
+
+def test_a_changed_state_is_refused_when_it_is_gathered(filled, state, assert_states):
+    data = filled / "states.bin"
+    whole = data.read_bytes()
+    first, second = whole[:38], whole[38:]
+    data.write_bytes(second + first)
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
+        for client_id in ("ann", "bob"):
+            with pytest.raises(
+                client_states.ClientStatesError,
+                match=f"damaged: the state of client '{client_id}' has changed",
+            ):
+                states.gather([client_id])
+    data.write_bytes(first + bytes([second[0] ^ 1]) + second[1:])
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
+        assert_states(states.gather(["ann"]), [1])
+        with pytest.raises(client_states.ClientStatesError, match="'bob'"):
+            states.gather(["bob"])
+
+
+def test_what_a_kill_leaves_of_a_creation_is_replaced(path, state, assert_states):
+    path.mkdir(parents=True)
+    (path / "states.bin").touch()
+    for name in (".index.sqlite.tmp", ".index.sqlite.tmp-journal"):
+        (path / name).write_bytes(b"half")
+    with client_states.DiskClientStates(path, state(0)) as states:
+        states.scatter(["ann"], [state(1)])
+        assert_states(states.gather(["ann"]), [1])
+    assert set(content(path)) == {"index.sqlite", "states.bin"}
+
+
+def test_a_closed_store_may_be_moved(filled, state, assert_states, tmp_path):
+    shutil.copytree(filled, tmp_path / "copy")
+    with client_states.DiskClientStates(
+        tmp_path / "copy", state(0), run_id="a"
+    ) as states:
+        assert_states(states.gather(["bob"]), [2])
+
+
+def test_a_full_disk_leaves_the_store_as_it_was(
+    filled, state, assert_states, monkeypatch
+):
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
+        write, calls = on_disk.SlotFile.write, []
+
+        def write_once(slots, row):
+            calls.append(row)
+            if len(calls) == 2:
+                raise OSError(28, "No space left on device")
+            return write(slots, row)
+
+        monkeypatch.setattr(on_disk.SlotFile, "write", write_once)
+        with pytest.raises(
+            client_states.ClientStatesError, match=r"No space left.*enough space"
+        ):
+            states.scatter(["ann", "eve"], [state(8), state(9)])
+        assert_states(states.gather(["ann", "bob", "eve"]), [1, 2, 0])
+        states.scatter(["ann", "eve"], [state(8), state(9)])
+        assert_states(states.gather(["ann", "bob", "eve"]), [8, 2, 9])
+
+
+def test_an_interrupted_scatter_may_be_repeated(
+    filled, state, assert_states, monkeypatch
+):
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
+        release, calls = on_disk.SlotFile.release, []
+
+        def interrupt_once(slots, unused):
+            calls.append(unused)
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+            release(slots, unused)
+
+        monkeypatch.setattr(on_disk.SlotFile, "release", interrupt_once)
+        cohort, new_states = ["ann", "eve"], [state(8), state(9)]
+        with pytest.raises(KeyboardInterrupt):
+            states.scatter(cohort, new_states)
+        states.scatter(cohort, new_states)
+        states.commit(2)
+        assert_states(states.gather(["ann", "bob", "eve"]), [8, 2, 9])
+        states.restore(1)
+        assert_states(states.gather(["ann", "bob", "eve"]), [1, 2, 0])
