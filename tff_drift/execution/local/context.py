@@ -16,7 +16,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
-from tff_drift.execution.local import planning, running, splice, values
+from tff_drift.execution.local import devices, planning, running, splice, values
 from tff_drift.execution.local.graphs import GraphCache
 
 _CACHED_PLANS = 256
@@ -143,48 +143,22 @@ def create_local_execution_context(
       ValueError: If there is no such device, or `max_concurrent_clients` is
         below 1.
     """
-    client_devices = _checked_devices("client_devices", client_devices)
-    server_devices = _checked_devices(
-        "server_device", None if server_device is None else [server_device]
-    )
+    clients: tuple[str, ...] = ()
+    if client_devices is not None:
+        clients = devices.check_devices("client_devices", client_devices)
+    if server_device is not None:
+        devices.check_devices("server_device", [server_device])
     if max_concurrent_clients is None:
-        max_concurrent_clients = len(client_devices or os.sched_getaffinity(0))
+        max_concurrent_clients = len(clients or os.sched_getaffinity(0))
     checks.check_integer("max_concurrent_clients", max_concurrent_clients, 1)
     pool = concurrent.futures.ThreadPoolExecutor(
         max_concurrent_clients, thread_name_prefix="tff-drift-client"
     )
-    executors = running.Executors(
-        server_devices[0] if server_devices else None,
-        client_devices,
-        max_concurrent_clients,
-        pool,
-    )
+    executors = running.Executors(server_device, clients, max_concurrent_clients, pool)
     rewrites = [splice.splice_dataset_loops] if splice_dataset_loops else []
-    return LocalExecutionContext(executors, GraphCache(rewrites))
-
-
-def _checked_devices(name: str, devices: Sequence[str] | None) -> tuple[str, ...]:
-    if devices is None:
-        return ()
-    if isinstance(devices, str) or not all(isinstance(d, str) for d in devices):
-        raise TypeError(
-            f"{name} must hold names of devices such as '/GPU:0', found {devices!r}."
-        )
-    if not devices:
-        raise ValueError(f"{name} must hold at least one device, found none.")
-    present = [device.name for device in tf.config.list_logical_devices()]
-    wanted = [tf.DeviceSpec.from_string(device) for device in devices]
-    for given, spec in zip(devices, wanted):
-        if not any(
-            (spec.device_type or "").upper() == found.device_type
-            and (spec.device_index or 0) == found.device_index
-            for found in map(tf.DeviceSpec.from_string, present)
-        ):
-            raise ValueError(
-                f"{name} must hold devices of this machine, found {given!r}. There "
-                f"are {', '.join(present)}."
-            )
-    return tuple(devices)
+    return LocalExecutionContext(
+        executors, GraphCache([*rewrites, devices.pin_datasets_to_cpu])
+    )
 
 
 def set_local_execution_context(**options: Any) -> None:

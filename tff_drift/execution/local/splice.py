@@ -21,8 +21,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.core.framework import dataset_options_pb2
 
 _REDUCE = "ReduceDataset"
+# Optimizing a pipeline takes longer than running it over a client's few batches.
+_UNOPTIMIZED = dataset_options_pb2.Options(
+    autotune_options={"enabled": False},
+    optimization_options={"apply_default_optimizations": False},
+).SerializeToString()
 _VARIANT = tf.variant.as_datatype_enum
 _RESOURCE = tf.resource.as_datatype_enum
 _BOOL = tf.bool.as_datatype_enum
@@ -113,19 +119,25 @@ class _Loop:
         control = [name for name in node.input if name.startswith("^")]
         dataset, state = inputs[0], inputs[1 : 1 + len(self._state_types)]
         arguments = inputs[1 + len(self._state_types) :]
-        iterator, start, first = (
-            f"{node.name}/{part}" for part in ("iterator", "start", "first")
+        options, iterator, start, first = (
+            f"{node.name}/{part}" for part in ("options", "iterator", "start", "first")
         )
         added = [
+            self._iterating("OptionsDataset", options, [dataset]),
             self._iterating("AnonymousIteratorV3", iterator, []),
-            _node("MakeIterator", start, [dataset, self._output(iterator, "handle")]),
+            _node(
+                "MakeIterator",
+                start,
+                [self._output(options, "handle"), self._output(iterator, "handle")],
+            ),
             self._iterating(
                 "IteratorGetNextAsOptional",
                 first,
                 [self._output(iterator, "handle"), f"^{start}"],
             ),
         ]
-        added[1].input.extend(control)
+        added[0].attr["serialized_options"].s = _UNOPTIMIZED
+        added[2].input.extend(control)
         name = f"{self._step.signature.name}_loop_{number}"
         library.function.extend([self._condition(name), self._body(name)])
         device = node.device

@@ -137,15 +137,14 @@ def _array(value: Any, tensor_type: compat.TensorType) -> np.ndarray:
         return array if array.dtype.kind == "U" else np.asarray(value, np.object_)
     if not array.size or array.dtype.type is dtype:
         return np.asarray(value, dtype)
-    same_kind = any(
-        issubclass(array.dtype.type, kind) and issubclass(dtype, kind)
-        for kind in _KINDS
-    )
-    if isinstance(value, (np.ndarray, np.generic)):
+    known = [kind for kind in _KINDS if issubclass(array.dtype.type, kind)]
+    # A kind of its own, such as bfloat16's, has nothing but itself to come from.
+    fits = bool(known) and issubclass(dtype, known[0])
+    if fits and isinstance(value, (np.ndarray, np.generic)):
         fits = np.can_cast(array.dtype, dtype)
-    else:
+    elif fits:
         fits = all(np.can_cast(item, dtype) for item in array.ravel().tolist())
-    if not (fits and (same_kind or dtype not in _KINDS)):
+    if not fits:
         raise _wrong_dtype(array, tensor_type)
     return np.asarray(value, dtype)
 

@@ -1,0 +1,173 @@
+"""Runs of the local context: repeatable, concurrent, civil."""
+
+import gc
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import models
+from tests.execution.local.support import assert_same, call
+from tff_drift import algorithms, execution
+
+CLIENTS = tff.CLIENTS
+DATA = models.datasets(models.client_arrays([10, 7, 3, 12, 5, 8], seed=3))
+
+
+@pytest.fixture(scope="module")
+def process():
+    return algorithms.build_fed_avg(models.softmax_regression, 0.3)
+
+
+@pytest.fixture(scope="module")
+def state(process, fast):
+    return call(fast, process.initialize)
+
+
+def test_equal_from_run_to_run_whatever_the_concurrency(process, state, fast):
+    expected = call(fast, process.next, state, DATA)
+    for concurrency in (1, 3, 8):
+        context = execution.create_local_execution_context(
+            max_concurrent_clients=concurrency
+        )
+        for _ in range(2):
+            assert_same(call(context, process.next, state, DATA), expected)
+
+
+def test_each_client_has_its_own_variables_under_concurrency():
+    @tff.tensorflow.computation(np.int32)
+    def count(n):
+        total = tf.Variable(0)
+
+        @tf.function
+        def loop():
+            for _ in tf.range(2000):
+                total.assign_add(n)
+            return total.read_value()
+
+        return loop()
+
+    @tff.federated_computation(tff.FederatedType(np.int32, CLIENTS))
+    def computation(x):
+        return tff.federated_map(count, x)
+
+    context = execution.create_local_execution_context(max_concurrent_clients=4)
+    assert call(context, computation, [1, 2, 3, 4]) == [2000, 4000, 6000, 8000]
+
+
+def test_seeded_random_streams_are_equal_from_run_to_run():
+    def build():
+        draw = tff.tensorflow.computation(lambda: tf.random.uniform([], seed=3))
+
+        @tff.federated_computation(tff.FederatedType(np.int32, CLIENTS))
+        def computation(x):
+            drawn = tff.federated_eval(draw, CLIENTS)
+            return tff.federated_map(
+                tff.tensorflow.computation(lambda a, b: b, np.int32, np.float32),
+                (x, drawn),
+            )
+
+        return computation
+
+    runs = [
+        call(
+            execution.create_local_execution_context(max_concurrent_clients=4),
+            build(),
+            [0] * 6,
+        )
+        for _ in range(2)
+    ]
+    assert runs[0] == runs[1]
+
+
+def test_unseeded_random_numbers_differ_between_clients(fast):
+    draw = tff.tensorflow.computation(lambda: tf.random.uniform([]))
+
+    @tff.federated_computation(tff.FederatedType(np.int32, CLIENTS))
+    def computation(x):
+        return tff.federated_eval(draw, CLIENTS), tff.federated_sum(x)
+
+    first, _ = call(fast, computation, [0] * 4)
+    second, _ = call(fast, computation, [0] * 4)
+    assert len({*first, *second}) == 8
+
+
+def test_equal_computations_are_planned_once():
+    context = execution.create_local_execution_context()
+
+    def build():
+        return tff.tensorflow.computation(lambda x: x + 1, np.int32)
+
+    assert [call(context, build(), 1) for _ in range(3)] == [2, 2, 2]
+    assert len(context._plans) == 1
+    gc.collect()
+    assert not context._known  # What is gone is forgotten.
+
+
+def test_an_error_of_a_client_ends_the_round(fast):
+    @tff.tensorflow.computation(np.int32)
+    def check(x):
+        with tf.control_dependencies([tf.debugging.Assert(x < 3, ["too large", x])]):
+            return tf.identity(x)
+
+    @tff.federated_computation(tff.FederatedType(np.int32, CLIENTS))
+    def computation(x):
+        return tff.federated_sum(tff.federated_map(check, x))
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too large"):
+        call(fast, computation, [1, 5] + [2] * 50)
+    assert call(fast, computation, [1, 2]) == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (1.5, "int32"),
+        (np.int64(2), "int32"),
+        ([1, 2], "shape"),
+        ("text", "int32"),
+        (None, "int32"),
+    ],
+)
+def test_arguments_of_the_wrong_type_are_refused(value, message, fast):
+    computation = tff.federated_computation(
+        lambda x: tff.federated_sum(x), tff.FederatedType(np.int32, CLIENTS)
+    )
+    with pytest.raises(TypeError, match=message):
+        call(fast, computation, [value])
+
+
+def test_different_numbers_of_clients_are_refused(fast):
+    clients = tff.FederatedType(np.int32, CLIENTS)
+    computation = tff.federated_computation(
+        lambda x, y: tff.federated_sum(tff.federated_zip((x, y))), [clients, clients]
+    )
+    with pytest.raises(ValueError, match=r"[Cc]ardinalit"):
+        call(fast, computation, [1, 2], [1])
+    with pytest.raises(TypeError, match="list with a value for each client"):
+        call(fast, computation, 1, [1])
+
+
+def test_what_is_not_supported_is_named(fast):
+    computation = tff.jax.computation(lambda x: x + 1, np.int32)
+    with pytest.raises(NotImplementedError, match=r"tff\.jax"):
+        call(fast, computation, 1)
+
+
+def test_computations_may_run_in_several_threads(process, state, fast):
+    expected = call(fast, process.next, state, DATA)
+    results = []
+
+    def run():
+        results.append(call(fast, process.next, state, DATA))
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 3
+    for result in results:
+        assert_same(result, expected)
