@@ -1,0 +1,355 @@
+"""Breaks the methods on purpose and shows which test of a paper notices.
+
+    python -m tests.paper.mutation_check [--only WORD]
+
+Each mutation is a mistake that published implementations have made, or could: a
+change of one or two places in a temporary copy of the library, against which the
+method's tests in this folder run until the first fails. A mutation that no test
+notices, that breaks more than numbers, or whose place in the source is no longer
+found exactly once fails the check.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+_COPIED = ("tff_drift", "tests/paper")
+_COPIED_FILES = (
+    "pyproject.toml",
+    "tests/conftest.py",
+    "tests/models.py",
+    "tests/stateful.py",
+)
+_TIMEOUT_SECONDS = 900
+
+SCAFFOLD = "tff_drift/algorithms/scaffold.py"
+SCAFFOLD_M = "tff_drift/algorithms/scaffold_m.py"
+FED_DYN = "tff_drift/algorithms/fed_dyn.py"
+ADABEST = "tff_drift/algorithms/adabest.py"
+BETA = "tff_drift/algorithms/beta.py"
+STEPS = "tff_drift/algorithms/server_steps.py"
+PARTS = "tff_drift/algorithms/stateful_parts.py"
+VARIATE = "tff_drift/aggregators/control_variate.py"
+
+
+class Change(NamedTuple):
+    """In the file at `path`, `old` becomes `new`."""
+
+    path: str
+    old: str
+    new: str
+
+
+class Mutation(NamedTuple):
+    """A mistake, the changes that make it, and the tests that should notice."""
+
+    name: str
+    tests: str
+    changes: list[Change]
+
+
+def _mutation(name: str, path: str, old: str, new: str, tests: str = "") -> Mutation:
+    tests = tests or f"test_{pathlib.Path(path).stem}.py"
+    return Mutation(name, tests, [Change(path, old, new)])
+
+
+_CORRECTION = 'return context.server_message - context.client_state["control_variate"]'
+_FLIPPED = 'return context.client_state["control_variate"] - context.server_message'
+_MINUS_H_I = 'return -context.client_state["gradient_estimate"]'
+_SHARE = "share = cohort.num_clients / self._num_clients"
+
+MUTATIONS = [
+    _mutation("SCAFFOLD: c_i - c for c - c_i", SCAFFOLD, _CORRECTION, _FLIPPED),
+    _mutation(
+        "SCAFFOLD: + c for - c in option II",
+        SCAFFOLD,
+        "new_c_i = c_i - c + mean_direction",
+        "new_c_i = c_i + c + mean_direction",
+    ),
+    _mutation(
+        "SCAFFOLD: -∇f_i for ∇f_i in option I",
+        SCAFFOLD,
+        "new_c_i = local.full_gradient + self.weight_decay * x",
+        "new_c_i = -local.full_gradient + self.weight_decay * x",
+    ),
+    _mutation(
+        "SCAFFOLD: ∇f_i at y_i for at x in option I",
+        PARTS,
+        "gradient_model,\n                    weights,\n",
+        "gradient_model,\n                    tff.learning.models.ModelWeights("
+        "tf.nest.pack_sequence_as(weights.trainable, outcome.trainable), "
+        "weights.non_trainable),\n",
+        tests="test_scaffold.py",
+    ),
+    Mutation(
+        "SCAFFOLD: |S| for N",
+        "test_scaffold.py",
+        [
+            Change(
+                VARIATE,
+                'wrapping.create_sum("sum_factory", self._sum_factory, value_type)',
+                "tff.aggregators.UnweightedMeanFactory().create(value_type)",
+            ),
+            Change(
+                VARIATE, "c + total / tf.cast(self._num_clients, c.dtype)", "c + total"
+            ),
+        ],
+    ),
+    _mutation(
+        "SCAFFOLD: epochs (two) for K",
+        SCAFFOLD,
+        "local.pseudo_gradient, local.num_steps * rate",
+        "local.pseudo_gradient, 2 * rate",
+    ),
+    _mutation(
+        "SCAFFOLD: clients send c_i, not its change",
+        SCAFFOLD,
+        "change = new_c_i - c_i",
+        "change = new_c_i",
+    ),
+    _mutation(
+        "SCAFFOLD: changes of c_i without their weights",
+        SCAFFOLD,
+        "change *= local.num_examples",
+        "change *= 1",
+    ),
+    _mutation(
+        "SCAFFOLD: no weight decay in option I's c_i",
+        SCAFFOLD,
+        "new_c_i = local.full_gradient + self.weight_decay * x",
+        "new_c_i = local.full_gradient",
+    ),
+    _mutation("SCAFFOLD/m: h_i - h for h - h_i", SCAFFOLD_M, _CORRECTION, _FLIPPED),
+    _mutation(
+        "SCAFFOLD/m: + h for - h in h_i",
+        SCAFFOLD_M,
+        "control_variate=h_i - h + mean_direction",
+        "control_variate=h_i + h + mean_direction",
+    ),
+    _mutation("SCAFFOLD/m: |S| for N", SCAFFOLD_M, _SHARE, "share = tf.constant(1.0)"),
+    _mutation(
+        "SCAFFOLD/m: epochs (two) for K on clients",
+        SCAFFOLD_M,
+        "local.pseudo_gradient, local.num_steps * rate",
+        "local.pseudo_gradient, 2 * rate",
+    ),
+    _mutation(
+        "SCAFFOLD/m: epochs (two) for K on the server",
+        SCAFFOLD_M,
+        "cohort.mean_steps * cohort.learning_rate",
+        "2 * cohort.learning_rate",
+    ),
+    _mutation(
+        "SCAFFOLD/m: h without (N - M) / N",
+        SCAFFOLD_M,
+        "tf.cast(1 - share, g.dtype) * h",
+        "h",
+    ),
+    _mutation("FedDyn: + h_i for - h_i", FED_DYN, _MINUS_H_I, f"{_MINUS_H_I} * -1"),
+    _mutation("FedDyn: μ twice", FED_DYN, _MINUS_H_I, f"{_MINUS_H_I} * self._mu"),
+    _mutation("FedDyn: |S| for N", FED_DYN, _SHARE, "share = tf.constant(1.0)"),
+    _mutation(
+        "FedDyn: the pull to θ with the wrong sign",
+        FED_DYN,
+        "d - self._mu * (theta - theta_i)",
+        "d + self._mu * (theta - theta_i)",
+    ),
+    _mutation("FedDyn: θ̄ + h for θ̄ - h", FED_DYN, "model - old for", "model + old for"),
+    _mutation(
+        "FedDyn: θ̄ - h of the round before",
+        FED_DYN,
+        "in zip(aggregate, h)",
+        "in zip(aggregate, before)",
+    ),
+    _mutation(
+        "FedDyn: Theorem 3.1 without the 2",
+        FED_DYN,
+        "growth_bound=-0.5 * share",
+        "growth_bound=-share",
+    ),
+    _mutation("AdaBest: + h_i for - h_i", ADABEST, _MINUS_H_I, f"{_MINUS_H_I} * -1"),
+    _mutation("AdaBest: μ twice", ADABEST, _MINUS_H_I, f"{_MINUS_H_I} * self._mu"),
+    _mutation(
+        "AdaBest: no (t - t'_i)",
+        ADABEST,
+        "decayed = h_i / tf.cast(rounds_since, h_i.dtype)",
+        "decayed = h_i",
+    ),
+    _mutation(
+        "AdaBest: t'_i stays",
+        ADABEST,
+        "last_round=context.round_number",
+        'last_round=context.client_state["last_round"]',
+    ),
+    _mutation(
+        "AdaBest: θ̄ + h for θ̄ - h", ADABEST, "model - step for", "model + step for"
+    ),
+    _mutation(
+        "AdaBest: θ for θ̄ in h",
+        ADABEST,
+        'zip(memory["aggregate_model"], aggregate)',
+        "zip(trainable, aggregate)",
+    ),
+    _mutation(
+        "AdaBest: β twice",
+        ADABEST,
+        "tf.cast(beta, new.dtype) *",
+        "tf.cast(beta * beta, new.dtype) *",
+    ),
+    _mutation(
+        "AdaBest: n_i / n̄ for n̄ / n_i",
+        ADABEST,
+        "tf.math.divide_no_nan(mean_examples, local.num_examples)",
+        "tf.math.divide_no_nan(local.num_examples, mean_examples)",
+    ),
+    _mutation(
+        "AdaBest: M for M - 1 in the automatic β",
+        BETA,
+        "cohort.num_clients - 1.0",
+        "cohort.num_clients",
+        tests="test_adabest.py",
+    ),
+    _mutation(
+        "AdaBest: a plateau one round late",
+        BETA,
+        "rounds_since >= rule.patience",
+        "rounds_since > rule.patience",
+        tests="test_adabest.py",
+    ),
+    _mutation(
+        "FedDyn and AdaBest: the cloud model is deployed",
+        STEPS,
+        'del trainable\n        return tuple(memory["aggregate_model"])',
+        "return trainable",
+        tests="test_adabest.py",
+    ),
+]
+
+
+class MutationError(Exception):
+    """A mutation that does not fit the source, or a run that tells nothing."""
+
+
+def mutated(root: pathlib.Path, mutation: Mutation) -> dict[str, str]:
+    """Returns the new text of each file that the mutation changes.
+
+    Raises:
+      MutationError: If a place to change is not there exactly once.
+    """
+    texts: dict[str, str] = {}
+    for change in mutation.changes:
+        text = texts.get(change.path) or (root / change.path).read_text("utf-8")
+        found = text.count(change.old)
+        if found != 1:
+            raise MutationError(
+                f"{mutation.name}: {change.path} has {change.old!r} {found} times, "
+                "not once. Fit the mutation to the source."
+            )
+        texts[change.path] = text.replace(change.old, change.new)
+    return texts
+
+
+def copy_project(destination: pathlib.Path) -> None:
+    """Copies what the tests of this folder need."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in _COPIED:
+        shutil.copytree(ROOT / name, destination / name, ignore=ignored)
+    for name in _COPIED_FILES:
+        shutil.copy(ROOT / name, destination / name)
+
+
+def run_tests(root: pathlib.Path, tests: list[str]) -> list[str]:
+    """Runs tests of a copy until the first fails; returns the names of failed ones.
+
+    Raises:
+      MutationError: If a test ends by anything else than a failed assertion.
+    """
+    report, log = root / "report.xml", root / "log.txt"
+    with log.open("wb") as output:
+        process = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"),
+                f"--junitxml={report}",
+                *(f"tests/paper/{name}" for name in tests),
+            ],
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+    cases = ElementTree.parse(report).iter("testcase") if report.exists() else []
+    failed = []
+    for case in cases:
+        for failure in case.findall("failure"):
+            if failure.get("message", "").startswith(("AssertionError", "assert ")):
+                failed.append(f"{case.get('classname')}::{case.get('name')}")
+    if process.returncode != bool(failed):
+        tail = log.read_text("utf-8", errors="replace")[-2000:]
+        raise MutationError(f"pytest ended with {process.returncode}:\n{tail}")
+    return failed
+
+
+def check(mutations: list[Mutation]) -> list[tuple[str, str]]:
+    """Runs the tests against every mutation.
+
+    Prints a row for each as it goes.
+
+    Args:
+      mutations: The mutations to try.
+
+    Returns:
+      The mutations' names and the tests that noticed, '' where none did.
+
+    Raises:
+      MutationError: If the tests fail without any mutation.
+    """
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        untouched = pathlib.Path(folder) / "untouched"
+        copy_project(untouched)
+        failed = run_tests(untouched, sorted({m.tests for m in mutations}))
+        if failed:
+            raise MutationError(f"Without any mutation, {failed[0]} fails.")
+        for number, mutation in enumerate(mutations):
+            copy = pathlib.Path(folder) / str(number)
+            copy_project(copy)
+            for path, text in mutated(copy, mutation).items():
+                (copy / path).write_text(text, "utf-8")
+            try:
+                noticed = "".join(run_tests(copy, [mutation.tests]))
+            except MutationError as error:
+                print(f"{mutation.name}: {error}", file=sys.stderr)
+                noticed = ""
+            rows.append((mutation.name, noticed))
+            print(f"{mutation.name:50}  {noticed or 'NOT NOTICED'}", flush=True)
+    return rows
+
+
+def main() -> int:
+    """Prints the table; returns 0 if every mutation was noticed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="mutations whose name has this")
+    only = parser.parse_args().only
+    mutations = [m for m in MUTATIONS if only in m.name]
+    if not mutations:
+        parser.error(f"no mutation has {only!r} in its name")
+    rows = check(mutations)
+    noticed = sum(bool(test) for _, test in rows)
+    print(f"{noticed} of {len(rows)} mutations noticed.")
+    return int(noticed < len(rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""The mutation check fits the source; on demand, all of it."""
+
+import os
+
+import pytest
+
+from tests.paper import mutation_check
+
+VARIABLE = "TFF_DRIFT_MUTATION_CHECK"
+
+
+@pytest.mark.parametrize("mutation", mutation_check.MUTATIONS, ids=lambda m: m.name)
+def test_a_mutation_changes_the_source(mutation):
+    texts = mutation_check.mutated(mutation_check.ROOT, mutation)
+    for path, text in texts.items():
+        assert text != (mutation_check.ROOT / path).read_text("utf-8")
+        compile(text, path, "exec")
+    assert (mutation_check.ROOT / "tests" / "paper" / mutation.tests).exists()
+
+
+def test_a_mutation_that_no_longer_fits_is_an_error():
+    change = mutation_check.Change(mutation_check.SCAFFOLD, "c_i", "d_i")
+    mutation = mutation_check.Mutation("everywhere", "test_scaffold.py", [change])
+    with pytest.raises(mutation_check.MutationError, match="not once"):
+        mutation_check.mutated(mutation_check.ROOT, mutation)
+
+
+@pytest.mark.skipif(
+    VARIABLE not in os.environ,
+    reason=f"takes about fifteen minutes; set {VARIABLE}=1 to run it",
+)
+def test_every_mutation_is_noticed():
+    rows = mutation_check.check(mutation_check.MUTATIONS)
+    assert [name for name, test in rows if not test] == []
