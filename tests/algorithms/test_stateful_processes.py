@@ -333,6 +333,13 @@ NUM_EXAMPLES = {"client_weighting": stateful.NUM_EXAMPLES}
         ("adabest", {"beta": "automatic"}, ValueError, "beta must be one of 'auto'"),
         ("adabest", {"beta": None}, TypeError, "beta must be a number"),
         ("adabest", {"beta_schedule": 0.5}, TypeError, "beta_schedule must be"),
+        (
+            "adabest",
+            {**NUM_EXAMPLES, "mu_by_examples": True},
+            ValueError,
+            "mu_by_examples must be False with client_weighting NUM_EXAMPLES",
+        ),
+        ("adabest", {"mu_by_examples": 2}, ValueError, "mu_by_examples must be one"),
         ("adabest", {"beta_decay": 0.0}, ValueError, "beta_decay must be"),
         ("adabest", {"beta_decay": 1.5}, ValueError, "beta_decay must be"),
         ("adabest", {"plateau_patience": 0}, ValueError, "plateau_patience must be"),

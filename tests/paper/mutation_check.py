@@ -176,8 +176,8 @@ MUTATIONS = [
         "growth_bound=-0.5 * share",
         "growth_bound=-share",
     ),
-    _mutation("AdaBest: + h_i for - h_i", ADABEST, _MINUS_H_I, f"{_MINUS_H_I} * -1"),
-    _mutation("AdaBest: μ twice", ADABEST, _MINUS_H_I, f"{_MINUS_H_I} * self._mu"),
+    _mutation("AdaBest: + h_i for - h_i", ADABEST, "return -h_i", "return h_i"),
+    _mutation("AdaBest: μ twice", ADABEST, "return -h_i", "return -h_i * self._mu"),
     _mutation(
         "AdaBest: no (t - t'_i)",
         ADABEST,
@@ -206,10 +206,16 @@ MUTATIONS = [
         "tf.cast(beta * beta, new.dtype) *",
     ),
     _mutation(
-        "AdaBest: n_i / n̄ for n̄ / n_i",
+        "AdaBest: μ n_i for μ / n_i",
         ADABEST,
-        "tf.math.divide_no_nan(mean_examples, local.num_examples)",
-        "tf.math.divide_no_nan(local.num_examples, mean_examples)",
+        "mu = tf.math.divide_no_nan(mu, local.num_examples)",
+        "mu *= local.num_examples",
+    ),
+    _mutation(
+        "AdaBest: μ / n_i without n̄",
+        ADABEST,
+        "h_i *= tf.cast(context.server_message, h_i.dtype)",
+        "h_i *= 1",
     ),
     _mutation(
         "AdaBest: M for M - 1 in the automatic β",
@@ -258,13 +264,13 @@ def mutated(root: pathlib.Path, mutation: Mutation) -> dict[str, str]:
     return texts
 
 
-def copy_project(destination: pathlib.Path) -> None:
+def copy_project(source: pathlib.Path, destination: pathlib.Path) -> None:
     """Copies what the tests of this folder need."""
     ignored = shutil.ignore_patterns("__pycache__")
     for name in _COPIED:
-        shutil.copytree(ROOT / name, destination / name, ignore=ignored)
+        shutil.copytree(source / name, destination / name, ignore=ignored)
     for name in _COPIED_FILES:
-        shutil.copy(ROOT / name, destination / name)
+        shutil.copy(source / name, destination / name)
 
 
 def run_tests(root: pathlib.Path, tests: list[str]) -> list[str]:
@@ -318,13 +324,13 @@ def check(mutations: list[Mutation]) -> list[tuple[str, str]]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         untouched = pathlib.Path(folder) / "untouched"
-        copy_project(untouched)
+        copy_project(ROOT, untouched)
         failed = run_tests(untouched, sorted({m.tests for m in mutations}))
         if failed:
             raise MutationError(f"Without any mutation, {failed[0]} fails.")
         for number, mutation in enumerate(mutations):
             copy = pathlib.Path(folder) / str(number)
-            copy_project(copy)
+            copy_project(untouched, copy)
             for path, text in mutated(copy, mutation).items():
                 (copy / path).write_text(text, "utf-8")
             try:

@@ -168,38 +168,45 @@ class AdaBest:
     """AdaBest's Algorithm 1; rounds t are counted from 1.
 
     Args:
-      weighted: Whether client i weighs n_i in θ̄ and divides its μ by n_i / n̄, with n̄
-        the mean of the n_i of all participations before the round (appendix B; in
-        the first round every client is taken to be of mean size).
+      weighted: Whether client i weighs n_i in θ̄.
+      mu_by_examples: Whether client i's μ is divided by n_i / n̄, with n̄ the mean of
+        the n_i of all participations before the round (appendix B).
     """
 
-    def __init__(self, dimension, rate, mu, beta, weighted=False):
+    def __init__(
+        self, dimension, rate, mu, beta, *, weighted=False, mu_by_examples=False
+    ):
         self.theta = np.zeros(dimension)
         self.theta_bar = np.zeros(dimension)
         self.h = np.zeros(dimension)
         self.g_bar = np.zeros(dimension)
-        self.h_i = {}
+        # Without μ, which is constant but for `mu_by_examples`.
+        self.sums = {}
         self.last_round = {}
         self.t = 0
         self.mu = mu
         self.beta = beta
         self.sgd = Sgd(rate)
         self.weighted = weighted
+        self.mu_by_examples = mu_by_examples
         self.sizes = []
+
+    @property
+    def h_i(self):
+        return {client: self.mu * total for client, total in self.sums.items()}
 
     def round(self, cohort):
         self.t += 1
         theta, t = self.theta, self.t
-        mean_size = np.mean(self.sizes) if self.sizes else None
         local_models, sizes = [], []
         for client, batches in cohort.items():
-            h_i = self.h_i.get(client, np.zeros_like(theta))
-            theta_i = self.sgd.run(theta, batches, lambda w, h_i=h_i: -h_i)
+            past = self.sums.get(client, np.zeros_like(theta))
             size, mu = num_examples(batches), self.mu
-            if self.weighted and mean_size is not None:
-                mu = mu / (size / mean_size)
+            if self.mu_by_examples and self.sizes:
+                mu = mu / (size / np.mean(self.sizes))
+            theta_i = self.sgd.run(theta, batches, lambda w, h_i=mu * past: -h_i)
             gap = t - self.last_round.get(client, t - 1)
-            self.h_i[client] = h_i / gap + mu * (theta - theta_i)
+            self.sums[client] = past / gap + theta - theta_i
             self.last_round[client] = t
             local_models.append(theta_i)
             sizes.append(size)

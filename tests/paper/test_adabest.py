@@ -197,6 +197,7 @@ def test_it_knows_neither_N_nor_the_set_of_clients():
         "beta_schedule",
         "beta_decay",
         "plateau_patience",
+        "mu_by_examples",
         "weight_decay",
         "gradient_clipping_norm",
         "options",
@@ -208,22 +209,44 @@ def test_it_knows_neither_N_nor_the_set_of_clients():
     assert tf.nest.map_structure(np.shape, driver.state) == before
 
 
-def test_unbalanced_clients_weigh_by_examples_of_a_running_mean():
-    process = adabest(mu=MU, beta=BETA, client_weighting=stateful.NUM_EXAMPLES)
-    driver = stateful.Driver(process, RAGGED)
-    paper = reference.AdaBest(D, RATE, MU, BETA, weighted=True)
-    for cohort in COHORTS[:3]:
+def test_mu_by_examples_follows_a_running_mean_of_examples():
+    driver = stateful.Driver(adabest(mu=MU, beta=BETA, mu_by_examples=True), RAGGED)
+    paper = reference.AdaBest(D, RATE, MU, BETA, mu_by_examples=True)
+    for cohort in COHORTS:
         driver.round(cohort)
         paper.round(stateful.batches(RAGGED, cohort))
         np.testing.assert_allclose(driver.model, paper.theta, atol=5e-6)
         np.testing.assert_allclose(aggregate_model(driver), paper.theta_bar, atol=5e-6)
-        for client, h_i in paper.h_i.items():
-            np.testing.assert_allclose(
-                driver.remembered(client, ESTIMATE), h_i, atol=5e-6
-            )
         memory = driver.state.finalizer
         assert memory["examples_seen"] == sum(paper.sizes)
         assert memory["clients_seen"] == len(paper.sizes)
+    balanced = reference.AdaBest(D, RATE, MU, BETA)
+    for cohort in COHORTS:
+        balanced.round(stateful.batches(RAGGED, cohort))
+    assert np.linalg.norm(paper.theta - balanced.theta) > 0.01
+
+
+@pytest.mark.parametrize(
+    "options", [{"client_weighting": stateful.NUM_EXAMPLES}, {"mu_by_examples": True}]
+)
+def test_unbalanced_clients_count_by_their_examples_once(options):
+    # At full participation with β = 1, the mean of the clients' corrections h_i,
+    # weighted as the clients are in the objective, is μ h: both come to rest only
+    # where that mean of the gradients is 0.
+    clients = stateful.ragged_clients([3, 9, 6, 24])
+    sizes = [reference.num_examples(client.batches()) for client in clients.values()]
+    driver = stateful.Driver(adabest(mu=MU, beta=1.0, **options), clients)
+    for _ in range(3):
+        driver.round(list(clients))
+    corrections = [driver.remembered(client, ESTIMATE) for client in clients]
+    if "mu_by_examples" in options:
+        corrections = np.mean(sizes) * np.stack(corrections)
+    np.testing.assert_allclose(
+        np.average(corrections, axis=0, weights=sizes),
+        MU * server_estimate(driver),
+        atol=1e-5,
+    )
+    assert np.linalg.norm(server_estimate(driver)) > 0.01
 
 
 def test_automatic_beta_by_hand():

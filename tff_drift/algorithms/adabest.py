@@ -41,12 +41,12 @@ class AdaBestWork(client_works.StatefulSgd):
         learning_rate: float,
         weight_decay: float,
         clipping_norm: float | None,
-        weighted: bool,
+        mu_by_examples: bool,
     ) -> None:
         super().__init__(learning_rate, weight_decay, clipping_norm)
         checks.check_non_negative("mu", mu)
         self._mu = mu
-        self._weighted = weighted
+        self._mu_by_examples = mu_by_examples
 
     def initial_client_state(self, zeros: np.ndarray) -> client_works.ClientState:
         """Returns h_i = 0 of a client that never took part."""
@@ -56,7 +56,11 @@ class AdaBestWork(client_works.StatefulSgd):
 
     def correction(self, context: client_works.LocalContext) -> tf.Tensor:
         """Returns -h_i."""
-        return -context.client_state["gradient_estimate"]
+        h_i = context.client_state["gradient_estimate"]
+        if self._mu_by_examples:
+            # The memory lacks the factor n̄, of which the present value counts.
+            h_i *= tf.cast(context.server_message, h_i.dtype)
+        return -h_i
 
     def remember(
         self, context: client_works.LocalContext, local: client_works.LocalResult
@@ -67,14 +71,8 @@ class AdaBestWork(client_works.StatefulSgd):
         rounds_since = context.round_number - context.client_state["last_round"]
         decayed = h_i / tf.cast(rounds_since, h_i.dtype)
         mu = tf.constant(self._mu, h_i.dtype)
-        if self._weighted:
-            # μ is per unit of a client's weight n_i / n̄.
-            mean_examples = tf.cast(context.server_message, h_i.dtype)
-            mu *= tf.where(
-                mean_examples > 0,
-                tf.math.divide_no_nan(mean_examples, local.num_examples),
-                tf.ones_like(mean_examples),
-            )
+        if self._mu_by_examples:
+            mu = tf.math.divide_no_nan(mu, local.num_examples)
         return client_works.Memory(
             collections.OrderedDict(
                 gradient_estimate=decayed + mu * local.pseudo_gradient,
@@ -86,9 +84,9 @@ class AdaBestWork(client_works.StatefulSgd):
 class AdaBestStep(CorrectedCloudStep):
     """The server's half: h <- β (θ̄_before - θ̄), θ <- θ̄ - h. It knows no N."""
 
-    def __init__(self, rule: beta_lib.BetaRule, weighted: bool) -> None:
+    def __init__(self, rule: beta_lib.BetaRule, mu_by_examples: bool) -> None:
         self._rule = rule
-        self._weighted = weighted
+        self._mu_by_examples = mu_by_examples
 
     def initial_memory(self, trainable: client_works.Tensors) -> ServerMemory:
         """Returns the aggregate model θ̄⁰ = θ⁰."""
@@ -96,14 +94,14 @@ class AdaBestStep(CorrectedCloudStep):
             aggregate_model=tuple(trainable),
             beta=beta_lib.initial_beta_state(self._rule),
         )
-        if self._weighted:
+        if self._mu_by_examples:
             memory["examples_seen"] = tf.constant(0.0)
             memory["clients_seen"] = tf.constant(0.0)
         return memory
 
     def message(self, memory: ServerMemory) -> Any:
         """Returns n̄, the mean number of examples so far, where clients need it."""
-        if not self._weighted:
+        if not self._mu_by_examples:
             return ()
         return tf.math.divide_no_nan(memory["examples_seen"], memory["clients_seen"])
 
@@ -128,7 +126,7 @@ class AdaBestStep(CorrectedCloudStep):
             aggregate_model=aggregate,
             beta=beta_lib.judge_plateau(self._rule, beta_state, h_norm),
         )
-        if self._weighted:
+        if self._mu_by_examples:
             new_memory["examples_seen"] = (
                 memory["examples_seen"] + cohort.num_clients * cohort.mean_examples
             )
@@ -160,6 +158,7 @@ def build_adabest(
     beta_schedule: Schedule | None = None,
     beta_decay: float = 1.0,
     plateau_patience: int = 20,
+    mu_by_examples: bool = False,
     weight_decay: float = 0.0,
     gradient_clipping_norm: float | None = None,
     **options: Unpack[stateful_composition.StatefulOptions],
@@ -203,14 +202,18 @@ def build_adabest(
     Args:
       model_fn: As in `build_fed_avg`. Its trainable weights share one float dtype.
       client_learning_rate: η of the local SGD, per local step.
-      mu: μ, at least 0. With client_weighting NUM_EXAMPLES a client's μ is divided
-        by its weight n_i / n̄, where n̄ is the mean number of examples over the
-        clients seen so far, as the server tracks it (the paper's appendix B).
+      mu: μ, at least 0.
       beta: β in [0, 1], or 'auto'.
       beta_schedule: Multiplies β, as a function of the round number from 0.
       beta_decay: Multiplies β whenever ‖h‖ has plateaued, in (0, 1]; 1 for never.
       plateau_patience: A plateau is so many rounds without a new minimum of ‖h‖, by
         one per cent.
+      mu_by_examples: Whether client i's μ is divided by n_i / n̄, with n_i the
+        examples it trains on and n̄ their mean over the clients seen so far, as the
+        server tracks it (the paper's appendix B). Clients then count by their
+        examples although their models are averaged alike. client_weighting
+        NUM_EXAMPLES reaches the same by weighing the models, and needs no n̄; with
+        both at once, clients would count by n_i².
       weight_decay: λ of the local gradient g(y) + λ y.
       gradient_clipping_norm: Largest norm of a minibatch gradient; None: no limit.
       **options: See `tff_drift.algorithms.StatefulOptions`.
@@ -223,14 +226,22 @@ def build_adabest(
       ValueError: If an argument is out of its range; the message names it.
     """
     rule = beta_lib.build_beta_rule(beta, beta_schedule, beta_decay, plateau_patience)
-    weighted = (
-        options.get("client_weighting") == tff.learning.ClientWeighting.NUM_EXAMPLES
-    )
+    checks.check_one_of("mu_by_examples", mu_by_examples, (True, False))
+    weighting = options.get("client_weighting")
+    if mu_by_examples and weighting == tff.learning.ClientWeighting.NUM_EXAMPLES:
+        raise ValueError(
+            "mu_by_examples must be False with client_weighting NUM_EXAMPLES, because "
+            "each alone makes clients count by their examples, found True."
+        )
     return stateful_composition.compose_stateful(
         model_fn,
         AdaBestWork(
-            mu, client_learning_rate, weight_decay, gradient_clipping_norm, weighted
+            mu,
+            client_learning_rate,
+            weight_decay,
+            gradient_clipping_norm,
+            mu_by_examples,
         ),
-        AdaBestStep(rule, weighted),
+        AdaBestStep(rule, mu_by_examples),
         **options,
     )
