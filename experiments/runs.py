@@ -81,13 +81,8 @@ class Runs:
         self._finished: dict[RunSettings, results.Result] = {}
         self._interrupt = SoftInterrupt()
         self._processes: dict[RunSettings, tff.learning.templates.LearningProcess] = {}
-        circumstances = self.settings[0].circumstances
         with as_user_errors(*_BAD_INPUT):
-            execution.set_native_execution_context(
-                max_concurrent_computation_calls=circumstances[
-                    "max_concurrent_computation_calls"
-                ]
-            )
+            _set_execution_context(self.settings[0])
             for run in self.settings:
                 _check_cohort(run, load_task(run))
             for run in self.settings:
@@ -212,3 +207,14 @@ def _record_circumstances(settings: RunSettings) -> None:
         return  # The folder could not be used, which is an error already.
     content = json.loads(path.read_text())
     results.write_json(path, {**content, "circumstances": settings.circumstances})
+
+
+def _set_execution_context(run: RunSettings) -> None:
+    """Sets where TFF computations run, the same for all runs of a command."""
+    concurrent = run.circumstances["max_concurrent_clients"]
+    if run.configuration["execution"] == "native":
+        execution.set_native_execution_context(
+            max_concurrent_computation_calls=concurrent
+        )
+    else:
+        execution.set_local_execution_context(max_concurrent_clients=concurrent)

@@ -25,7 +25,7 @@ _CIRCUMSTANCES = (
     "output_dir",
     "rounds_per_checkpoint",
     "tensorboard",
-    "max_concurrent_computation_calls",
+    "max_concurrent_clients",
 )
 # Flags for which only algorithms with local training have a use.
 _LOCAL_TRAINING = (
