@@ -76,7 +76,7 @@ TASKS: dict[str, TaskDefaults] = {
     # Ours: ends in a minute or so.
     "digits": TaskDefaults(40, 10, 2),
     # Ours: every client in every round, so that drift alone is seen.
-    "quadratic": TaskDefaults(60, 10, 1),
+    "quadratic": TaskDefaults(40, 10, 1),
     "emnist_character": TaskDefaults(1500, 10, 10),  # [F]
     "emnist_digits": TaskDefaults(200, 10, 10),  # [U], but for the rounds.
     "shakespeare_character": TaskDefaults(1200, 10, 10),  # [F]
@@ -95,7 +95,12 @@ _EMNIST: dict[str, Rates] = {
 }
 
 _RATES: dict[str, dict[str, Rates]] = {
-    "digits": {},
+    "digits": {
+        "fed_avg": Rates(0.3, 1.0),
+        "fed_avgm": Rates(0.3, 1.0),
+        "fed_adagrad": Rates(0.3, 0.1),
+        "fed_adam": Rates(0.3, 0.03),
+    },
     "quadratic": {},
     "emnist_character": _EMNIST,
     "emnist_digits": _EMNIST,

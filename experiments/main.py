@@ -6,6 +6,7 @@ help, lists and most error messages come at once.
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import sys
@@ -32,6 +33,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
       The exit status: 0, 2 for a mistake of the user, 130 after Ctrl-C.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal without Greek letters shows question marks, not a traceback.
+            stream.reconfigure(errors="replace")
     try:
         _dispatch(words)
     except errors.UserError as error:

@@ -11,7 +11,6 @@ import matplotlib.ticker
 import pandas as pd
 from matplotlib.backends import backend_agg
 
-from experiments import catalogue
 from experiments.results import Result
 from tff_drift.simulation import files
 
@@ -72,10 +71,14 @@ def draw_run(result: Result) -> matplotlib.figure.Figure:
     tested = frame.dropna(subset=[result.headline])
     metric = result.headline.removeprefix("test_")
     for low, high, alpha in ((5, 95, 0.12), (25, 75, 0.25)):
+        lower = tested[f"{result.headline}_client_p{low}"]
+        upper = tested[f"{result.headline}_client_p{high}"]
+        if (lower == upper).all():
+            continue  # A metric of the model alone.
         left.fill_between(
             tested[_ROUND],
-            tested[f"{result.headline}_client_p{low}"],
-            tested[f"{result.headline}_client_p{high}"],
+            lower,
+            upper,
             color=_COLOURS[1],
             alpha=alpha,
             linewidth=0,
@@ -98,7 +101,7 @@ def draw_run(result: Result) -> matplotlib.figure.Figure:
             linewidth=2,
             label="all test examples",
         )
-    _label_panels(left, right, metric)
+    _label_panels(left, right, metric, "")
     _finish(
         figure,
         f"{settings.algorithm} on {_describe_cohort(result)}, seed {settings.seed}",
@@ -119,8 +122,8 @@ def draw_comparison(results: Sequence[Result]) -> matplotlib.figure.Figure:
     """
     figure, (left, right) = _two_panels()
     headline = results[0].headline
-    known = list(catalogue.algorithms())
-    for name in dict.fromkeys(result.settings.algorithm for result in results):
+    names = dict.fromkeys(result.settings.algorithm for result in results)
+    for position, name in enumerate(names):
         rows = [
             row
             for result in results
@@ -130,14 +133,12 @@ def draw_comparison(results: Sequence[Result]) -> matplotlib.figure.Figure:
         ]
         by_round = pd.DataFrame(rows).groupby(_ROUND)[[headline, _LOSS]]
         mean, low, high = by_round.mean(), by_round.min(), by_round.max()
-        index = known.index(name)
         for axes, column in ((left, headline), (right, _LOSS)):
-            # An algorithm looks the same in every figure.
             (line,) = axes.plot(
                 mean.index,
                 mean[column],
-                color=_COLOURS[index % len(_COLOURS)],
-                linestyle=_LINE_STYLES[index % len(_LINE_STYLES)],
+                color=_COLOURS[position % len(_COLOURS)],
+                linestyle=_line_style(position),
                 linewidth=2,
                 label=name,
             )
@@ -149,7 +150,7 @@ def draw_comparison(results: Sequence[Result]) -> matplotlib.figure.Figure:
                 alpha=0.13,
                 linewidth=0,
             )
-    _label_panels(left, right, headline.removeprefix("test_"))
+    _label_panels(left, right, headline.removeprefix("test_"), "test ")
     seeds = sorted({result.settings.seed for result in results})
     explanation = (
         f"lines: mean over {len(seeds)} seeds; bands: smallest to largest seed"
@@ -158,6 +159,13 @@ def draw_comparison(results: Sequence[Result]) -> matplotlib.figure.Figure:
     )
     _finish(figure, _describe_cohort(results[0]), explanation)
     return figure
+
+
+def _line_style(position: int) -> str:
+    # Lines that lie on one another differ in style too, and so do colours that come
+    # round again.
+    turn = position // len(_COLOURS)
+    return _LINE_STYLES[(position + turn) % len(_LINE_STYLES)]
 
 
 def _two_panels() -> tuple[
@@ -179,13 +187,13 @@ def _describe_cohort(result: Result) -> str:
 
 
 def _label_panels(
-    left: matplotlib.axes.Axes, right: matplotlib.axes.Axes, metric: str
+    left: matplotlib.axes.Axes, right: matplotlib.axes.Axes, metric: str, prefix: str
 ) -> None:
-    left.set_ylabel(f"{metric} on test clients")
+    left.set_ylabel(f"{prefix}{metric}")
     if metric.endswith("accuracy"):
-        left.set_ylabel(f"{metric} (% of examples)")
+        left.set_ylabel(f"{prefix}{metric} (% of examples)")
         left.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
-    right.set_ylabel("loss (mean per example)")
+    right.set_ylabel(f"{prefix}loss (mean per example)")
     for axes in (left, right):
         axes.set_xlabel("round of communication")
         axes.grid(alpha=0.25)

@@ -10,9 +10,8 @@ from tff_drift import execution
 @pytest.fixture
 def run_command(capsys, monkeypatch):
     """Runs the command in this process, on the session's execution context."""
-    monkeypatch.setattr(
-        execution, "set_native_execution_context", lambda **options: None
-    )
+    for name in ("set_native_execution_context", "set_local_execution_context"):
+        monkeypatch.setattr(execution, name, lambda **options: None)
 
     def run(*words):
         status = main.run([str(word) for word in words])
