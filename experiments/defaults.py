@@ -100,6 +100,11 @@ _RATES: dict[str, dict[str, Rates]] = {
         "fed_avgm": Rates(0.3, 1.0),
         "fed_adagrad": Rates(0.3, 0.1),
         "fed_adam": Rates(0.3, 0.03),
+        "fed_yogi": Rates(0.1, 0.1),
+        "fed_lars": Rates(0.1, 0.03),
+        "fed_lamb": Rates(0.1, 0.03),
+        "normalized_fed_avg": Rates(0.3, 0.3),
+        "fed_sgd": Rates(0.3, 0.3),  # Its clients do not train.
     },
     "quadratic": {},
     "emnist_character": _EMNIST,
