@@ -119,10 +119,12 @@ class OnDiskAndModel(StoreAndModel):
         shutil.rmtree(self.folder)
 
 
-SETTINGS = hypothesis.settings(
-    max_examples=40, stateful_step_count=30, deadline=None, derandomize=False
-)
 TestInMemory = InMemoryAndModel.TestCase
-TestInMemory.settings = SETTINGS
+TestInMemory.settings = hypothesis.settings(
+    max_examples=40, stateful_step_count=30, deadline=None
+)
 TestOnDisk = OnDiskAndModel.TestCase
-TestOnDisk.settings = SETTINGS
+# Each commit waits for the disk.
+TestOnDisk.settings = hypothesis.settings(
+    max_examples=20, stateful_step_count=30, deadline=None
+)

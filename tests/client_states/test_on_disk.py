@@ -1,5 +1,6 @@
 import pathlib
 import re
+import resource
 import shutil
 import sqlite3
 
@@ -128,7 +129,7 @@ def test_a_changed_index_is_refused_or_harmless(filled, state, assert_states):
     whole = index.read_bytes()
     rng = np.random.default_rng(0)
     refusals = 0
-    for start in rng.integers(0, len(whole) - 64, 300):
+    for start in rng.integers(0, len(whole) - 64, 150):
         damaged = bytearray(whole)
         damaged[start : start + 64] = rng.bytes(64)
         index.write_bytes(damaged)
@@ -179,6 +180,48 @@ def test_a_closed_store_may_be_moved(filled, state, assert_states, tmp_path):
         tmp_path / "copy", state(0), run_id="a"
     ) as states:
         assert_states(states.gather(["bob"]), [2])
+
+
+def resident_bytes():
+    return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * (
+        resource.getpagesize()
+    )
+
+
+def test_memory_does_not_grow_with_the_clients_seen(path):
+    """200 rounds of 50 clients out of 342,477, some 49 MB of states."""
+    rng = np.random.default_rng(0)
+    initial_state = {"variate": np.zeros(1250, np.float32)}
+    with client_states.DiskClientStates(path, initial_state) as states:
+        for round_number in range(200):
+            cohort = [f"writer {i}" for i in rng.choice(342_477, 50, replace=False)]
+            memories = states.gather(cohort)
+            for memory in memories:
+                memory["variate"] += 1
+            states.scatter(cohort, memories)
+            if round_number % 10 == 9:
+                states.commit(round_number)
+                states.prune(round_number)
+            if round_number == 19:
+                early = resident_bytes()
+        grown = resident_bytes() - early
+        stored = (path / "states.bin").stat().st_size
+        assert stored >= 5000 * len(states) > 45e6
+    assert grown < 10e6
+
+
+def test_gather_reads_only_the_cohort(filled, state, monkeypatch):
+    slots = []
+    read = on_disk.SlotFile.read
+    monkeypatch.setattr(
+        on_disk.SlotFile,
+        "read",
+        lambda self, slot: slots.append(slot) or read(self, slot),
+    )
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
+        states.scatter([f"client {i}" for i in range(20)], [state(1)] * 20)
+        states.gather(["bob", "new", "client 7"])
+    assert len(set(slots)) == len(slots) == 2
 
 
 def test_a_full_disk_leaves_the_store_as_it_was(
