@@ -22,7 +22,8 @@ def tabulate(runs: Sequence[Result]) -> pd.DataFrame:
     """Returns one row per algorithm: means over seeds of the runs' last figures.
 
     A column `<name>_sd` holds the standard deviation of a sample over seeds, NaN
-    for a single seed. `failures` is a sum.
+    for a single seed. A figure that is NaN for one seed is NaN in the table.
+    `failures` is a sum.
 
     Args:
       runs: The runs, of one task.
@@ -31,9 +32,11 @@ def tabulate(runs: Sequence[Result]) -> pd.DataFrame:
       The table, in full precision.
     """
     figures = pd.DataFrame([_figures(run) for run in runs])
-    by_algorithm = figures.groupby("algorithm", sort=False)
-    table = by_algorithm.mean(numeric_only=True).drop(columns=["seed", "failures"])
-    deviations = by_algorithm.std(numeric_only=True)
+    by_algorithm = figures.drop(columns="seed").groupby("algorithm", sort=False)
+    # A seed that broke down must not drop out of the mean.
+    table = by_algorithm.agg(lambda values: values.mean(skipna=False))
+    table = table.drop(columns="failures")
+    deviations = by_algorithm.agg(lambda values: values.std(skipna=False))
     metric = runs[0].headline.removeprefix("test_")
     for name in (metric, "loss"):
         position = list(table.columns).index(name) + 1

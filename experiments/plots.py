@@ -132,7 +132,9 @@ def draw_comparison(results: Sequence[Result]) -> matplotlib.figure.Figure:
             if headline in row
         ]
         by_round = pd.DataFrame(rows).groupby(_ROUND)[[headline, _LOSS]]
-        mean, low, high = by_round.mean(), by_round.min(), by_round.max()
+        # Where a seed broke down there is no mean, rather than that of the others.
+        mean = by_round.agg(lambda values: values.mean(skipna=False))
+        low, high = by_round.min(), by_round.max()
         for axes, column in ((left, headline), (right, _LOSS)):
             (line,) = axes.plot(
                 mean.index,
