@@ -203,7 +203,9 @@ def _label_panels(
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
         low, high = _extremes(axes)
-        if low > 0 and high > _LOG_RATIO * low:
+        # Accuracy has a scale of its own, from none to all.
+        is_share = axes is left and metric.endswith("accuracy")
+        if not is_share and low > 0 and high > _LOG_RATIO * low:
             axes.set_yscale("log")
 
 
