@@ -11,7 +11,7 @@ PYTEST_ARGS ?=
 .PHONY: help setup demo test lint types wheel clean
 
 help:
-	@echo "make demo   train and compare four algorithms on real digits (results/demo)"
+	@echo "make demo   train and compare five algorithms on real digits (results/demo)"
 	@echo "make test   run the tests"
 	@echo "make lint   check style and formatting"
 	@echo "make types  check the type hints"
@@ -29,7 +29,7 @@ $(INSTALLED): requirements.txt pyproject.toml experiments/pyproject.toml
 	@touch $@
 
 demo: setup
-	@$(BIN)/tff-drift compare --task=digits --output_dir=$(DEMO_DIR)
+	@$(BIN)/tff-drift compare --task=digits --algorithms=fed_avg,fed_adam,scaffold,fed_dyn,adabest --output_dir=$(DEMO_DIR)
 
 test: setup
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)
