@@ -82,6 +82,21 @@ def test_seeded_random_streams_are_equal_from_run_to_run():
     assert runs[0] == runs[1]
 
 
+def test_a_seeded_shuffle_starts_over_in_every_round(fast, native):
+    digits = tff.tensorflow.computation(
+        lambda ds: ds.reduce(tf.constant(0, tf.int64), lambda s, x: 10 * s + x),
+        tff.SequenceType(np.int64),
+    )
+    shuffled = tf.data.Dataset.range(1, 8).shuffle(7, seed=3)
+    for dataset in (shuffled, shuffled.batch(2).unbatch(), shuffled.repeat(2)):
+        expected = call(native, digits, dataset)
+        assert [call(fast, digits, dataset) for _ in range(3)] == [expected] * 3
+    generated = tf.data.Dataset.from_generator(
+        lambda: iter([1, 2]), output_signature=tf.TensorSpec([], tf.int64)
+    ).shuffle(2, seed=1)
+    assert call(fast, digits, generated) in (12, 21)
+
+
 def test_unseeded_random_numbers_differ_between_clients(fast):
     draw = tff.tensorflow.computation(lambda: tf.random.uniform([]))
 
@@ -154,6 +169,14 @@ def test_what_is_not_supported_is_named(fast):
     computation = tff.jax.computation(lambda x: x + 1, np.int32)
     with pytest.raises(NotImplementedError, match=r"tff\.jax"):
         call(fast, computation, 1)
+
+    @tff.federated_computation(tff.FederatedType(np.int32, CLIENTS))
+    def total(x):
+        return tff.federated_sum(x)
+
+    uris = tff.framework.CreateDataDescriptor(["a", "b"], tff.to_type(np.int32))
+    with pytest.raises(NotImplementedError, match="DataDescriptor"):
+        call(fast, total, uris)
 
 
 def test_computations_may_run_in_several_threads(process, state, fast):

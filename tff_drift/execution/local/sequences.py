@@ -99,6 +99,59 @@ def to_dataset(variant: tf.Tensor, element_type: compat.Type) -> tf.data.Dataset
     return tf.data.experimental.from_variant(variant, element_spec(element_type))
 
 
+def to_variant(dataset: tf.data.Dataset) -> tf.Tensor:
+    """Returns a dataset as a computation gets it: as if it were new.
+
+    A seeded `Dataset.shuffle` draws a new order at every iteration. TFF's worker
+    gets a copy of the dataset for every computation, which starts over: a round
+    does not depend on what was read before it.
+
+    Args:
+      dataset: The dataset.
+
+    Returns:
+      A scalar variant tensor.
+    """
+    variant = tf.data.experimental.to_variant(dataset)
+    if not _shuffles(dataset):
+        return variant
+    try:
+        serialized = tf.raw_ops.DatasetToGraphV2(input_dataset=variant).numpy()
+    except tf.errors.OpError:
+        # It reads from Python, which cannot be copied.
+        return variant
+    graph_def = tf.compat.v1.GraphDef.FromString(serialized)
+    _forget_positions(graph_def)
+    return tf.raw_ops.DatasetFromGraph(graph_def=graph_def.SerializeToString())
+
+
+def _forget_positions(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Breaks the links from shuffles to where their streams of seeds have got to.
+
+    TensorFlow starts a stream over if it does not find it, as in TFF's worker,
+    which is another process.
+    """
+    nodes = {node.name: node for node in graph_def.node}
+    for node in graph_def.node:
+        if _draws(node.op):
+            for name in node.input:
+                source = nodes[name.lstrip("^").split(":")[0]]
+                for handle in source.attr["value"].tensor.resource_handle_val:
+                    handle.name = "a seed generator that does not exist"
+
+
+def _draws(name: str) -> bool:
+    return "Shuffle" in name or "Random" in name
+
+
+def _shuffles(dataset: tf.data.Dataset) -> bool:
+    """Whether a dataset, or one that it reads from, draws random numbers."""
+    if _draws(type(dataset).__name__):
+        return True
+    # TensorFlow has no public way to ask a dataset for its inputs.
+    return any(_shuffles(source) for source in dataset._inputs())
+
+
 def from_elements(elements: Sequence[Any], element_type: compat.Type) -> Any:
     """Returns a dataset of elements that are given one by one.
 

@@ -65,10 +65,17 @@ def flatten_argument(value: Any, type_signature: compat.Type) -> Iterator[Any]:
       a tensor for each client. Sequences become variant tensors.
 
     Raises:
+      NotImplementedError: If the value is a `tff.framework.Ingestable`.
       TypeError: If the value is not of that type.
       ValueError: If an element of a list given for a sequence has another shape
         than its type says.
     """
+    if isinstance(value, tff.framework.Ingestable):
+        raise NotImplementedError(
+            "The local execution context does not support arguments that load "
+            f"themselves, such as tff.framework.DataDescriptor, found {value!r}. Pass "
+            "the data."
+        )
     if isinstance(type_signature, compat.FederatedType):
         member = type_signature.member
         if type_signature.all_equal:
@@ -105,7 +112,7 @@ def _variant(value: Any, type_signature: compat.SequenceType) -> tf.Tensor:
             f"Expected a dataset of type {type_signature}, found elements of type "
             f"{found}."
         )
-    return tf.data.experimental.to_variant(value)
+    return sequences.to_variant(value)
 
 
 def _tensor(value: Any, tensor_type: compat.TensorType) -> tf.Tensor:
