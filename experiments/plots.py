@@ -198,6 +198,7 @@ def _label_panels(
     right.set_ylabel(f"{prefix}loss (mean per example)")
     for axes in (left, right):
         axes.set_xlabel("round of communication")
+        axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
         axes.grid(alpha=0.25)
         axes.margins(x=0.01)
         for side in ("top", "right"):
