@@ -3,6 +3,8 @@ import gc
 import pytest
 import tensorflow_federated as tff
 
+from tff_drift.execution import worker
+
 
 @pytest.fixture
 def run_rounds():
@@ -22,9 +24,12 @@ def run_rounds():
 @pytest.fixture
 def secure_sums_run():
     """Lets secure sums run in plain TensorFlow; TFF's default context refuses."""
+    workers_before = worker.child_workers()
     context = tff.backends.test.create_sync_test_cpp_execution_context()
     with tff.framework.get_context_stack().install(context):
         yield
-    # The context's destructor ends its worker process.
+    # The context's destructor waits for its worker to end, which ignores the signal
+    # that asks for it where the tests run in the background of a shell.
+    worker.end_workers(worker.child_workers() - workers_before)
     del context
     gc.collect()

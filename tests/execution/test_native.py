@@ -94,8 +94,13 @@ def test_the_worker_ends_with_its_parent_and_lets_go_of_the_pipe(ending):
         assert "Traceback" not in errors
 
 
-def test_importing_the_library_leaves_no_traceback_at_exit():
-    program = start_program("assert increment(1) == 2")
+@pytest.mark.parametrize("ignores_interrupts", [False, True])
+def test_importing_the_library_leaves_no_traceback_at_exit(ignores_interrupts):
+    code = "assert increment(1) == 2"
+    if ignores_interrupts:
+        # As in the background of a shell script; TFF's worker inherits it.
+        code = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {code}"
+    program = start_program(code)
     output, errors = program.communicate(timeout=120)
     assert program.returncode == 0
     assert output == ""

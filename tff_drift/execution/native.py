@@ -18,7 +18,12 @@ import grpc
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
-from tff_drift.execution.worker import Worker, WorkerError
+from tff_drift.execution.worker import (
+    Worker,
+    WorkerError,
+    child_workers,
+    end_workers,
+)
 
 _MESSAGE_BYTES = 2 * 1000**3
 _CHANNEL_OPTIONS = [
@@ -176,6 +181,7 @@ def set_native_execution_context(
 
 
 def _drop_default_context() -> None:
+    end_workers(child_workers())
     tff.framework.set_default_context(
         tff.framework.SyncExecutionContext(
             tff.framework.ResourceManagingExecutorFactory(lambda cardinalities: None)

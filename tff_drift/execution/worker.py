@@ -49,6 +49,34 @@ def worker_binary() -> pathlib.Path:
     return path
 
 
+def child_workers() -> set[int]:
+    """Returns the ids of the workers that this process has started, TFF's included."""
+    binary = worker_binary().resolve()
+    workers = set()
+    for status in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        # A process may end while it is looked at.
+        with contextlib.suppress(OSError):
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and (status.parent / "exe").resolve() == binary:
+                workers.add(int(status.parent.name))
+    return workers
+
+
+def end_workers(workers: set[int]) -> None:
+    """Ends workers at once.
+
+    TFF asks its worker to end by SIGINT and then waits for it. A program that was
+    started in the background of a shell script ignores SIGINT, its children do so
+    too, and TFF would wait for ever.
+
+    Args:
+      workers: Their process ids.
+    """
+    for process in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
 def _die_with_parent() -> None:
     """Runs in the child, between fork and exec."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
