@@ -1,14 +1,19 @@
 """What all tests share: a quiet TensorFlow and the native execution context."""
 
 import os
+import signal
+
+# Started in the background of a shell, the tests would ignore interrupts, and so would
+# the programs that they start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # TensorFlow and gRPC read these when they are loaded.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-import pytest
+import pytest  # noqa: E402
 
-from tff_drift import execution
+from tff_drift import execution  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)
