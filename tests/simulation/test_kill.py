@@ -130,11 +130,14 @@ def test_interrupt_stops_promptly_with_one_line(tmp_path):
     with open(log_path, "wb") as log:
         program = _start(output_dir, log)
         _wait_for_round(program, output_dir, 4, log_path)
-        start = time.monotonic()
+        rounds_then, start = _rounds_in(output_dir), time.monotonic()
         program.send_signal(signal.SIGINT)
         program.wait(PATIENCE)
-        assert time.monotonic() - start < 5
+        # Exit alone, of TensorFlow and the worker, takes seconds on a busy machine.
+        assert time.monotonic() - start < 30
     # The fourth row is written a moment before the fourth round counts as done.
     [kept] = re.findall(r"go on after round (\d+) from", log_path.read_text())
     saved = load_checkpoint(output_dir / "checkpoint.npz")
     assert saved.rounds_completed == int(kept) >= 3
+    # At most the round in progress was finished first.
+    assert int(kept) <= rounds_then + 1
