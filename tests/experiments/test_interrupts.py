@@ -5,14 +5,6 @@ import pytest
 from experiments.interrupts import SoftInterrupt
 
 
-@pytest.fixture(autouse=True)
-def usual_handler():
-    """A test run in the background may have been told to ignore Ctrl-C."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def press():
     signal.raise_signal(signal.SIGINT)
 
@@ -46,9 +38,11 @@ def test_the_usual_handler_comes_back():
 
 
 def test_an_ignored_signal_stays_ignored():
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with SoftInterrupt() as interrupt:
-        press()
-        interrupt.check()
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with SoftInterrupt() as interrupt:
+            press()
+            interrupt.check()
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

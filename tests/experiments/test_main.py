@@ -227,16 +227,9 @@ def test_unexpected_errors_keep_their_traceback(run_command, monkeypatch, tmp_pa
 def test_interrupted_and_continued(tmp_path):
     folder = tmp_path / "run"
     words = ["train", "--task=quadratic", "--rounds=100000", f"--output_dir={folder}"]
-    # A test run in the background may have been told to ignore Ctrl-C.
-    program = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from experiments import main
-sys.exit(main.run())
-"""
     with open(tmp_path / "stderr", "w+") as err:
         process = subprocess.Popen(
-            [sys.executable, "-c", program, *words],
+            [sys.executable, "-m", "experiments", *words],
             cwd=programs.ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
