@@ -31,6 +31,7 @@ class Option:
     default: Any
     help: str
     may_be_none: bool
+    choices: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +96,10 @@ def tasks() -> Mapping[str, Task]:
             **{
                 **entry,
                 "options": {
-                    option["name"]: Option(**option) for option in entry["options"]
+                    option["name"]: Option(
+                        **{**option, "choices": tuple(option["choices"])}
+                    )
+                    for option in entry["options"]
                 },
             }
         )
@@ -132,7 +136,9 @@ def describe_packages() -> dict[str, Any]:
                 "name": definition.name,
                 "description": definition.description,
                 "options": [
-                    dataclasses.asdict(option) for option in definition.options
+                    # JSON knows lists, not tuples.
+                    {**dataclasses.asdict(option), "choices": list(option.choices)}
+                    for option in definition.options
                 ],
             }
             for definition in definitions

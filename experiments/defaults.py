@@ -13,6 +13,10 @@ Where a paper tuned a pair of task and algorithm, its values are the defaults:
     Controllable Meta Updating, https://arxiv.org/abs/1910.08234: a tenth of 100
     writers per round.
 
+*   [A] Varno et al. (2022), AdaBest, https://arxiv.org/abs/2204.13170: a tenth of 100
+    clients per round. Its client rate falls from round to round:
+    `--client_rate_schedule=per_round_factor --client_rate_decay=0.998`.
+
 `emnist_digits` runs at the rates of `emnist_character`, whose images are of the
 same kind. The FedAvg of [U] itself is slower, and is had by
 `--client_learning_rate=0.002 --client_rate_schedule=per_round_factor
@@ -83,6 +87,15 @@ TASKS: dict[str, TaskDefaults] = {
     "emnist_character": TaskDefaults(1500, 10, 10),  # [F]
     "emnist_digits": TaskDefaults(200, 10, 10),  # [U], but for the rounds.
     "shakespeare_character": TaskDefaults(1200, 10, 10),  # [F]
+    "emnist_autoencoder": TaskDefaults(3000, 10, 10),  # [F]
+    "cifar100": TaskDefaults(4000, 10, 10),  # [F]
+    # [F], but for the evaluations, which take long.
+    "stackoverflow_word": TaskDefaults(1500, 50, 50),
+    "stackoverflow_tag": TaskDefaults(1500, 10, 50),
+    "emnist_letters": TaskDefaults(1200, 10, 10, 5),  # [A]
+    "cifar10": TaskDefaults(1200, 10, 10, 5),  # [A]
+    # [U], but for the rounds.
+    "shakespeare_character_gru": TaskDefaults(400, 10, 10),
 }
 
 _EMNIST: dict[str, Rates] = {
@@ -134,6 +147,45 @@ _RATES: dict[str, dict[str, Rates]] = {
         "normalized_fed_avg": Rates(1.0, 1.0),  # [L]
         "fed_sgd": Rates(1.0, 1.0),  # [L]
     },
+    "emnist_autoencoder": {
+        "fed_avg": _powers(1, 0),  # [F]
+        "fed_avgm": _powers(0.5, 0),  # [F]
+        "fed_adagrad": _powers(1.5, -1.5, -3),  # [F]
+        "fed_adam": _powers(1, -1.5, -3),  # [F]
+        "fed_yogi": _powers(1, -1.5, -3),  # [F]
+    },
+    "cifar100": {
+        "fed_avg": _powers(-1, 0.5),  # [F]
+        "fed_avgm": _powers(-1.5, 0),  # [F]
+        "fed_adagrad": _powers(-1, -1, -2),  # [F]
+        "fed_adam": _powers(-1.5, 0, -1),  # [F]
+        "fed_yogi": _powers(-1.5, 0, -1),  # [F]
+        "fed_lars": Rates(0.1, 0.01),  # [L]
+        "fed_lamb": Rates(0.01, 0.001),  # [L]
+        "normalized_fed_avg": Rates(0.1, 1.0),  # [L]
+        "fed_sgd": Rates(1.0, 0.1),  # [L]
+    },
+    "stackoverflow_word": {
+        "fed_avg": _powers(-0.5, 0),  # [F]
+        "fed_avgm": _powers(-0.5, 0),  # [F]
+        "fed_adagrad": _powers(-0.5, -1.5, -4),  # [F]
+        "fed_adam": _powers(-0.5, -2, -5),  # [F]
+        "fed_yogi": _powers(-0.5, -2, -5),  # [F]
+        "fed_lars": Rates(1.0, 0.01),  # [L]
+        "fed_lamb": Rates(10.0, 0.01),  # [L]
+        "normalized_fed_avg": Rates(10.0, 1.0),  # [L]
+        "fed_sgd": Rates(1.0, 10.0),  # [L]
+    },
+    "stackoverflow_tag": {
+        "fed_avg": _powers(2, 0),  # [F]
+        "fed_avgm": _powers(2, 0),  # [F]
+        "fed_adagrad": _powers(2, 1, -2),  # [F]
+        "fed_adam": _powers(2, -0.5, -5),  # [F]
+        "fed_yogi": _powers(2, -0.5, -5),  # [F]
+    },
+    "emnist_letters": {"fed_avg": Rates(0.1, 1.0)},  # [A]
+    "cifar10": {"fed_avg": Rates(0.1, 1.0)},  # [A]
+    "shakespeare_character_gru": {"fed_avg": Rates(0.1, 1.0)},  # [U]
 }
 
 

@@ -105,7 +105,7 @@ def check(arguments: Arguments, algorithms: Collection[str]) -> None:
     Raises:
       UserError: If the flags do not fit.
     """
-    _check_task_options(arguments)
+    check_task_options(arguments)
     _check_hyperparameters(arguments, algorithms)
     values = arguments.values
     reasons = [meaningless(values, algorithm) for algorithm in algorithms]
@@ -126,7 +126,15 @@ def check(arguments: Arguments, algorithms: Collection[str]) -> None:
         )
 
 
-def _check_task_options(arguments: Arguments) -> None:
+def check_task_options(arguments: Arguments) -> None:
+    """Raises if an option was given that the task does not have.
+
+    Args:
+      arguments: The command's flags.
+
+    Raises:
+      UserError: If an option does not fit the task.
+    """
     task = arguments.values["task"]
     of_task = option_flags(task)
     for name in sorted(arguments.given):

@@ -17,6 +17,8 @@ from experiments import catalogue
 
 TRAIN = "train"
 COMPARE = "compare"
+DATA = "data"
+_ALL_COMMANDS = (TRAIN, COMPARE, DATA)
 
 RUN = "What to run"
 CLIENTS = "Training on clients"
@@ -60,7 +62,13 @@ _BY_TASK, _BY_BOTH = "by task", "by task and algorithm"
 
 _COMMON = (
     Flag(
-        "task", "choice", "The task.", RUN, "digits", choices=tuple(catalogue.tasks())
+        "task",
+        "choice",
+        "The task.",
+        RUN,
+        "digits",
+        choices=tuple(catalogue.tasks()),
+        commands=_ALL_COMMANDS,
     ),
     Flag(
         "algorithm",
@@ -94,7 +102,7 @@ _COMMON = (
         "Seed of the split, the initial model, sampling and shuffling.",
         RUN,
         1,
-        commands=(TRAIN,),
+        commands=(TRAIN, DATA),
     ),
     Flag(
         "seeds",
@@ -110,6 +118,7 @@ _COMMON = (
         "Folder with the unpacked SQLite files of TFF's data sets.",
         RUN,
         shown_default="~/.tff",
+        commands=_ALL_COMMANDS,
     ),
     Flag(
         "client_learning_rate",
@@ -264,6 +273,7 @@ _COMMON = (
         "Folder for the results; a run found there goes on.",
         RECORD,
         shown_default="under results/",
+        commands=_ALL_COMMANDS,
     ),
     Flag(
         "rounds_per_checkpoint",
@@ -346,7 +356,14 @@ def _task_option_flags(others: tuple[Flag, ...]) -> tuple[Flag, ...]:
             next(iter(holders.values())).help,
             TASK_OPTIONS,
             shown_default=_show_defaults(holders),
+            # Of all tasks that have the option, in order.
+            choices=tuple(
+                dict.fromkeys(
+                    choice for option in holders.values() for choice in option.choices
+                )
+            ),
             may_be_none=any(option.may_be_none for option in holders.values()),
+            commands=_ALL_COMMANDS,
             option=name,
         )
         for name, holders in _by_name(tasks).items()
@@ -366,6 +383,6 @@ def flags_of(command: str) -> dict[str, Flag]:
     """Returns the flags of a command by name, in the order to list them.
 
     Args:
-      command: "train" or "compare".
+      command: "train", "compare" or "data".
     """
     return {name: flag for name, flag in FLAGS.items() if command in flag.commands}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow_federated as tff
 
@@ -29,6 +29,8 @@ class Task:
       description: One sentence on the data and the model.
       train: The clients' training examples.
       test: Examples held out, split over clients too.
+      validation: Examples of clients that neither train nor test, to choose
+        learning rates by; `None` if the task has none.
       model_fn: Builds the model with its loss and metrics, from scratch and with
         the same initial weights at every call.
       accuracy_metric: The name of the headline metric among the model's metrics.
@@ -42,11 +44,26 @@ class Task:
     description: str
     train: ClientDatasets
     test: ClientDatasets
+    validation: ClientDatasets | None
     model_fn: ModelFn
     accuracy_metric: str
     higher_is_better: bool
     seed: int
     options: Mapping[str, Any]
+
+
+class Clients(NamedTuple):
+    """The clients of a task.
+
+    Attributes:
+      train: The clients' training examples.
+      test: Examples held out, split over clients too.
+      validation: Examples of clients that neither train nor test, or `None`.
+    """
+
+    train: ClientDatasets
+    test: ClientDatasets
+    validation: ClientDatasets | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +73,11 @@ class Option:
     Attributes:
       name: The keyword of `tasks.load`.
       kind: "count" (an integer of at least 1), "positive" (a finite number above
-        0), "non_negative", "rate" (at least 0 and below 1) or "flag".
+        0), "non_negative", "rate" (at least 0 and below 1), "flag" or "choice".
       default: The value if it is not given.
       help: One line on what it does.
       may_be_none: Whether `None` is a value too.
+      choices: The values of the kind "choice".
     """
 
     name: str
@@ -67,6 +85,7 @@ class Option:
     default: Any
     help: str
     may_be_none: bool = False
+    choices: tuple[str, ...] = ()
 
     def check(self, value: Any) -> None:
         """Raises unless `value` is a value of this option.
@@ -82,6 +101,8 @@ class Option:
             return
         if self.kind == "count":
             checks.check_integer(self.name, value)
+        elif self.kind == "choice":
+            checks.check_one_of(self.name, value, self.choices)
         elif self.kind == "flag":
             if not isinstance(value, bool):
                 raise TypeError(f"{self.name} must be True or False, found {value!r}.")
@@ -104,8 +125,10 @@ class Option:
         if lowered == "none" and self.may_be_none:
             return None
         try:
-            if self.kind == "flag":
-                value: Any = {"true": True, "false": False}[lowered]
+            if self.kind == "choice":
+                value: Any = lowered
+            elif self.kind == "flag":
+                value = {"true": True, "false": False}[lowered]
             elif self.kind == "count":
                 value = int(lowered)
             else:
@@ -127,8 +150,8 @@ class TaskDefinition:
       name: The task's name.
       description: One sentence on the data and the model.
       options: The task's options, in the order to list them.
-      build: Returns the train clients, the test clients and the model function,
-        given `cache_dir`, `seed` and a mapping with the value of every option.
+      build: Returns the clients and the model function, given `cache_dir`, `seed`
+        and a mapping with the value of every option.
       accuracy_metric: The name of the headline metric among the model's metrics.
       higher_is_better: Whether a larger headline metric is better.
     """
@@ -136,24 +159,24 @@ class TaskDefinition:
     name: str
     description: str
     options: tuple[Option, ...]
-    build: Callable[
-        [str | None, int, Mapping[str, Any]],
-        tuple[ClientDatasets, ClientDatasets, ModelFn],
-    ]
+    build: Callable[[str | None, int, Mapping[str, Any]], tuple[Clients, ModelFn]]
     accuracy_metric: str = "accuracy"
     higher_is_better: bool = True
 
 
-BATCHING_OPTIONS = (
-    Option("epochs", "count", 1, "Passes over a client's data per round."),
-    Option(
+def max_examples_option(default: int | None) -> Option:
+    """Returns the option for the number of examples kept of a training client."""
+    return Option(
         "max_examples",
         "count",
-        None,
+        default,
         "Keep only the first examples of a training client; none keeps all.",
         may_be_none=True,
-    ),
-)
+    )
+
+
+EPOCHS_OPTION = Option("epochs", "count", 1, "Passes over a client's data per round.")
+BATCHING_OPTIONS = (EPOCHS_OPTION, max_examples_option(None))
 
 
 def batch_size_option(default: int) -> Option:

@@ -17,7 +17,13 @@ import numpy as np
 import sklearn.datasets
 import tensorflow as tf
 
-from tasks import classification, definitions, partitioners, seeds
+from tasks import (
+    classification,
+    definitions,
+    partitioned_data,
+    partitioners,
+    seeds,
+)
 from tff_drift.simulation import ClientDatasets
 
 _NUM_CLASSES = 10
@@ -55,11 +61,14 @@ def build_keras_model(seed: int) -> tf.keras.Model:
 
 
 def _split_over_clients(
-    images: np.ndarray, labels: np.ndarray, proportions: np.ndarray, seed: int
+    images: np.ndarray,
+    labels: np.ndarray,
+    num_clients: int,
+    proportions: np.ndarray | None,
+    seed: int,
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    num_clients = len(proportions)
     sizes = partitioners.balanced_sizes(len(labels), num_clients)
-    shares = partitioners.partition_by_proportions(labels, proportions, sizes, seed)
+    shares = partitioned_data.deal(labels, proportions, sizes, seed)
     digits = len(str(num_clients - 1))
     return {
         f"client_{index:0{digits}}": (images[share], labels[share])
@@ -69,7 +78,7 @@ def _split_over_clients(
 
 def _build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
-) -> tuple[ClientDatasets, ClientDatasets, definitions.ModelFn]:
+) -> tuple[definitions.Clients, definitions.ModelFn]:
     del cache_dir  # The data comes with scikit-learn.
     images, labels = sklearn.datasets.load_digits(return_X_y=True)
     images = (images / _MAX_PIXEL).astype(np.float32)
@@ -82,11 +91,13 @@ def _build(
             f"num_clients must be at most {num_test}, found {num_clients}: every "
             "client needs an example of the test set."
         )
-    proportions = partitioners.dirichlet_proportions(
-        num_clients, _NUM_CLASSES, options["alpha"], seed
-    )
+    proportions = None
+    if options["alpha"] is not None:
+        proportions = partitioners.dirichlet_proportions(
+            num_clients, _NUM_CLASSES, options["alpha"], seed
+        )
     train, test = (
-        _split_over_clients(images[rows], labels[rows], proportions, seed)
+        _split_over_clients(images[rows], labels[rows], num_clients, proportions, seed)
         for rows in (order[num_test:], order[:num_test])
     )
     batching = {**definitions.batching(options), "seed": seed}
@@ -97,11 +108,11 @@ def _build(
             tf.TensorSpec((None,), tf.int32),
         ),
     )
-    return (
+    clients = definitions.Clients(
         ClientDatasets.from_arrays(train, **batching),
         ClientDatasets.from_arrays(test, **{**batching, "max_examples": None}),
-        model_fn,
     )
+    return clients, model_fn
 
 
 TASK = definitions.TaskDefinition(
@@ -112,9 +123,7 @@ TASK = definitions.TaskDefinition(
         definitions.batch_size_option(10),
         *definitions.BATCHING_OPTIONS,
         definitions.Option("num_clients", "count", 50, "Clients to split over."),
-        definitions.Option(
-            "alpha", "positive", 0.3, "Dirichlet concentration; small: few classes."
-        ),
+        partitioned_data.ALPHA_OPTION,
     ),
     build=_build,
 )

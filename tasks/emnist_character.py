@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from tasks import classification, definitions, emnist_data, official_data, seeds
 from tff_drift.client_works import Dropout
-from tff_drift.simulation import ClientDatasets
 
 _NAME = "emnist_character"
 _NUM_CLASSES = 62
@@ -58,8 +57,8 @@ def build_keras_model(seed: int) -> tf.keras.Model:
 
 def _build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
-) -> tuple[ClientDatasets, ClientDatasets, definitions.ModelFn]:
-    train, test = official_data.load_clients(
+) -> tuple[definitions.Clients, definitions.ModelFn]:
+    clients = official_data.load_clients(
         emnist_data.build(only_digits=False),
         emnist_data.preprocess,
         task_name=_NAME,
@@ -70,7 +69,7 @@ def _build(
     model_fn = classification.build_model_fn(
         functools.partial(build_keras_model, seed), emnist_data.BATCH_SPEC
     )
-    return train, test, model_fn
+    return clients, model_fn
 
 
 TASK = definitions.TaskDefinition(
@@ -80,6 +79,7 @@ TASK = definitions.TaskDefinition(
     options=(
         definitions.batch_size_option(20),
         *definitions.BATCHING_OPTIONS,
+        official_data.VALIDATION_OPTION,
         *official_data.DATA_OPTIONS,
     ),
     build=_build,

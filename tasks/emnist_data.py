@@ -45,6 +45,7 @@ def build(only_digits: bool) -> official_data.OfficialData:
             tff.simulation.datasets.emnist.load_data, only_digits
         ),
         get_synthetic=tff.simulation.datasets.emnist.get_synthetic,
+        num_classes={"label": 10 if only_digits else 62},
     )
 
 

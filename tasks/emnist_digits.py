@@ -18,7 +18,6 @@ import tensorflow as tf
 
 from tasks import classification, definitions, emnist_data, official_data, seeds
 from tff_drift.client_works import Dropout
-from tff_drift.simulation import ClientDatasets
 
 _NAME = "emnist_digits"
 _NUM_CLASSES = 10
@@ -66,25 +65,10 @@ def build_keras_model(seed: int, dropout_rate: float = 0.5) -> tf.keras.Model:
     )
 
 
-def _draw_writers(
-    train: ClientDatasets, test: ClientDatasets, num_clients: int, seed: int
-) -> list[str]:
-    """Returns writers with train and test examples, drawn without replacement."""
-    with_test = set(test.client_ids)
-    writers = [writer for writer in train.client_ids if writer in with_test]
-    if num_clients > len(writers):
-        raise ValueError(
-            f"num_clients is {num_clients}, but the data has only {len(writers)} "
-            "writers of digits. Ask for fewer, or get the whole data set."
-        )
-    draw = seeds.generator(seed, "writers")
-    return sorted(draw.choice(writers, num_clients, replace=False).tolist())
-
-
 def _build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
-) -> tuple[ClientDatasets, ClientDatasets, definitions.ModelFn]:
-    train, test = official_data.load_clients(
+) -> tuple[definitions.Clients, definitions.ModelFn]:
+    clients = official_data.load_clients(
         emnist_data.build(only_digits=True),
         emnist_data.preprocess,
         task_name=_NAME,
@@ -94,13 +78,14 @@ def _build(
     )
     # The stand-in has two writers, and there is nothing to draw.
     if not options["synthetic"]:
-        writers = _draw_writers(train, test, options["num_clients"], seed)
-        train, test = train.subset(writers), test.subset(writers)
+        clients = official_data.draw_clients(
+            clients, options["num_clients"], seed, "writers"
+        )
     model_fn = classification.build_model_fn(
         functools.partial(build_keras_model, seed, options["dropout_rate"]),
         emnist_data.BATCH_SPEC,
     )
-    return train, test, model_fn
+    return clients, model_fn
 
 
 TASK = definitions.TaskDefinition(

@@ -119,7 +119,7 @@ def _build_model(optimum: np.ndarray, seed: int) -> tff.learning.models.Variable
 
 def _build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
-) -> tuple[ClientDatasets, ClientDatasets, definitions.ModelFn]:
+) -> tuple[definitions.Clients, definitions.ModelFn]:
     del cache_dir  # The data is drawn.
     dimension = options["dimension"]
     clients = draw_clients(
@@ -132,7 +132,7 @@ def _build(
         seed=seed,
     )
     model_fn = functools.partial(_build_model, global_optimum(clients), seed)
-    return datasets, datasets, model_fn
+    return definitions.Clients(datasets, datasets), model_fn
 
 
 TASK = definitions.TaskDefinition(

@@ -8,12 +8,19 @@ from collections.abc import Collection
 from typing import Any
 
 from tasks import (
+    cifar10,
+    cifar100,
     definitions,
     digits,
+    emnist_autoencoder,
     emnist_character,
     emnist_digits,
+    emnist_letters,
     quadratic,
     shakespeare_character,
+    shakespeare_character_gru,
+    stackoverflow_tag,
+    stackoverflow_word,
 )
 from tff_drift import checks
 
@@ -23,8 +30,15 @@ _DEFINITIONS = {
         digits,
         quadratic,
         emnist_character,
+        emnist_autoencoder,
         emnist_digits,
+        emnist_letters,
+        cifar10,
+        cifar100,
         shakespeare_character,
+        shakespeare_character_gru,
+        stackoverflow_word,
+        stackoverflow_tag,
     )
 }
 
@@ -95,12 +109,13 @@ def load(
             for option in definition.options
         }
     )
-    train, test, model_fn = definition.build(cache_dir, int(seed), values)
+    clients, model_fn = definition.build(cache_dir, int(seed), values)
     return definitions.Task(
         name=name,
         description=definition.description,
-        train=train,
-        test=test,
+        train=clients.train,
+        test=clients.test,
+        validation=clients.validation,
         model_fn=model_fn,
         accuracy_metric=definition.accuracy_metric,
         higher_is_better=definition.higher_is_better,

@@ -22,7 +22,7 @@ Training data shuffles sequences, where TFF's baseline shuffles whole speeches.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions, masked_metrics, official_data, seeds
-from tff_drift.simulation import ClientDatasets
 
 _NAME = "shakespeare_character"
 
@@ -124,16 +123,32 @@ def build_keras_model(seed: int) -> tf.keras.Model:
     )
 
 
-def _build_model(seed: int) -> tff.learning.models.VariableModel:
-    return tff.learning.models.from_keras_model(
-        build_keras_model(seed),
-        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        input_spec=BATCH_SPEC,
-        metrics=[
-            masked_metrics.MaskedAccuracy((PAD, OUT_OF_VOCABULARY, BEGIN, END)),
-            masked_metrics.NumTokens((PAD,)),
-        ],
-    )
+def build_model_fn(
+    build_keras_model: Callable[[], tf.keras.Model],
+) -> definitions.ModelFn:
+    """Returns a model function with the loss and the metrics of this task.
+
+    Args:
+      build_keras_model: Builds a Keras model from scratch whose outputs are
+        logits of 90 tokens at 80 positions.
+
+    Returns:
+      A function without arguments that builds a
+      `tff.learning.models.VariableModel`.
+    """
+
+    def model_fn() -> tff.learning.models.VariableModel:
+        return tff.learning.models.from_keras_model(
+            build_keras_model(),
+            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            input_spec=BATCH_SPEC,
+            metrics=[
+                masked_metrics.MaskedAccuracy((PAD, OUT_OF_VOCABULARY, BEGIN, END)),
+                masked_metrics.NumTokens((PAD,)),
+            ],
+        )
+
+    return model_fn
 
 
 DATA = official_data.OfficialData(
@@ -148,8 +163,8 @@ DATA = official_data.OfficialData(
 
 def _build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
-) -> tuple[ClientDatasets, ClientDatasets, definitions.ModelFn]:
-    train, test = official_data.load_clients(
+) -> tuple[definitions.Clients, definitions.ModelFn]:
+    clients = official_data.load_clients(
         DATA,
         preprocess,
         task_name=_NAME,
@@ -157,7 +172,7 @@ def _build(
         seed=seed,
         options=options,
     )
-    return train, test, functools.partial(_build_model, seed)
+    return clients, build_model_fn(functools.partial(build_keras_model, seed))
 
 
 TASK = definitions.TaskDefinition(
@@ -167,6 +182,7 @@ TASK = definitions.TaskDefinition(
     options=(
         definitions.batch_size_option(4),
         *definitions.BATCHING_OPTIONS,
+        official_data.VALIDATION_OPTION,
         *official_data.DATA_OPTIONS,
     ),
     build=_build,

@@ -28,6 +28,11 @@ from tasks import example_checks, row_index
 
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\x00"
+_KINDS = {
+    "bytes_list": tf.string,
+    "float_list": tf.float32,
+    "int64_list": tf.int64,
+}
 _TABLES = {
     "examples": {"split_name", "client_id", "serialized_example_proto"},
     "client_metadata": {"split_name", "client_id"},
@@ -167,6 +172,63 @@ def _sqlite_errors(path: pathlib.Path) -> Iterator[None]:
             f"{path} cannot be read as a SQLite file ({error}). It may be damaged: "
             "delete it and fetch it again."
         ) from error
+
+
+def count_clients(
+    path: pathlib.Path, split_names: Sequence[str]
+) -> dict[str, tuple[int, int]]:
+    """Returns the numbers of clients and of examples of splits, as the file has them.
+
+    Args:
+      path: The file.
+      split_names: The splits.
+
+    Returns:
+      Clients and examples by split.
+
+    Raises:
+      ValueError: If the file is damaged or of another format, or lacks a split.
+    """
+    check_file(path, split_names)
+    query = (
+        "SELECT split_name, COUNT(*), SUM(num_examples) FROM client_metadata "
+        "GROUP BY split_name"
+    )
+    with _reading(path) as connection:
+        counts = {name: (clients, n) for name, clients, n in connection.execute(query)}
+    return {name: counts[name] for name in split_names}
+
+
+def infer_element_spec(path: pathlib.Path) -> dict[str, tf.TensorSpec]:
+    """Returns the name, type and shape of the features of a file's first example.
+
+    Args:
+      path: The file, of the format that `check_file` checks.
+
+    Returns:
+      A scalar for a feature of one value, a vector for one of several, in the order
+      of the names.
+
+    Raises:
+      ValueError: If the file cannot be read or holds something else.
+    """
+    with _reading(path) as connection:
+        query = "SELECT serialized_example_proto FROM examples LIMIT 1"
+        row = connection.execute(query).fetchone()
+    try:
+        example = tf.train.Example.FromString(row[0])
+    # Each implementation of protobuf has an error of its own.
+    except Exception as error:
+        raise ValueError(
+            f"{path} holds no examples in TFF's format ({error}). Check that it is the "
+            "right file."
+        ) from error
+    spec = {}
+    for name, feature in sorted(example.features.feature.items()):
+        kind = feature.WhichOneof("kind")
+        count = len(getattr(feature, kind).value)
+        spec[name] = tf.TensorSpec(() if count == 1 else (count,), _KINDS[kind])
+    return spec
 
 
 class SqliteExamples:

@@ -134,6 +134,14 @@ GIVEN = {
     "download": (True, "--task=emnist_character"),
     "synthetic": (True, "--task=emnist_character"),
     "dropout_rate": (0.1, "--task=emnist_digits"),
+    "validation_fraction": (0.25, "--task=emnist_character"),
+    "size_sigma": (0.4, "--task=cifar10"),
+    "network": ("uga", "--task=cifar10"),
+    "augment": (False, "--task=cifar10"),
+    "setting": ("adabest", "--task=cifar100"),
+    "vocabulary_size": (50, "--task=stackoverflow_word"),
+    "test_clients": (7, "--task=stackoverflow_word"),
+    "num_tags": (5, "--task=stackoverflow_tag"),
 }
 
 

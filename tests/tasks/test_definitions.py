@@ -55,3 +55,17 @@ def test_raises_on_text_that_spells_no_value(kind, text, message):
 def test_raises_on_a_flag_that_is_no_boolean():
     with pytest.raises(TypeError, match="size must be True or False, found 1"):
         _option("flag").check(1)
+
+
+def test_a_choice_is_one_of_its_values():
+    option = definitions.Option(
+        "network", "choice", "small", "Help.", choices=("small", "large")
+    )
+
+    assert option.parse(" Large") == "large"
+    option.check("small")
+    for refuse in (lambda: option.parse("big"), lambda: option.check("big")):
+        with pytest.raises(
+            ValueError, match="network must be one of 'small', 'large', found 'big'"
+        ):
+            refuse()

@@ -81,6 +81,15 @@ def test_options_reach_the_data():
     assert _label_mixes(task.train.replace(max_examples=None)).max() < 0.2
 
 
+def test_without_skew_clients_have_the_mix_of_all():
+    task = tasks.load("digits", num_clients=4, alpha=None)
+
+    # About 359 and 90 images per client; five standard deviations of a tenth.
+    for datasets, size in ((task.train, 359), (task.test, 90)):
+        bound = 5 * np.sqrt(0.1 * 0.9 / size)
+        assert np.abs(_label_mixes(datasets) - 0.1).max() < bound
+
+
 def test_model_has_the_parameters_of_its_layers(task):
     model = task.model_fn()
 

@@ -11,8 +11,15 @@ def test_names_the_tasks_that_need_no_data_first():
         "digits",
         "quadratic",
         "emnist_character",
+        "emnist_autoencoder",
         "emnist_digits",
+        "emnist_letters",
+        "cifar10",
+        "cifar100",
         "shakespeare_character",
+        "shakespeare_character_gru",
+        "stackoverflow_word",
+        "stackoverflow_tag",
     )
 
 
@@ -36,14 +43,30 @@ def test_paper_batch_sizes_are_the_defaults():
         for name in tasks.names()
     }
 
-    assert defaults["emnist_character"]["batch_size"] == 20
-    assert defaults["emnist_digits"]["batch_size"] == 64
-    assert defaults["emnist_digits"]["num_clients"] == 100
-    assert defaults["shakespeare_character"]["batch_size"] == 4
+    batch_sizes = {name: of_task["batch_size"] for name, of_task in defaults.items()}
+    assert batch_sizes == {
+        "digits": 10,
+        # All of a client's examples.
+        "quadratic": None,
+        "emnist_character": 20,
+        "emnist_autoencoder": 20,
+        "emnist_digits": 64,
+        "emnist_letters": 45,
+        "cifar10": 45,
+        # By setting.
+        "cifar100": None,
+        "shakespeare_character": 4,
+        "shakespeare_character_gru": 4,
+        "stackoverflow_word": 32,
+        "stackoverflow_tag": 100,
+    }
+    for name in ("emnist_digits", "emnist_letters", "cifar10", "cifar100"):
+        assert defaults[name]["num_clients"] == 100
     assert (defaults["digits"]["num_clients"], defaults["digits"]["alpha"]) == (50, 0.3)
-    for name in ("emnist_character", "emnist_digits", "shakespeare_character"):
+    for name in set(defaults) - {"quadratic"}:
         assert defaults[name]["epochs"] == 1
-        assert defaults[name]["max_examples"] is None
+        limit = 1000 if name.startswith("stackoverflow") else None
+        assert defaults[name]["max_examples"] == limit
 
 
 def test_a_task_knows_how_it_was_loaded():
@@ -111,8 +134,15 @@ def test_raises_on_bad_options(name, options, error, message):
     ("name", "file_name"),
     [
         ("emnist_character", "emnist_all.sqlite"),
+        ("emnist_autoencoder", "emnist_all.sqlite"),
         ("emnist_digits", "emnist_all.sqlite"),
+        ("emnist_letters", "emnist_letters.npz"),
+        ("cifar10", "cifar10.npz"),
+        ("cifar100", "cifar100.sqlite"),
         ("shakespeare_character", "shakespeare.sqlite"),
+        ("shakespeare_character_gru", "shakespeare.sqlite"),
+        ("stackoverflow_word", "stackoverflow.word_count"),
+        ("stackoverflow_tag", "stackoverflow.word_count"),
     ],
 )
 def test_a_folder_without_the_data_is_an_error_at_once(name, file_name, tmp_path):

@@ -1,0 +1,139 @@
+"""CIFAR-10, split over clients.
+
+Two settings in one task, by its option `network`:
+
+*   `adabest`: Varno et al., AdaBest (2022, https://arxiv.org/abs/2204.13170),
+    section 4: 100 or 1,000 training clients and a tenth as many for validation, IID
+    or with Dirichlet label skew, sizes balanced or log-normal; B = 45, E = 5;
+    training images flipped and cropped, each with probability 1/2.
+*   `uga`: Yao et al., Federated Learning with Unbiased Gradient Aggregation and
+    Controllable Meta Updating (2019, https://arxiv.org/abs/1910.08234), section
+    4.1: ten clients, IID (`alpha=None, num_clients=10, validation_fraction=0`),
+    B = 64 or 128, E = 2 or 5. The paper mentions no distortion of images:
+    `augment=False`.
+
+Pixels are standardised per channel by constants of the training set, those of
+https://github.com/alpemreacar/FedDyn, whose preprocessing AdaBest follows. AdaBest
+fills up the last short batch of an epoch with a bootstrap of the client's examples;
+here it stays short. Krizhevsky, Learning Multiple Layers of Features from Tiny
+Images (2009, https://www.cs.toronto.edu/~kriz/cifar.html).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tasks import (
+    central_data,
+    classification,
+    convolutional_nets,
+    definitions,
+    image_transforms,
+    partitioned_data,
+)
+from tff_drift.simulation.client_datasets import Transform
+
+_NAME = "cifar10"
+_NUM_CLASSES = 10
+_MEAN = (0.491, 0.482, 0.447)
+_STD = (0.247, 0.243, 0.262)
+
+DATA = central_data.CentralData(
+    # The second is a part of the set, for development.
+    file_names=("cifar10.npz", "cifar10_subset.npz"),
+    tfds_name="cifar10",
+    image_shape=(32, 32, 3),
+    num_classes=_NUM_CLASSES,
+)
+
+BATCH_SPEC = (
+    tf.TensorSpec((None, 32, 32, 3), tf.float32),
+    tf.TensorSpec((None,), tf.int32),
+)
+
+NETWORKS: Mapping[str, Callable[[int, int], tf.keras.Model]] = {
+    "adabest": convolutional_nets.build_adabest,
+    "uga": convolutional_nets.build_uga,
+}
+
+
+def build_transform(
+    mean: tuple[float, ...], std: tuple[float, ...], augment: bool
+) -> Transform:
+    """Returns the preprocessing of AdaBest's CIFAR images.
+
+    Args:
+      mean: The mean of each channel, in units of the full byte.
+      std: The standard deviation of each channel.
+      augment: Whether to flip and crop training images.
+
+    Returns:
+      A transform for `tff_drift.simulation.ClientDatasets`.
+    """
+
+    def transform(
+        examples: tuple[np.ndarray, np.ndarray], generator: np.random.Generator | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        images, labels = examples
+        images = image_transforms.standardize(images, mean, std)
+        if augment and generator is not None:
+            images = image_transforms.flip_and_crop(images, generator)
+        return images, labels
+
+    return transform
+
+
+def _build(
+    cache_dir: str | None, seed: int, options: Mapping[str, Any]
+) -> tuple[definitions.Clients, definitions.ModelFn]:
+    data = central_data.load(
+        DATA,
+        task_name=_NAME,
+        cache_dir=cache_dir,
+        download=options["download"],
+        synthetic=options["synthetic"],
+        seed=seed,
+    )
+    clients = partitioned_data.split_over_clients(
+        data,
+        _NUM_CLASSES,
+        build_transform(_MEAN, _STD, options["augment"]),
+        seed=seed,
+        options=options,
+    )
+    model_fn = classification.build_model_fn(
+        functools.partial(NETWORKS[options["network"]], _NUM_CLASSES, seed), BATCH_SPEC
+    )
+    return clients, model_fn
+
+
+TASK = definitions.TaskDefinition(
+    name=_NAME,
+    description="Small photographs of 10 classes (CIFAR-10), split with Dirichlet "
+    "label skew, convolutional net.",
+    options=(
+        definitions.batch_size_option(45),
+        *definitions.BATCHING_OPTIONS,
+        definitions.Option(
+            "network",
+            "choice",
+            "adabest",
+            "The convolutional net, by paper.",
+            choices=tuple(NETWORKS),
+        ),
+        definitions.Option(
+            "augment",
+            "flag",
+            True,
+            "Flip and crop training images, each with probability 1/2.",
+        ),
+        *partitioned_data.OPTIONS,
+        *partitioned_data.DATA_OPTIONS,
+    ),
+    build=_build,
+)

@@ -1,0 +1,130 @@
+"""EMNIST letters, split over clients.
+
+The task "EMNIST-L" of Varno et al., AdaBest (2022,
+https://arxiv.org/abs/2204.13170), section 4: 26 classes, of which each holds the
+capital and the small letter; two dense layers of 100 units; 100 or 1,000 training
+clients and a tenth as many for validation; B = 45, E = 5; no distortion of images.
+Pixels are standardised by the mean and the standard deviation of the training set.
+Cohen et al., EMNIST: an Extension of MNIST to Handwritten Letters (2017,
+https://arxiv.org/abs/1702.05373).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tasks import (
+    central_data,
+    classification,
+    definitions,
+    image_transforms,
+    partitioned_data,
+    seeds,
+)
+
+_NAME = "emnist_letters"
+_NUM_CLASSES = 26
+
+DATA = central_data.CentralData(
+    file_names=("emnist_letters.npz",),
+    tfds_name="emnist/letters",
+    image_shape=(28, 28, 1),
+    num_classes=_NUM_CLASSES,
+    # The set counts from A = 1.
+    first_label=1,
+    transposed=True,
+)
+
+
+def build_keras_model(seed: int) -> tf.keras.Model:
+    """Returns the net: 91,226 parameters, logits of 26 classes.
+
+    Args:
+      seed: The seed of the initial weights.
+
+    Returns:
+      An uncompiled Keras model.
+    """
+    layers = tf.keras.layers
+    glorot = [
+        tf.keras.initializers.GlorotUniform(layer_seed)
+        for layer_seed in seeds.initializer_seeds(seed, 3)
+    ]
+    return tf.keras.Sequential(
+        [
+            layers.Flatten(input_shape=(28, 28, 1)),
+            layers.Dense(100, activation="relu", kernel_initializer=glorot[0]),
+            layers.Dense(100, activation="relu", kernel_initializer=glorot[1]),
+            layers.Dense(_NUM_CLASSES, kernel_initializer=glorot[2]),
+        ]
+    )
+
+
+def pixel_statistics(images: np.ndarray) -> tuple[float, float]:
+    """Returns the mean and the standard deviation of pixels, full bytes being 1.
+
+    Args:
+      images: `uint8` images.
+
+    Returns:
+      Mean and standard deviation.
+    """
+    counts = np.zeros(256, np.int64)
+    # Image by image: a count converts what it counts to eight times its size.
+    for image in images:
+        counts += np.bincount(image.ravel(), minlength=256)
+    values = np.arange(256) / 255
+    mean = np.average(values, weights=counts)
+    return float(mean), float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
+
+
+def _build(
+    cache_dir: str | None, seed: int, options: Mapping[str, Any]
+) -> tuple[definitions.Clients, definitions.ModelFn]:
+    data = central_data.load(
+        DATA,
+        task_name=_NAME,
+        cache_dir=cache_dir,
+        download=options["download"],
+        synthetic=options["synthetic"],
+        seed=seed,
+    )
+    mean, std = pixel_statistics(data.train.images)
+
+    def transform(
+        examples: tuple[np.ndarray, np.ndarray], generator: np.random.Generator | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        del generator  # Nothing is distorted.
+        images, labels = examples
+        return image_transforms.standardize(images, mean, std), labels
+
+    clients = partitioned_data.split_over_clients(
+        data, _NUM_CLASSES, transform, seed=seed, options=options
+    )
+    model_fn = classification.build_model_fn(
+        functools.partial(build_keras_model, seed),
+        (
+            tf.TensorSpec((None, 28, 28, 1), tf.float32),
+            tf.TensorSpec((None,), tf.int32),
+        ),
+    )
+    return clients, model_fn
+
+
+TASK = definitions.TaskDefinition(
+    name=_NAME,
+    description="Handwritten letters (EMNIST letters), split with Dirichlet label "
+    "skew, dense net.",
+    options=(
+        definitions.batch_size_option(45),
+        *definitions.BATCHING_OPTIONS,
+        *partitioned_data.OPTIONS,
+        *partitioned_data.DATA_OPTIONS,
+    ),
+    build=_build,
+)

@@ -1,0 +1,90 @@
+"""Next-character prediction on 100 roles of Shakespeare's plays, with a GRU.
+
+The task of Yao et al., Federated Learning with Unbiased Gradient Aggregation and
+Controllable Meta Updating (2019, https://arxiv.org/abs/1910.08234), section 4.3:
+characters are embedded into 256 dimensions and pass a GRU of 1,024 units. The paper
+gives no batch size and no length of sequences; those of
+`tasks.shakespeare_character` are taken, whose preprocessing, loss and metrics this
+task shares.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tasks import definitions, official_data, seeds, shakespeare_character
+
+_NAME = "shakespeare_character_gru"
+
+
+def build_keras_model(seed: int) -> tf.keras.Model:
+    """Returns the net: 4,053,594 parameters, logits of 90 tokens at 80 positions.
+
+    Args:
+      seed: The seed of the initial weights.
+
+    Returns:
+      An uncompiled Keras model.
+    """
+    layers, initializers = tf.keras.layers, tf.keras.initializers
+    layer_seeds = seeds.initializer_seeds(seed, 4)
+    return tf.keras.Sequential(
+        [
+            layers.Embedding(
+                shakespeare_character.VOCABULARY_SIZE,
+                256,
+                mask_zero=True,
+                input_length=shakespeare_character.SEQUENCE_LENGTH,
+                embeddings_initializer=initializers.RandomUniform(seed=layer_seeds[0]),
+            ),
+            layers.GRU(
+                1024,
+                return_sequences=True,
+                kernel_initializer=initializers.GlorotUniform(layer_seeds[1]),
+                recurrent_initializer=initializers.Orthogonal(seed=layer_seeds[2]),
+            ),
+            layers.Dense(
+                shakespeare_character.VOCABULARY_SIZE,
+                kernel_initializer=initializers.GlorotUniform(layer_seeds[3]),
+            ),
+        ]
+    )
+
+
+def _build(
+    cache_dir: str | None, seed: int, options: Mapping[str, Any]
+) -> tuple[definitions.Clients, definitions.ModelFn]:
+    clients = official_data.load_clients(
+        shakespeare_character.DATA,
+        shakespeare_character.preprocess,
+        task_name=_NAME,
+        cache_dir=cache_dir,
+        seed=seed,
+        options=options,
+    )
+    # The stand-in has three roles, and there is nothing to draw.
+    if not options["synthetic"]:
+        clients = official_data.draw_clients(
+            clients, options["num_clients"], seed, "roles"
+        )
+    return clients, shakespeare_character.build_model_fn(
+        functools.partial(build_keras_model, seed)
+    )
+
+
+TASK = definitions.TaskDefinition(
+    name=_NAME,
+    description="Next characters of Shakespeare's plays by 100 random roles (TFF "
+    "Shakespeare), a GRU of 1,024 units.",
+    options=(
+        definitions.batch_size_option(4),
+        *definitions.BATCHING_OPTIONS,
+        definitions.Option("num_clients", "count", 100, "Roles drawn by the seed."),
+        *official_data.DATA_OPTIONS,
+    ),
+    build=_build,
+)
