@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from experiments import flag_table
-from experiments.flag_table import COMPARE, TRAIN, Flag
+from experiments.flag_table import COMPARE, DATA, TRAIN, Flag
 
 _WIDTH = 88
 _NAME_WIDTH = 30
@@ -19,6 +19,7 @@ commands:
   train      train one algorithm on one task
   compare    train several algorithms with several seeds; makes a table and a figure
   list       show the tasks and the algorithms, with their options and defaults
+  data       check, fetch or describe the tasks' data
 
 A first try, which needs no data and takes a minute or two:
   tff-drift compare --task=digits --algorithms=fed_avg,fed_adam --seeds=1
@@ -55,6 +56,16 @@ are finished are not repeated.
 example:
   tff-drift compare --task=digits --algorithms=fed_avg,fed_adam --seeds=1,2,3
 """,
+    DATA: """\
+usage: tff-drift data check|fetch|describe [--flag=value ...]
+
+check     shows which data is there, how much of it, and where it comes from
+fetch     downloads a task's data, if it is absent, into --cache_dir
+describe  tells and draws (data.png) how a task's examples are spread over clients
+
+example:
+  tff-drift data describe --task=digits --alpha=0.1
+""",
 }
 
 _CLOSING = """\
@@ -67,7 +78,7 @@ def help_on(command: str) -> str:
     """Returns the help text on a command.
 
     Args:
-      command: "train", "compare" or "list"; empty for the overview.
+      command: "train", "compare", "list" or "data"; empty for the overview.
 
     Returns:
       Text in lines of at most 88 characters.

@@ -13,10 +13,11 @@ import sys
 from collections.abc import Sequence
 
 from experiments import command_line, errors, help_texts, listing, settings
-from experiments.flag_table import COMPARE, TRAIN
+from experiments.flag_table import COMPARE, DATA, TRAIN
 
 _LIST = "list"
-_COMMANDS = (TRAIN, COMPARE, _LIST)
+_COMMANDS = (TRAIN, COMPARE, _LIST, DATA)
+_DATA_ACTIONS = ("check", "fetch", "describe")
 _HELP_FLAGS = ("--help", "-h", "-help", "--helpfull", "--helpshort")
 
 _STATUS_ERROR = 2
@@ -63,6 +64,8 @@ def _dispatch(words: list[str]) -> None:
         print(help_texts.help_on(command), end="")
     elif command == _LIST:
         listing.print_lists(rest)
+    elif command == DATA:
+        _data(rest)
     else:
         _train(command, rest)
 
@@ -88,6 +91,17 @@ def _train(command: str, words: list[str]) -> None:
         commands.train(runs[0])
     else:
         commands.compare(arguments, runs)
+
+
+def _data(words: list[str]) -> None:
+    action, *rest = words or [""]
+    if action not in _DATA_ACTIONS:
+        raise errors.unknown("action on data", action, _DATA_ACTIONS)
+    arguments = command_line.parse(DATA, rest)
+    _silence_tensorflow()
+    from experiments import data_command
+
+    getattr(data_command, action)(arguments)
 
 
 def _silence_tensorflow() -> None:

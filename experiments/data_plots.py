@@ -1,0 +1,71 @@
+"""Pictures of how examples are spread over clients."""
+
+from __future__ import annotations
+
+import pathlib
+
+import matplotlib.figure
+import numpy as np
+from matplotlib.backends import backend_agg
+
+from tff_drift.simulation import files
+
+_DOTS_PER_INCH = 150
+_INCHES = (10, 4.5)
+_COLOUR = "#0072B2"
+
+
+def save(figure: matplotlib.figure.Figure, path: pathlib.Path) -> None:
+    """Writes a figure in one step.
+
+    Args:
+      figure: The figure.
+      path: The file, a PNG.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    canvas = backend_agg.FigureCanvasAgg(figure)
+    files.replace_file(path, canvas.print_png)
+
+
+def draw(
+    name: str, num_clients: int, sizes: np.ndarray, shares: np.ndarray | None
+) -> matplotlib.figure.Figure:
+    """Draws a histogram of clients' sizes, and their shares of classes.
+
+    Args:
+      name: The task's name.
+      num_clients: The number of training clients of the task.
+      sizes: The numbers of examples of the clients that are shown.
+      shares: The share of each class (column) in the examples of each client (row);
+        `None` if there are no classes.
+
+    Returns:
+      The figure.
+    """
+    panels = 1 if shares is None else 2
+    figure = matplotlib.figure.Figure(
+        figsize=_INCHES, dpi=_DOTS_PER_INCH, layout="constrained"
+    )
+    axes = figure.subplots(1, panels, squeeze=False)[0]
+    shown = "all" if len(sizes) == num_clients else f"{len(sizes)} sampled"
+    figure.suptitle(f"{name}: {shown} of {num_clients:,} training clients")
+    if sizes.min() == sizes.max():
+        axes[0].bar([sizes[0]], [len(sizes)], color=_COLOUR)
+    else:
+        axes[0].hist(sizes, bins=30, color=_COLOUR)
+    axes[0].set_xlabel("examples of a client")
+    axes[0].set_ylabel("clients")
+    for side in ("top", "right"):
+        axes[0].spines[side].set_visible(False)
+    if shares is not None:
+        # Clients with the same largest class lie together.
+        order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
+        image = axes[1].imshow(
+            shares[order], aspect="auto", interpolation="nearest", cmap="viridis"
+        )
+        axes[1].set_xlabel("class")
+        axes[1].set_ylabel("client, by largest class")
+        figure.colorbar(image, ax=axes[1], label="share of the client's examples")
+    return figure
