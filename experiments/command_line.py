@@ -37,7 +37,7 @@ class Arguments:
     """The flags of a command as they were given.
 
     Attributes:
-      command: "train", "compare" or "data".
+      command: "train", "compare", "data" or "preset".
       values: The value of every flag of the command: the one given, or the flag's
         fixed default, which is `None` where the default depends on other flags.
       given: The names of the flags that were given.
@@ -114,7 +114,7 @@ def parse(command: str, arguments: Sequence[str]) -> Arguments:
     """Parses the flags of a command.
 
     Args:
-      command: "train", "compare" or "data".
+      command: "train", "compare", "data" or "preset".
       arguments: The words after the command, such as `["--rounds=5"]`. A
         `--flagfile=FILE` stands for the flags in the file, one per line.
 

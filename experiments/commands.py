@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import pathlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tff_drift
 from experiments import comparison, preflight, texts
@@ -28,7 +29,7 @@ def train(run: RunSettings) -> None:
       KeyboardInterrupt: On Ctrl-C.
       UserError: If something asked for cannot be had.
     """
-    _show_log()
+    show_log()
     result = Runs([run]).execute(run)
     print(_describe(result))
     _print_files(run.folder, "config.json, metrics.csv, summary.json, curves.png")
@@ -45,17 +46,38 @@ def compare(arguments: Arguments, runs: Sequence[RunSettings]) -> None:
       KeyboardInterrupt: On Ctrl-C.
       UserError: If something asked for cannot be had.
     """
-    _show_log()
+    show_log()
     # Of <folder>/<algorithm>/seed_<seed>.
     folder = runs[0].folder.parent.parent
+    run_comparison(folder, arguments.values, runs)
+    _print_files(folder, "table.md, table.csv, curves.png, config.json, summary.json")
+
+
+def run_comparison(
+    folder: pathlib.Path, flags: Mapping[str, Any], runs: Sequence[RunSettings]
+) -> list[Result]:
+    """Trains all runs of a comparison, writes its files and prints its table.
+
+    Args:
+      folder: The folder of the comparison.
+      flags: The flags that made the runs, for config.json.
+      runs: The runs, in the order to train them.
+
+    Returns:
+      Their results, in the same order.
+
+    Raises:
+      KeyboardInterrupt: On Ctrl-C.
+      UserError: If something asked for cannot be had.
+    """
     preflight.check_comparison_folder(folder)
     checked = Runs(runs)
-    comparison.write_configuration(folder, arguments.values, runs)
+    comparison.write_configuration(folder, flags, runs)
     # On a terminal each run has a bar; elsewhere the line that announces it will do.
     progress = sys.stderr.isatty()
     done = []
     for number, run in enumerate(runs, start=1):
-        name = f"[{number}/{len(runs)}] {run.algorithm}, seed {run.seed}"
+        name = f"[{number}/{len(runs)}] {run.label}, seed {run.seed}"
         note = ": finished before" if checked.is_finished(run) else ""
         print(f"{name}{note}", file=sys.stderr)
         done.append(checked.execute(run, progress))
@@ -66,7 +88,7 @@ def compare(arguments: Arguments, runs: Sequence[RunSettings]) -> None:
     # A narrow terminal gets the main columns; the file has all of them.
     short = texts.terminal_width() < _FULL_TABLE_WIDTH
     texts.print_table(*comparison.readable(table, metric, short=short))
-    _print_files(folder, "table.md, table.csv, curves.png, config.json, summary.json")
+    return done
 
 
 def _print_files(folder: pathlib.Path, names: str) -> None:
@@ -133,7 +155,7 @@ class _LogHandler(logging.Handler):
         print(record.getMessage(), file=sys.stderr)
 
 
-def _show_log() -> None:
+def show_log() -> None:
     """Shows absl's log, in which a run tells of its progress and its failures."""
     logger = logging.getLogger("absl")
     logger.handlers = [_LogHandler()]

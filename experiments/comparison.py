@@ -1,4 +1,8 @@
-"""Several algorithms with several seeds: one table, one figure, one summary."""
+"""Several algorithms with several seeds: one table, one figure, one summary.
+
+Where it says algorithm, two runs of one algorithm with different settings are two,
+each with a label of its own.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +56,7 @@ def _figures(run: Result) -> dict[str, Any]:
     metric = headline.removeprefix("test_")
     last = [row for row in run.rows if headline in row][-1]
     return {
-        "algorithm": run.settings.algorithm,
+        "algorithm": run.settings.label,
         "seed": run.settings.seed,
         "client_learning_rate": _number(configuration["client_learning_rate"]),
         "server_learning_rate": configuration["server_learning_rate"],
@@ -139,7 +143,7 @@ def write(folder: pathlib.Path, runs: Sequence[Result]) -> None:
     headers, cells = readable(table, runs[0].headline.removeprefix("test_"))
     markdown = f"{describe(runs)}.\n\n{texts.markdown_table(headers, cells)}"
     _write_text(folder / TABLE_FILE, markdown)
-    _write_text(folder / DATA_FILE, table.to_csv(index=False))
+    results.write_table(folder / DATA_FILE, table)
     plots.save(plots.draw_comparison(runs), folder)
     results.write_json(folder / results.SUMMARY_FILE, _summarize(runs, table))
 
@@ -161,7 +165,7 @@ def _summarize(runs: Sequence[Result], table: pd.DataFrame) -> dict[str, Any]:
         "table": table.to_dict(orient="records"),
         "runs": [
             {
-                "algorithm": run.settings.algorithm,
+                "algorithm": run.settings.label,
                 "seed": run.settings.seed,
                 **{name: run.summary[name] for name in ("final", "best", "failures")},
             }

@@ -18,6 +18,8 @@ from experiments import catalogue
 TRAIN = "train"
 COMPARE = "compare"
 DATA = "data"
+PRESET = "preset"
+# Of the commands that take a task.
 _ALL_COMMANDS = (TRAIN, COMPARE, DATA)
 
 RUN = "What to run"
@@ -110,7 +112,25 @@ _COMMON = (
         "Seeds, separated by commas: each algorithm runs once with each.",
         RUN,
         (1, 2, 3),
-        commands=(COMPARE,),
+        commands=(COMPARE, PRESET),
+    ),
+    Flag(
+        "scale",
+        "choice",
+        "The published protocol, for a machine with a GPU and the official data, or "
+        "a small one for two cores.",
+        RUN,
+        "local",
+        choices=("local", "paper"),
+        commands=(PRESET,),
+    ),
+    Flag(
+        "parts",
+        "texts",
+        "The parts of the preset to run, separated by commas.",
+        RUN,
+        shown_default="all",
+        commands=(PRESET,),
     ),
     Flag(
         "cache_dir",
@@ -118,7 +138,7 @@ _COMMON = (
         "Folder with the unpacked SQLite files of TFF's data sets.",
         RUN,
         shown_default="~/.tff",
-        commands=_ALL_COMMANDS,
+        commands=(*_ALL_COMMANDS, PRESET),
     ),
     Flag(
         "client_learning_rate",
@@ -273,7 +293,7 @@ _COMMON = (
         "Folder for the results; a run found there goes on.",
         RECORD,
         shown_default="under results/",
-        commands=_ALL_COMMANDS,
+        commands=(*_ALL_COMMANDS, PRESET),
     ),
     Flag(
         "rounds_per_checkpoint",
@@ -290,6 +310,7 @@ _COMMON = (
         RECORD,
         "local",
         choices=("local", "native"),
+        commands=(TRAIN, COMPARE, PRESET),
     ),
     Flag(
         "max_concurrent_clients",
@@ -383,6 +404,6 @@ def flags_of(command: str) -> dict[str, Flag]:
     """Returns the flags of a command by name, in the order to list them.
 
     Args:
-      command: "train", "compare" or "data".
+      command: "train", "compare", "data" or "preset".
     """
     return {name: flag for name, flag in FLAGS.items() if command in flag.commands}

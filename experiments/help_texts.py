@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 
 from experiments import flag_table
-from experiments.flag_table import COMPARE, DATA, TRAIN, Flag
+from experiments.flag_table import COMPARE, DATA, PRESET, TRAIN, Flag
+from experiments.presets import registry
 
 _WIDTH = 88
 _NAME_WIDTH = 30
@@ -20,6 +21,7 @@ commands:
   compare    train several algorithms with several seeds; makes a table and a figure
   list       show the tasks and the algorithms, with their options and defaults
   data       check, fetch or describe the tasks' data
+  preset     run an experiment of a paper, from tuning to tables and figures
 
 A first try, which needs no data and takes a minute or two:
   tff-drift compare --task=digits --algorithms=fed_avg,fed_adam --seeds=1
@@ -28,10 +30,10 @@ A first try, which needs no data and takes a minute or two:
 """
 
 _LIST = """\
-usage: tff-drift list [tasks|algorithms]
+usage: tff-drift list [tasks|algorithms|presets]
 
-Shows the tasks with their options and default settings, and the algorithms with
-their papers, hyperparameters and default learning rates.
+Shows the tasks with their options and default settings, the algorithms with their
+papers, hyperparameters and default learning rates, and the presets with their parts.
 """
 
 _INTRODUCTIONS = {
@@ -66,6 +68,17 @@ describe  tells and draws (data.png) how a task's examples are spread over clien
 example:
   tff-drift data describe --task=digits --alpha=0.1
 """,
+    PRESET: f"""\
+usage: tff-drift preset {{{",".join(registry.PRESETS)}}} [--flag=value ...]
+
+Runs an experiment of a paper: its tasks, methods and seeds, with tables and figures
+for each of its parts in a folder of its own. `tff-drift list presets` says what each
+one shows. The same command goes on where an interrupted one stopped; what is finished
+is not repeated.
+
+example:
+  tff-drift preset drift_comparison --parts=digits_low --seeds=1
+""",
 }
 
 _CLOSING = """\
@@ -78,7 +91,8 @@ def help_on(command: str) -> str:
     """Returns the help text on a command.
 
     Args:
-      command: "train", "compare", "list" or "data"; empty for the overview.
+      command: "train", "compare", "list", "data" or "preset"; empty for the
+        overview.
 
     Returns:
       Text in lines of at most 88 characters.

@@ -1,4 +1,4 @@
-"""The lists of tasks and algorithms."""
+"""The lists of tasks, algorithms and presets."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 from experiments import catalogue, defaults, errors, flag_table
 from experiments.help_texts import two_columns
+from experiments.presets import registry
 
 _TASKS = "tasks"
 _ALGORITHMS = "algorithms"
+_PRESETS = "presets"
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
@@ -17,20 +19,21 @@ def print_lists(words: Sequence[str]) -> None:
     """Prints the lists asked for.
 
     Args:
-      words: "tasks" or "algorithms"; none for both.
+      words: "tasks", "algorithms" or "presets"; none for all.
 
     Raises:
       UserError: If there is no such list.
     """
+    lists = {
+        _TASKS: list_tasks,
+        _ALGORITHMS: list_algorithms,
+        _PRESETS: list_presets,
+    }
     for word in words:
-        if word not in (_TASKS, _ALGORITHMS):
-            raise errors.unknown("list", word, (_TASKS, _ALGORITHMS))
-    if not words or _TASKS in words:
-        print(list_tasks(), end="")
-    if not words:
-        print()
-    if not words or _ALGORITHMS in words:
-        print(list_algorithms(), end="")
+        if word not in lists:
+            raise errors.unknown("list", word, tuple(lists))
+    shown = [name for name in lists if not words or name in words]
+    print("\n".join(lists[name]() for name in shown), end="")
 
 
 def list_tasks() -> str:
@@ -66,6 +69,15 @@ def list_algorithms() -> str:
         if values:
             parts[-1] += two_columns("", _show_flags(values))
     return "\n".join([*parts, _list_rates()])
+
+
+def list_presets() -> str:
+    """Returns the presets with their sources and parts."""
+    lines = ["Presets (tff-drift preset NAME), with their parts:\n"]
+    for name, preset in registry.PRESETS.items():
+        text = two_columns(name, f"{preset.summary} {preset.source}")
+        lines.append(text + two_columns("", f"--parts={','.join(preset.parts)}"))
+    return "\n".join(lines)
 
 
 def _list_rates() -> str:

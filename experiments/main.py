@@ -13,10 +13,11 @@ import sys
 from collections.abc import Sequence
 
 from experiments import command_line, errors, help_texts, listing, settings
-from experiments.flag_table import COMPARE, DATA, TRAIN
+from experiments.flag_table import COMPARE, DATA, PRESET, TRAIN
+from experiments.presets import registry
 
 _LIST = "list"
-_COMMANDS = (TRAIN, COMPARE, _LIST, DATA)
+_COMMANDS = (TRAIN, COMPARE, _LIST, DATA, PRESET)
 _DATA_ACTIONS = ("check", "fetch", "describe")
 _HELP_FLAGS = ("--help", "-h", "-help", "--helpfull", "--helpshort")
 
@@ -66,6 +67,8 @@ def _dispatch(words: list[str]) -> None:
         listing.print_lists(rest)
     elif command == DATA:
         _data(rest)
+    elif command == PRESET:
+        _preset(rest)
     else:
         _train(command, rest)
 
@@ -102,6 +105,13 @@ def _data(words: list[str]) -> None:
     from experiments import data_command
 
     getattr(data_command, action)(arguments)
+
+
+def _preset(words: list[str]) -> None:
+    name, *rest = words or [""]
+    request = registry.request(name, command_line.parse(PRESET, rest))
+    _silence_tensorflow()
+    registry.run(request)
 
 
 def _silence_tensorflow() -> None:

@@ -38,18 +38,21 @@ _ROUND = "round"
 _LOSS = "test_loss"
 
 
-def save(figure: matplotlib.figure.Figure, folder: pathlib.Path) -> None:
-    """Writes a figure to `curves.png` in one step.
+def save(
+    figure: matplotlib.figure.Figure, folder: pathlib.Path, name: str = CURVES_FILE
+) -> None:
+    """Writes a figure in one step.
 
     Args:
       figure: The figure.
       folder: The folder of the file.
+      name: The file's name, `curves.png` by default.
 
     Raises:
       OSError: If the file cannot be written.
     """
     canvas = backend_agg.FigureCanvasAgg(figure)
-    files.replace_file(folder / CURVES_FILE, canvas.print_png)
+    files.replace_file(folder / name, canvas.print_png)
 
 
 def draw_run(result: Result) -> matplotlib.figure.Figure:
@@ -122,45 +125,77 @@ def draw_comparison(results: Sequence[Result]) -> matplotlib.figure.Figure:
     """
     figure, (left, right) = _two_panels()
     headline = results[0].headline
-    names = dict.fromkeys(result.settings.algorithm for result in results)
+    _draw_lines(left, results, headline)
+    _draw_lines(right, results, _LOSS)
+    _label_panels(left, right, headline.removeprefix("test_"), "test ")
+    _finish(figure, _describe_cohort(results[0]), _explain_lines(results))
+    return figure
+
+
+def draw_measurements(
+    results: Sequence[Result], left: tuple[str, str], right: tuple[str, str]
+) -> matplotlib.figure.Figure:
+    """Draws two columns of the metrics of several algorithms, in all rounds.
+
+    Args:
+      results: The runs, as for `draw_comparison`.
+      left: The column of the left panel and what its axis is called. Runs without
+        the column are left out.
+      right: Those of the right panel.
+
+    Returns:
+      The figure.
+    """
+    figure, panels = _two_panels()
+    for axes, (column, label) in zip(panels, (left, right)):
+        _draw_lines(axes, results, column)
+        axes.set_ylabel(label)
+        _format_panel(axes, may_be_log=True)
+    _finish(figure, _describe_cohort(results[0]), _explain_lines(results))
+    return figure
+
+
+def _draw_lines(
+    axes: matplotlib.axes.Axes, results: Sequence[Result], column: str
+) -> None:
+    """Draws a line per label, the mean over its seeds, with a band around it."""
+    names = dict.fromkeys(result.settings.label for result in results)
     for position, name in enumerate(names):
         rows = [
             row
             for result in results
-            if result.settings.algorithm == name
+            if result.settings.label == name
             for row in result.rows
-            if headline in row
+            if column in row
         ]
-        by_round = pd.DataFrame(rows).groupby(_ROUND)[[headline, _LOSS]]
+        if not rows:
+            continue
+        by_round = pd.DataFrame(rows).groupby(_ROUND)[column]
         # Where a seed broke down there is no mean, rather than that of the others.
         mean = by_round.agg(lambda values: values.mean(skipna=False))
-        low, high = by_round.min(), by_round.max()
-        for axes, column in ((left, headline), (right, _LOSS)):
-            (line,) = axes.plot(
-                mean.index,
-                mean[column],
-                color=_COLOURS[position % len(_COLOURS)],
-                linestyle=_line_style(position),
-                linewidth=2,
-                label=name,
-            )
-            axes.fill_between(
-                mean.index,
-                low[column],
-                high[column],
-                color=line.get_color(),
-                alpha=0.13,
-                linewidth=0,
-            )
-    _label_panels(left, right, headline.removeprefix("test_"), "test ")
+        (line,) = axes.plot(
+            mean.index,
+            mean,
+            color=_COLOURS[position % len(_COLOURS)],
+            linestyle=_line_style(position),
+            linewidth=2,
+            label=name,
+        )
+        axes.fill_between(
+            mean.index,
+            by_round.min(),
+            by_round.max(),
+            color=line.get_color(),
+            alpha=0.13,
+            linewidth=0,
+        )
+
+
+def _explain_lines(results: Sequence[Result]) -> str:
     seeds = sorted({result.settings.seed for result in results})
-    explanation = (
-        f"lines: mean over {len(seeds)} seeds; bands: smallest to largest seed"
-        if len(seeds) > 1
-        else f"seed {seeds[0]}"
-    )
-    _finish(figure, _describe_cohort(results[0]), explanation)
-    return figure
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    return f"lines: mean over {len(seeds)} seeds; bands: smallest to largest seed"
 
 
 def _line_style(position: int) -> str:
@@ -196,18 +231,21 @@ def _label_panels(
         left.set_ylabel(f"{prefix}{metric} (% of examples)")
         left.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
     right.set_ylabel(f"{prefix}loss (mean per example)")
-    for axes in (left, right):
-        axes.set_xlabel("round of communication")
-        axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
-        axes.grid(alpha=0.25)
-        axes.margins(x=0.01)
-        for side in ("top", "right"):
-            axes.spines[side].set_visible(False)
-        low, high = _extremes(axes)
-        # Accuracy has a scale of its own, from none to all.
-        is_share = axes is left and metric.endswith("accuracy")
-        if not is_share and low > 0 and high > _LOG_RATIO * low:
-            axes.set_yscale("log")
+    # Accuracy has a scale of its own, from none to all.
+    _format_panel(left, may_be_log=not metric.endswith("accuracy"))
+    _format_panel(right, may_be_log=True)
+
+
+def _format_panel(axes: matplotlib.axes.Axes, may_be_log: bool) -> None:
+    axes.set_xlabel("round of communication")
+    axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+    axes.grid(alpha=0.25)
+    axes.margins(x=0.01)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    low, high = _extremes(axes)
+    if may_be_log and low > 0 and high > _LOG_RATIO * low:
+        axes.set_yscale("log")
 
 
 def _extremes(axes: matplotlib.axes.Axes) -> tuple[float, float]:

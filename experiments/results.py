@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -162,6 +163,20 @@ def write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
       OSError: If the file cannot be written.
     """
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    files.replace_file(path, lambda file: file.write(text.encode()))
+
+
+def write_table(path: pathlib.Path, table: pd.DataFrame) -> None:
+    """Replaces a CSV file in one step.
+
+    Args:
+      path: The file.
+      table: The table; its index is left out.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    text = table.to_csv(index=False)
     files.replace_file(path, lambda file: file.write(text.encode()))
 
 

@@ -82,7 +82,7 @@ class Runs:
         self._interrupt = SoftInterrupt()
         self._processes: dict[RunSettings, tff.learning.templates.LearningProcess] = {}
         with as_user_errors(*_BAD_INPUT):
-            _set_execution_context(self.settings[0])
+            set_execution_context(self.settings[0])
             for run in self.settings:
                 _check_cohort(run, load_task(run))
             for run in self.settings:
@@ -93,16 +93,15 @@ class Runs:
             self._build_one_of_each()
 
     def _build_one_of_each(self) -> None:
-        """Builds the first unfinished run of each algorithm.
+        """Builds the first unfinished run of each label.
 
-        An algorithm's runs differ in their seeds alone: where one can be built, all
-        can.
+        A label's runs differ in their seeds alone: where one can be built, all can.
         """
         built = set()
         for run in self.settings:
-            if run not in self._finished and run.algorithm not in built:
+            if run not in self._finished and run.label not in built:
                 self._processes[run] = processes.build_process(run, load_task(run))
-                built.add(run.algorithm)
+                built.add(run.label)
 
     def is_finished(self, settings: RunSettings) -> bool:
         """Returns whether a run was finished before.
@@ -209,8 +208,15 @@ def _record_circumstances(settings: RunSettings) -> None:
     results.write_json(path, {**content, "circumstances": settings.circumstances})
 
 
-def _set_execution_context(run: RunSettings) -> None:
-    """Sets where TFF computations run, the same for all runs of a command."""
+def set_execution_context(run: RunSettings) -> None:
+    """Sets where TFF computations run, the same for all runs of a command.
+
+    Args:
+      run: One of the runs.
+
+    Raises:
+      WorkerError: If TFF's worker does not start.
+    """
     concurrent = run.circumstances["max_concurrent_clients"]
     if run.configuration["execution"] == "native":
         execution.set_native_execution_context(

@@ -33,10 +33,17 @@ class RunSettings:
         hyperparameters of other algorithms and the options of other tasks are
         left out.
       circumstances: The other flags' values by name.
+      label: What tables and figures call the run's algorithm, its name by default.
+        Runs with one label differ in their seeds alone.
     """
 
     configuration: Mapping[str, Any]
     circumstances: Mapping[str, Any]
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.configuration["algorithm"])
 
     @property
     def task(self) -> str:

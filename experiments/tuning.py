@@ -15,10 +15,11 @@ evaluations.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -27,6 +28,7 @@ import tensorflow_federated as tff
 import tasks
 from experiments import catalogue, command_line, processes, settings
 from tff_drift import execution, simulation
+from tff_drift.simulation.rounds import build_round_runner
 
 TASK = "digits"
 SEEDS = (1, 2, 3)
@@ -45,6 +47,15 @@ SERVER_RATES = {
     "fed_sgd": (0.1, 0.3, 1.0, 3.0),
 }
 
+# Flags that can be set in a state, so that one compilation serves a grid; each with
+# the part of the process and the hyperparameter that it sets.
+SETTABLE = {
+    "client_learning_rate": ("client_work", "learning_rate"),
+    "server_learning_rate": ("finalizer", "learning_rate"),
+    "beta": ("finalizer", "beta"),
+}
+
+# Values by names of flags. `None` leaves a flag that has no meaning as it is.
 Point = Mapping[str, Any]
 
 
@@ -58,7 +69,7 @@ def grid(algorithm: str) -> Iterator[Point]:
     if not catalogue.algorithms()[algorithm].has_client_rate:
         clients = (None,)
     for client, server in itertools.product(clients, SERVER_RATES[algorithm]):
-        yield {"client": client, "server": server}
+        yield {"client_learning_rate": client, "server_learning_rate": server}
 
 
 def _split(task: tasks.Task) -> tuple[list[str], list[str]]:
@@ -72,12 +83,54 @@ def _split(task: tasks.Task) -> tuple[list[str], list[str]]:
 def _at_point(
     process: tff.learning.templates.LearningProcess, state: Any, point: Point
 ) -> Any:
-    """Returns a state with the point's rates: one compilation serves the grid."""
+    """Returns a state with the point's values."""
     hparams = process.get_hparams(state)
-    if point["client"] is not None:
-        hparams["client_work"]["learning_rate"] = point["client"]
-    hparams["finalizer"]["learning_rate"] = point["server"]
+    for flag, value in point.items():
+        part, name = SETTABLE[flag]
+        if value is not None:
+            hparams[part][name] = value
     return process.set_hparams(state, hparams)
+
+
+def try_points(
+    run: settings.RunSettings,
+    task: tasks.Task,
+    held_out: simulation.ClientDatasets,
+    points: Iterable[Point],
+) -> Iterator[dict[str, Any]]:
+    """Trains a run at some points and measures it on clients held out.
+
+    Args:
+      run: The run.
+      task: Its task, whose training clients are those to train on.
+      held_out: The clients to measure on.
+      points: The points; their flags are of `SETTABLE`.
+
+    Yields:
+      One row per point: the point, and the means of accuracy and loss over the last
+      `EVALUATIONS` evaluations.
+    """
+    process = processes.build_process(run, task)
+    evaluation = simulation.build_evaluation(
+        task.model_fn, held_out, accuracy_metric=task.accuracy_metric
+    )
+    sampling = simulation.build_uniform_sampling(
+        task.train.client_ids, run.configuration["clients_per_round"], run.seed
+    )
+    every = run.configuration["rounds_per_evaluation"]
+    last_evaluations = range(run.rounds, 0, -every)[:EVALUATIONS]
+    initial = process.initialize()
+    for point in points:
+        runner = build_round_runner(process, task.train, None)
+        state = _at_point(process, initial, point)
+        measured = []
+        for round_number in range(run.rounds):
+            state, _ = runner.run(state, sampling(round_number), round_number)
+            if round_number + 1 in last_evaluations:
+                measured.append(evaluation(process.get_model_weights(state)))
+        figures = pd.DataFrame(measured)[[task.accuracy_metric, "loss"]]
+        # A point that broke down must not look good by what it was before.
+        yield {**point, **figures.mean(skipna=False)}
 
 
 def try_seed(seed: int, algorithm: str) -> Iterator[dict[str, Any]]:
@@ -90,33 +143,13 @@ def try_seed(seed: int, algorithm: str) -> Iterator[dict[str, Any]]:
     Yields:
       One row per point.
     """
-    flags = [f"--task={TASK}", f"--algorithm={algorithm}"]
+    flags = [f"--task={TASK}", f"--algorithm={algorithm}", f"--seed={seed}"]
     (run,) = settings.resolve(command_line.parse("train", flags))
     task = tasks.load(TASK, seed=seed)
-    trained, held_out = _split(task)
-    data = task.train.subset(trained)
-    process = processes.build_process(run, task)
-    evaluation = simulation.build_evaluation(
-        task.model_fn, task.train.subset(held_out), accuracy_metric="accuracy"
-    )
-    sampling = simulation.build_uniform_sampling(
-        trained, run.configuration["clients_per_round"], seed
-    )
-    every = run.configuration["rounds_per_evaluation"]
-    last_evaluations = range(run.rounds, 0, -every)[:EVALUATIONS]
-    initial = process.initialize()
-    for point in grid(algorithm):
-        state = _at_point(process, initial, point)
-        measured = []
-        for round_number in range(run.rounds):
-            clients = sampling(round_number)
-            state = process.next(
-                state, [data.training_data(name, round_number) for name in clients]
-            ).state
-            if round_number + 1 in last_evaluations:
-                measured.append(evaluation(process.get_model_weights(state)))
-        figures = pd.DataFrame(measured)[["accuracy", "loss"]].mean()
-        yield {"algorithm": algorithm, "seed": seed, **point, **figures}
+    trained, held_out = (task.train.subset(ids) for ids in _split(task))
+    task = dataclasses.replace(task, train=trained)
+    for row in try_points(run, task, held_out, grid(algorithm)):
+        yield {"algorithm": algorithm, "seed": seed, **row}
 
 
 def best_points(rows: pd.DataFrame) -> pd.DataFrame:
@@ -125,7 +158,7 @@ def best_points(rows: pd.DataFrame) -> pd.DataFrame:
     Args:
       rows: What `try_seed` yields, for all algorithms and seeds.
     """
-    point = ["algorithm", "client", "server"]
+    point = ["algorithm", "client_learning_rate", "server_learning_rate"]
     means = rows.groupby(point, dropna=False, sort=False).mean(numeric_only=True)
     means = means.drop(columns="seed").reset_index()
     # Among points of equal accuracy the loss decides.

@@ -4,7 +4,14 @@ from experiments import tuning
 
 
 def test_the_best_mean_over_seeds_wins_and_ties_go_to_the_loss():
-    columns = ["algorithm", "seed", "client", "server", "accuracy", "loss"]
+    columns = [
+        "algorithm",
+        "seed",
+        "client_learning_rate",
+        "server_learning_rate",
+        "accuracy",
+        "loss",
+    ]
     rows = [
         ("a", 1, 0.1, 1.0, 0.9, 0.5),
         ("a", 2, 0.1, 1.0, 0.1, 0.5),
@@ -18,11 +25,12 @@ def test_the_best_mean_over_seeds_wins_and_ties_go_to_the_loss():
     ]
     best = tuning.best_points(pd.DataFrame(rows, columns=columns))
     best = best.set_index("algorithm")
-    assert (best.loc["a", "client"], best.loc["a", "server"]) == (0.3, 1.0)
-    assert best.loc["b", "server"] == 0.3
+    assert best.loc["a", "client_learning_rate"] == 0.3
+    assert best.loc["a", "server_learning_rate"] == 1.0
+    assert best.loc["b", "server_learning_rate"] == 0.3
 
 
 def test_grids():
     points = list(tuning.grid("fed_avg"))
     assert len(points) == len(tuning.CLIENT_RATES) * 3
-    assert {point["client"] for point in tuning.grid("fed_sgd")} == {None}
+    assert {point["client_learning_rate"] for point in tuning.grid("fed_sgd")} == {None}

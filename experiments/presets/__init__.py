@@ -1,0 +1,1 @@
+"""Experiments of the papers, each to be run by one command."""

@@ -1,0 +1,119 @@
+"""The presets by name, known without importing TensorFlow.
+
+A new preset is an entry in `PRESETS` and a module of its name in this package with a
+function `run(request)`, which is imported when the preset is run. Its building blocks
+are in `experiments.presets.studies`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pathlib
+
+from experiments import errors
+from experiments.command_line import Arguments
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+    """An experiment before it is run.
+
+    Attributes:
+      name: Its name, also that of its module in this package.
+      summary: One sentence on what it shows.
+      source: Paper, tables and figures that it repeats.
+      parts: Parts that can be run alone, in the order in which they run.
+    """
+
+    name: str
+    summary: str
+    source: str
+    parts: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A preset as a user asks for it.
+
+    Attributes:
+      preset: The preset.
+      scale: "local" or "paper".
+      parts: The parts to run, in their order.
+      seeds: The seeds, each for a run of every method.
+      folder: The folder for the results.
+      cache_dir: The folder with the data; `None` is TFF's own.
+      execution: Where TFF computations run: "local" or "native".
+    """
+
+    preset: Preset
+    scale: str
+    parts: tuple[str, ...]
+    seeds: tuple[int, ...]
+    folder: pathlib.Path
+    cache_dir: str | None
+    execution: str
+
+
+PRESETS: dict[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            "drift_comparison",
+            "FedAvg, SCAFFOLD, FedDyn and AdaBest at low and at full participation, "
+            "tuned on held-out clients; how FedDyn's model grows.",
+            "After Varno et al. (2022), Table 2 and Figures 1 and 4. "
+            "https://arxiv.org/abs/2204.13170",
+            ("digits_low", "digits_full"),
+        ),
+    )
+}
+
+
+def request(name: str, arguments: Arguments) -> Request:
+    """Returns what is asked for.
+
+    Args:
+      name: The preset's name.
+      arguments: The command's flags.
+
+    Returns:
+      The request, checked.
+
+    Raises:
+      UserError: If there is no such preset, or it has no such part.
+    """
+    if not name or name.startswith("-"):
+        raise errors.UserError(
+            f"the preset's name comes first: tff-drift preset {'|'.join(PRESETS)} ..."
+        )
+    if name not in PRESETS:
+        raise errors.unknown("preset", name, tuple(PRESETS))
+    preset, values = PRESETS[name], arguments.values
+    wanted = values["parts"] or preset.parts
+    for part in wanted:
+        if part not in preset.parts:
+            raise errors.unknown(f"part of {name}", part, preset.parts)
+    scale = values["scale"]
+    return Request(
+        preset=preset,
+        scale=scale,
+        parts=tuple(part for part in preset.parts if part in wanted),
+        seeds=values["seeds"],
+        folder=pathlib.Path(values["output_dir"] or f"results/{name}/{scale}"),
+        cache_dir=values["cache_dir"],
+        execution=values["execution"],
+    )
+
+
+def run(request: Request) -> None:
+    """Runs a preset; imports TensorFlow.
+
+    Args:
+      request: What is asked for.
+
+    Raises:
+      KeyboardInterrupt: On Ctrl-C.
+      UserError: If something asked for cannot be had.
+    """
+    importlib.import_module(f"{__package__}.{request.preset.name}").run(request)

@@ -1,0 +1,168 @@
+"""Presets, from the words of the command to the files of their studies."""
+
+import dataclasses
+import importlib
+import json
+import pathlib
+
+import pandas as pd
+import pytest
+
+from experiments import command_line, errors, tuning
+from experiments.presets import drift_comparison, registry, searches, studies
+
+
+@pytest.fixture
+def request_for(tmp_path):
+    def build(*words, name="drift_comparison", folder=tmp_path / "out"):
+        words = [*words, f"--output_dir={folder}"]
+        return registry.request(name, command_line.parse("preset", words))
+
+    return build
+
+
+STUDY = studies.Study(
+    "part",
+    {
+        "task": "quadratic",
+        "num_clients": 5,
+        "clients_per_round": 2,
+        "rounds": 2,
+        "rounds_per_evaluation": 1,
+    },
+    [
+        studies.Variant("plain", "fed_avg"),
+        studies.Variant("strong", "fed_dyn", {"mu": 0.5}),
+    ],
+)
+
+
+@pytest.mark.parametrize("name", list(registry.PRESETS))
+def test_every_preset_has_a_module_that_runs_it(name):
+    module = importlib.import_module(f"experiments.presets.{name}")
+    assert callable(module.run)
+    assert registry.PRESETS[name].parts
+
+
+def test_a_request_has_parts_in_their_order_and_a_folder_by_scale(request_for):
+    request = request_for("--parts=digits_full,digits_low", "--scale=paper")
+    assert request.parts == ("digits_low", "digits_full")
+    assert request.seeds == (1, 2, 3)
+    arguments = command_line.parse("preset", ["--scale=paper"])
+    request = registry.request("drift_comparison", arguments)
+    assert request.folder == pathlib.Path("results/drift_comparison/paper")
+    assert request.parts == registry.PRESETS["drift_comparison"].parts
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("drift_comparision", (), "Did you mean drift_comparison?"),
+        ("", (), "the preset's name comes first"),
+        ("--seeds=1", (), "the preset's name comes first"),
+        ("drift_comparison", ("--parts=digits_lo",), "Did you mean digits_low"),
+    ],
+)
+def test_mistakes(request_for, name, words, message):
+    with pytest.raises(errors.UserError, match=message):
+        request_for(*words, name=name)
+
+
+@pytest.mark.parametrize("scale", ["local", "paper"])
+def test_the_drift_comparison_asks_for_runs_that_exist(request_for, scale):
+    request = request_for(f"--scale={scale}")
+    for name in request.parts:
+        part = drift_comparison.PARTS[scale][name]
+        study = drift_comparison.build_study(name, part)
+        grids = drift_comparison.build_grids(part)
+        assert [variant.label for variant in study.variants] == list(grids)
+        for variant in study.variants:
+            point = {flag: values[0] for flag, values in grids[variant.label].items()}
+            at_point = dataclasses.replace(variant, flags={**variant.flags, **point})
+            run = studies.run_settings(request, study, at_point, 7)
+            assert run.label == variant.label
+            assert run.folder == request.folder / name / variant.label / "seed_7"
+            for flag, value in {**part.flags, **point}.items():
+                assert run.configuration[flag] == value
+
+
+def test_a_study_has_a_row_and_a_folder_per_variant(request_for):
+    request = request_for("--seeds=3,4")
+    done = studies.run_study(request, STUDY)
+    folder = request.folder / "part"
+    assert [(run.settings.label, run.settings.seed) for run in done] == [
+        ("plain", 3),
+        ("strong", 3),
+        ("plain", 4),
+        ("strong", 4),
+    ]
+    table = pd.read_csv(folder / "table.csv").set_index("algorithm")
+    assert list(table.index) == ["plain", "strong"]
+    config = json.loads((folder / "strong" / "seed_4" / "config.json").read_text())
+    assert config["configuration"]["mu"] == 0.5
+    assert (folder / "curves.png").stat().st_size > 0
+
+    columns = {done[0].headline: "value", "finalizer/model_norm": "norm"}
+    studies.write_metrics(request, STUDY, done, columns)
+    metrics = pd.read_csv(folder / studies.METRICS_FILE)
+    # Evaluations of the initial model and of both rounds, of four runs.
+    assert len(metrics) == 4 * 3
+    assert metrics["value"].notna().all()
+    # FedAvg reports no norm of its model, and no method before the first round.
+    measured = metrics[metrics["norm"].notna()]
+    assert set(measured["method"]) == {"strong"}
+    assert set(measured["round"]) == {1, 2}
+
+    before = (folder / "strong" / "seed_4" / "metrics.csv").stat().st_mtime_ns
+    studies.run_study(request, STUDY)
+    after = (folder / "strong" / "seed_4" / "metrics.csv").stat().st_mtime_ns
+    assert before == after
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """Replaces training by a formula; collects the points that were tried."""
+    points = []
+
+    def try_points(run, task, held_out, wanted):
+        assert not set(task.train.client_ids) & set(held_out.client_ids)
+        assert len(task.train) + len(held_out) == 5
+        mu = run.configuration.get("mu", 0.0)
+        for point in wanted:
+            points.append((run.label, mu, point["client_learning_rate"]))
+            miss = abs(point["client_learning_rate"] - 0.2) + abs(mu - 0.1)
+            yield {**point, "distance": miss, "loss": miss}
+
+    monkeypatch.setattr(tuning, "try_points", try_points)
+    return points
+
+
+GRIDS = {"strong": {"mu": (0.1, 0.2), "client_learning_rate": (0.1, 0.2, 0.4)}}
+
+
+def test_a_search_finds_the_best_point_and_resumes(request_for, tried):
+    request = request_for()
+    chosen = searches.choose(request, STUDY, GRIDS, rounds=2)
+    assert chosen.variants[0] == STUDY.variants[0]
+    assert chosen.variants[1].flags == {"mu": 0.1, "client_learning_rate": 0.2}
+    assert len(tried) == 6
+
+    path = request.folder / "tuning" / "part.csv"
+    table = pd.read_csv(path)
+    assert len(table) == 6
+    table.iloc[:4].to_csv(path, index=False)
+    assert searches.choose(request, STUDY, GRIDS, rounds=2) == chosen
+    assert tried[6:] == [("strong", 0.2, 0.2), ("strong", 0.2, 0.4)]
+    with pytest.raises(errors.UserError, match="a search with other settings"):
+        searches.choose(request, STUDY, GRIDS, rounds=3)
+
+
+def test_a_point_that_broke_down_is_never_the_best(request_for, monkeypatch):
+    def try_points(run, task, held_out, wanted):
+        for point, loss in zip(wanted, (float("nan"), 5.0, 6.0)):
+            yield {**point, "distance": loss, "loss": loss}
+
+    monkeypatch.setattr(tuning, "try_points", try_points)
+    grids = {"plain": {"client_learning_rate": (0.1, 0.2, 0.4)}}
+    chosen = searches.choose(request_for(), STUDY, grids, rounds=2)
+    assert chosen.variants[0].flags == {"client_learning_rate": 0.2}
