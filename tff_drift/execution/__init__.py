@@ -9,6 +9,10 @@ from tff_drift.execution.native import (
     create_native_execution_context,
     set_native_execution_context,
 )
+from tff_drift.execution.remote import (
+    create_remote_execution_context,
+    set_remote_execution_context,
+)
 from tff_drift.execution.worker import WorkerError
 
 __all__ = [
@@ -16,6 +20,8 @@ __all__ = [
     "create_async_local_execution_context",
     "create_local_execution_context",
     "create_native_execution_context",
+    "create_remote_execution_context",
     "set_local_execution_context",
     "set_native_execution_context",
+    "set_remote_execution_context",
 ]

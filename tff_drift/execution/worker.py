@@ -88,10 +88,13 @@ class Worker:
     Args:
       max_concurrent_computation_calls: How many clients it trains at a time; no
         limit if not positive.
+      port: The port, one that no other program listens on; by default any.
     """
 
-    def __init__(self, max_concurrent_computation_calls: int) -> None:
-        self.port = portpicker.pick_unused_port()
+    def __init__(
+        self, max_concurrent_computation_calls: int, port: int | None = None
+    ) -> None:
+        self.port = portpicker.pick_unused_port() if port is None else port
         # The parent-death signal follows the thread that started the child, so
         # the child gets a thread that lives as long as it does.
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
@@ -103,10 +106,10 @@ class Worker:
         ]
         self._process: subprocess.Popen[bytes] | None = None
         self._error: OSError | None = None
-        keeper = threading.Thread(
+        self._keeper = threading.Thread(
             target=self._keep, name="tff-drift-worker", daemon=True
         )
-        keeper.start()
+        self._keeper.start()
         self._started.wait()
         if self._error is not None:
             raise WorkerError(
@@ -177,6 +180,10 @@ class Worker:
                     f"TFF's worker did not answer on port {self.port} within "
                     f"{seconds:g} seconds. Its output: {self.output() or '(none)'}"
                 )
+
+    def wait(self) -> None:
+        """Waits until the worker has ended."""
+        self._keeper.join()
 
     def obituary(self) -> str:
         """Returns a sentence that says how the worker ended, with its output."""
