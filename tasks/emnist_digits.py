@@ -6,6 +6,10 @@ section 4.2: E is 2 or 5, B is 64 or 128. The net is that of McMahan et al.,
 Communication-Efficient Learning of Deep Networks from Decentralized Data (2017,
 https://arxiv.org/abs/1602.05629), with dropout before the last layer. The paper
 gives no dropout rate; 0.5 is this task's choice.
+
+With `model="dense"` the net is the one that Varno et al., AdaBest (2022,
+https://arxiv.org/abs/2204.13170), section 4.2, train on EMNIST letters: two dense
+layers of 100 units and no dropout. Its rounds take a fraction of the time.
 """
 
 from __future__ import annotations
@@ -16,11 +20,19 @@ from typing import Any
 
 import tensorflow as tf
 
-from tasks import classification, definitions, emnist_data, official_data, seeds
+from tasks import (
+    classification,
+    definitions,
+    emnist_data,
+    emnist_letters,
+    official_data,
+    seeds,
+)
 from tff_drift.client_works import Dropout
 
 _NAME = "emnist_digits"
 _NUM_CLASSES = 10
+_CONVOLUTIONAL, _DENSE = "convolutional", "dense"
 
 
 def build_keras_model(seed: int, dropout_rate: float = 0.5) -> tf.keras.Model:
@@ -81,11 +93,10 @@ def _build(
         clients = official_data.draw_clients(
             clients, options["num_clients"], seed, "writers"
         )
-    model_fn = classification.build_model_fn(
-        functools.partial(build_keras_model, seed, options["dropout_rate"]),
-        emnist_data.BATCH_SPEC,
-    )
-    return clients, model_fn
+    build = functools.partial(build_keras_model, seed, options["dropout_rate"])
+    if options["model"] == _DENSE:
+        build = functools.partial(emnist_letters.build_keras_model, seed, _NUM_CLASSES)
+    return clients, classification.build_model_fn(build, emnist_data.BATCH_SPEC)
 
 
 TASK = definitions.TaskDefinition(
@@ -97,7 +108,17 @@ TASK = definitions.TaskDefinition(
         *definitions.BATCHING_OPTIONS,
         definitions.Option("num_clients", "count", 100, "Writers drawn by the seed."),
         definitions.Option(
-            "dropout_rate", "rate", 0.5, "Dropout before the last layer."
+            "dropout_rate",
+            "rate",
+            0.5,
+            "Dropout before the last layer of the convolutional net.",
+        ),
+        definitions.Option(
+            "model",
+            "choice",
+            _CONVOLUTIONAL,
+            "The net; dense is AdaBest's, of two layers of 100 units.",
+            choices=(_CONVOLUTIONAL, _DENSE),
         ),
         *official_data.DATA_OPTIONS,
     ),

@@ -41,11 +41,12 @@ DATA = central_data.CentralData(
 )
 
 
-def build_keras_model(seed: int) -> tf.keras.Model:
-    """Returns the net: 91,226 parameters, logits of 26 classes.
+def build_keras_model(seed: int, num_classes: int = _NUM_CLASSES) -> tf.keras.Model:
+    """Returns the net: with 26 classes, 91,226 parameters.
 
     Args:
       seed: The seed of the initial weights.
+      num_classes: The number of logits.
 
     Returns:
       An uncompiled Keras model.
@@ -60,7 +61,7 @@ def build_keras_model(seed: int) -> tf.keras.Model:
             layers.Flatten(input_shape=(28, 28, 1)),
             layers.Dense(100, activation="relu", kernel_initializer=glorot[0]),
             layers.Dense(100, activation="relu", kernel_initializer=glorot[1]),
-            layers.Dense(_NUM_CLASSES, kernel_initializer=glorot[2]),
+            layers.Dense(num_classes, kernel_initializer=glorot[2]),
         ]
     )
 

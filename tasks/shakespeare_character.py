@@ -172,6 +172,11 @@ def _build(
         seed=seed,
         options=options,
     )
+    if options["num_clients"] is not None and not options["synthetic"]:
+        drawn = official_data.draw_clients(
+            clients, options["num_clients"], seed, "roles"
+        )
+        clients = drawn._replace(validation=clients.validation)
     return clients, build_model_fn(functools.partial(build_keras_model, seed))
 
 
@@ -182,6 +187,13 @@ TASK = definitions.TaskDefinition(
     options=(
         definitions.batch_size_option(4),
         *definitions.BATCHING_OPTIONS,
+        definitions.Option(
+            "num_clients",
+            "count",
+            None,
+            "Roles drawn by the seed; none takes all.",
+            may_be_none=True,
+        ),
         official_data.VALIDATION_OPTION,
         *official_data.DATA_OPTIONS,
     ),

@@ -178,3 +178,11 @@ def test_emnist_character_has_all_writers(real_data):
     (images, labels), *_ = task.test.evaluation_batches(client_id)
     assert images.shape[1:] == (28, 28, 1)
     assert (labels.min() >= 0) & (labels.max() < 62)
+
+
+def test_the_dense_net_is_adabests_with_ten_classes():
+    task = tasks.load("emnist_digits", synthetic=True, seed=5, model="dense")
+    model = task.model_fn()
+    shapes = [tuple(variable.shape) for variable in model.trainable_variables]
+    assert shapes == [(784, 100), (100,), (100, 100), (100,), (100, 10), (10,)]
+    assert model.input_spec == task.train.element_spec

@@ -188,3 +188,17 @@ def test_initial_weights_follow_the_seed_and_differ_between_layers(
     assert len(recurrent) == 3
     for k in range(3):
         assert not np.allclose(recurrent[k], recurrent[k - 1])
+
+
+def test_roles_are_drawn_by_the_seed(real_data):
+    def roles(seed, **options):
+        task = tasks.load(
+            "shakespeare_character", cache_dir=real_data, seed=seed, **options
+        )
+        assert task.train.client_ids == task.test.client_ids
+        return task.train.client_ids
+
+    drawn = roles(1, num_clients=12)
+    assert len(set(drawn)) == 12
+    assert set(drawn) < set(roles(1))
+    assert drawn == roles(1, num_clients=12) != roles(2, num_clients=12)
