@@ -8,9 +8,12 @@ part and stays bounded under AdaBest.
 The protocol is the paper's: five local epochs, a client rate that falls by 0.998 from
 round to round, weight decay in the local gradient, β of AdaBest and μ of FedDyn chosen
 on held-out clients from the paper's values, μ = 0.02 for AdaBest, the mean and the
-standard deviation of the last round's test accuracy over seeds. Beyond the paper, which
-keeps one client rate, the rate of every method is chosen too. The model that is tested
-is the aggregate θ̄, of FedAvg and SCAFFOLD the only one.
+standard deviation of the last round's test accuracy over seeds. On `digits` the
+client rate of every method is chosen too, where the paper has 0.1 for all. Shakespeare
+runs at the rate, the batches and the single epoch that Reddi et al. tuned for it. All
+methods weigh clients alike. `adabest_auto` chooses β by itself, see
+`tff_drift.algorithms.beta`; the table of the search has AdaBest at fixed values of β. The model that is tested is the aggregate θ̄, the only one
+that FedAvg and SCAFFOLD have.
 """
 
 from __future__ import annotations
@@ -28,9 +31,9 @@ NORMS_FILE = "norms.png"
 
 _MODEL_NORM = "finalizer/model_norm"
 _ESTIMATE_NORM = "finalizer/gradient_estimate_norm"
-_SCHEDULE = {"client_rate_schedule": "per_round_factor", "client_rate_decay": 0.998}
 _MU = (0.002, 0.02, 0.2)
-_BETA_LOW = (0.2, 0.4, 0.6)
+# Those of the paper at 1 %, and on to its choice at 10 %.
+_BETA_LOW = (0.2, 0.4, 0.6, 0.8, 0.96)
 _BETA_HIGH = (0.94, 0.96, 0.98, 1.0)
 
 
@@ -50,51 +53,80 @@ class Part(NamedTuple):
     betas: Sequence[float]
 
 
+_DECAY = {"client_rate_schedule": "per_round_factor", "client_rate_decay": 0.998}
 _DIGITS = {
     "task": "digits",
     "num_clients": 100,
     "alpha": 0.03,
     "client_epochs": 5,
     "weight_decay": 1e-4,
-    **_SCHEDULE,
+    **_DECAY,
 }
+_WRITERS = {
+    "task": "emnist_digits",
+    "model": "dense",
+    "batch_size": 45,
+    "client_epochs": 5,
+    "weight_decay": 1e-4,
+    **_DECAY,
+}
+# The net and the rate, which stays, of Reddi et al. (2021), Adaptive Federated
+# Optimization, https://arxiv.org/abs/2003.00295.
+_SHAKESPEARE = {"task": "shakespeare_character"}
 
-_LOCAL = {
-    "digits_low": Part(
-        {
-            **_DIGITS,
-            "clients_per_round": 5,
-            "rounds": 1000,
-            "rounds_per_evaluation": 20,
-        },
-        search_rounds=200,
-        client_rates=(0.1, 0.3),
-        betas=_BETA_LOW,
-    ),
-    "digits_full": Part(
-        {
-            **_DIGITS,
-            "clients_per_round": 100,
-            "rounds": 50,
-            "rounds_per_evaluation": 2,
-        },
-        search_rounds=25,
-        client_rates=(0.1, 0.3),
-        betas=_BETA_HIGH,
-    ),
+
+def _part(
+    task: Mapping[str, Any],
+    clients_per_round: int,
+    rounds: int,
+    search_rounds: int,
+    client_rates: Sequence[float],
+    betas: Sequence[float],
+    **flags: Any,
+) -> Part:
+    every = max(1, rounds // 30)
+    flags = {
+        **task,
+        "clients_per_round": clients_per_round,
+        "rounds": rounds,
+        "rounds_per_evaluation": every,
+        **flags,
+    }
+    return Part(flags, search_rounds, client_rates, betas)
+
+
+_RATES = (0.03, 0.1, 0.3)
+_WRITERS_ALL = {"num_clients": 3000}
+_FEW_WRITERS = {"num_clients": 50, "max_examples": 90}
+_FEW_ROLES = {"num_clients": 16, "max_examples": 8}
+PARTS = {
+    # Rounds for two cores, in minutes.
+    "local": {
+        "digits_low": _part(_DIGITS, 5, 600, 200, (0.1, 0.3), _BETA_LOW),
+        "digits_full": _part(_DIGITS, 100, 30, 15, (0.1, 0.3), _BETA_HIGH),
+        "writers_low": _part(_WRITERS, 3, 150, 60, (0.1,), _BETA_LOW, **_FEW_WRITERS),
+        "writers_full": _part(_WRITERS, 50, 15, 8, (0.1,), _BETA_HIGH, **_FEW_WRITERS),
+        "shakespeare_low": _part(
+            _SHAKESPEARE, 2, 60, 30, (1.0,), _BETA_LOW, **_FEW_ROLES
+        ),
+        "shakespeare_full": _part(
+            _SHAKESPEARE, 16, 12, 6, (1.0,), _BETA_HIGH, **_FEW_ROLES
+        ),
+    },
+    # The paper's rounds, and its participations of 1 % and 100 %.
+    "paper": {
+        "digits_low": _part(_DIGITS, 1, 1000, 500, _RATES, _BETA_LOW),
+        "digits_full": _part(_DIGITS, 100, 2000, 500, _RATES, _BETA_HIGH),
+        "writers_low": _part(
+            _WRITERS, 30, 1000, 500, _RATES, _BETA_LOW, **_WRITERS_ALL
+        ),
+        "writers_full": _part(
+            _WRITERS, 3000, 2000, 500, _RATES, _BETA_HIGH, **_WRITERS_ALL
+        ),
+        "shakespeare_low": _part(_SHAKESPEARE, 7, 1200, 500, (0.1, 1.0), _BETA_LOW),
+        "shakespeare_full": _part(_SHAKESPEARE, 715, 1200, 500, (0.1, 1.0), _BETA_HIGH),
+    },
 }
-_PAPER = {
-    "digits_low": _LOCAL["digits_low"]._replace(search_rounds=500),
-    "digits_full": _LOCAL["digits_full"]._replace(
-        flags={
-            **_LOCAL["digits_full"].flags,
-            "rounds": 2000,
-            "rounds_per_evaluation": 10,
-        },
-        search_rounds=500,
-    ),
-}
-PARTS = {"local": _LOCAL, "paper": _PAPER}
 
 
 def run(request: Request) -> None:
@@ -140,6 +172,7 @@ def build_study(name: str, part: Part) -> Study:
             Variant("scaffold", "scaffold"),
             Variant("fed_dyn", "fed_dyn"),
             Variant("adabest", "adabest", {"mu": 0.02}),
+            Variant("adabest_auto", "adabest", {"mu": 0.02, "beta": "auto"}),
         ],
     )
 
@@ -156,6 +189,7 @@ def build_grids(part: Part) -> dict[str, dict[str, Sequence[float]]]:
         "scaffold": rates,
         "fed_dyn": {"mu": _MU, **rates},
         "adabest": {"beta": part.betas, **rates},
+        "adabest_auto": rates,
     }
 
 

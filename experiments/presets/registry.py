@@ -43,7 +43,8 @@ class Request:
       seeds: The seeds, each for a run of every method.
       folder: The folder for the results.
       cache_dir: The folder with the data; `None` is TFF's own.
-      execution: Where TFF computations run: "local" or "native".
+      execution: Where TFF computations run: "local", "native" or "remote".
+      workers: The addresses of the workers of "remote".
     """
 
     preset: Preset
@@ -53,6 +54,7 @@ class Request:
     folder: pathlib.Path
     cache_dir: str | None
     execution: str
+    workers: tuple[str, ...] | None = None
 
 
 PRESETS: dict[str, Preset] = {
@@ -64,7 +66,14 @@ PRESETS: dict[str, Preset] = {
             "tuned on held-out clients; how FedDyn's model grows.",
             "After Varno et al. (2022), Table 2 and Figures 1 and 4. "
             "https://arxiv.org/abs/2204.13170",
-            ("digits_low", "digits_full"),
+            (
+                "digits_low",
+                "digits_full",
+                "writers_low",
+                "writers_full",
+                "shakespeare_low",
+                "shakespeare_full",
+            ),
         ),
     )
 }
@@ -103,6 +112,7 @@ def request(name: str, arguments: Arguments) -> Request:
         folder=pathlib.Path(values["output_dir"] or f"results/{name}/{scale}"),
         cache_dir=values["cache_dir"],
         execution=values["execution"],
+        workers=values["workers"],
     )
 
 

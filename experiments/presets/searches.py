@@ -47,8 +47,8 @@ def choose(
     Args:
       request: What is asked for.
       study: The study.
-      grids: Of each variant's label, the values to try by names of flags; a variant
-        without a grid stays as it is.
+      grids: Of each variant's label, the values to try by names of flags. A grid of a
+        single point is not searched; a variant without a grid stays as it is.
       rounds: The rounds of training at each point.
 
     Returns:
@@ -135,7 +135,7 @@ def _by_compilation(
     """Returns a grid's points, those together that one compilation serves."""
     fixed = {flag: grid[flag] for flag in grid if flag not in tuning.SETTABLE}
     free = {flag: grid[flag] for flag in grid if flag in tuning.SETTABLE}
-    if not grid:
+    if len(_product(grid)) == 1:
         return []
     return [(outer, _product(free)) for outer in _product(fixed)]
 
@@ -184,8 +184,9 @@ def _with_best(
     rows: Sequence[Mapping[str, Any]],
     study: Study,
 ) -> Variant:
-    if not grid:
-        return variant
+    points = _product(grid)
+    if len(points) == 1:
+        return dataclasses.replace(variant, flags={**variant.flags, **points[0]})
     definition = tasks.describe(str(study.flags["task"]))
     sign = 1 if definition.higher_is_better else -1
 
@@ -196,5 +197,5 @@ def _with_best(
         broken = metric != metric or loss != loss
         return (float("-inf"),) * 2 if broken else (sign * metric, -loss)
 
-    best = max(_product(grid), key=rank)
+    best = max(points, key=rank)
     return dataclasses.replace(variant, flags={**variant.flags, **best})

@@ -73,12 +73,13 @@ def run_settings(
         "cache_dir": request.cache_dir,
         "output_dir": folder,
         "execution": request.execution,
+        "workers": request.workers,
     }
     words = [
         f"--{name}={value if isinstance(value, str) else _show(value)}"
         for name, value in flags.items()
-        # Only the folder of the data can be left to its default.
-        if not (name == "cache_dir" and value is None)
+        # Only these can be left to their defaults.
+        if not (name in ("cache_dir", "workers") and value is None)
     ]
     (run,) = settings.resolve(command_line.parse(TRAIN, words))
     return dataclasses.replace(run, label=variant.label)
