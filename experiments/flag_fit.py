@@ -107,6 +107,7 @@ def check(arguments: Arguments, algorithms: Collection[str]) -> None:
     """
     check_task_options(arguments)
     _check_hyperparameters(arguments, algorithms)
+    _check_execution(arguments)
     values = arguments.values
     reasons = [meaningless(values, algorithm) for algorithm in algorithms]
     for name in sorted(arguments.given):
@@ -163,6 +164,24 @@ def _check_hyperparameters(arguments: Arguments, algorithms: Collection[str]) ->
                 f"--{name} is no hyperparameter of {' or '.join(algorithms)}, which "
                 f"{has}."
             )
+
+
+def _check_execution(arguments: Arguments) -> None:
+    is_remote = arguments.values["execution"] == "remote"
+    if is_remote and not arguments.values["workers"]:
+        raise UserError(
+            "--execution=remote needs --workers=host:port,... Start one on every "
+            "machine with: python -m tff_drift.execution.start_worker --port=8000"
+        )
+    if not is_remote and "workers" in arguments.given:
+        raise UserError(
+            f"--workers has no meaning for --execution={arguments.values['execution']}."
+        )
+    if is_remote and "max_concurrent_clients" in arguments.given:
+        raise UserError(
+            "--max_concurrent_clients has no meaning for --execution=remote: every "
+            "worker is started with its own."
+        )
 
 
 def _list(names: Collection[str]) -> str:

@@ -306,10 +306,19 @@ _COMMON = (
     Flag(
         "execution",
         "choice",
-        "Where TFF computations run: in this process, or in TFF's own worker.",
+        "Where TFF computations run: in this process, in TFF's own worker, or on "
+        "the --workers of other machines.",
         RECORD,
         "local",
-        choices=("local", "native"),
+        choices=("local", "native", "remote"),
+        commands=(TRAIN, COMPARE, PRESET),
+    ),
+    Flag(
+        "workers",
+        "texts",
+        "Addresses host:port of the workers of --execution=remote, separated by "
+        "commas; see docs/remote.md.",
+        RECORD,
         commands=(TRAIN, COMPARE, PRESET),
     ),
     Flag(

@@ -218,7 +218,12 @@ def set_execution_context(run: RunSettings) -> None:
       WorkerError: If TFF's worker does not start.
     """
     concurrent = run.circumstances["max_concurrent_clients"]
-    if run.configuration["execution"] == "native":
+    if run.configuration["execution"] == "remote":
+        try:
+            execution.set_remote_execution_context(run.circumstances["workers"])
+        except ValueError as error:
+            raise UserError(f"--workers: {error}") from error
+    elif run.configuration["execution"] == "native":
         execution.set_native_execution_context(
             max_concurrent_computation_calls=concurrent
         )

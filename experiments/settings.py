@@ -18,6 +18,7 @@ _CIRCUMSTANCES = (
     "rounds_per_checkpoint",
     "tensorboard",
     "max_concurrent_clients",
+    "workers",
 )
 
 

@@ -113,6 +113,7 @@ GIVEN = {
     "tensorboard": (True, ""),
     "execution": ("native", ""),
     "max_concurrent_clients": (1, ""),
+    "workers": (("a:1", "b:2"), "--execution=remote"),
     "momentum": (0.4, "--algorithm=fed_avgm"),
     "beta_1": (0.4, "--algorithm=fed_adam"),
     "beta_2": (0.4, "--algorithm=fed_adam"),
@@ -158,6 +159,22 @@ def test_every_flag_reaches_the_run(name):
     assert recorded[name] == value
     default = resolve_one()
     assert {**default.circumstances, **default.configuration}.get(name) != value
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--execution=remote", "needs --workers=host:port"),
+        ("--workers=a:1", "--workers has no meaning for --execution=local"),
+        (
+            "--execution=remote --workers=a:1 --max_concurrent_clients=2",
+            "--max_concurrent_clients has no meaning for --execution=remote",
+        ),
+    ],
+)
+def test_workers_belong_to_remote_execution(words, message):
+    with pytest.raises(errors.UserError, match=message):
+        resolve_one(*words.split())
 
 
 def test_a_hyperparameter_applies_to_the_algorithms_that_have_it():
