@@ -49,8 +49,13 @@ def softmax_regression():
 
 def functional_softmax_regression():
     """The same model as a `FunctionalModel`."""
+    return functional(keras_softmax_regression)
+
+
+def functional(keras_model_fn):
+    """A `FunctionalModel` of a Keras classifier."""
     return tff.learning.models.functional_model_from_keras(
-        keras_softmax_regression,
+        keras_model_fn,
         loss_fn=_loss(),
         input_spec=INPUT_SPEC,
         metrics_constructor=collections.OrderedDict(

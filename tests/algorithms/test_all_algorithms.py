@@ -42,13 +42,15 @@ BUILDERS = {
 }
 
 
+# Methods that need more than a model and rates; tests/paper/ tells their properties.
+OF_OTHER_SHAPE = {"uga"}
 # Their properties are those of `test_stateful_processes.py`.
 WITH_CLIENT_MEMORY = {"scaffold", "scaffold_m", "fed_dyn", "adabest"}
 
 
 def test_the_table_names_every_builder():
     public = {name for name in algorithms.__all__ if name.startswith("build_")}
-    named = {f"build_{name}" for name in set(BUILDERS) | WITH_CLIENT_MEMORY}
+    named = {f"build_{name}" for name in {*BUILDERS, *WITH_CLIENT_MEMORY, *OF_OTHER_SHAPE}}
     assert public == named
 
 

@@ -19,6 +19,7 @@ from tff_drift.algorithms.stateful_composition import (
     StatefulLearningProcess,
     StatefulOptions,
 )
+from tff_drift.algorithms.uga import build_uga
 
 __all__ = [
     "CLIENT_STATES",
@@ -39,4 +40,5 @@ __all__ = [
     "build_normalized_fed_avg",
     "build_scaffold",
     "build_scaffold_m",
+    "build_uga",
 ]

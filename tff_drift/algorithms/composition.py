@@ -129,6 +129,52 @@ def compose(
         another type than it takes.
       ValueError: If a schedule has no learning rate to act on.
     """
+    spec = client_works.build_model_spec(model_fn)
+    client_work = client_works.build_client_work(
+        spec,
+        work,
+        client_weighting=client_weighting,
+        rate_schedule=client_rate_schedule,
+        metrics_aggregator=metrics_aggregator,
+        loop_implementation=loop_implementation,
+    )
+    return compose_client_work(
+        spec,
+        client_work,
+        server_optimizer,
+        server_rate_schedule=server_rate_schedule,
+        model_distributor=model_distributor,
+        model_aggregator=model_aggregator,
+    )
+
+
+def compose_client_work(
+    spec: client_works.ModelSpec,
+    client_work: tff.learning.templates.ClientWorkProcess,
+    server_optimizer: tff.learning.optimizers.Optimizer,
+    *,
+    server_rate_schedule: optimizers.Schedule | None = None,
+    model_distributor: tff.learning.templates.DistributionProcess | None = None,
+    model_aggregator: Any = None,
+) -> tff.learning.templates.LearningProcess:
+    """Composes a client work and a server step into a learning process.
+
+    Args:
+      spec: The model.
+      client_work: The clients' half, a process for this model.
+      server_optimizer: The server's half.
+      server_rate_schedule: See `ProcessOptions`, as the others.
+      model_distributor: See `ProcessOptions`.
+      model_aggregator: See `ProcessOptions`.
+
+    Returns:
+      A `tff.learning.templates.LearningProcess`.
+
+    Raises:
+      TypeError: If an argument has the wrong type, or the aggregator returns
+        another type than it takes.
+      ValueError: If the schedule has no learning rate to act on.
+    """
     if not isinstance(server_optimizer, tff.learning.optimizers.Optimizer):
         raise TypeError(
             "server_optimizer_fn must be a tff.learning.optimizers.Optimizer such as "
@@ -139,15 +185,6 @@ def compose(
             server_optimizer,
             optimizers.as_schedule(server_rate_schedule, "server_rate_schedule"),
         )
-    spec = client_works.build_model_spec(model_fn)
-    client_work = client_works.build_client_work(
-        spec,
-        work,
-        client_weighting=client_weighting,
-        rate_schedule=client_rate_schedule,
-        metrics_aggregator=metrics_aggregator,
-        loop_implementation=loop_implementation,
-    )
     return tff.learning.templates.compose_learning_process(
         spec.initial_weights,
         model_distributor

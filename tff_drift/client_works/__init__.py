@@ -2,6 +2,7 @@
 
 from tff_drift.client_works.client_work import build_client_work
 from tff_drift.client_works.dropout import Dropout
+from tff_drift.client_works.keep_trace_work import build_keep_trace_work
 from tff_drift.client_works.local_models import (
     LocalModel,
     ModelFn,
@@ -45,6 +46,7 @@ __all__ = [
     "StepResult",
     "Tensors",
     "build_client_work",
+    "build_keep_trace_work",
     "build_model_spec",
     "from_vector",
     "run_local_work",

@@ -73,6 +73,29 @@ class LocalModel(abc.ABC):
         """
 
     @abc.abstractmethod
+    def hessian_product(
+        self, model_state: Any, batch: Any, seed: tf.Tensor, vector: Tensors
+    ) -> Tensors:
+        """Returns H v, with H the Hessian of a batch's mean loss.
+
+        It is the gradient of v'∇L, by differentiating the backward pass: the default
+        recurrent layers of Keras give wrong numbers the other way round. The metrics
+        count the batch once more.
+
+        Args:
+          model_state: The state of the model.
+          batch: A batch of the type of the model's `input_spec`.
+          seed: The seed of the dropout masks, as for `gradients`.
+          vector: v, like the trainable weights.
+
+        Returns:
+          One dense tensor for each trainable weight.
+
+        Raises:
+          LookupError: If an operation of the backward pass has no gradient.
+        """
+
+    @abc.abstractmethod
     def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
         """Returns the unfinalized metrics of the batches seen.
 
@@ -125,6 +148,14 @@ class _VariableLocalModel(LocalModel):
         return StepResult(
             _dense(gradients), tf.cast(num_examples, tf.int64), model_state
         )
+
+    def hessian_product(
+        self, model_state: Any, batch: Any, seed: tf.Tensor, vector: Tensors
+    ) -> Tensors:
+        with tf.GradientTape() as tape:
+            gradients = self.gradients(model_state, batch, seed).gradients
+        variables = tf.nest.flatten(self._weights.trainable)
+        return _differentiate(tape, gradients, variables, vector)
 
     def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
         def reset() -> tf.Tensor:
@@ -182,10 +213,35 @@ class _FunctionalLocalModel(LocalModel):
             (trainable, non_trainable, metrics_state),
         )
 
+    def hessian_product(
+        self, model_state: Any, batch: Any, seed: tf.Tensor, vector: Tensors
+    ) -> Tensors:
+        trainable = self.trainable(model_state)
+        with tf.GradientTape() as tape:
+            tape.watch(trainable)
+            gradients = self.gradients(model_state, batch, seed).gradients
+        return _differentiate(tape, gradients, trainable, vector)
+
     def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
         return tf.cond(
             discard, self._model.initialize_metrics_state, lambda: model_state[2]
         )
+
+
+def _differentiate(
+    tape: tf.GradientTape, gradients: Tensors, weights: Any, vector: Tensors
+) -> Tensors:
+    products = tape.gradient(
+        gradients,
+        weights,
+        output_gradients=list(vector),
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+    # A sum of slices, as embeddings have, does not know its shape.
+    return tuple(
+        tf.ensure_shape(product, weight.shape)
+        for product, weight in zip(_dense(products), weights)
+    )
 
 
 def _dense(gradients: Any) -> Tensors:

@@ -1,0 +1,120 @@
+"""UGA: unbiased gradient aggregation.
+
+Yao et al. (2019), Federated Learning with Unbiased Gradient Aggregation and
+Controllable Meta Updating, section 3.1. https://arxiv.org/abs/1910.08234
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Union
+
+import tensorflow_federated as tff
+
+from tff_drift import checks, client_works
+from tff_drift.algorithms import composition
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+ServerOptimizer = Union[tff.learning.optimizers.Optimizer, float]
+
+
+def build_uga(
+    model_fn: client_works.ModelFn,
+    client_learning_rate: float,
+    server_optimizer_fn: ServerOptimizer,
+    *,
+    local_epochs: int,
+    **options: Unpack[composition.TrainingOptions],
+) -> tff.learning.templates.LearningProcess:
+    """Builds UGA, which sends the gradient through local training.
+
+    Yao et al. (2019), Algorithm 1. https://arxiv.org/abs/1910.08234
+
+    Each client k of the cohort trains for E - 1 epochs from the server model ω and
+    evaluates its whole data D_k in epoch E; it sends the gradient of that loss with
+    respect to ω, through all of its local steps:
+
+    ```
+    ω⁽ⁱ⁾ = ω⁽ⁱ⁻¹⁾ - η ∇L(ω⁽ⁱ⁻¹⁾; B_i),  i = 1 … K,  ω⁽⁰⁾ = ω
+    g_k = ∇_ω L(ω⁽ᴷ⁾(ω); D_k) = (I - ηH₁) … (I - ηH_K) ∇L(ω⁽ᴷ⁾; D_k)
+    ω <- ω - η_g Σ (n_k / n) g_k
+    ```
+
+    with H_i the Hessian of L(·; B_i) at ω⁽ⁱ⁻¹⁾. All g_k are gradients with respect to
+    the same ω, so that their mean is one too, which the model differences of FedAvg
+    are not.
+
+    | paper | argument |
+    |---|---|
+    | η | `client_learning_rate`, per local step |
+    | η_g | the rate of `server_optimizer_fn`, per round |
+    | E | `local_epochs` |
+    | n_k / n | `client_weighting`, by default by numbers of examples |
+    | B | the batch size belongs to the clients' datasets |
+
+    Every client's dataset holds its E epochs, as it does for the other methods (see
+    `tff_drift.simulation.ClientDatasets`), so that methods can be compared on the
+    same batches. `local_epochs` says how many there are: the first E - 1 are trained
+    on, the last is D_k. A dataset whose batches are not E epochs of equally many
+    examples ends the round with an `InvalidArgumentError` that says so.
+
+    The degenerate cases: with E = 1 no step is taken, and UGA is FedSGD on the
+    clients' whole data with step η_g. With one traced step it is Per-FedAvg's
+    g = (I - ηH(ω)) ∇L(ω⁽¹⁾).
+
+    Dropout is on in the traced steps and in the evaluation, and the masks of a step
+    are repeated when it is differentiated: the layer to use is
+    `tff_drift.client_works.Dropout`.
+
+    A client holds, besides what training needs, the K iterates ω⁽ⁱ⁾ and its batches:
+    O(Kn) memory for n weights. A traced step costs a gradient and a Hessian-vector
+    product.
+
+    The type signatures are those of `build_fed_avg`; the metrics `train` are over the
+    batches of all E epochs.
+
+    Args:
+      model_fn: As in `build_fed_avg`. The loss must be differentiable twice.
+      client_learning_rate: η, finite and greater than 0. The local steps are plain
+        SGD.
+      server_optimizer_fn: The server's optimizer, or a number: SGD with that rate η_g.
+        The paper takes η_g = 0.002.
+      local_epochs: E, at least 1.
+      **options: See `tff_drift.algorithms.TrainingOptions`. The loops are over the
+        batches in memory: `loop_implementation` has no effect.
+
+    Returns:
+      A `tff.learning.templates.LearningProcess`.
+
+    Raises:
+      TypeError: If an argument has the wrong type; the message names it.
+      ValueError: If a rate is not a finite positive number, `local_epochs` is below
+        1, or the model has an operation without a second-order gradient or one that
+        draws other random numbers at every call; the message names the operation.
+    """
+    checks.check_integer("local_epochs", local_epochs)
+    if not isinstance(server_optimizer_fn, tff.learning.optimizers.Optimizer):
+        checks.check_positive("server_optimizer_fn", server_optimizer_fn)
+        server_optimizer_fn = tff.learning.optimizers.build_sgdm(
+            float(server_optimizer_fn)
+        )
+    spec = client_works.build_model_spec(model_fn)
+    client_work = client_works.build_keep_trace_work(
+        spec,
+        client_learning_rate,
+        local_epochs,
+        client_weighting=options.get(
+            "client_weighting", tff.learning.ClientWeighting.NUM_EXAMPLES
+        ),
+        rate_schedule=options.get("client_rate_schedule"),
+        metrics_aggregator=options.get("metrics_aggregator"),
+    )
+    return composition.compose_client_work(
+        spec,
+        client_work,
+        server_optimizer_fn,
+        server_rate_schedule=options.get("server_rate_schedule"),
+        model_distributor=options.get("model_distributor"),
+        model_aggregator=options.get("model_aggregator"),
+    )

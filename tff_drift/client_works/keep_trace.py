@@ -1,0 +1,252 @@
+"""Keep-trace gradient descent: the gradient through local training.
+
+Yao et al. (2019), Federated Learning with Unbiased Gradient Aggregation and
+Controllable Meta Updating, Algorithm 1. https://arxiv.org/abs/1910.08234
+
+A client takes K steps of SGD from the server's weights ω and then differentiates
+its whole loss at the end of them, ω⁽ᴷ⁾(ω), with respect to their beginning:
+
+    g = ∇_ω L(ω⁽ᴷ⁾(ω); D) = (I - ηH₁) … (I - ηH_K) ∇L(ω⁽ᴷ⁾; D),
+
+with H_k the Hessian of the minibatch loss L(·; B_k) at ω⁽ᵏ⁻¹⁾. Rather than one graph
+of all steps, the iterates are kept, and the product is walked from its right end:
+
+    v <- ∇L(ω⁽ᴷ⁾; D);   for k = K … 1:  v <- v - η H_k v.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift.client_works import dropout
+from tff_drift.client_works.local_models import LocalModel, Tensors
+from tff_drift.client_works.local_work import LocalContext, LocalOutcome
+from tff_drift.client_works.round_state import RATE
+
+
+class _Batches(NamedTuple):
+    """A client's batches, of which the last of an epoch may be short.
+
+    Attributes:
+      count: Their number, scalar `int32`.
+      leaves: For each tensor of a batch, an array of those of all batches.
+      spec: The structure of a batch.
+      round_number: The round, which the dropout masks follow.
+    """
+
+    count: tf.Tensor
+    leaves: tuple[tf.TensorArray, ...]
+    spec: Any
+    round_number: tf.Tensor
+
+    def read(self, index: tf.Tensor) -> tuple[Any, tf.Tensor]:
+        """Returns a batch, and the seed of the step that is taken on it."""
+        leaves = [leaf.read(index) for leaf in self.leaves]
+        batch = tf.nest.pack_sequence_as(self.spec, leaves)
+        return batch, dropout.build_step_seed(self.round_number, index, batch)
+
+
+def _collect(dataset: tf.data.Dataset, round_number: tf.Tensor) -> _Batches:
+    """Reads a dataset: gradients do not pass through its iteration."""
+    specs = tf.nest.flatten(dataset.element_spec)
+    arrays = tuple(
+        tf.TensorArray(
+            spec.dtype,
+            size=0,
+            dynamic_size=True,
+            clear_after_read=False,
+            infer_shape=False,
+            element_shape=spec.shape,
+        )
+        for spec in specs
+    )
+
+    def add(state: Any, batch: Any) -> Any:
+        count, arrays = state
+        leaves = tf.nest.flatten(batch)
+        return count + 1, tuple(
+            array.write(count, leaf) for array, leaf in zip(arrays, leaves)
+        )
+
+    count, arrays = dataset.reduce((tf.constant(0), arrays), add)
+    return _Batches(count, arrays, dataset.element_spec, round_number)
+
+
+def run_keep_trace(
+    model: LocalModel,
+    replay: LocalModel,
+    weights: tff.learning.models.ModelWeights,
+    dataset: tf.data.Dataset,
+    *,
+    context: LocalContext,
+    local_epochs: int,
+) -> LocalOutcome:
+    """Runs one client's keep-trace gradient descent.
+
+    The first `local_epochs - 1` of the dataset's epochs make the traced steps, the
+    last one is the whole local data. Dropout is on in all of them, and a step that is
+    differentiated once more sees the masks that it saw. A client whose update holds
+    a NaN or an infinity is rejected: it sends zeros, and its metrics do not count.
+
+    Args:
+      model: The model, which takes the steps and counts the metrics.
+      replay: The same model once more, in which steps are differentiated.
+      weights: The weights ω that the server sent.
+      dataset: The client's batches, of all epochs.
+      context: What stays fixed; the hyperparameters hold the learning rate η.
+      local_epochs: E.
+
+    Returns:
+      A `LocalOutcome`, whose update is g and whose trainable weights are ω⁽ᴷ⁾.
+    """
+    batches = _collect(dataset, context.round_number)
+    with tf.control_dependencies([_assert_divisible(batches.count, local_epochs)]):
+        num_steps = batches.count // local_epochs * (local_epochs - 1)
+    rate = context.hparams[RATE]
+    state, trace, traced = _descend(
+        model, model.start(weights), batches, num_steps, rate, context
+    )
+    trainable = model.trainable(state)
+    state, gradient, evaluated = _evaluate(model, state, trainable, batches, num_steps)
+    with tf.control_dependencies(
+        [_assert_equal_epochs(traced, evaluated, local_epochs)]
+    ):
+        gradient = tuple(map(tf.identity, gradient))
+    update = _walk_back(
+        replay, replay.start(weights), batches, trace, num_steps, rate, gradient
+    )
+    finite = [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in update]
+    rejected = tf.logical_not(tf.reduce_all(tf.stack(finite)))
+    return LocalOutcome(
+        update=tuple(
+            tf.where(rejected, tf.zeros_like(tensor), tensor) for tensor in update
+        ),
+        trainable=trainable,
+        num_examples=traced + evaluated,
+        num_steps=num_steps,
+        rejected=rejected,
+        metrics=model.metrics(state, discard=rejected),
+    )
+
+
+def _scaled_step(rate: tf.Tensor, start: Tensors, direction: Tensors) -> Tensors:
+    """Returns start - rate * direction."""
+    return tuple(x - tf.cast(rate, d.dtype) * d for x, d in zip(start, direction))
+
+
+def _descend(
+    model: LocalModel,
+    state: Any,
+    batches: _Batches,
+    num_steps: tf.Tensor,
+    rate: tf.Tensor,
+    context: LocalContext,
+) -> tuple[Any, tuple[tf.TensorArray, ...], tf.Tensor]:
+    """Takes the traced steps; returns the model state, the iterates, the examples."""
+    trace = tuple(
+        tf.TensorArray(
+            tensor.dtype,
+            size=num_steps,
+            clear_after_read=False,
+            element_shape=tensor.shape,
+        )
+        for tensor in context.initial_trainable
+    )
+
+    def step(index: tf.Tensor, state: Any, trace: Any, num_examples: tf.Tensor) -> Any:
+        trainable = model.trainable(state)
+        trace = tuple(
+            array.write(index, tensor) for array, tensor in zip(trace, trainable)
+        )
+        result = model.gradients(state, *batches.read(index))
+        state = model.replace_trainable(
+            result.model_state, _scaled_step(rate, trainable, result.gradients)
+        )
+        return index + 1, state, trace, num_examples + result.num_examples
+
+    _, state, trace, num_examples = tf.while_loop(
+        lambda index, *_: index < num_steps,
+        step,
+        (tf.constant(0), state, trace, tf.constant(0, tf.int64)),
+    )
+    return state, trace, num_examples
+
+
+def _evaluate(
+    model: LocalModel,
+    state: Any,
+    trainable: Tensors,
+    batches: _Batches,
+    first: tf.Tensor,
+) -> tuple[Any, Tensors, tf.Tensor]:
+    """Returns the model state, ∇L on the batches from `first` on, the examples."""
+
+    def add(index: tf.Tensor, state: Any, sums: Any, num_examples: tf.Tensor) -> Any:
+        result = model.gradients(state, *batches.read(index))
+        sums = tuple(
+            total + tf.cast(result.num_examples, gradient.dtype) * gradient
+            for total, gradient in zip(sums, result.gradients)
+        )
+        return index + 1, result.model_state, sums, num_examples + result.num_examples
+
+    zeros = tuple(tf.zeros_like(tensor) for tensor in trainable)
+    _, state, sums, num_examples = tf.while_loop(
+        lambda index, *_: index < batches.count,
+        add,
+        (first, state, zeros, tf.constant(0, tf.int64)),
+    )
+    gradient = tuple(
+        tf.math.divide_no_nan(total, tf.cast(num_examples, total.dtype))
+        for total in sums
+    )
+    return state, gradient, num_examples
+
+
+def _walk_back(
+    replay: LocalModel,
+    state: Any,
+    batches: _Batches,
+    trace: tuple[tf.TensorArray, ...],
+    num_steps: tf.Tensor,
+    rate: tf.Tensor,
+    gradient: Tensors,
+) -> Tensors:
+    """Returns (I - ηH₁) … (I - ηH_K) ∇L, one Hessian-vector product per step."""
+
+    def step(index: tf.Tensor, vector: Any) -> Any:
+        iterate = tuple(array.read(index) for array in trace)
+        product = replay.hessian_product(
+            replay.replace_trainable(state, iterate), *batches.read(index), vector
+        )
+        return index - 1, _scaled_step(rate, vector, product)
+
+    _, vector = tf.while_loop(
+        lambda index, _: index >= 0, step, (num_steps - 1, gradient)
+    )
+    return vector
+
+
+def _assert_divisible(num_batches: tf.Tensor, local_epochs: int) -> tf.Operation:
+    return tf.debugging.assert_equal(
+        num_batches % local_epochs,
+        0,
+        f"local_epochs is {local_epochs}, but a client's dataset does not hold so many "
+        "epochs: its number of batches is not a multiple. Give datasets that hold "
+        "every epoch, each in whole batches and a last short one, such as "
+        f"ClientDatasets(..., epochs={local_epochs}) returns.",
+    )
+
+
+def _assert_equal_epochs(
+    traced: tf.Tensor, evaluated: tf.Tensor, local_epochs: int
+) -> tf.Operation:
+    return tf.debugging.assert_equal(
+        traced,
+        (local_epochs - 1) * evaluated,
+        f"local_epochs is {local_epochs}, but a client's dataset does not hold so many "
+        "epochs with the same number of examples each. Give datasets that hold every "
+        f"epoch, such as ClientDatasets(..., epochs={local_epochs}) returns.",
+    )
