@@ -50,7 +50,9 @@ WITH_CLIENT_MEMORY = {"scaffold", "scaffold_m", "fed_dyn", "adabest"}
 
 def test_the_table_names_every_builder():
     public = {name for name in algorithms.__all__ if name.startswith("build_")}
-    named = {f"build_{name}" for name in {*BUILDERS, *WITH_CLIENT_MEMORY, *OF_OTHER_SHAPE}}
+    named = {
+        f"build_{name}" for name in {*BUILDERS, *WITH_CLIENT_MEMORY, *OF_OTHER_SHAPE}
+    }
     assert public == named
 
 
