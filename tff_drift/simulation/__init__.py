@@ -1,11 +1,18 @@
 """Simulation of federated training: clients' data, rounds, metrics."""
 
+from tff_drift.simulation.arithmetic import (
+    ARITHMETIC_METHODS,
+    Arithmetic,
+    client_arithmetic,
+    server_arithmetic,
+)
 from tff_drift.simulation.checkpoint import CheckpointError
 from tff_drift.simulation.client_datasets import ClientDatasets
 from tff_drift.simulation.evaluation import build_evaluation
 from tff_drift.simulation.failures import Failure
 from tff_drift.simulation.metrics import is_timing, without_timing
 from tff_drift.simulation.metrics_file import MetricsFileError, read_rows
+from tff_drift.simulation.mismatch import control_variate_mismatch
 from tff_drift.simulation.rounds import unstack_client_states
 from tff_drift.simulation.run_folder import OutputDirError
 from tff_drift.simulation.sampling import build_uniform_sampling
@@ -13,6 +20,8 @@ from tff_drift.simulation.traffic import Traffic, model_traffic
 from tff_drift.simulation.training import Totals, TrainingResult, run_training
 
 __all__ = [
+    "ARITHMETIC_METHODS",
+    "Arithmetic",
     "CheckpointError",
     "ClientDatasets",
     "Failure",
@@ -23,10 +32,13 @@ __all__ = [
     "TrainingResult",
     "build_evaluation",
     "build_uniform_sampling",
+    "client_arithmetic",
+    "control_variate_mismatch",
     "is_timing",
     "model_traffic",
     "read_rows",
     "run_training",
+    "server_arithmetic",
     "unstack_client_states",
     "without_timing",
 ]

@@ -13,6 +13,10 @@ import tree
 from tff_drift.algorithms import CLIENT_STATES, StatefulLearningProcess
 from tff_drift.client_states import ClientStates, InMemoryClientStates
 from tff_drift.simulation.client_datasets import ClientDatasets
+from tff_drift.simulation.mismatch import control_variate_mismatch
+
+# The column of a round's row.
+MISMATCH = "control_variate_mismatch"
 
 
 class RoundRunner(Protocol):
@@ -33,6 +37,9 @@ class RoundRunner(Protocol):
 
     def begin(self, rounds_completed: int) -> None:
         """Says after how many rounds the memory is that was restored."""
+
+    def mismatch(self, state: Any) -> Mapping[str, float]:
+        """Returns the columns of `control_variate_mismatch`, if it is known."""
 
     def run(
         self, state: Any, cohort: Sequence[str], round_number: int
@@ -92,6 +99,10 @@ class _PlainRunner:
     def begin(self, rounds_completed: int) -> None:
         del rounds_completed
 
+    def mismatch(self, state: Any) -> Mapping[str, float]:
+        del state
+        return {}
+
     def run(
         self, state: Any, cohort: Sequence[str], round_number: int
     ) -> tuple[Any, Mapping[str, Any]]:
@@ -117,6 +128,12 @@ class _StatefulRunner:
 
     def begin(self, rounds_completed: int) -> None:
         self.rounds_kept = rounds_completed
+
+    def mismatch(self, state: Any) -> Mapping[str, float]:
+        distance = control_variate_mismatch(
+            state, self.client_states, len(self._train.client_ids)
+        )
+        return {} if distance is None else {MISMATCH: distance}
 
     def run(
         self, state: Any, cohort: Sequence[str], round_number: int

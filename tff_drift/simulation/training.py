@@ -81,6 +81,7 @@ class _Run:
     rounds_per_checkpoint: int
     accuracy_metric: str
     traffic: Traffic
+    measure_mismatch: bool
 
 
 def run_training(
@@ -100,6 +101,7 @@ def run_training(
     configuration: Mapping[str, Any] | None = None,
     progress: bool | None = None,
     tensorboard: bool = False,
+    measure_mismatch: bool = False,
 ) -> TrainingResult:
     """Trains for some rounds and resumes an earlier run by itself.
 
@@ -157,6 +159,9 @@ def run_training(
         bar is drawn on a terminal or in a notebook.
       tensorboard: Whether to write the rows to `output_dir` for TensorBoard too,
         in the subfolder `tensorboard`.
+      measure_mismatch: Whether rows of rounds that end with an evaluation have
+        `control_variate_mismatch`, see the function of that name. It reads the
+        memory of all clients seen, and changes no result.
 
     Returns:
       The result of the whole run, including rounds of earlier programs.
@@ -195,6 +200,7 @@ def run_training(
         rounds_per_checkpoint=rounds_per_checkpoint,
         accuracy_metric=accuracy_metric,
         traffic=model_traffic(process),
+        measure_mismatch=measure_mismatch,
     )
     record: Record = MemoryRecord()
     user_configuration = configurations.to_json("configuration", configuration or {})
@@ -352,6 +358,8 @@ def _run_round(
     _count(run, cohort, previous, row)
     _watch(run, state, previous, row)
     if _is_due(run, round_number + 1, run.rounds_per_evaluation):
+        if run.measure_mismatch:
+            row.update(run.runner.mismatch(state))
         row.update(_evaluate(run, state))
     return state, row
 

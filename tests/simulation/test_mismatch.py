@@ -1,0 +1,88 @@
+"""The distance of the server's control variate from the mean of its clients'."""
+
+import collections
+import types
+
+import numpy as np
+import pytest
+
+from tests import models
+from tff_drift import algorithms, client_states, simulation
+
+
+def _store(variates):
+    initial = collections.OrderedDict(control_variate=np.zeros(3, np.float32))
+    store = client_states.InMemoryClientStates(initial)
+    memories = [
+        collections.OrderedDict(control_variate=np.array(variate, np.float32))
+        for variate in variates.values()
+    ]
+    store.scatter(list(variates), memories)
+    return store
+
+
+def _scaffold_state(variate):
+    return types.SimpleNamespace(
+        aggregator={"model": (), "control_variate": {"control_variate": variate}},
+        finalizer={"optimizer": ()},
+    )
+
+
+def _scaffold_m_state(first, last):
+    return types.SimpleNamespace(
+        aggregator={"model": ()}, finalizer={"control_variate": (first, last)}
+    )
+
+
+def test_by_hand_with_clients_that_never_took_part():
+    store = _store({"a": [4, 0, 0], "b": [0, 8, 0]})
+    # Of four clients, two of which are at zero, the mean is (1, 2, 0).
+    mismatch = simulation.control_variate_mismatch
+    assert mismatch(_scaffold_state(np.array([1.0, 2.0, 0.0])), store, 4) == 0
+    assert mismatch(_scaffold_state(np.array([4.0, 2.0, 4.0])), store, 4) == 5
+    state = _scaffold_m_state(np.array([[1.0], [2.0]]), np.array([7.0]))
+    assert mismatch(state, store, 4) == 7
+    averaged = types.SimpleNamespace(
+        aggregator={}, finalizer={"step": state.finalizer, "averaged": 1.0}
+    )
+    assert mismatch(averaged, store, 4) == 7
+
+
+def test_without_a_control_variate_there_is_nothing_to_compare():
+    store = client_states.InMemoryClientStates({"gradient_estimate": np.zeros(2)})
+    state = _scaffold_state(np.zeros(2))
+    assert simulation.control_variate_mismatch(state, store, 2) is None
+    without = types.SimpleNamespace(aggregator={"model": ()}, finalizer={})
+    assert simulation.control_variate_mismatch(without, _store({}), 2) is None
+
+
+@pytest.mark.parametrize("num_clients", [4, 2])
+def test_a_run_measures_it_and_a_wrong_number_of_clients_shows(num_clients):
+    clients = models.client_arrays([5, 8, 11, 14], seed=2)
+    train = simulation.ClientDatasets.from_arrays(
+        {f"client_{index}": arrays for index, arrays in enumerate(clients)},
+        batch_size=4,
+        seed=6,
+    )
+    process = algorithms.build_scaffold(models.softmax_regression, 0.2, num_clients)
+    result = simulation.run_training(
+        process,
+        train,
+        rounds=4,
+        cohort_size=2,
+        rounds_per_evaluation=2,
+        progress=False,
+        measure_mismatch=True,
+    )
+    measured = {
+        row["round"]: row["control_variate_mismatch"]
+        for row in result.rows
+        if "control_variate_mismatch" in row
+    }
+    assert list(measured) == [2, 4]
+    norm = result.rows[-1]["aggregator/control_variate/control_variate_norm"]
+    if num_clients == len(clients):
+        assert max(measured.values()) < 1e-6 * norm
+    else:
+        # c is twice the mean.
+        assert measured[4] == pytest.approx(norm / 2, rel=1e-5)

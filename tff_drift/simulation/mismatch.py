@@ -1,0 +1,77 @@
+"""How far a server's control variate is from the mean of its clients'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tree
+
+from tff_drift import checks
+from tff_drift.client_states import ClientStates
+
+_VARIATE = "control_variate"
+# Clients whose memory is read at a time.
+_CHUNK = 256
+
+
+def control_variate_mismatch(
+    state: Any, client_states: ClientStates, num_clients: int
+) -> float | None:
+    """Returns ‖c - (1/N) Σ c_i‖, with c_i = 0 of clients that never took part.
+
+    In SCAFFOLD c is that mean after every round, up to rounding: its server adds up
+    the changes of the c_i and divides by N. A mismatch tells of changes that were
+    lost, of an N that is not the number of clients, or of a store that does not belong
+    to the state. In SCAFFOLD/m, whose server reconstructs the changes from the mean
+    pseudo-gradient, it is what different numbers of local steps cost. With clients
+    weighted by examples c is a weighted mean, and this is the distance to the
+    unweighted one.
+
+    The memory of all clients seen is read once: the cost follows them, not the
+    cohort.
+
+    Args:
+      state: The server state of a process of `build_scaffold` or `build_scaffold_m`.
+      client_states: The store of the clients' memory, of the same round.
+      num_clients: N, the number of all clients.
+
+    Returns:
+      The distance; `None` if the server or the clients keep no control variate.
+
+    Raises:
+      ClientStatesError: If the store is damaged.
+      TypeError: If `num_clients` is not an integer.
+      ValueError: If `num_clients` is below 1.
+    """
+    checks.check_integer("num_clients", num_clients)
+    variate = _server_variate(state)
+    if variate is None or not _has_variate(client_states.initial_state):
+        return None
+    total = np.zeros(variate.shape)
+    seen = client_states.client_ids()
+    for start in range(0, len(seen), _CHUNK):
+        for memory in client_states.gather(seen[start : start + _CHUNK]):
+            total += memory[_VARIATE]
+    return float(np.linalg.norm(variate - total / num_clients))
+
+
+def _has_variate(memory: Any) -> bool:
+    return isinstance(memory, Mapping) and _VARIATE in memory
+
+
+def _server_variate(state: Any) -> np.ndarray | None:
+    """Returns c as one vector: SCAFFOLD's aggregator has it, SCAFFOLD/m's finalizer."""
+    for part in ("aggregator", "finalizer"):
+        memory = getattr(state, part, None)
+        # A process that averages models for evaluation wraps its finalizer's memory.
+        if isinstance(memory, Mapping) and "step" in memory:
+            memory = memory["step"]
+        if _has_variate(memory):
+            variate = memory[_VARIATE]
+            if _has_variate(variate):
+                variate = variate[_VARIATE]
+            leaves = tree.flatten(variate)
+            return np.concatenate([np.asarray(leaf, float).ravel() for leaf in leaves])
+    return None
