@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import tasks
-from experiments import data_plots, flag_fit, texts
+from experiments import data_plots, flag_fit
 from experiments.command_line import Arguments
 from experiments.errors import UserError, as_user_errors
 from tasks import inventory
@@ -25,15 +25,18 @@ def check(arguments: Arguments) -> None:
     Args:
       arguments: The command's flags.
     """
-    rows = []
-    for finding in inventory.inspect(arguments.values["cache_dir"]):
-        first, *others = finding.contents
-        state = f"{finding.state}, from {finding.source}"
-        if finding.state == inventory.MISSING:
-            state = f"{finding.state}; source: {finding.source}"
-        rows.append((finding.name, state, ", ".join(finding.tasks)))
-        rows.extend(("", content, "") for content in (first, *others))
-    texts.print_table(("data", "state and contents", "tasks"), rows)
+    findings = inventory.inspect(arguments.values["cache_dir"])
+    for finding in findings:
+        _print_finding(finding)
+        print(f"  for {', '.join(finding.tasks)}")
+    if any(finding.state == inventory.MISSING for finding in findings):
+        print("What is missing comes with: tff-drift data fetch --task=NAME")
+
+
+def _print_finding(finding: inventory.Finding) -> None:
+    print(f"{finding.name}: {finding.state}, source: {finding.source}")
+    for content in finding.contents:
+        print(f"  {content}")
 
 
 def fetch(arguments: Arguments) -> None:
@@ -55,9 +58,7 @@ def fetch(arguments: Arguments) -> None:
         task.train.num_examples(task.train.client_ids[0])
     for finding in inventory.inspect(arguments.values["cache_dir"]):
         if name in finding.tasks and finding.state != inventory.MISSING:
-            print(f"{finding.name}: {finding.state}, from {finding.source}")
-            for content in finding.contents:
-                print(f"  {content}")
+            _print_finding(finding)
 
 
 def describe(arguments: Arguments) -> None:

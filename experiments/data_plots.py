@@ -6,12 +6,14 @@ import pathlib
 
 import matplotlib.figure
 import numpy as np
+from matplotlib import ticker
 from matplotlib.backends import backend_agg
 
 from tff_drift.simulation import files
 
 _DOTS_PER_INCH = 150
 _INCHES = (10, 4.5)
+_MOST_BINS = 30
 _COLOUR = "#0072B2"
 
 
@@ -51,10 +53,11 @@ def draw(
     axes = figure.subplots(1, panels, squeeze=False)[0]
     shown = "all" if len(sizes) == num_clients else f"{len(sizes)} sampled"
     figure.suptitle(f"{name}: {shown} of {num_clients:,} training clients")
-    if sizes.min() == sizes.max():
-        axes[0].bar([sizes[0]], [len(sizes)], color=_COLOUR)
-    else:
-        axes[0].hist(sizes, bins=30, color=_COLOUR)
+    # Bins of whole examples, the same number of them in each.
+    width = -(-(sizes.max() - sizes.min() + 1) // _MOST_BINS)
+    edges = np.arange(sizes.min(), sizes.max() + width + 1, width) - 0.5
+    axes[0].hist(sizes, bins=edges, color=_COLOUR)
+    axes[0].xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes[0].set_xlabel("examples of a client")
     axes[0].set_ylabel("clients")
     for side in ("top", "right"):
@@ -65,6 +68,7 @@ def draw(
         image = axes[1].imshow(
             shares[order], aspect="auto", interpolation="nearest", cmap="viridis"
         )
+        axes[1].xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         axes[1].set_xlabel("class")
         axes[1].set_ylabel("client, by largest class")
         figure.colorbar(image, ax=axes[1], label="share of the client's examples")

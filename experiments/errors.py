@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import re
 from collections.abc import Collection, Iterator
+
+# How the tasks' messages write the arguments that are flags here.
+_ARGUMENT = re.compile(r"\b(?:(download|synthetic)=True|cache_dir=FOLDER)\b")
 
 
 class UserError(Exception):
@@ -48,9 +52,15 @@ def as_user_errors(*kinds: type[BaseException]) -> Iterator[None]:
       Nothing.
 
     Raises:
-      UserError: In place of an error of one of the kinds, on one line.
+      UserError: In place of an error of one of the kinds, on one line, in which the
+        tasks' arguments for finding data are written as flags.
     """
     try:
         yield
     except kinds as error:
-        raise UserError(" ".join(str(error).split())) from error
+        text = _ARGUMENT.sub(_as_flag, str(error))
+        raise UserError(" ".join(text.split())) from error
+
+
+def _as_flag(match: re.Match[str]) -> str:
+    return f"--{match[1] or match[0]}"

@@ -26,11 +26,16 @@ def test_check_shows_what_is_there_and_what_is_missing(run_command, folder):
 
     assert outcome.status == 0
     assert outcome.stderr == ""
-    text = " ".join(outcome.stdout.split())
-    assert "shakespeare.sqlite a part, from TFF" in text
-    assert "train: 4 clients, 10 examples (of 715 and 16,068)" in text
-    assert "emnist_all.sqlite missing; source: TFF" in text
-    assert "cifar10.npz missing; source: TensorFlow Datasets" in text
+    assert (
+        "shakespeare.sqlite: a part, source: TFF\n"
+        f"  {folder / 'shakespeare.sqlite'}\n"
+        "  train: 4 clients, 10 examples (of 715 and 16,068)\n"
+        "  test: 4 clients, 10 examples (of 715 and 2,356)\n"
+        "  for shakespeare_character, shakespeare_character_gru\n"
+    ) in outcome.stdout
+    assert "emnist_all.sqlite: missing, source: TFF\n" in outcome.stdout
+    assert "cifar10.npz: missing, source: TensorFlow Datasets\n" in outcome.stdout
+    assert outcome.stdout.endswith("tff-drift data fetch --task=NAME\n")
 
 
 def test_describe_tells_and_draws_how_labels_are_spread(run_command, tmp_path):
@@ -79,7 +84,7 @@ def test_fetch_leaves_alone_what_is_there(run_command, folder):
     )
 
     assert outcome.status == 0, outcome.stderr
-    assert outcome.stdout.startswith("shakespeare.sqlite: a part, from TFF\n")
+    assert outcome.stdout.startswith("shakespeare.sqlite: a part, source: TFF\n")
 
 
 def test_fetch_tells_of_a_failed_download(run_command, tmp_path, monkeypatch):
@@ -94,6 +99,8 @@ def test_fetch_tells_of_a_failed_download(run_command, tmp_path, monkeypatch):
 
     assert outcome.status == 2
     assert "shakespeare.sqlite, and its download failed: no network" in outcome.stderr
+    for way in ("--download fetches", "--cache_dir=FOLDER names", "--synthetic runs"):
+        assert way in outcome.stderr
     assert outcome.stderr.count("\n") == 1
 
 
