@@ -16,7 +16,7 @@ from experiments.runs import Runs
 from experiments.settings import RunSettings
 
 _PERCENTILES = (5, 25, 50, 75, 95)
-_FULL_TABLE_WIDTH = 150
+_FULL_TABLE_WIDTH = 162
 
 
 def train(run: RunSettings) -> None:
@@ -131,6 +131,14 @@ def _describe(result: Result) -> str:
         f"{texts.duration(totals['seconds'])} training, "
         f"{texts.duration(totals['seconds_evaluation'])} evaluation",
     )
+    # A run of an earlier version has none.
+    work = summary.get("arithmetic")
+    if work is not None:
+        add(
+            "work beyond SGD",
+            f"{texts.units(sum(work['client'].values()))} operations of a client per "
+            "round, n being the trainable weights",
+        )
     failures = summary["failures"]
     if failures:
         rounds = ", ".join(str(failure["round"]) for failure in failures[:10])

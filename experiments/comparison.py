@@ -16,7 +16,7 @@ import pandas as pd
 from experiments import plots, preflight, results, texts
 from experiments.results import Result
 from experiments.settings import RunSettings
-from tff_drift.simulation import files, run_folder
+from tff_drift.simulation import run_folder
 
 TABLE_FILE = "table.md"
 DATA_FILE = "table.csv"
@@ -68,10 +68,20 @@ def _figures(run: Result) -> dict[str, Any]:
         "loss": last["test_loss"],
         "examples": run.rows[-1]["total_examples"],
         "bytes": run.rows[-1]["total_bytes"],
+        **_arithmetic(run),
         "seconds": run.summary["totals"]["seconds"]
         + run.summary["totals"]["seconds_evaluation"],
         "failures": len(run.summary["failures"]),
     }
+
+
+def _arithmetic(run: Result) -> dict[str, float]:
+    """Returns a client's arithmetic beyond SGD in a mean round, in units of n."""
+    known = results.arithmetic(run.settings, run.rows)
+    operations = dict.fromkeys(("sums", "products"), math.nan)
+    if known is not None:
+        operations = known["client"]
+    return {f"client_{name}": value for name, value in operations.items()}
 
 
 def _number(value: float | None) -> float:
@@ -107,6 +117,9 @@ def readable(
         "server rate": lambda row: texts.rate(row["server_learning_rate"]),
         "examples": lambda row: f"{row['examples']:,.0f}",
         "traffic": lambda row: texts.size(row["bytes"]),
+        "extra work": lambda row: texts.units(
+            row["client_sums"] + row["client_products"]
+        ),
         "time": lambda row: texts.duration(row["seconds"]),
     }
     columns = essential if short else {**essential, **further}
@@ -142,14 +155,10 @@ def write(folder: pathlib.Path, runs: Sequence[Result]) -> None:
     table = tabulate(runs)
     headers, cells = readable(table, runs[0].headline.removeprefix("test_"))
     markdown = f"{describe(runs)}.\n\n{texts.markdown_table(headers, cells)}"
-    _write_text(folder / TABLE_FILE, markdown)
+    results.write_text(folder / TABLE_FILE, markdown)
     results.write_table(folder / DATA_FILE, table)
     plots.save(plots.draw_comparison(runs), folder)
     results.write_json(folder / results.SUMMARY_FILE, _summarize(runs, table))
-
-
-def _write_text(path: pathlib.Path, text: str) -> None:
-    files.replace_file(path, lambda file: file.write(text.encode()))
 
 
 def _summarize(runs: Sequence[Result], table: pd.DataFrame) -> dict[str, Any]:

@@ -304,6 +304,14 @@ _COMMON = (
     ),
     Flag("tensorboard", "flag", "Write TensorBoard events too.", RECORD, False),
     Flag(
+        "measure_mismatch",
+        "flag",
+        "At evaluations, measure how far the server's control variate is from the "
+        "mean of the clients'; reads the memory of all clients seen.",
+        RECORD,
+        False,
+    ),
+    Flag(
         "execution",
         "choice",
         "Where TFF computations run: in this process, in TFF's own worker, or on "

@@ -25,6 +25,8 @@ from tff_drift.simulation import files, run_folder
 
 SUMMARY_FILE = "summary.json"
 _SUMMARY_FORMAT = "tff_drift summary"
+# Hyperparameters of AdaBest that make it FedAvg where all are zero.
+_FED_AVG = ("beta", "mu")
 
 Row = Mapping[str, Any]
 
@@ -79,6 +81,7 @@ def summarize(
         "final": _final(training.rows, evaluations),
         "best": _best(evaluations, settings.task),
         "totals": dataclasses.asdict(training.totals),
+        "arithmetic": arithmetic(settings, training.rows),
         "failures": [dataclasses.asdict(failure) for failure in training.failures],
         **provenance(),
     }
@@ -107,6 +110,33 @@ def _best(evaluations: Sequence[Row], task: str) -> dict[str, Any]:
             row = max(rows, key=lambda row: sign * row[column])
             best[column] = {"round": row["round"], "value": row[column]}
     return best
+
+
+def arithmetic(settings: RunSettings, rows: Sequence[Row]) -> dict[str, Any] | None:
+    """Returns what a client and the server compute in a mean round.
+
+    Args:
+      settings: The run.
+      rows: Its rows.
+
+    Returns:
+      Sums and products in units of the model's trainable weights: of a client those
+      beyond SGD. `None` for a method of which they are not known, see
+      `tff_drift.simulation.client_arithmetic`.
+    """
+    method, hyperparameters = settings.algorithm, settings.hyperparameters
+    if method == "adabest" and not any(hyperparameters[name] for name in _FED_AVG):
+        method = "fed_avg"  # At β = μ = 0 all its estimates are zero.
+    trained = [row for row in rows if "train_num_batches" in row]
+    if method not in simulation.ARITHMETIC_METHODS or not trained:
+        return None
+    cohort = sum(row["cohort_size"] for row in trained) / len(trained)
+    steps = sum(row["train_num_batches"] for row in trained) / len(trained) / cohort
+    return {
+        "local_steps": steps,
+        "client": simulation.client_arithmetic(method, steps)._asdict(),
+        "server": simulation.server_arithmetic(method, cohort)._asdict(),
+    }
 
 
 def json_values(value: Any) -> Any:
@@ -163,7 +193,7 @@ def write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
       OSError: If the file cannot be written.
     """
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    files.replace_file(path, lambda file: file.write(text.encode()))
+    write_text(path, text)
 
 
 def write_table(path: pathlib.Path, table: pd.DataFrame) -> None:
@@ -176,7 +206,19 @@ def write_table(path: pathlib.Path, table: pd.DataFrame) -> None:
     Raises:
       OSError: If the file cannot be written.
     """
-    text = table.to_csv(index=False)
+    write_text(path, table.to_csv(index=False))
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Replaces a text file in one step.
+
+    Args:
+      path: The file.
+      text: What it is to hold.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
     files.replace_file(path, lambda file: file.write(text.encode()))
 
 

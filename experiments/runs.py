@@ -26,6 +26,7 @@ _TROUBLE = (
     simulation.CheckpointError,
     simulation.MetricsFileError,
     simulation.OutputDirError,
+    tasks.DataError,
 )
 
 
@@ -194,6 +195,7 @@ def _train(
                 configuration=configuration,
                 progress=progress,
                 tensorboard=settings.circumstances["tensorboard"],
+                measure_mismatch=settings.circumstances["measure_mismatch"],
             )
     finally:
         _record_circumstances(settings)

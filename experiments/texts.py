@@ -50,6 +50,11 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.3g} {_UNITS[exponent]}"
 
 
+def units(count: float) -> str:
+    """Returns a number of operations per trainable weight, such as "12.5 n"."""
+    return _NOTHING if math.isnan(count) else f"{count:.3g} n"
+
+
 def duration(seconds: float) -> str:
     """Returns a time, such as "42 s", "3 min 20 s" or "2 h 5 min"."""
     if seconds < 60:

@@ -123,7 +123,7 @@ TASK = definitions.TaskDefinition(
             "network",
             "choice",
             "adabest",
-            "The convolutional net, by paper.",
+            "The net, by paper.",
             choices=tuple(NETWORKS),
         ),
         definitions.Option(

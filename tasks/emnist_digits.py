@@ -7,7 +7,7 @@ Communication-Efficient Learning of Deep Networks from Decentralized Data (2017,
 https://arxiv.org/abs/1602.05629), with dropout before the last layer. The paper
 gives no dropout rate; 0.5 is this task's choice.
 
-With `model="dense"` the net is the one that Varno et al., AdaBest (2022,
+With `network="adabest"` the net is the one that Varno et al., AdaBest (2022,
 https://arxiv.org/abs/2204.13170), section 4.2, train on EMNIST letters: two dense
 layers of 100 units and no dropout. Its rounds take a fraction of the time.
 """
@@ -32,7 +32,7 @@ from tff_drift.client_works import Dropout
 
 _NAME = "emnist_digits"
 _NUM_CLASSES = 10
-_CONVOLUTIONAL, _DENSE = "convolutional", "dense"
+_UGA, _ADABEST = "uga", "adabest"
 
 
 def build_keras_model(seed: int, dropout_rate: float = 0.5) -> tf.keras.Model:
@@ -94,7 +94,7 @@ def _build(
             clients, options["num_clients"], seed, "writers"
         )
     build = functools.partial(build_keras_model, seed, options["dropout_rate"])
-    if options["model"] == _DENSE:
+    if options["network"] == _ADABEST:
         build = functools.partial(emnist_letters.build_keras_model, seed, _NUM_CLASSES)
     return clients, classification.build_model_fn(build, emnist_data.BATCH_SPEC)
 
@@ -114,11 +114,11 @@ TASK = definitions.TaskDefinition(
             "Dropout before the last layer of the convolutional net.",
         ),
         definitions.Option(
-            "model",
+            "network",
             "choice",
-            _CONVOLUTIONAL,
-            "The net; dense is AdaBest's, of two layers of 100 units.",
-            choices=(_CONVOLUTIONAL, _DENSE),
+            _UGA,
+            "The net, by paper.",
+            choices=(_UGA, _ADABEST),
         ),
         *official_data.DATA_OPTIONS,
     ),

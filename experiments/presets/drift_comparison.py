@@ -12,8 +12,9 @@ standard deviation of the last round's test accuracy over seeds. On `digits` the
 client rate of every method is chosen too, where the paper has 0.1 for all. Shakespeare
 runs at the rate, the batches and the single epoch that Reddi et al. tuned for it. All
 methods weigh clients alike. `adabest_auto` chooses β by itself, see
-`tff_drift.algorithms.beta`; the table of the search has AdaBest at fixed values of β. The model that is tested is the aggregate θ̄, the only one
-that FedAvg and SCAFFOLD have.
+`tff_drift.algorithms.beta`; the table of the search has AdaBest at fixed values of β.
+The model that is tested is the aggregate θ̄, the only one that FedAvg and SCAFFOLD
+have.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ _DIGITS = {
 }
 _WRITERS = {
     "task": "emnist_digits",
-    "model": "dense",
+    "network": "adabest",
     "batch_size": 45,
     "client_epochs": 5,
     "weight_decay": 1e-4,

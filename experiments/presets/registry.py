@@ -61,6 +61,14 @@ PRESETS: dict[str, Preset] = {
     preset.name: preset
     for preset in (
         Preset(
+            "adabest_cost",
+            "What each method sends and computes in a round, measured and by the "
+            "paper's formulas.",
+            "Varno et al. (2022), Tables 4 and 5 and section C.3. "
+            "https://arxiv.org/abs/2204.13170",
+            ("digits",),
+        ),
+        Preset(
             "drift_comparison",
             "FedAvg, SCAFFOLD, FedDyn and AdaBest at low and at full participation, "
             "tuned on held-out clients; how FedDyn's model grows.",

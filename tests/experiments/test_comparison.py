@@ -7,6 +7,7 @@ import matplotlib.image
 import pandas as pd
 import pytest
 
+from experiments import command_line, results, settings
 from tests.experiments import programs
 
 ALGORITHMS = ("fed_avg", "fed_adam")
@@ -114,6 +115,30 @@ def test_readable_tables_show_the_numbers(comparison):
     )
 
 
+def test_work_beyond_sgd_is_that_of_the_steps_taken():
+    def work(algorithm, *words):
+        words = (f"--algorithm={algorithm}", *words)
+        (run,) = settings.resolve(command_line.parse("train", words))
+        # Four clients, of which two take three steps and two take five; then two.
+        rows = [
+            {"round": 0, "test_accuracy": 0.1},
+            {"train_num_batches": 16, "cohort_size": 4},
+            {"train_num_batches": 8, "cohort_size": 2},
+        ]
+        return results.arithmetic(run, rows)
+
+    assert work("fed_adam") is None
+    known = work("adabest")
+    assert known["local_steps"] == 4
+    assert known["client"] == {"sums": 5, "products": 1}
+    # Three clients in a mean round.
+    assert known["server"] == {"sums": 5, "products": 1}
+    nothing = {"sums": 0, "products": 0}
+    assert work("fed_avg")["client"] == nothing
+    assert work("adabest", "--mu=0", "--beta=0")["client"] == nothing
+    assert work("adabest", "--mu=0", "--beta=auto")["client"] != nothing
+
+
 def test_summary_of_a_run(comparison):
     path = comparison.folder / "fed_adam" / "seed_6" / "summary.json"
     summary = json.loads(path.read_text())
@@ -127,6 +152,8 @@ def test_summary_of_a_run(comparison):
         "round": frame["round"][best],
         "value": frame["test_loss"][best],
     }
+    # Its arithmetic is in no paper's table.
+    assert summary["arithmetic"] is None
     totals = summary["totals"]
     assert totals["examples"] == frame["train_num_examples"].sum()
     assert totals["bytes_down"] == frame["bytes_down"].sum()

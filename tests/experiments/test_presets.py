@@ -9,7 +9,13 @@ import pandas as pd
 import pytest
 
 from experiments import command_line, errors, tuning
-from experiments.presets import drift_comparison, registry, searches, studies
+from experiments.presets import (
+    adabest_cost,
+    drift_comparison,
+    registry,
+    searches,
+    studies,
+)
 
 
 @pytest.fixture
@@ -166,3 +172,20 @@ def test_a_point_that_broke_down_is_never_the_best(request_for, monkeypatch):
     grids = {"plain": {"client_learning_rate": (0.1, 0.2, 0.4)}}
     chosen = searches.choose(request_for(), STUDY, grids, rounds=2)
     assert chosen.variants[0].flags == {"client_learning_rate": 0.2}
+
+
+def test_the_table_of_costs_has_the_papers_figures(request_for):
+    request = request_for("--seeds=1", name="adabest_cost")
+    adabest_cost.run(request)
+    folder = request.folder / "digits"
+    costs = pd.read_csv(folder / adabest_cost.COST_DATA_FILE).set_index("method")
+    # The weight that comes up beside the update is a 3,760th of n.
+    assert costs["down"].tolist() == costs["down_paper"].tolist()
+    assert costs["up"].tolist() == pytest.approx(costs["up_paper"], abs=1e-3)
+    # 1,438 examples over 100 clients are two batches of ten each, five times.
+    assert set(costs["local_steps"]) == {10}
+    assert costs.loc["adabest", "client_sums"] == 11
+    assert costs.loc["fed_dyn", "client_products"] == 11
+    assert costs.loc["scaffold_m", "server_sums"] == 12
+    table = (folder / adabest_cost.COST_FILE).read_text()
+    assert "| adabest | 1 | 1 |" in table

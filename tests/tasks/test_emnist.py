@@ -180,8 +180,8 @@ def test_emnist_character_has_all_writers(real_data):
     assert (labels.min() >= 0) & (labels.max() < 62)
 
 
-def test_the_dense_net_is_adabests_with_ten_classes():
-    task = tasks.load("emnist_digits", synthetic=True, seed=5, model="dense")
+def test_adabests_net_has_ten_classes():
+    task = tasks.load("emnist_digits", synthetic=True, seed=5, network="adabest")
     model = task.model_fn()
     shapes = [tuple(variable.shape) for variable in model.trainable_variables]
     assert shapes == [(784, 100), (100,), (100, 100), (100,), (100, 10), (10,)]
