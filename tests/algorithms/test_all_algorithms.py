@@ -36,6 +36,9 @@ BUILDERS = {
     "normalized_fed_avg": lambda **o: algorithms.build_normalized_fed_avg(
         models.softmax_regression, RATE, 0.1, **o
     ),
+    "fed_prox": lambda **o: algorithms.build_fed_prox(
+        models.softmax_regression, RATE, mu=0.1, **o
+    ),
     "fed_sgd": lambda **o: algorithms.build_fed_sgd(
         models.softmax_regression, 0.5, **o
     ),
@@ -43,7 +46,7 @@ BUILDERS = {
 
 
 # Methods that need more than a model and rates; tests/paper/ tells their properties.
-OF_OTHER_SHAPE = {"uga"}
+OF_OTHER_SHAPE = {"fed_meta", "uga"}
 # Their properties are those of `test_stateful_processes.py`.
 WITH_CLIENT_MEMORY = {"scaffold", "scaffold_m", "fed_dyn", "adabest"}
 

@@ -13,7 +13,8 @@ import tensorflow_federated as tff
 
 from tests import models, stateful
 from tests.paper import reference
-from tff_drift import algorithms, client_works, execution, optimizers
+from tests.paper.contexts import both_contexts
+from tff_drift import algorithms, client_works, optimizers
 from tff_drift.client_works import dropout, keep_trace
 
 RATE = 0.3
@@ -28,14 +29,6 @@ def build_uga(model_fn=models.softmax_regression, local_epochs=EPOCHS):
 
 def repeated(clients, epochs=EPOCHS):
     return [data.repeat(epochs) for data in models.datasets(clients, BATCH_SIZE)]
-
-
-def both_contexts():
-    """Yields twice: once under the native context, once under the local one."""
-    yield "native"
-    local = execution.create_local_execution_context()
-    with tff.framework.get_context_stack().install(local):
-        yield "local"
 
 
 # A net of one hidden layer, and its loss as a function of its weights.

@@ -9,6 +9,8 @@ from tff_drift.algorithms.fed_avgm import build_fed_avgm
 from tff_drift.algorithms.fed_dyn import build_fed_dyn
 from tff_drift.algorithms.fed_lamb import build_fed_lamb
 from tff_drift.algorithms.fed_lars import build_fed_lars
+from tff_drift.algorithms.fed_meta import build_fed_meta
+from tff_drift.algorithms.fed_prox import build_fed_prox
 from tff_drift.algorithms.fed_sgd import build_fed_sgd
 from tff_drift.algorithms.fed_yogi import build_fed_yogi
 from tff_drift.algorithms.normalized_fed_avg import build_normalized_fed_avg
@@ -35,6 +37,8 @@ __all__ = [
     "build_fed_dyn",
     "build_fed_lamb",
     "build_fed_lars",
+    "build_fed_meta",
+    "build_fed_prox",
     "build_fed_sgd",
     "build_fed_yogi",
     "build_normalized_fed_avg",

@@ -20,6 +20,7 @@ from tff_drift.client_works.local_work import (
     Step,
     run_local_work,
 )
+from tff_drift.client_works.proximal import ProximalSgd
 from tff_drift.client_works.stateful_work import (
     ClientState,
     LocalResult,
@@ -41,6 +42,7 @@ __all__ = [
     "Memory",
     "ModelFn",
     "ModelSpec",
+    "ProximalSgd",
     "StatefulSgd",
     "Step",
     "StepResult",

@@ -16,6 +16,7 @@ from tff_drift.simulation.mismatch import control_variate_mismatch
 from tff_drift.simulation.rounds import unstack_client_states
 from tff_drift.simulation.run_folder import OutputDirError
 from tff_drift.simulation.sampling import build_uniform_sampling
+from tff_drift.simulation.sharing import sample_examples, share
 from tff_drift.simulation.traffic import Traffic, model_traffic
 from tff_drift.simulation.training import Totals, TrainingResult, run_training
 
@@ -38,7 +39,9 @@ __all__ = [
     "model_traffic",
     "read_rows",
     "run_training",
+    "sample_examples",
     "server_arithmetic",
+    "share",
     "unstack_client_states",
     "without_timing",
 ]
