@@ -12,12 +12,14 @@ task = tasks.from_frame(frame, client_id="hospital", label="diagnosis")
 """
 
 from tasks.definitions import Clients, Option, Task, TaskDefinition
+from tasks.example_checks import DataError
 from tasks.registry import describe, load, names
 from tasks.sqlite_writer import write_sqlite
 from tasks.user_data import from_folder, from_frame, from_sqlite
 
 __all__ = [
     "Clients",
+    "DataError",
     "Option",
     "Task",
     "TaskDefinition",

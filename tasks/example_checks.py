@@ -9,6 +9,10 @@ import numpy as np
 Features = Mapping[str, np.ndarray]
 
 
+class DataError(ValueError):
+    """A client's examples that cannot be trained on; they are read when needed."""
+
+
 def check_features(
     features: Features, where: str, num_classes: Mapping[str, int] | None = None
 ) -> None:
@@ -20,11 +24,11 @@ def check_features(
       num_classes: The number of classes of those features that are labels.
 
     Raises:
-      ValueError: If there is no example, a number is not finite, text is not
+      DataError: If there is no example, a number is not finite, text is not
         UTF-8, or a label is not one of its classes.
     """
     if not features or any(len(array) == 0 for array in features.values()):
-        raise ValueError(f"{where} has no examples. Leave the client out.")
+        raise DataError(f"{where} has no examples. Leave the client out.")
     for name, array in features.items():
         if array.dtype.kind == "f":
             _check_finite(array, f"{where}, field {name!r}")
@@ -39,7 +43,7 @@ def _check_finite(array: np.ndarray, where: str) -> None:
     if not finite.all():
         example = int(np.argmin(finite))
         bad = array[example][~np.isfinite(array[example])].ravel()[0]
-        raise ValueError(
+        raise DataError(
             f"{where}, example {example}: found {bad}. Replace or leave out what is "
             "not a finite number."
         )
@@ -51,7 +55,7 @@ def _check_text(array: np.ndarray, where: str) -> None:
             try:
                 text.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise ValueError(
+                raise DataError(
                     f"{where}, example {example}: the text is not UTF-8 ({error}). "
                     "Convert it."
                 ) from error
@@ -61,7 +65,7 @@ def _check_labels(labels: np.ndarray, num_classes: int, where: str) -> None:
     wrong = (labels < 0) | (labels >= num_classes)
     if wrong.any():
         example = int(np.argmax(wrong))
-        raise ValueError(
+        raise DataError(
             f"{where}, example {example}: found the label {labels[example]}, but there "
             f"are {num_classes} classes, numbered from 0 to {num_classes - 1}."
         )

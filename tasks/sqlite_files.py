@@ -168,7 +168,7 @@ def _sqlite_errors(path: pathlib.Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise ValueError(
+        raise example_checks.DataError(
             f"{path} cannot be read as a SQLite file ({error}). It may be damaged: "
             "delete it and fetch it again."
         ) from error
@@ -300,7 +300,7 @@ class SqliteExamples:
           One array per feature.
 
         Raises:
-          ValueError: If the file is damaged, or the client has no examples, other
+          DataError: If the file is damaged, or the client has no examples, other
             features, a number that is not finite, text that is not UTF-8, or a
             label that is none. The message names file, client and field.
         """
@@ -330,10 +330,10 @@ class SqliteExamples:
             serialized = tf.constant(protos, tf.string, shape=(len(protos),))
             parsed = tf.io.parse_example(serialized, wanted)
         except (tf.errors.OpError, TypeError, ValueError) as error:
-            raise ValueError(
+            raise example_checks.DataError(
                 f"{where} has examples of another data set: expected the features "
-                f"{sorted(wanted)}{_bad_field(error)} ({error}). Check that it is the "
-                "right file."
+                f"{sorted(wanted)}{_bad_field(error)} ({_plain(error)}). Check that it "
+                "is the right file."
             ) from error
         return {
             name: _cast(parsed[name].numpy(), spec.dtype, f"{where}, field {name!r}")
@@ -347,12 +347,17 @@ def _bad_field(error: Exception) -> str:
     return f", but field {match[1]!r} does not fit" if match else ""
 
 
+def _plain(error: Exception) -> str:
+    """Returns TensorFlow's message without what is TensorFlow's own business."""
+    return re.sub(r"\{\{.*?\}\} ?|Name: <unknown>, | ?\[Op:\w+\]", "", str(error))
+
+
 def _cast(array: np.ndarray, dtype: tf.DType, where: str) -> np.ndarray:
     if dtype.is_integer and array.size:
         limits = np.iinfo(dtype.as_numpy_dtype)
         low, high = array.min(), array.max()
         if low < limits.min or high > limits.max:
-            raise ValueError(
+            raise example_checks.DataError(
                 f"{where}: found {low if low < limits.min else high}, which is no "
                 f"{dtype.name}. Check that it is the right file."
             )

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+import tasks
 from tasks import sqlite_files
 
 _SPEC = {"snippets": tf.TensorSpec((), tf.string)}
@@ -269,9 +270,10 @@ def test_a_bad_example_is_named_with_file_client_and_field(
     )
 
     assert reader.read("train", "ann")["pixels"].tolist() == [[0.5, 1.0]]
-    with pytest.raises(ValueError, match=message) as caught:
+    with pytest.raises(tasks.DataError, match=message) as caught:
         reader.read("train", "bob")
     assert f"{path}: client 'bob' of split 'train'" in str(caught.value)
+    assert "{{" not in str(caught.value)
 
 
 def test_text_that_is_not_utf8_is_named_with_file_client_and_field(
