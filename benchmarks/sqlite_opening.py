@@ -7,6 +7,13 @@ seconds that it takes, each time in a new process, to open it as the task
 the first time, which passes over the file, and again. The file has no index, as the
 official ones have none. Peak memory is that of the process, TensorFlow included. The
 seconds of CPU are what a quiet machine takes.
+
+Measured on 20 November 2026 on two cores of an AMD EPYC that ran other programs too
+(load 7), a file of 198 MiB:
+
+    write: 40.0 s, no memory to speak of
+    first: 5.53 s (3.53 s of CPU) to open, 0.06 s to draw 50 clients
+    again: 0.84 s (0.41 s of CPU) to open, 0.21 s (0.10 s of CPU) to draw 50 clients
 """
 
 from __future__ import annotations
