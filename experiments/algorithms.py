@@ -13,9 +13,12 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import tensorflow as tf
 import tensorflow_federated as tff
 
+from experiments import server_data
 from tff_drift import algorithms, optimizers
+from tff_drift.simulation import ClientDatasets
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,6 +59,25 @@ HYPERPARAMETERS = {
     "beta": Hyperparameter("number or auto", "Strength β of the server's correction."),
     "beta_decay": Hyperparameter("fraction", "Factor of β where ‖h‖ has plateaued."),
     "plateau_patience": Hyperparameter("count", "Rounds that make a plateau of ‖h‖."),
+    "meta_fraction": Hyperparameter(
+        "fraction", "Share of the clients' examples that the server's data is drawn as."
+    ),
+    "meta_learning_rate": Hyperparameter(
+        "non_negative",
+        "Rate η_meta of the step on the server's data; none is the clients' rate.",
+        may_be_none=True,
+    ),
+    "meta_rate_decay": Hyperparameter(
+        "fraction",
+        "Factor of η_meta per round; none is the clients' schedule.",
+        may_be_none=True,
+    ),
+    "share_fraction": Hyperparameter(
+        "probability", "Share of the clients' examples that is drawn to be public."
+    ),
+    "share_split": Hyperparameter(
+        "flag", "Cut the public examples up rather than give all to every client."
+    ),
 }
 
 
@@ -68,11 +90,15 @@ class Algorithm:
       builder: Builds its learning process. Of its arguments, `model_fn` comes first;
         by their names, the clients' rate is passed as `client_optimizer_fn` or
         `client_learning_rate`, the server's as `server_optimizer_fn` or
-        `server_learning_rate`, the population as `num_clients`; and it takes the
-        options `client_weighting` and `model_aggregator`.
+        `server_learning_rate`, the population as `num_clients`, the epochs as
+        `local_epochs`, a function of a fraction that draws data for the server as
+        `draw_meta_data`; and it takes the options `client_weighting` and
+        `model_aggregator`.
       paper: Authors, year and title of the paper that defines it.
       url: The paper's address.
       weighting: How clients are weighted by default.
+      change_data: Returns the data that clients train on, given their own, a seed
+        and hyperparameters by name; `None` if it is their own.
     """
 
     name: str
@@ -80,10 +106,17 @@ class Algorithm:
     paper: str
     url: str
     weighting: str = "num_examples"
+    change_data: Callable[..., ClientDatasets] | None = None
 
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(self.builder).parameters
+
+    @property
+    def _data_parameters(self) -> Mapping[str, inspect.Parameter]:
+        if self.change_data is None:
+            return {}
+        return inspect.signature(self.change_data).parameters
 
     @property
     def has_client_rate(self) -> bool:
@@ -104,9 +137,37 @@ class Algorithm:
         """The hyperparameters that only some algorithms have, with defaults."""
         return {
             parameter.name: parameter.default
-            for parameter in self._parameters.values()
+            for parameter in (
+                *self._parameters.values(),
+                *self._data_parameters.values(),
+            )
             if parameter.name in HYPERPARAMETERS
         }
+
+    def training_data(
+        self, own: ClientDatasets, seed: int, hyperparameters: Mapping[str, Any]
+    ) -> ClientDatasets:
+        """Returns the data that clients train on.
+
+        Args:
+          own: The clients' own.
+          seed: The seed of whatever is drawn.
+          hyperparameters: Values for some of `hyperparameters`.
+
+        Returns:
+          The clients' own data, but for methods that change it.
+
+        Raises:
+          TypeError: If a hyperparameter has the wrong type.
+          ValueError: If a hyperparameter is out of its range.
+        """
+        if self.change_data is None:
+            return own
+        known = self._data_parameters
+        arguments = {
+            name: value for name, value in hyperparameters.items() if name in known
+        }
+        return self.change_data(own, seed, **arguments)
 
     def build(
         self,
@@ -114,6 +175,8 @@ class Algorithm:
         *,
         num_clients: int,
         total_examples: Callable[[], int],
+        local_epochs: int,
+        draw_meta_data: Callable[[float], tf.data.Dataset],
         client_learning_rate: float | None,
         client_rate_schedule: optimizers.Schedule | None = None,
         server_learning_rate: float | None,
@@ -127,6 +190,8 @@ class Algorithm:
           model_fn: Builds the model.
           num_clients: The population.
           total_examples: Counts the examples of all clients in one round.
+          local_epochs: The epochs that a client's data holds.
+          draw_meta_data: Draws a share of the examples for the server.
           client_learning_rate: The rate of the clients' SGD, `None` without one.
           client_rate_schedule: Its schedule.
           server_learning_rate: The rate of the server's step, `None` without one.
@@ -141,8 +206,11 @@ class Algorithm:
           TypeError: If an argument has the wrong type.
           ValueError: If an argument is out of its range.
         """
-        arguments: dict[str, Any] = {**hyperparameters, **options}
         known = self._parameters
+        arguments: dict[str, Any] = {**options}
+        arguments.update(
+            (name, value) for name, value in hyperparameters.items() if name in known
+        )
         if self.has_client_rate:
             arguments["client_rate_schedule"] = client_rate_schedule
         for name in ("client_optimizer_fn", "client_learning_rate"):
@@ -155,8 +223,13 @@ class Algorithm:
             arguments["server_optimizer_fn"] = _server_sgd(
                 server_learning_rate, server_rate_schedule
             )
-        if "num_clients" in known:
-            arguments["num_clients"] = num_clients
+        for name, value in (
+            ("num_clients", num_clients),
+            ("local_epochs", local_epochs),
+            ("draw_meta_data", draw_meta_data),
+        ):
+            if name in known:
+                arguments[name] = value
         weighting = options["client_weighting"]
         if "total_examples" in known and weighting == _BY_EXAMPLES:
             arguments["total_examples"] = total_examples()
@@ -209,6 +282,19 @@ _ACAR = (
     "Acar et al. (2021), Federated Learning Based on Dynamic Regularization",
     "https://arxiv.org/abs/2111.04263",
 )
+_LI = (
+    "Li et al. (2020), Federated Optimization in Heterogeneous Networks",
+    "https://arxiv.org/abs/1812.06127",
+)
+_ZHAO = (
+    "Zhao et al. (2018), Federated Learning with Non-IID Data",
+    "https://arxiv.org/abs/1806.00582",
+)
+_YAO = (
+    "Yao et al. (2019), Federated Learning with Unbiased Gradient Aggregation and "
+    "Controllable Meta Updating",
+    "https://arxiv.org/abs/1910.08234",
+)
 
 ALGORITHMS: dict[str, Algorithm] = {
     algorithm.name: algorithm
@@ -222,6 +308,16 @@ ALGORITHMS: dict[str, Algorithm] = {
         Algorithm("fed_lamb", algorithms.build_fed_lamb, *_CHARLES),
         Algorithm("normalized_fed_avg", algorithms.build_normalized_fed_avg, *_CHARLES),
         Algorithm("fed_sgd", algorithms.build_fed_sgd, *_MCMAHAN),
+        Algorithm("fed_prox", algorithms.build_fed_prox, *_LI),
+        Algorithm(
+            "fed_share",
+            server_data.build_fed_share,
+            *_ZHAO,
+            change_data=server_data.share_examples,
+        ),
+        Algorithm("uga", algorithms.build_uga, *_YAO),
+        Algorithm("fed_meta", server_data.build_fed_meta, *_YAO),
+        Algorithm("fed_meta_uga", server_data.build_fed_meta_uga, *_YAO),
         Algorithm("scaffold", algorithms.build_scaffold, *_KARIMIREDDY, "uniform"),
         Algorithm("scaffold_m", algorithms.build_scaffold_m, *_VARNO, "uniform"),
         Algorithm("fed_dyn", algorithms.build_fed_dyn, *_ACAR, "uniform"),

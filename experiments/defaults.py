@@ -188,6 +188,9 @@ _RATES: dict[str, dict[str, Rates]] = {
     "shakespeare_character_gru": {"fed_avg": Rates(0.1, 1.0)},  # [U]
 }
 
+# Methods with local steps whose clients send gradients all the same.
+_SENDING_GRADIENTS = ("uga", "fed_meta_uga")
+
 
 def of_task(task: str) -> TaskDefaults:
     """Returns the default settings of a task.
@@ -209,8 +212,12 @@ def rates(task: str, algorithm: str) -> Rates:
     Returns:
       The rates that were tuned for the pair. A method that was not, such as those
       with client memory, runs at the client rate of FedAvg on the task, or 0.1, and
-      at 1 on the server.
+      at 1 on the server, or, if its clients send gradients rather than differences of
+      models, at the server rate of FedSGD.
     """
     of_task = _RATES.get(task, {})
     fed_avg = of_task.get("fed_avg", Rates(0.1, 1.0))
-    return of_task.get(algorithm, Rates(fed_avg.client, 1.0))
+    server = 1.0
+    if algorithm in _SENDING_GRADIENTS and "fed_sgd" in of_task:
+        server = of_task["fed_sgd"].server
+    return of_task.get(algorithm, Rates(fed_avg.client, server))

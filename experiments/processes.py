@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
+import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
 from experiments.algorithms import ALGORITHMS
 from experiments.settings import RunSettings
-from tff_drift import aggregators, optimizers
+from tff_drift import aggregators, optimizers, simulation
 
 _WEIGHTINGS = {
     "num_examples": tff.learning.ClientWeighting.NUM_EXAMPLES,
@@ -38,6 +41,8 @@ def build_process(
         total_examples=lambda: (
             train.epochs * sum(map(train.num_examples, train.client_ids))
         ),
+        local_epochs=train.epochs,
+        draw_meta_data=functools.partial(_draw_meta_data, task),
         client_learning_rate=configuration["client_learning_rate"],
         client_rate_schedule=_client_rate_schedule(settings),
         server_learning_rate=configuration["server_learning_rate"],
@@ -46,6 +51,11 @@ def build_process(
         client_weighting=_WEIGHTINGS[configuration["weighting"]],
         model_aggregator=_aggregator(settings),
     )
+
+
+def _draw_meta_data(task: tasks.Task, fraction: float) -> tf.data.Dataset:
+    examples = simulation.sample_examples(task.train, fraction, task.seed)
+    return tf.data.Dataset.from_tensor_slices(examples).batch(task.train.batch_size)
 
 
 def _client_rate_schedule(settings: RunSettings) -> optimizers.Schedule | None:

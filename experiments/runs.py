@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import tensorflow_federated as tff
 
 import tasks
 from experiments import catalogue, plots, preflight, processes, results
+from experiments.algorithms import ALGORITHMS
 from experiments.errors import UserError, as_user_errors
 from experiments.interrupts import SoftInterrupt
 from experiments.settings import RunSettings
@@ -44,19 +46,23 @@ def load_task(settings: RunSettings) -> tasks.Task:
       settings: The run.
 
     Returns:
-      The task.
+      The task, with the data that the run's algorithm has clients train on.
 
     Raises:
       OSError: If its data is missing.
       TypeError: If an option has the wrong type.
       ValueError: If an option is out of its range, or the data is damaged.
     """
-    return _load(
+    task = _load(
         settings.task,
         settings.circumstances["cache_dir"],
         settings.seed,
         tuple(settings.task_options.items()),
     )
+    train = ALGORITHMS[settings.algorithm].training_data(
+        task.train, settings.seed, settings.hyperparameters
+    )
+    return dataclasses.replace(task, train=train)
 
 
 class Runs:

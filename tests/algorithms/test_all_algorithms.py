@@ -190,7 +190,7 @@ def test_fed_sgd_is_fed_avg_with_one_full_batch_step():
 
 
 @pytest.mark.parametrize(
-    "name", sorted(set(BUILDERS) - {"fed_avg", "fed_avgm", "fed_sgd"})
+    "name", sorted(set(BUILDERS) - {"fed_avg", "fed_avgm", "fed_prox", "fed_sgd"})
 )
 @pytest.mark.parametrize("rate", [-1.0, 0.0, float("inf"), float("nan")])
 def test_bad_server_rates_are_named(name, rate):

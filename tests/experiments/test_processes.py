@@ -8,7 +8,15 @@ import pytest
 import tensorflow_federated as tff
 
 import tasks
-from experiments import algorithms, command_line, defaults, processes, settings
+from experiments import (
+    algorithms,
+    command_line,
+    defaults,
+    processes,
+    server_data,
+    settings,
+)
+from tff_drift import optimizers
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +58,9 @@ def test_every_builder_gets_what_it_takes(build, captured, task, algorithm):
     inspect.signature(entry.builder).bind(task.model_fn, **arguments)
     rates = defaults.rates("quadratic", algorithm)
     for name, default in entry.hyperparameters.items():
-        assert arguments[name] == rates.hyperparameters.get(name, default)
+        # The others tell what data the clients train on.
+        if name in inspect.signature(entry.builder).parameters:
+            assert arguments[name] == rates.hyperparameters.get(name, default)
     given = {
         arguments.get("client_learning_rate"),
         arguments.get("client_optimizer_fn"),
@@ -69,6 +79,53 @@ def test_weighted_scaffold_knows_all_examples(build, captured):
     assert [call["num_clients"] for call in captured] == [3, 3]
     # Three clients with two examples each, in ten epochs.
     assert [call.get("total_examples") for call in captured] == [None, 60]
+
+
+def test_the_server_draws_its_data_from_the_clients(build, captured):
+    build("--algorithm=fed_meta_uga", "--meta_fraction=0.5")
+    (arguments,) = captured
+    # The quadratic's clients have ten epochs, and two examples each.
+    assert arguments["local_epochs"] == 10
+    data = list(arguments["draw_meta_data"](0.5).as_numpy_iterator())
+    assert sum(len(targets) for _, targets in data) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "rate", "multipliers"),
+    [
+        ("", 0.1, [1, 1, 1, 1]),
+        (
+            "--client_learning_rate=0.3 --client_rate_schedule=per_round_factor "
+            "--client_rate_decay=0.5",
+            0.3,
+            [1, 0.5, 0.25, 0.125],
+        ),
+        ("--meta_learning_rate=0.7 --meta_rate_decay=0.1", 0.7, [1, 0.1, 0.01, 1e-3]),
+    ],
+)
+def test_the_rate_of_the_meta_step(build, monkeypatch, words, rate, multipliers):
+    calls = []
+    monkeypatch.setattr(
+        server_data.algorithms,
+        "build_fed_meta",
+        lambda *arguments, **options: calls.append((arguments, options)),
+    )
+    build("--algorithm=fed_meta", *words.split())
+    ((_, _, _, found), options), *_ = calls
+    schedule = options["meta_rate_schedule"] or optimizers.constant()
+    assert found == rate
+    assert _multipliers(schedule) == multipliers
+
+
+def test_public_examples_are_part_of_the_data(task):
+    own = task.train
+    fed_share = algorithms.ALGORITHMS["fed_share"]
+    to_all = {"share_fraction": 0.5, "share_split": False}
+    shared = fed_share.training_data(own, 1, to_all)
+    assert [shared.num_examples(name) for name in own.client_ids] == [5, 5, 5]
+    split = fed_share.training_data(own, 1, {"share_fraction": 0.5})
+    assert [split.num_examples(name) for name in own.client_ids] == [3, 3, 3]
+    assert algorithms.ALGORITHMS["fed_avg"].training_data(own, 1, {}) is own
 
 
 def test_methods_with_memory_run(build):
