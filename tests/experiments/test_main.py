@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 
 import pytest
 
+import tasks
 from experiments import catalogue, flag_table
 from tests.experiments import programs
 
@@ -139,6 +141,31 @@ def test_a_file_that_is_not_the_data(refuse, tmp_path):
         "compare", "--task=shakespeare_character", f"--cache_dir={tmp_path}"
     )
     assert "shakespeare.sqlite is not a SQLite file" in message
+
+
+def test_a_client_whose_data_is_bad(run_command, tmp_path):
+    """Found when the client's turn comes, and told as plainly as other mistakes."""
+    path = tmp_path / "shakespeare.sqlite"
+    clients = [("HAMLET", {"snippets": ["To be"]})]
+    tasks.write_sqlite(path, {"train": clients, "test": clients})
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "UPDATE examples SET serialized_example_proto = CAST(replace("
+            "serialized_example_proto, 'be', CAST(x'ffff' AS TEXT)) AS BLOB)"
+        )
+    outcome = run_command(
+        "train",
+        "--task=shakespeare_character",
+        "--clients_per_round=1",
+        f"--cache_dir={tmp_path}",
+        f"--output_dir={tmp_path / 'out'}",
+    )
+    assert outcome.status == 2
+    assert "Traceback" not in outcome.stderr
+    assert (
+        f"tff-drift: error: {path}: client 'HAMLET' of split 'test', field 'snippets', "
+        "example 0: the text is not UTF-8"
+    ) in outcome.stderr
 
 
 def test_values_that_the_builders_refuse(refuse):
