@@ -304,6 +304,15 @@ _COMMON = (
     ),
     Flag("tensorboard", "flag", "Write TensorBoard events too.", RECORD, False),
     Flag(
+        "client_states",
+        "choice",
+        "Where clients' memory is kept, for methods whose clients have any: in the "
+        "program and its checkpoint, or in files in the run's folder.",
+        RECORD,
+        "memory",
+        choices=("memory", "disk"),
+    ),
+    Flag(
         "measure_mismatch",
         "flag",
         "At evaluations, measure how far the server's control variate is from the "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow_federated as tff
@@ -16,7 +18,7 @@ from experiments.algorithms import ALGORITHMS
 from experiments.errors import UserError, as_user_errors
 from experiments.interrupts import SoftInterrupt
 from experiments.settings import RunSettings
-from tff_drift import client_states, execution, simulation
+from tff_drift import algorithms, client_states, execution, simulation
 from tff_drift.simulation import run_folder
 
 # What validation raises, with a message meant for the user.
@@ -181,7 +183,7 @@ def _train(
         task.train.client_ids, cohort_size, settings.seed
     )
     try:
-        with interrupt:
+        with interrupt, _open_client_states(settings, process) as states:
             return simulation.run_training(
                 process,
                 task.train,
@@ -189,6 +191,7 @@ def _train(
                 cohort_size=cohort_size,
                 seed=settings.seed,
                 sampling=interrupt.before_each(sampling),
+                client_states=states,
                 evaluation=evaluation,
                 rounds_per_evaluation=configuration["rounds_per_evaluation"],
                 # A metric that is to fall must not be watched for a fall. The name of
@@ -205,6 +208,48 @@ def _train(
             )
     finally:
         _record_circumstances(settings)
+
+
+@contextlib.contextmanager
+def _open_client_states(
+    settings: RunSettings, process: tff.learning.templates.LearningProcess
+) -> Iterator[client_states.ClientStates | None]:
+    """Opens the store of the clients' memory; `None` leaves it to the training."""
+    if not isinstance(process, algorithms.StatefulLearningProcess):
+        yield None
+        return
+    folder = settings.folder / run_folder.CLIENT_STATES_FOLDER
+    on_disk = settings.circumstances["client_states"] == "disk"
+    has_begun = (settings.folder / run_folder.CHECKPOINT_FILE).is_file()
+    if has_begun and folder.is_dir() and not on_disk:
+        raise UserError(
+            f"the run in {str(settings.folder)!r} keeps its clients' memory on disk: "
+            "go on with --client_states=disk."
+        )
+    if has_begun and on_disk and not folder.is_dir():
+        raise UserError(
+            f"the run in {str(settings.folder)!r} has no folder {folder.name}: go on "
+            "with --client_states=memory if its checkpoint holds the clients' memory; "
+            "if the folder is lost, begin the run anew."
+        )
+    if not on_disk:
+        yield None
+        return
+    configuration = {
+        name: value
+        for name, value in settings.configuration.items()
+        if name != "rounds"
+    }
+    text = json.dumps(configuration, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    store = client_states.DiskClientStates(
+        folder,
+        process.initial_client_state,
+        run_id=f"{settings.algorithm} on {settings.task}, seed {settings.seed}, "
+        f"configuration {digest}",
+    )
+    with contextlib.closing(store):
+        yield store
 
 
 def _record_circumstances(settings: RunSettings) -> None:

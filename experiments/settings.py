@@ -17,6 +17,7 @@ _CIRCUMSTANCES = (
     "output_dir",
     "rounds_per_checkpoint",
     "tensorboard",
+    "client_states",
     "measure_mismatch",
     "max_concurrent_clients",
     "workers",

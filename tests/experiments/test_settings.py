@@ -111,6 +111,7 @@ GIVEN = {
     "output_dir": ("somewhere", ""),
     "rounds_per_checkpoint": (3, ""),
     "tensorboard": (True, ""),
+    "client_states": ("disk", ""),
     "measure_mismatch": (True, ""),
     "execution": ("native", ""),
     "max_concurrent_clients": (1, ""),
