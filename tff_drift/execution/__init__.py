@@ -1,6 +1,7 @@
 """Execution contexts for TFF computations."""
 
 from tff_drift.execution.local import (
+    LocalExecutionContext,
     create_async_local_execution_context,
     create_local_execution_context,
     set_local_execution_context,
@@ -16,6 +17,7 @@ from tff_drift.execution.remote import (
 from tff_drift.execution.worker import WorkerError
 
 __all__ = [
+    "LocalExecutionContext",
     "WorkerError",
     "create_async_local_execution_context",
     "create_local_execution_context",

@@ -12,6 +12,7 @@ import tree
 
 from tff_drift.algorithms import CLIENT_STATES, StatefulLearningProcess
 from tff_drift.client_states import ClientStates, InMemoryClientStates
+from tff_drift.execution import LocalExecutionContext
 from tff_drift.simulation.client_datasets import ClientDatasets
 from tff_drift.simulation.mismatch import control_variate_mismatch
 
@@ -107,7 +108,7 @@ class _PlainRunner:
         self, state: Any, cohort: Sequence[str], round_number: int
     ) -> tuple[Any, Mapping[str, Any]]:
         output = self._process.next(
-            state, [self._train.training_data(name, round_number) for name in cohort]
+            state, [_client_data(self._train, name, round_number) for name in cohort]
         )
         return output.state, output.metrics
 
@@ -143,7 +144,7 @@ class _StatefulRunner:
             state,
             [
                 collections.OrderedDict(
-                    examples=self._train.training_data(name, round_number),
+                    examples=_client_data(self._train, name, round_number),
                     state=memory,
                     index=np.int32(index),
                 )
@@ -160,6 +161,14 @@ class _StatefulRunner:
         self.client_states.scatter([cohort[index] for index in indices], new_memories)
         self.rounds_kept = round_number + 1
         return output.state, metrics
+
+
+def _client_data(train: ClientDatasets, client_id: str, round_number: int) -> Any:
+    """Returns a client's batches in the form that the context takes quickest."""
+    context = tff.framework.get_context_stack().current
+    if isinstance(context, LocalExecutionContext):
+        return train.training_batches(client_id, round_number)
+    return train.training_data(client_id, round_number)
 
 
 def unstack_client_states(

@@ -11,7 +11,12 @@ import tensorflow_federated as tff
 # Every optimization of the local context, on and off.
 MODES = {
     "fast": {"max_concurrent_clients": 2},
-    "plain": {"max_concurrent_clients": 1, "splice_dataset_loops": False},
+    "plain": {
+        "max_concurrent_clients": 1,
+        "splice_dataset_loops": False,
+        "batch_clients": False,
+    },
+    "batched": {"batch_clients": True},
 }
 
 

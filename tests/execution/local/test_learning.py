@@ -154,6 +154,32 @@ def test_processes_of_this_library(name, local_contexts, native):
     assert_rounds_agree(OURS[name](), DATA, contexts, native, 1, rtol=1e-5, atol=1e-6)
 
 
+STATEFUL = {
+    "scaffold": lambda: algorithms.build_scaffold(MODEL, 0.3, 9),
+    "scaffold_I": lambda: algorithms.build_scaffold(MODEL, 0.3, 9, option="I"),
+    "scaffold_m": lambda: algorithms.build_scaffold_m(MODEL, 0.3, 9),
+    "fed_dyn": lambda: algorithms.build_fed_dyn(MODEL, 0.3, 9, mu=0.1),
+    "adabest": lambda: algorithms.build_adabest(MODEL, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", list(STATEFUL))
+def test_processes_whose_clients_keep_memory(name, local_contexts, native):
+    process = STATEFUL[name]()
+    data = [
+        collections.OrderedDict(
+            examples=dataset,
+            state=tf.nest.map_structure(
+                lambda array, index=index: array + np.asarray(index, array.dtype),
+                process.initial_client_state,
+            ),
+            index=index,
+        )
+        for index, dataset in enumerate(DATA)
+    ]
+    assert_rounds_agree(process, data, local_contexts, native, 1, rtol=1e-5, atol=1e-5)
+
+
 def test_k_means(local_contexts, native):
     process = learn.algorithms.build_fed_kmeans(2, (3,), random_seed=(1, 2))
     data = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import concurrent.futures
+import functools
 import hashlib
 import os
 import threading
@@ -16,7 +17,15 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
-from tff_drift.execution.local import devices, planning, running, splice, values
+from tff_drift.execution.local import (
+    batches,
+    cohorts,
+    devices,
+    planning,
+    running,
+    splice,
+    values,
+)
 from tff_drift.execution.local.graphs import GraphCache
 
 _CACHED_PLANS = 256
@@ -25,9 +34,11 @@ _CACHED_PLANS = 256
 class LocalExecutionContext(tff.framework.SyncContext):
     """Runs TFF computations in this process, see `create_local_execution_context`."""
 
-    def __init__(self, executors: running.Executors, graphs: GraphCache) -> None:
+    def __init__(
+        self, executors: running.Executors, builders: running.Builders
+    ) -> None:
         self._executors = executors
-        self._graphs = graphs
+        self._builders = builders
         self._plans: collections.OrderedDict[bytes, running.RunnablePlan] = (
             collections.OrderedDict()
         )
@@ -76,7 +87,7 @@ class LocalExecutionContext(tff.framework.SyncContext):
             digest = hashlib.sha256(proto.SerializeToString(deterministic=True))
             plan = self._plans.get(digest.digest())
             if plan is None:
-                plan = running.RunnablePlan(_compile(comp), self._graphs)
+                plan = running.RunnablePlan(_compile(comp), self._builders)
                 self._plans[digest.digest()] = plan
                 if len(self._plans) > _CACHED_PLANS:
                     self._plans.popitem(last=False)
@@ -117,6 +128,8 @@ def create_local_execution_context(
     server_device: str | None = None,
     client_devices: Sequence[str] | None = None,
     max_concurrent_clients: int | None = None,
+    batch_clients: bool | None = None,
+    dataset_cache_bytes: int = 2**30,
     splice_dataset_loops: bool = True,
 ) -> LocalExecutionContext:
     """Returns an execution context that runs computations in this process.
@@ -132,6 +145,16 @@ def create_local_execution_context(
       max_concurrent_clients: How many clients are trained at a time. By default
         the number of processors this process may use, or, with `client_devices`
         given, the number of these.
+      batch_clients: Whether clients are trained many at a time, in one graph that
+        multiplies stacks of matrices where that of one client multiplies matrices.
+        By default they are where it pays: in large cohorts, if the model has neither
+        convolutions nor loops, and the batches are given as lists or as datasets
+        that give the same batches every time. True does so whenever it is possible,
+        False never. The results agree to the tolerance of floating-point sums.
+        Clients whose computation cannot be stacked run one by one.
+      dataset_cache_bytes: The memory that may hold the batches of datasets read for
+        clients that are trained many at a time. What is kept are datasets that give
+        the same batches every time, for as long as the program holds them.
       splice_dataset_loops: Whether `Dataset.reduce` runs as a loop of the graph,
         which is faster and gives the same results.
 
@@ -140,8 +163,8 @@ def create_local_execution_context(
 
     Raises:
       TypeError: If an argument has the wrong type.
-      ValueError: If there is no such device, or `max_concurrent_clients` is
-        below 1.
+      ValueError: If there is no such device, `max_concurrent_clients` is below 1, or
+        `dataset_cache_bytes` below 0.
     """
     clients: tuple[str, ...] = ()
     if client_devices is not None:
@@ -151,14 +174,25 @@ def create_local_execution_context(
     if max_concurrent_clients is None:
         max_concurrent_clients = len(clients or os.sched_getaffinity(0))
     checks.check_integer("max_concurrent_clients", max_concurrent_clients, 1)
+    checks.check_integer("dataset_cache_bytes", dataset_cache_bytes, 0)
+    if batch_clients not in (None, True, False):
+        raise TypeError(
+            f"batch_clients must be True, False or None, found {batch_clients!r}."
+        )
     pool = concurrent.futures.ThreadPoolExecutor(
         max_concurrent_clients, thread_name_prefix="tff-drift-client"
     )
     executors = running.Executors(server_device, clients, max_concurrent_clients, pool)
     rewrites = [splice.splice_dataset_loops] if splice_dataset_loops else []
-    return LocalExecutionContext(
-        executors, GraphCache([*rewrites, devices.pin_datasets_to_cpu])
+    graphs = GraphCache([*rewrites, devices.pin_datasets_to_cpu])
+    build_cohort = functools.partial(
+        cohorts.build_cohort,
+        # Where the loops over datasets are taken out, they cannot be told any more.
+        graphs=GraphCache(),
+        cache=batches.BatchCache(dataset_cache_bytes),
+        batch_clients=batch_clients,
     )
+    return LocalExecutionContext(executors, running.Builders(graphs, build_cohort))
 
 
 def set_local_execution_context(**options: Any) -> None:

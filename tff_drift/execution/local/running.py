@@ -6,23 +6,20 @@ import collections
 import concurrent.futures
 import dataclasses
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Union
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Optional
 
 import tensorflow as tf
 
-from tff_drift.execution.local import evaluation, tracing
+from tff_drift.execution.local import cohorts, evaluation
+from tff_drift.execution.local.accumulation import Accumulation
+from tff_drift.execution.local.batches import ClientSequence
 from tff_drift.execution.local.graphs import GraphCache
-from tff_drift.execution.local.planning import (
-    Aggregation,
-    Leaf,
-    Operation,
-    Phase,
-    Plan,
-)
+from tff_drift.execution.local.phase_functions import PhaseFunction
+from tff_drift.execution.local.planning import Leaf, Operation, Phase, Plan
 
-Step = Union[Operation, Aggregation]
-# What a leaf is in one run: a tensor, or a list of one for each client.
+# What a leaf is in one run: a tensor or a sequence, or a list of one for each
+# client.
 Values = dict[Leaf, Any]
 
 
@@ -51,131 +48,69 @@ class Executors:
         return self.client_devices[client % len(self.client_devices)]
 
 
-class _Function:
-    """The steps of a phase at one place, as one TensorFlow function.
+@dataclasses.dataclass(frozen=True)
+class Builders:
+    """What the functions of a plan are built with.
 
     Attributes:
-      inputs: The leaves that it takes.
-      outputs: The leaves that it returns.
-      one_at_a_time: See `graphs.PreparedGraph`.
+      graphs: Where the graphs of compiled computations come from.
+      build_cohort: Of the operations of every client and of the leaves wanted, to
+        what trains many clients at a time, None if they are not to be.
     """
 
-    def __init__(
-        self, steps: Sequence[Step], wanted: Iterable[Leaf], graphs: GraphCache
-    ) -> None:
-        made = dict.fromkeys(leaf for step in steps for leaf in step.outputs)
-        wanted = set(wanted)
-        self.outputs = tuple(leaf for leaf in made if leaf in wanted)
-        self.inputs = tuple(
-            dict.fromkeys(
-                leaf for step in steps for leaf in _arguments(step) if leaf not in made
-            )
-        )
-        builder = tracing.GraphBuilder(graphs)
-
-        def body(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-            values = dict(zip(self.inputs, tensors))
-            for step in steps:
-                results = builder.call(*_call(step, values))
-                values.update(zip(step.outputs, evaluation.leaves(results)))
-            return [values[leaf] for leaf in self.outputs]
-
-        types = [leaf.type_signature for leaf in self.inputs]
-        self._function = tracing.build_function(body, types)
-        self.one_at_a_time = builder.one_at_a_time
-
-    def __call__(
-        self, tensors: Iterable[tf.Tensor], device: str | None
-    ) -> Sequence[tf.Tensor]:
-        """Runs the function on a device."""
-        if device is None:
-            return self._function(*tensors)
-        with tf.device(device):
-            return self._function(*tensors)
-
-
-def _arguments(step: Step) -> tuple[Leaf, ...]:
-    if isinstance(step, Aggregation):
-        return (*step.accumulators, *step.inputs)
-    return step.inputs
-
-
-def _call(step: Step, values: dict[Leaf, tf.Tensor]) -> tuple[Any, Any]:
-    """Returns the function and the argument of a step, with tensors as leaves."""
-    function = evaluation.substitute(step.function, values)
-    if isinstance(step, Aggregation):
-        state = evaluation.substitute(step.state, values)
-        value = evaluation.substitute(step.value, values)
-        return function, evaluation.pair(state, value)
-    return function, evaluation.substitute(step.argument, values)
+    graphs: GraphCache
+    build_cohort: Callable[
+        [Sequence[Operation], Iterable[Leaf]],
+        Optional[cohorts.Cohort],  # noqa: UP045
+    ]
 
 
 class _RunnablePhase:
     """A phase, with its functions."""
 
-    def __init__(self, phase: Phase, later: set[Leaf], graphs: GraphCache) -> None:
+    def __init__(self, phase: Phase, later: set[Leaf], builders: Builders) -> None:
         aggregations = phase.aggregations
         zeros = [leaf for step in aggregations for leaf in step.zeros]
         accumulated = [leaf for step in aggregations for leaf in step.inputs]
         at_clients = [leaf for step in phase.clients for leaf in step.inputs]
-        self.aggregations = aggregations
-        self.server = self.clients = self.accumulate = None
+        self.server = self.clients = self.cohort = None
         self.kept: frozenset[Leaf] = frozenset()
         if phase.server:
             wanted = later.union(zeros, accumulated, at_clients)
-            self.server = _Function(phase.server, wanted, graphs)
+            self.server = PhaseFunction(phase.server, wanted, builders.graphs)
         if phase.clients:
-            self.clients = _Function(phase.clients, later.union(accumulated), graphs)
+            wanted = later.union(accumulated)
+            self.clients = PhaseFunction(phase.clients, wanted, builders.graphs)
             self.kept = frozenset(self.clients.outputs) & later
-        if aggregations:
-            outputs = [leaf for step in aggregations for leaf in step.outputs]
-            self.accumulate = _Function(aggregations, outputs, graphs)
+            if not self.clients.one_at_a_time:
+                self.cohort = builders.build_cohort(phase.clients, wanted)
+        self.accumulation = Accumulation(aggregations, builders.graphs)
 
     def run(self, values: Values, num_clients: int, executors: Executors) -> None:
         """Runs the phase, adding to `values` what later phases need."""
         if self.server is not None:
-            tensors = [values[leaf] for leaf in self.server.inputs]
-            results = self.server(tensors, executors.server_device)
-            values.update(zip(self.server.outputs, results))
-        if self.clients is not None or self.accumulate is not None:
-            self._run_clients(values, num_clients, executors)
-
-    def _run_clients(
-        self, values: Values, num_clients: int, executors: Executors
-    ) -> None:
-        state: Sequence[tf.Tensor] = [
-            values[leaf] for step in self.aggregations for leaf in step.zeros
-        ]
+            tensors = [_tensor(values[leaf]) for leaf in self.server.inputs]
+            computed = self.server(tensors, executors.server_device)
+            values.update(zip(self.server.outputs, computed))
+        running = self.accumulation.begin(values)
         kept: Values = {leaf: [] for leaf in self.kept}
-        for client, results in enumerate(
-            self._client_results(values, num_clients, executors)
-        ):
-            for leaf, per_client in kept.items():
-                per_client.append(results[leaf])
-            if self.accumulate is not None:
-                state = self._accumulated(state, values, client, results, executors)
+        device = executors.server_device
+        if self.cohort is not None and self.cohort.suits(values, num_clients):
+            for clients, stacks in self._stacked_results(
+                values, num_clients, executors
+            ):
+                for leaf, per_client in kept.items():
+                    per_client.extend(tf.unstack(stacks[leaf]))
+                running.add_stack(clients, stacks, device)
+        else:
+            for client, results in enumerate(
+                self._client_results(values, num_clients, executors)
+            ):
+                for leaf, per_client in kept.items():
+                    per_client.append(results[leaf])
+                running.add(client, results, device)
         values.update(kept)
-        outputs = [leaf for step in self.aggregations for leaf in step.outputs]
-        values.update(zip(outputs, state))
-
-    def _accumulated(
-        self,
-        state: Sequence[tf.Tensor],
-        values: Values,
-        client: int,
-        results: dict[Leaf, tf.Tensor],
-        executors: Executors,
-    ) -> Sequence[tf.Tensor]:
-        assert self.accumulate is not None
-        accumulators = [
-            leaf for step in self.aggregations for leaf in step.accumulators
-        ]
-        current = {**results, **dict(zip(accumulators, state))}
-        tensors = [
-            current[leaf] if leaf in current else _of_client(values, leaf, client)
-            for leaf in self.accumulate.inputs
-        ]
-        return self.accumulate(tensors, executors.server_device)
+        values.update(running.results())
 
     def _client_results(
         self, values: Values, num_clients: int, executors: Executors
@@ -196,14 +131,33 @@ class _RunnablePhase:
             return
         yield from _in_order(run, num_clients, executors)
 
+    def _stacked_results(
+        self, values: Values, num_clients: int, executors: Executors
+    ) -> Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]]:
+        """Yields clients and their results, stacked, in the order of the clients."""
+        cohort = self.cohort
+        assert cohort is not None
+        chunks = cohort.chunks(num_clients, max(1, len(executors.client_devices)))
+
+        def run(number: int) -> tuple[Sequence[int], dict[Leaf, tf.Tensor]]:
+            with tf.device(executors.client_device(number)):
+                return chunks[number], cohort.run(values, chunks[number])
+
+        if len(executors.client_devices) < 2:
+            yield from map(run, range(len(chunks)))
+            return
+        yield from _in_order(run, len(chunks), executors)
+
+
+def _tensor(value: Any) -> tf.Tensor:
+    return value.variant() if isinstance(value, ClientSequence) else value
+
 
 def _of_client(values: Values, leaf: Leaf, client: int) -> tf.Tensor:
-    return values[leaf][client] if leaf.at_clients else values[leaf]
+    return _tensor(values[leaf][client] if leaf.at_clients else values[leaf])
 
 
-def _in_order(
-    run: Any, num_clients: int, executors: Executors
-) -> Iterator[dict[Leaf, tf.Tensor]]:
+def _in_order(run: Any, num_clients: int, executors: Executors) -> Iterator[Any]:
     """Yields `run(0)`, `run(1)`, ..., a few of them running at a time."""
     running: collections.deque[concurrent.futures.Future[Any]] = collections.deque()
     try:
@@ -225,12 +179,12 @@ class RunnablePlan:
 
     Args:
       plan: The plan.
-      graphs: Where the graphs of compiled computations come from.
+      builders: What builds the functions.
     """
 
-    def __init__(self, plan: Plan, graphs: GraphCache) -> None:
+    def __init__(self, plan: Plan, builders: Builders) -> None:
         self.plan = plan
-        self._graphs = graphs
+        self._builders = builders
         self._phases: list[_RunnablePhase] | None = None
         self._lock = threading.Lock()
 
@@ -240,7 +194,7 @@ class RunnablePlan:
                 phases = []
                 later = set(evaluation.leaves(self.plan.result))
                 for phase in reversed(self.plan.phases):
-                    phases.append(_RunnablePhase(phase, later, self._graphs))
+                    phases.append(_RunnablePhase(phase, later, self._builders))
                     later = later.union(_needs(phase))
                 self._phases = phases[::-1]
             return self._phases

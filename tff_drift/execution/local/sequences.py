@@ -17,6 +17,11 @@ Struct = tff.structure.Struct
 _DO_NOT_CONVERT = tf.autograph.experimental.do_not_convert
 
 
+def is_sequence(type_signature: compat.Type) -> bool:
+    """Whether a type is that of sequences."""
+    return isinstance(type_signature, compat.SequenceType)
+
+
 def element_spec(element_type: compat.Type) -> Any:
     """Returns the `tf.TensorSpec` structure of a sequence's elements.
 
@@ -152,22 +157,24 @@ def _shuffles(dataset: tf.data.Dataset) -> bool:
     return any(_shuffles(source) for source in dataset._inputs())
 
 
-def from_elements(elements: Sequence[Any], element_type: compat.Type) -> Any:
-    """Returns a dataset of elements that are given one by one.
+def element_rows(
+    elements: Sequence[Any], element_type: compat.Type
+) -> list[list[tf.Tensor]]:
+    """Returns elements that are given one by one, each as the list of its leaves.
 
     Args:
       elements: The elements.
       element_type: Their type.
 
     Returns:
-      A `tf.data.Dataset`.
+      A row of tensors for each element.
 
     Raises:
       TypeError: If an element is not of that type.
       ValueError: If an element has another shape than the type says.
     """
     specs = list(evaluation.leaf_types(element_type))
-    rows = [
+    return [
         [
             _element_leaf(leaf, spec)
             for leaf, spec in zip(
@@ -176,7 +183,22 @@ def from_elements(elements: Sequence[Any], element_type: compat.Type) -> Any:
         ]
         for element in elements
     ]
+
+
+def from_rows(
+    rows: list[list[tf.Tensor]], element_type: compat.Type
+) -> tf.data.Dataset:
+    """Returns a dataset of what `element_rows` returned.
+
+    Args:
+      rows: The elements.
+      element_type: Their type.
+
+    Returns:
+      A `tf.data.Dataset`.
+    """
     if not rows:
+        specs = evaluation.leaf_types(element_type)
         return _slices([_no_rows(spec) for spec in specs], element_type)
     pieces = [
         _slices([tf.stack(column) for column in zip(*run)], element_type)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any, Callable, Protocol
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -12,7 +12,16 @@ from tff_drift import compat
 from tff_drift.execution.local import evaluation, sequences
 from tff_drift.execution.local.graphs import GraphCache
 
-TensorFunction = Callable[..., Sequence[tf.Tensor]]
+
+class TensorFunction(Protocol):
+    """A function of tensors, with the graph that it runs."""
+
+    graph: tf.Graph
+    inputs: list[tf.Tensor]
+    outputs: list[tf.Tensor]
+
+    def __call__(self, *tensors: tf.Tensor) -> Sequence[tf.Tensor]:
+        """Runs the function."""
 
 
 class GraphBuilder(evaluation.Evaluator):

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import compat
-from tff_drift.execution.local import evaluation, sequences
+from tff_drift.execution.local import batches, evaluation, sequences
 from tff_drift.execution.local.planning import Leaf
 
 _KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
@@ -62,7 +62,7 @@ def flatten_argument(value: Any, type_signature: compat.Type) -> Iterator[Any]:
 
     Yields:
       For each leaf of the type: a tensor, or for a leaf at clients, a list with
-      a tensor for each client. Sequences become variant tensors.
+      a tensor for each client. Sequences become `batches.ClientSequence`s.
 
     Raises:
       NotImplementedError: If the value is a `tff.framework.Ingestable`.
@@ -93,14 +93,16 @@ def flatten_argument(value: Any, type_signature: compat.Type) -> Iterator[Any]:
         ):
             yield from flatten_argument(element, element_type)
     elif isinstance(type_signature, compat.SequenceType):
-        yield _variant(value, type_signature)
+        yield _sequence(value, type_signature)
     else:
         yield _tensor(value, type_signature)
 
 
-def _variant(value: Any, type_signature: compat.SequenceType) -> tf.Tensor:
+def _sequence(
+    value: Any, type_signature: compat.SequenceType
+) -> batches.ClientSequence:
     if isinstance(value, list):
-        value = sequences.from_elements(value, type_signature.element)
+        return batches.ClientSequence(value, type_signature.element)
     if not isinstance(value, tf.data.Dataset):
         raise TypeError(
             f"Expected a tf.data.Dataset or a list for type {type_signature}, found a "
@@ -112,7 +114,7 @@ def _variant(value: Any, type_signature: compat.SequenceType) -> tf.Tensor:
             f"Expected a dataset of type {type_signature}, found elements of type "
             f"{found}."
         )
-    return sequences.to_variant(value)
+    return batches.ClientSequence(value, type_signature.element)
 
 
 def _tensor(value: Any, tensor_type: compat.TensorType) -> tf.Tensor:
@@ -211,5 +213,7 @@ def _assemble(
         return compat.type_to_py_container(elements, type_signature)
     value = values[result][client] if result.at_clients else values[result]
     if isinstance(type_signature, compat.SequenceType):
+        if isinstance(value, batches.ClientSequence):
+            value = value.variant()
         return sequences.to_dataset(value, type_signature.element)
     return value.numpy()

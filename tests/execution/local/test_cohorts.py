@@ -1,0 +1,256 @@
+"""Clients trained many at a time: who steps with whom, and when it is done at all."""
+
+import collections
+import gc
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import models
+from tests.execution.local.support import assert_same, call
+from tff_drift import algorithms, client_works, execution
+from tff_drift.execution.local import batches, cohorts
+
+slices = tf.data.Dataset.from_tensor_slices
+
+
+def _rows_of_zeros(sizes):
+    return [np.zeros([size, 2], np.float32) for size in sizes]
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.lists(st.integers(1, 4), max_size=5), min_size=1, max_size=6))
+def test_turns_take_every_batch_once_in_its_clients_order(sizes):
+    own = [[(rows,) for rows in _rows_of_zeros(client)] for client in sizes]
+    states = cohorts._States(len(own), [])
+    seen = [[] for _ in own]
+    for group, positions in cohorts._turns(own, states):
+        shapes = {own[client][positions[client]][0].shape for client in group}
+        assert len(shapes) == 1
+        assert len(set(group)) == len(group)
+        for client in group:
+            seen[client].append(positions[client])
+    assert seen == [list(range(len(client))) for client in own]
+
+
+def test_clients_of_equal_sizes_take_all_their_steps_together():
+    own = [[(rows,) for rows in _rows_of_zeros([4, 4, 2])] for _ in range(5)]
+    groups = [group for group, _ in cohorts._turns(own, cohorts._States(5, []))]
+    assert groups == [list(range(5))] * 3
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.data())
+def test_states_of_changing_groups_stay_with_their_clients(data):
+    num_clients = data.draw(st.integers(1, 6))
+    expected = np.arange(num_clients, dtype=np.float32)
+    states = cohorts._States(num_clients, [tf.constant(expected)])
+    for turn in range(data.draw(st.integers(0, 6))):
+        members = data.draw(st.sets(st.integers(0, num_clients - 1), min_size=1))
+        group = states.in_order(sorted(members))
+        (values,) = states.get(group)
+        np.testing.assert_array_equal(values, expected[group])
+        expected[group] = values.numpy() * 2 + turn
+        states.set(group, [values * 2 + turn])
+    np.testing.assert_array_equal(states.get_all()[0], expected)
+
+
+class _Spy:
+    """Notes how many clients take each step of the vectorized computations."""
+
+    def __init__(self, monkeypatch):
+        self.stacks = []
+        step = cohorts.VectorizedClient.step
+
+        def noting(client, loop, state, arguments, element):
+            self.stacks.append(int(element[0].shape[0]))
+            return step(client, loop, state, arguments, element)
+
+        monkeypatch.setattr(cohorts.VectorizedClient, "step", noting)
+
+
+@pytest.fixture
+def spy(monkeypatch):
+    return _Spy(monkeypatch)
+
+
+def _round(process, data, **options):
+    context = execution.create_local_execution_context(**options)
+    state = call(context, process.initialize)
+    return call(context, process.next, state, data)
+
+
+def test_large_cohorts_of_small_models_are_stacked_by_themselves(spy):
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    data = models.datasets(models.client_arrays([8] * 20 + [5]))
+    stacked = _round(process, data)
+    # Twenty-one clients have a first batch of four, twenty another of four; the last
+    # has one of one example.
+    assert spy.stacks == [21, 20, 1]
+    spy.stacks.clear()
+    single = _round(process, data, batch_clients=False)
+    assert not spy.stacks
+    assert_same(stacked, single, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(
+            models.datasets(models.client_arrays([3, 5, 6])), id="few_with_ragged_sizes"
+        ),
+        pytest.param(
+            [
+                slices(client).shuffle(8, seed=1).batch(4)
+                for client in models.client_arrays([8] * 20)
+            ],
+            id="datasets_to_be_read_anew",
+        ),
+    ],
+)
+def test_cohorts_that_gain_nothing_are_not_stacked(spy, data):
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    _round(process, data)
+    assert not spy.stacks
+
+
+def _convolutional():
+    keras_model = tf.keras.Sequential(
+        [
+            tf.keras.layers.Input([models.NUM_FEATURES]),
+            tf.keras.layers.Reshape([models.NUM_FEATURES, 1, 1]),
+            tf.keras.layers.Conv2D(
+                2, (2, 1), kernel_initializer=tf.keras.initializers.GlorotUniform(1)
+            ),
+            tf.keras.layers.Flatten(),
+            client_works.Dropout(0.3),
+            tf.keras.layers.Dense(
+                models.NUM_CLASSES,
+                kernel_initializer=tf.keras.initializers.GlorotUniform(2),
+            ),
+        ]
+    )
+    return models.from_keras(keras_model)
+
+
+def test_convolutions_and_dropout_are_stacked_if_asked_for(spy):
+    process = algorithms.build_fed_avg(_convolutional, 0.3)
+    data = models.datasets(models.client_arrays([8] * 20))
+    single = _round(process, data)
+    assert not spy.stacks
+    stacked = _round(process, data, batch_clients=True)
+    assert spy.stacks == [20, 20]
+    assert_same(stacked, single, rtol=1e-5, atol=1e-6)
+
+
+def test_what_cannot_be_stacked_runs_one_by_one(spy):
+    # The loop over an iterator is no `Dataset.reduce`.
+    process = algorithms.build_fed_avg(
+        models.softmax_regression,
+        0.3,
+        loop_implementation=tff.learning.LoopImplementation.DATASET_ITERATOR,
+    )
+    data = models.datasets(models.client_arrays([8, 5]))
+    stacked = _round(process, data, batch_clients=True)
+    assert not spy.stacks
+    assert_same(stacked, _round(process, data, batch_clients=False))
+
+
+def test_clients_are_stacked_on_each_of_several_devices(spy):
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    data = models.datasets(models.client_arrays([4] * 5))
+    devices = ["/CPU:0", "/CPU:0"]
+    stacked = _round(process, data, batch_clients=True, client_devices=devices)
+    assert sorted(spy.stacks) == [2, 3]
+    assert_same(stacked, _round(process, data), rtol=1e-5, atol=1e-6)
+
+
+def test_a_mapping_whose_keys_are_not_in_order():
+    spec = collections.OrderedDict(
+        y=tf.TensorSpec([None, 1], tf.float32), x=tf.TensorSpec([None, 3], tf.float32)
+    )
+
+    def model_fn():
+        keras_model = tf.keras.Sequential(
+            [tf.keras.layers.Input([3]), tf.keras.layers.Dense(1)]
+        )
+        return tff.learning.models.from_keras_model(
+            keras_model, loss=tf.keras.losses.MeanSquaredError(), input_spec=spec
+        )
+
+    process = algorithms.build_fed_avg(model_fn, 0.1)
+    random = np.random.default_rng(0)
+    arrays = [
+        collections.OrderedDict(
+            y=random.random((4, 1), np.float32), x=random.random((4, 3), np.float32)
+        )
+        for _ in range(3)
+    ]
+    single = execution.create_local_execution_context(batch_clients=False)
+    stacked = execution.create_local_execution_context(batch_clients=True)
+    state = call(single, process.initialize)
+    expected = call(single, process.next, state, [slices(a).batch(4) for a in arrays])
+    for data in ([slices(a).batch(4) for a in arrays], [[a] for a in arrays]):
+        output = call(stacked, process.next, state, data)
+        assert_same(output, expected, rtol=1e-5, atol=1e-6)
+
+
+def _arrays(num_bytes):
+    return [[np.zeros(num_bytes, np.int8)]]
+
+
+def test_the_cache_keeps_what_was_used_last_within_its_limit():
+    cache = batches.BatchCache(limit_bytes=250)
+    first, second, third = (tf.data.Dataset.range(n).batch(2) for n in (1, 2, 3))
+    for dataset in (first, second):
+        cache.put(dataset, _arrays(100))
+    assert cache.get(first) is not None
+    cache.put(third, _arrays(100))
+    assert cache.get(second) is None
+    assert cache.get(first) is not None
+    assert cache.used_bytes == 200
+    cache.put(second, _arrays(251))
+    assert cache.get(second) is None
+
+
+def test_the_cache_forgets_datasets_that_are_gone():
+    cache = batches.BatchCache(limit_bytes=1000)
+    dataset = tf.data.Dataset.range(3)
+    cache.put(dataset, _arrays(100))
+    assert cache.used_bytes == 100
+    del dataset
+    gc.collect()
+    assert cache.used_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("dataset", "repeatable"),
+    [
+        (slices([1.0, 2.0]).batch(1).repeat(2).take(3), True),
+        (slices([1.0]).concatenate(slices([2.0])).prefetch(1), True),
+        (slices([1.0, 2.0]).shuffle(2), False),
+        (slices([1.0, 2.0]).shuffle(2, seed=1).batch(2), False),
+        (slices([1.0]).map(lambda x: x + tf.random.uniform([])), False),
+        (tf.data.Dataset.random(seed=1).take(2), False),
+    ],
+)
+def test_only_datasets_that_give_the_same_every_time_are_kept(dataset, repeatable):
+    cache = batches.BatchCache(limit_bytes=1000)
+    cache.put(dataset, _arrays(1))
+    assert (cache.get(dataset) is not None) == repeatable
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "names"),
+    [
+        ({"batch_clients": 3}, TypeError, "batch_clients"),
+        ({"dataset_cache_bytes": -1}, ValueError, "dataset_cache_bytes"),
+    ],
+)
+def test_bad_options(options, error, names):
+    with pytest.raises(error, match=names):
+        execution.create_local_execution_context(**options)

@@ -1,0 +1,174 @@
+"""Clients' sequences as they come in: for loops in a graph, and batch by batch.
+
+A computation of one client takes a sequence as a variant tensor, TensorFlow's form
+of a dataset. Clients that are trained many at a time are read batch by batch instead.
+Reading a dataset takes longer than training a small model on it, so that what was
+read is kept, within a limit of memory, for datasets that give the same batches every
+time.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_drift import compat
+from tff_drift.execution.local import evaluation, sequences
+
+# For each batch, the arrays of the batch in the order of the dataset's components.
+Batches = Sequence[Sequence[np.ndarray]]
+
+# Datasets that give the same elements every time, if those that they read from do.
+_REPEATABLE = frozenset(
+    {
+        "BatchDataset",
+        "CacheDataset",
+        "ConcatenateDataset",
+        "OptionsDataset",
+        "ParallelBatchDataset",
+        "PrefetchDataset",
+        "RangeDataset",
+        "RepeatDataset",
+        "SkipDataset",
+        "TakeDataset",
+        "TensorDataset",
+        "TensorSliceDataset",
+        "UnbatchDataset",
+        "ZipDataset",
+    }
+)
+
+
+class ClientSequence:
+    """A sequence given as an argument.
+
+    Args:
+      value: A dataset, or a list of elements.
+      element_type: The type of the elements.
+
+    Raises:
+      TypeError: If an element of a list is not of that type.
+      ValueError: If an element of a list has another shape than the type says.
+    """
+
+    def __init__(
+        self, value: tf.data.Dataset | list[Any], element_type: compat.Type
+    ) -> None:
+        self._element_type = element_type
+        self._dataset = None if isinstance(value, list) else value
+        self._rows: list[list[tf.Tensor]] = []
+        if isinstance(value, list):
+            self._rows = sequences.element_rows(value, element_type)
+        self._variant: tf.Tensor | None = None
+
+    def variant(self) -> tf.Tensor:
+        """Returns the sequence as a variant tensor."""
+        if self._variant is None:
+            dataset = self._dataset
+            if dataset is None:
+                dataset = sequences.from_rows(self._rows, self._element_type)
+            self._variant = sequences.to_variant(dataset)
+        return self._variant
+
+    def is_repeatable(self) -> bool:
+        """Whether the elements need be read once only."""
+        return self._dataset is None or _is_repeatable(self._dataset)
+
+    def batches(self, cache: BatchCache) -> Batches:
+        """Returns the elements as arrays, perhaps those that `cache` holds."""
+        if self._dataset is None:
+            order = _component_order(self._element_type)
+            return [[row[k].numpy() for k in order] for row in self._rows]
+        batches = cache.get(self._dataset)
+        if batches is None:
+            batches = read_batches(self.variant(), self._element_type)
+            cache.put(self._dataset, batches)
+        return batches
+
+
+def read_batches(variant: tf.Tensor, element_type: compat.Type) -> Batches:
+    """Returns the elements of a sequence as arrays.
+
+    Args:
+      variant: The sequence.
+      element_type: The type of its elements.
+
+    Returns:
+      For each element the arrays in the order of the dataset's components.
+    """
+    dataset = sequences.to_dataset(variant, element_type)
+    return [tf.nest.flatten(element) for element in dataset.as_numpy_iterator()]
+
+
+def _component_order(element_type: compat.Type) -> list[int]:
+    """Returns where the components of a dataset are among the leaves of its type.
+
+    A dataset sorts the keys of a mapping, a type does not.
+    """
+    leaves = range(len(list(evaluation.leaf_types(element_type))))
+    tree = evaluation.pack(element_type, iter(leaves))
+    return tf.nest.flatten(compat.type_to_py_container(tree, element_type))
+
+
+class BatchCache:
+    """The batches of datasets, those used last, for as long as the datasets live.
+
+    Args:
+      limit_bytes: The memory that the batches may take.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._used_bytes = 0
+        self._entries: collections.OrderedDict[int, tuple[Any, Batches, int]] = (
+            collections.OrderedDict()
+        )
+        # Reentrant: forgetting a dataset may be due to what happens in here.
+        self._lock = threading.RLock()
+
+    @property
+    def used_bytes(self) -> int:
+        """The memory that the batches take."""
+        return self._used_bytes
+
+    def get(self, dataset: tf.data.Dataset) -> Batches | None:
+        """Returns the batches of a dataset, None if they are not there."""
+        with self._lock:
+            entry = self._entries.get(id(dataset))
+            # Another dataset may have got the number of one that is gone.
+            if entry is None or entry[0]() is not dataset:
+                return None
+            self._entries.move_to_end(id(dataset))
+            return entry[1]
+
+    def put(self, dataset: tf.data.Dataset, batches: Batches) -> None:
+        """Keeps the batches of a dataset, if it gives the same every time."""
+        size = sum(array.nbytes for batch in batches for array in batch)
+        if size > self._limit_bytes or not _is_repeatable(dataset):
+            return
+        key = id(dataset)
+        with self._lock:
+            self._forget(key)
+            reference = weakref.ref(dataset, lambda _: self._forget(key))
+            self._entries[key] = (reference, batches, size)
+            self._used_bytes += size
+            while self._used_bytes > self._limit_bytes:
+                self._forget(next(iter(self._entries)))
+
+    def _forget(self, key: int) -> None:
+        with self._lock:
+            entry = self._entries.pop(key, None)
+            if entry is not None:
+                self._used_bytes -= entry[2]
+
+
+def _is_repeatable(dataset: tf.data.Dataset) -> bool:
+    # TensorFlow has no public way to ask for a dataset's kind and its inputs.
+    name = type(dataset).__name__.lstrip("_")
+    return name in _REPEATABLE and all(map(_is_repeatable, dataset._inputs()))
