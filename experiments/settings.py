@@ -7,9 +7,9 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from experiments import catalogue, defaults, flag_fit
+from experiments import catalogue, defaults, flag_fit, flag_table
 from experiments.command_line import Arguments
-from experiments.flag_table import COMPARE, FLAGS, HYPERPARAMETERS, TASK_OPTIONS
+from experiments.flag_table import COMPARE, HYPERPARAMETERS, TASK_OPTIONS, TRAIN
 
 # Flags that change how a run goes but not what it results in.
 _CIRCUMSTANCES = (
@@ -157,9 +157,9 @@ def _defaults(task: str, algorithm: str) -> dict[str, Any]:
     entry = catalogue.algorithms()[algorithm]
     common = {
         name: flag.default
-        for name, flag in FLAGS.items()
+        for name, flag in flag_table.flags_of(TRAIN).items()
         if flag.group not in (HYPERPARAMETERS, TASK_OPTIONS)
-        and name not in (*_CIRCUMSTANCES, "algorithms", "seeds")
+        and name not in _CIRCUMSTANCES
     }
     options = {
         name: catalogue.tasks()[task].options[flag.option].default

@@ -153,6 +153,13 @@ GIVEN = {
 }
 
 
+def test_a_run_has_the_flags_of_train_alone():
+    known = set(flag_table.flags_of("train"))
+    for words in (["train"], ["compare", "--algorithms=adabest", "--seeds=1"]):
+        (run,) = resolve(*words)
+        assert {*run.configuration, *run.circumstances} <= known
+
+
 def test_the_table_of_values_covers_every_flag():
     assert set(GIVEN) == set(flag_table.flags_of("train"))
 
