@@ -9,7 +9,6 @@ resumed sees exactly the batches that an uninterrupted run sees.
 from __future__ import annotations
 
 import collections
-import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -390,7 +389,9 @@ class ClientDatasets:
             tf.data.Dataset.from_tensor_slices(epoch).batch(self.batch_size)
             for epoch in self._training_epochs(client_id, round_number)
         )
-        return functools.reduce(lambda one, other: one.concatenate(other), others, first)
+        for other in others:
+            first = first.concatenate(other)
+        return first
 
     def training_batches(self, client_id: str, round_number: int) -> list[Examples]:
         """Returns what `training_data` returns, as a list of the batches.
