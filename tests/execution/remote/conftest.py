@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+import tensorflow_federated as tff
 
 from tff_drift import execution
 from tff_drift.execution.worker import Worker
@@ -11,7 +12,8 @@ from tff_drift.execution.worker import Worker
 
 @pytest.fixture(scope="session")
 def native():
-    return execution.create_native_execution_context(max_concurrent_computation_calls=2)
+    """The context that all tests have by default."""
+    return tff.framework.get_context_stack().current
 
 
 @pytest.fixture
