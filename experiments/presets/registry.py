@@ -83,6 +83,21 @@ PRESETS: dict[str, Preset] = {
                 "shakespeare_full",
             ),
         ),
+        Preset(
+            "scaffold_drift",
+            "Quadratics with a known optimum: FedAvg stalls the farther off the more "
+            "local steps it takes, SCAFFOLD converges.",
+            "After Karimireddy et al. (2020), sections 4 to 6. "
+            "https://arxiv.org/abs/1910.06378",
+            ("sampled", "full"),
+        ),
+        Preset(
+            "uga_table",
+            "FedAvg, FedShare, FedProx, UGA and FedMeta on 100 digit writers: rounds "
+            "to an accuracy, at the paper's rates and at tuned ones.",
+            "Yao et al. (2019), Tables 2 and 3. https://arxiv.org/abs/1910.08234",
+            ("paper_rates", "tuned_rates"),
+        ),
     )
 }
 
