@@ -13,6 +13,7 @@ from experiments.presets import (
     adabest_cost,
     drift_comparison,
     registry,
+    scaffold_drift,
     searches,
     studies,
 )
@@ -90,6 +91,18 @@ def test_the_drift_comparison_asks_for_runs_that_exist(request_for, scale):
             assert run.folder == request.folder / name / variant.label / "seed_7"
             for flag, value in {**part.flags, **point}.items():
                 assert run.configuration[flag] == value
+
+
+@pytest.mark.parametrize("part", registry.PRESETS["scaffold_drift"].parts)
+def test_the_quadratics_ask_for_runs_that_take_the_steps_they_name(request_for, part):
+    request = request_for(name="scaffold_drift")
+    study = scaffold_drift.build_study(part)
+    assert len({variant.label for variant in study.variants}) == 6
+    for variant in study.variants:
+        run = studies.run_settings(request, study, variant, 7)
+        # All of a client's data is one batch.
+        assert run.configuration["batch_size"] is None
+        assert variant.label.endswith(f"_k{run.configuration['client_epochs']}")
 
 
 def test_a_study_has_a_row_and_a_folder_per_variant(request_for):
