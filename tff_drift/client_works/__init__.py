@@ -20,6 +20,7 @@ from tff_drift.client_works.local_work import (
     Step,
     run_local_work,
 )
+from tff_drift.client_works.lstm import LSTM
 from tff_drift.client_works.proximal import ProximalSgd
 from tff_drift.client_works.stateful_work import (
     ClientState,
@@ -30,6 +31,7 @@ from tff_drift.client_works.stateful_work import (
 from tff_drift.client_works.vectors import from_vector, to_vector
 
 __all__ = [
+    "LSTM",
     "ClientState",
     "Dropout",
     "FullGradient",
