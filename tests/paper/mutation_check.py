@@ -41,6 +41,9 @@ BETA = "tff_drift/algorithms/beta.py"
 STEPS = "tff_drift/algorithms/server_steps.py"
 PARTS = "tff_drift/algorithms/stateful_parts.py"
 VARIATE = "tff_drift/aggregators/control_variate.py"
+TRACE = "tff_drift/client_works/keep_trace.py"
+PROXIMAL = "tff_drift/client_works/proximal.py"
+FED_META = "tff_drift/algorithms/fed_meta.py"
 
 
 class Change(NamedTuple):
@@ -239,6 +242,41 @@ MUTATIONS = [
         'del trainable\n        return tuple(memory["aggregate_model"])',
         "return trainable",
         tests="test_adabest.py",
+    ),
+    _mutation(
+        "UGA: the gradient at the end, not through the steps",
+        TRACE,
+        "return vector",
+        "return gradient",
+        tests="test_uga.py",
+    ),
+    _mutation(
+        "UGA: I + ηH for I - ηH",
+        TRACE,
+        "_scaled_step(rate, vector, product)",
+        "_scaled_step(-rate, vector, product)",
+        tests="test_uga.py",
+    ),
+    _mutation(
+        "UGA: other dropout masks where steps are differentiated",
+        TRACE,
+        "*batches.read(index), vector",
+        "batches.read(index)[0], batches.read(index)[1] + 1, vector",
+        tests="test_uga.py",
+    ),
+    _mutation(
+        "FedProx: x - y for y - x",
+        PROXIMAL,
+        "(local - server)",
+        "(server - local)",
+        tests="test_fed_prox.py",
+    ),
+    _mutation(
+        "FedMeta: the gradient at the model before the round",
+        FED_META,
+        "federated_map(weights_of, output.state)",
+        "federated_map(weights_of, compat.federated_map(unwrap, state))",
+        tests="test_fed_meta.py",
     ),
 ]
 
