@@ -8,9 +8,8 @@ part and stays bounded under AdaBest.
 The protocol is the paper's: five local epochs, a client rate that falls by 0.998 from
 round to round, weight decay in the local gradient, β of AdaBest and μ of FedDyn chosen
 on held-out clients from the paper's values, μ = 0.02 for AdaBest, the mean and the
-standard deviation of the last round's test accuracy over seeds. On `digits`, at low
-participation, the client rate of every method is chosen too, where the paper has 0.1
-for all. Shakespeare
+standard deviation of the last round's test accuracy over seeds. The client rate of
+every method is chosen too, where the paper has 0.1 for all. Shakespeare
 runs at the rate, the batches and the single epoch that Reddi et al. tuned for it. All
 methods weigh clients alike. `adabest_auto` chooses β by itself, see
 `tff_drift.algorithms.beta`; the table of the search has AdaBest at fixed values of β.
@@ -107,8 +106,12 @@ PARTS = {
         "digits_low": _part(_DIGITS, 5, 600, 200, (0.1, 0.3), _BETA_LOW),
         # At the rate that is chosen for all methods at low participation.
         "digits_full": _part(_DIGITS, 100, 20, 10, (0.3,), _BETA_HIGH),
-        "writers_low": _part(_WRITERS, 3, 150, 60, (0.1,), _BETA_LOW, **_FEW_WRITERS),
-        "writers_full": _part(_WRITERS, 30, 20, 10, (0.1,), _BETA_HIGH, **_FEW_WRITERS),
+        "writers_low": _part(
+            _WRITERS, 3, 150, 60, (0.1, 0.3), _BETA_LOW, **_FEW_WRITERS
+        ),
+        "writers_full": _part(
+            _WRITERS, 30, 60, 20, (0.1, 0.3), _BETA_HIGH, **_FEW_WRITERS
+        ),
         "shakespeare_low": _part(
             _SHAKESPEARE, 2, 30, 15, (1.0,), _BETA_LOW, **_FEW_ROLES
         ),
