@@ -6,9 +6,9 @@
 Clients hold random examples: 100 with the shapes of EMNIST in batches of 20, or for the
 LSTM 20 sequences of 80 characters in batches of 4. All take turns, round by round, so
 that they meet the same load of the machine, and the ratios of their medians are what
-counts. `gpu` is the local context with client work on all GPUs of this machine; the
-results of `--contexts local,gpu` say what they gain. The other frameworks run in environments of their own, given by their Python
-programs; see `peers.py`.
+counts. `gpu` is the local context with all computation on the GPUs of this machine. The
+other frameworks run in environments of their own, given by their Python programs; see
+`peers.py`.
 """
 
 from __future__ import annotations
