@@ -186,3 +186,11 @@ def test_adabests_net_has_ten_classes():
     shapes = [tuple(variable.shape) for variable in model.trainable_variables]
     assert shapes == [(784, 100), (100,), (100, 100), (100,), (100, 10), (10,)]
     assert model.input_spec == task.train.element_spec
+
+    plain = tasks.load("emnist_digits", synthetic=True, seed=5)
+    client_id = task.train.client_ids[0]
+    images, labels = task.train.examples(client_id)
+    raw, raw_labels = plain.train.examples(client_id)
+    np.testing.assert_allclose(images * 0.1622 + 0.9625, raw, atol=1e-6)
+    np.testing.assert_array_equal(labels, raw_labels)
+    assert images.dtype == np.float32
