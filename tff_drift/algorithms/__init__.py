@@ -12,6 +12,7 @@ from tff_drift.algorithms.fed_lars import build_fed_lars
 from tff_drift.algorithms.fed_meta import build_fed_meta
 from tff_drift.algorithms.fed_prox import build_fed_prox
 from tff_drift.algorithms.fed_sgd import build_fed_sgd
+from tff_drift.algorithms.fed_share import build_fed_share
 from tff_drift.algorithms.fed_yogi import build_fed_yogi
 from tff_drift.algorithms.normalized_fed_avg import build_normalized_fed_avg
 from tff_drift.algorithms.scaffold import build_scaffold
@@ -40,6 +41,7 @@ __all__ = [
     "build_fed_meta",
     "build_fed_prox",
     "build_fed_sgd",
+    "build_fed_share",
     "build_fed_yogi",
     "build_normalized_fed_avg",
     "build_scaffold",

@@ -150,18 +150,7 @@ def _check_process(process: Any, spec: client_works.ModelSpec) -> None:
 
 def _read(meta_data: Any, spec: client_works.ModelSpec) -> tuple[Any, int]:
     """Returns the examples of D_meta as arrays, and its batch size."""
-    if not isinstance(meta_data, tf.data.Dataset):
-        raise TypeError(
-            "meta_data must be a tf.data.Dataset of batches, found "
-            f"{type(meta_data).__name__}. For arrays: "
-            "tf.data.Dataset.from_tensor_slices(arrays).batch(size)."
-        )
-    found = compat.tensorflow_to_type(meta_data.element_spec)
-    if not spec.data_type.element.is_assignable_from(found):
-        raise TypeError(
-            "meta_data must have batches of the type that the model takes, "
-            f"{spec.data_type.element}, found {found}."
-        )
+    client_works.check_batches("meta_data", meta_data, spec.data_type)
     batches = [tf.nest.flatten(batch) for batch in meta_data.as_numpy_iterator()]
     if not sum(len(batch[0]) for batch in batches):
         raise ValueError("meta_data is empty. Give at least one example.")

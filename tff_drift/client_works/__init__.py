@@ -1,6 +1,6 @@
 """Local training on clients, written as init / step / finish."""
 
-from tff_drift.client_works.client_work import build_client_work
+from tff_drift.client_works.client_work import build_client_work, check_batches
 from tff_drift.client_works.dropout import Dropout
 from tff_drift.client_works.keep_trace_work import build_keep_trace_work
 from tff_drift.client_works.local_models import (
@@ -52,6 +52,7 @@ __all__ = [
     "build_client_work",
     "build_keep_trace_work",
     "build_model_spec",
+    "check_batches",
     "from_vector",
     "run_local_work",
     "to_vector",

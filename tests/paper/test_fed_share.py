@@ -1,0 +1,62 @@
+"""FedShare: every client trains on the public data too."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import models
+from tff_drift import algorithms, execution
+
+MODEL = models.softmax_regression
+OWN = models.client_arrays([4, 8])
+PUBLIC = models.client_arrays([6], seed=5)[0]
+
+
+@pytest.fixture(autouse=True, params=["native", "local"])
+def context(request):
+    create = getattr(execution, f"create_{request.param}_execution_context")
+    with tff.framework.get_context_stack().install(create()):
+        yield
+
+
+def _shared(client):
+    return models.datasets([client])[0]
+
+
+def test_is_fed_avg_on_the_union():
+    process = algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC))
+    state, metrics = models.train(process, models.datasets(OWN))
+    # Batches of four: own examples and public ones do not meet in a batch.
+    union = [
+        tuple(np.concatenate([mine, shared]) for mine, shared in zip(client, PUBLIC))
+        for client in OWN
+    ]
+    fed_avg = algorithms.build_fed_avg(MODEL, 0.3)
+    expected, _ = models.train(fed_avg, models.datasets(union))
+    models.assert_bit_equal(
+        models.trainable(process, state), models.trainable(fed_avg, expected)
+    )
+    assert metrics[0]["client_work"]["train"]["num_examples"] == 4 + 8 + 2 * 6
+
+
+def test_an_empty_share_is_fed_avg_bit_for_bit():
+    empty = _shared(tuple(part[:0] for part in PUBLIC))
+    results = []
+    for process in (
+        algorithms.build_fed_share(MODEL, 0.3, empty),
+        algorithms.build_fed_avg(MODEL, 0.3),
+    ):
+        state, _ = models.train(process, models.datasets(OWN), rounds=2)
+        results.append(models.trainable(process, state))
+    models.assert_bit_equal(*results)
+
+
+@pytest.mark.parametrize(
+    "shared",
+    [PUBLIC, tf.data.Dataset.from_tensor_slices(PUBLIC)],
+    ids=["arrays", "rows"],
+)
+def test_wrong_shared_data(shared):
+    with pytest.raises(TypeError, match="shared_data must"):
+        algorithms.build_fed_share(MODEL, 0.3, shared)
