@@ -101,9 +101,9 @@ def _part(
 
 
 _RATES = (0.03, 0.1, 0.3)
-_WRITERS_ALL = {"num_clients": 3000}
-_FEW_WRITERS = {"num_clients": 30, "max_examples": 45}
-_FEW_ROLES = {"num_clients": 8, "max_examples": 8}
+_WRITERS_ALL: dict[str, Any] = {"num_clients": 3000}
+_FEW_WRITERS: dict[str, Any] = {"num_clients": 30, "max_examples": 45}
+_FEW_ROLES: dict[str, Any] = {"num_clients": 8, "max_examples": 8}
 PARTS = {
     # Rounds for two cores, in minutes.
     "local": {
