@@ -74,8 +74,8 @@ _FLAGS = {
     "client_rate_decay": 0.992,
     "rounds_per_evaluation": 1,
 }
-# The accuracy at the end is the mean over so many rounds.
-_LAST_ROUNDS = 10
+# The accuracy at the end is the mean over the last tenth of the rounds.
+_LAST_PART = 10
 _FIRST_STAGE = 5
 
 
@@ -232,8 +232,9 @@ def _rounds_to(result: Result, threshold: float) -> float:
 
 def _final_accuracy(result: Result) -> float:
     values = [row[result.headline] for row in result.rows if result.headline in row]
-    last = values[-_LAST_ROUNDS:]
-    return sum(last) / len(last)
+    # Beside the rounds stands the initial model.
+    count = max(1, (len(values) - 1) // _LAST_PART)
+    return sum(values[-count:]) / count
 
 
 def write_milestones(request: Request, study: Study, done: Sequence[Result]) -> None:
@@ -256,7 +257,7 @@ def write_milestones(request: Request, study: Study, done: Sequence[Result]) -> 
     title = (
         f"{study.part}, {rounds} of {planned} rounds ({state}), seeds "
         f"{', '.join(map(str, request.seeds))}. Rounds to an accuracy on test "
-        f"examples, and the mean accuracy of the last {_LAST_ROUNDS} rounds. In "
+        "examples, and the mean accuracy of the last tenth of the rounds. In "
         "parentheses: "
         "Yao et al. (2019), Tables 2 and 3.\n\n"
     )

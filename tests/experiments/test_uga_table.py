@@ -73,9 +73,15 @@ def test_milestones_are_means_over_seeds_beside_the_papers(result_of):
     assert (uga["rounds_to_80"], uga["rounds_to_80_paper"]) == (3, 48)
     # One of two seeds did not reach it.
     assert np.isnan(uga["rounds_to_90"])
-    assert uga["accuracy"] == pytest.approx((0.565 + 0.5625) / 2)
+    assert uga["accuracy"] == pytest.approx(0.9)
     assert uga["accuracy_paper"] == 0.9587
     assert fed_avg["rounds_to_90_paper"] == 437
+
+
+def test_the_accuracy_at_the_end_is_of_the_last_tenth(result_of):
+    rising = [0.01 * round_number for round_number in range(31)]
+    (row,) = uga_table.tabulate([result_of("uga", 1, rising)]).to_dict("records")
+    assert row["accuracy"] == pytest.approx(0.29)
 
 
 def test_the_table_says_how_far_it_came(result_of, tmp_path):
@@ -87,7 +93,7 @@ def test_the_table_says_how_far_it_came(result_of, tmp_path):
     uga_table.write_milestones(request, stage, done)
     text = (tmp_path / "paper_rates" / uga_table.MILESTONES_FILE).read_text()
     assert "3 of 80 rounds (NOT complete), seeds 1" in text
-    assert "| 3 (68) | > 3 (111) | > 3 (437) | 33.75 % (90.22 %) |" in text
+    assert "| 3 (68) | > 3 (111) | > 3 (437) | 75.00 % (90.22 %) |" in text
 
 
 def test_it_goes_on_where_it_stopped(tmp_path):
