@@ -147,12 +147,30 @@ def test_convolutions_and_dropout_are_stacked_if_asked_for(spy):
     assert_same(stacked, single, rtol=1e-5, atol=1e-6)
 
 
-def test_what_cannot_be_stacked_runs_one_by_one(spy):
-    # The loop over an iterator is no `Dataset.reduce`.
+def _recurrent():
+    return models.from_keras(
+        models.keras_softmax_regression(
+            tf.keras.layers.Reshape([models.NUM_FEATURES, 1]),
+            tf.keras.layers.GRU(
+                2,
+                kernel_initializer=tf.keras.initializers.GlorotUniform(1),
+                recurrent_initializer=tf.keras.initializers.Orthogonal(seed=2),
+            ),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("model_fn", "loop"),
+    [
+        # The loop over an iterator is no `Dataset.reduce`.
+        (models.softmax_regression, "DATASET_ITERATOR"),
+        (_recurrent, "DATASET_REDUCE"),
+    ],
+)
+def test_what_cannot_be_stacked_runs_one_by_one(spy, model_fn, loop):
     process = algorithms.build_fed_avg(
-        models.softmax_regression,
-        0.3,
-        loop_implementation=tff.learning.LoopImplementation.DATASET_ITERATOR,
+        model_fn, 0.3, loop_implementation=tff.learning.LoopImplementation[loop]
     )
     data = models.datasets(models.client_arrays([8, 5]))
     stacked = _round(process, data, batch_clients=True)

@@ -23,10 +23,9 @@ from tff_drift.execution.local.phase_functions import PhaseFunction
 from tff_drift.execution.local.planning import Leaf, Operation
 from tff_drift.execution.local.vectorizing import Tensors, VectorizedClient
 
-# What gains nothing from stacking, or takes long to stack: convolutions with a
-# filter of each client's own are done one client after the other anyway, and the
-# loops of recurrent layers are rebuilt at length.
-_UNSUITABLE = ("Conv", "While", "If")
+# What gains nothing from stacking: convolutions with a filter of each client's own are
+# done one client after the other anyway.
+_UNSUITABLE = ("Conv",)
 # The states of the clients that are trained at a time take at most this.
 _STACK_BYTES = 2**27
 # A step of a stack takes about as long as this many steps of single clients, if the

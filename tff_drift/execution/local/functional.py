@@ -4,8 +4,8 @@ A client's computation is a graph that assigns and reads variables. Running many
 clients in one graph needs the same computation without them: a pure function from
 the variables' values before to their values after. The evaluator here walks a graph
 in the order of its dependencies and adds its operations, one by one, to the graph
-being built; a variable is a Python object that holds its present value, and calls,
-branches and loops are entered so that no variable hides in them.
+being built; a variable is a Python object that holds its present value, and calls and
+branches are entered so that no variable hides in them.
 
 A `Dataset.reduce` is not entered: what it stands for is up to the caller, who gives
 `on_reduce`.
@@ -101,8 +101,6 @@ class Evaluator:
             function.signature.name: function for function in graph_def.library.function
         }
         self._on_reduce = on_reduce
-        # What lists of tensors hold: their handles do not say.
-        self._element_types: dict[Any, int] = {}
         self.variables: list[Variable] = []
         self.operations: set[str] = set()
 
@@ -174,7 +172,9 @@ class Evaluator:
         if node.op in _BRANCHES:
             return self._branch(node, inputs), {"output": 0}
         if node.op in _LOOPS:
-            return self._loop(node, inputs), {"output": 0}
+            # TensorFlow vectorizes loops, but fails on the lists of tensors that the
+            # gradients of loops are made of.
+            raise UnsupportedGraphError("it has a loop, as recurrent layers do")
         if any(isinstance(value, Variable) for value in inputs):
             return _use_variable(node, inputs)
         if node.op in self._functions:
@@ -187,45 +187,7 @@ class Evaluator:
             )
         if any(part in node.op for part in _DATASET_OPERATIONS):
             raise UnsupportedGraphError(f"it has the dataset operation {node.op!r}")
-        if node.op == "ZerosLike" and inputs[0].dtype == tf.variant:
-            return [self._empty_list(inputs[0])], {"y": 0}
-        outputs, layout = _emit(node, inputs)
-        self._note_element_types(node, inputs, outputs)
-        return outputs, layout
-
-    def _note_element_types(
-        self, node: Any, inputs: Sequence[Any], outputs: Sequence[tf.Tensor]
-    ) -> None:
-        if "element_dtype" in node.attr:
-            element_type = node.attr["element_dtype"].type
-        else:
-            given = [self._element_types.get(tensor.ref()) for tensor in inputs]
-            element_type = next(filter(None, given), None)
-        for tensor in outputs:
-            if tensor.dtype == tf.variant and element_type is not None:
-                self._element_types[tensor.ref()] = element_type
-
-    def _empty_list(self, like: tf.Tensor) -> tf.Tensor:
-        """Returns a list of zeros, which `tf.vectorized_map` does not make itself."""
-        element_type = self._element_types.get(like.ref())
-        if element_type is None:
-            raise UnsupportedGraphError("it has a variant that is no list of tensors")
-        result = tf.raw_ops.TensorListReserve(
-            element_shape=tf.raw_ops.TensorListElementShape(
-                input_handle=like, shape_type=tf.int32
-            ),
-            num_elements=tf.raw_ops.TensorListLength(input_handle=like),
-            element_dtype=tf.as_dtype(element_type),
-        )
-        self._element_types[result.ref()] = element_type
-        return result
-
-    def _same_element_types(
-        self, tensors: Sequence[tf.Tensor], like: Sequence[tf.Tensor]
-    ) -> None:
-        for tensor, other in zip(tensors, like):
-            if other.ref() in self._element_types:
-                self._element_types[tensor.ref()] = self._element_types[other.ref()]
+        return _emit(node, inputs)
 
     def _reduce(self, node: Any, inputs: list[Any]) -> list[tf.Tensor]:
         num_state = len(node.attr["Tstate"].list.type)
@@ -257,48 +219,6 @@ class Evaluator:
         )
         results = tf.nest.flatten(results)
         return _without_values(results, variables)
-
-    def _loop(self, node: Any, inputs: list[Any]) -> list[Any]:
-        _distinct_variables(inputs)
-        start = [v.read() if isinstance(v, Variable) else v for v in inputs]
-        shapes = _invariants(inputs, start, node.attr["output_shapes"].list.shape)
-
-        def bound(values: Sequence[tf.Tensor]) -> list[Any]:
-            return [
-                Variable(value) if isinstance(given, Variable) else value
-                for given, value in zip(inputs, values)
-            ]
-
-        def condition(*values: tf.Tensor) -> tf.Tensor:
-            return self.call_function(node.attr["cond"].func.name, bound(values))[0]
-
-        def body(*values: tf.Tensor) -> list[tf.Tensor]:
-            self._same_element_types(values, start)
-            arguments = bound(values)
-            results = self.call_function(node.attr["body"].func.name, arguments)
-            results = [
-                # What comes out is the variable that went in, perhaps assigned.
-                argument.read() if isinstance(argument, Variable) else result
-                for argument, result in zip(arguments, results)
-            ]
-            for result, shape in zip(results, shapes):
-                result.set_shape(shape)
-            return results
-
-        results = tf.while_loop(
-            condition,
-            body,
-            start,
-            shape_invariants=shapes,
-            parallel_iterations=1,
-        )
-        self._same_element_types(results, start)
-        outputs: list[Any] = list(results)
-        for index, given in enumerate(inputs):
-            if isinstance(given, Variable):
-                given.assign(outputs[index])
-                outputs[index] = given
-        return outputs
 
 
 class _Frame:
@@ -438,18 +358,3 @@ def _without_values(
     for variable, value in zip(variables, results[num_results:]):
         variable.assign(value)
     return results[:num_results]
-
-
-def _invariants(
-    inputs: Sequence[Any], start: Sequence[tf.Tensor], recorded: Any
-) -> list[tf.TensorShape]:
-    """Returns the shapes that loop variables keep, as a loop's node records them."""
-    if len(recorded) != len(start):
-        return [tensor.shape for tensor in start]
-    return [
-        tensor.shape
-        # What is recorded of a variable is the shape of its handle.
-        if isinstance(given, Variable) or tensor.dtype == tf.variant
-        else tf.TensorShape(shape)
-        for given, tensor, shape in zip(inputs, start, recorded)
-    ]
