@@ -383,9 +383,12 @@ def _describe(
 
 def _concrete(function: Callable[..., Tensors], signature: Any) -> Any:
     """Returns a TensorFlow function, traced."""
-    traced = tf.function(function, input_signature=signature, autograph=False)
-    traced.get_concrete_function()
-    return traced
+    # A function of a flat list of tensors is called with little ado in Python.
+    flat = tf.compat.v1.wrap_function(
+        lambda *tensors: function(*tf.nest.pack_sequence_as(signature, tensors)),
+        tf.nest.flatten(signature),
+    )
+    return lambda *parts: flat(*tf.nest.flatten(parts))
 
 
 def _no_reduce(reduce: functional.Reduce) -> Tensors:
