@@ -48,6 +48,8 @@ class Part(NamedTuple):
       client_rates: The client rates to choose from; the paper has 0.1.
       betas: The values of β of AdaBest to choose from.
       mus: The values of μ of FedDyn to choose from.
+      lower_rate: Another client rate to choose from for SCAFFOLD, which has nothing
+        else to choose and diverges where the others do not.
     """
 
     flags: Mapping[str, Any]
@@ -55,6 +57,7 @@ class Part(NamedTuple):
     client_rates: Sequence[float]
     betas: Sequence[float]
     mus: Sequence[float]
+    lower_rate: float | None
 
 
 _DECAY = {"client_rate_schedule": "per_round_factor", "client_rate_decay": 0.998}
@@ -87,6 +90,7 @@ def _part(
     client_rates: Sequence[float],
     betas: Sequence[float],
     mus: Sequence[float] = _MU,
+    lower_rate: float | None = None,
     **flags: Any,
 ) -> Part:
     every = max(1, rounds // 30)
@@ -97,12 +101,16 @@ def _part(
         "rounds_per_evaluation": every,
         **flags,
     }
-    return Part(flags, search_rounds, client_rates, betas, mus)
+    return Part(flags, search_rounds, client_rates, betas, mus, lower_rate)
 
 
 _RATES = (0.03, 0.1, 0.3)
 _WRITERS_ALL: dict[str, Any] = {"num_clients": 3000}
-_FEW_WRITERS: dict[str, Any] = {"num_clients": 30, "max_examples": 45}
+_FEW_WRITERS: dict[str, Any] = {
+    "num_clients": 30,
+    "max_examples": 45,
+    "lower_rate": 0.03,
+}
 _FEW_ROLES: dict[str, Any] = {"num_clients": 8, "max_examples": 8}
 PARTS = {
     # Rounds for two cores, in minutes.
@@ -192,9 +200,12 @@ def build_grids(part: Part) -> dict[str, dict[str, Sequence[float]]]:
       part: The part.
     """
     rates = {"client_learning_rate": part.client_rates}
+    scaffold_rates = part.client_rates
+    if part.lower_rate is not None:
+        scaffold_rates = (part.lower_rate, *part.client_rates)
     return {
         "fed_avg": rates,
-        "scaffold": rates,
+        "scaffold": {"client_learning_rate": scaffold_rates},
         "fed_dyn": {"mu": part.mus, **rates},
         "adabest": {"beta": part.betas, **rates},
         "adabest_auto": rates,
