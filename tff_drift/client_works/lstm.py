@@ -125,6 +125,7 @@ def _forward(
     units = r.shape[0]
     # Gates side by side: one σ for the three of them.
     w, r, b = map(_gates_first, (w, r, b))
+    blocks = tf.split(r, 4, axis=1)
     from_inputs = _per_step(tf.einsum("tbi,ij->tbj", x, w) + b, num_steps)
     counting = None if counts is None else _per_step(counts > 0, num_steps)
     zero = tf.zeros([batch_size, units], x.dtype)
@@ -132,7 +133,7 @@ def _forward(
     def step(
         t: tf.Tensor, h_before: tf.Tensor, c_before: tf.Tensor, *arrays: Any
     ) -> tuple[Any, ...]:
-        z = from_inputs.read(t) + tf.matmul(h_before, r)
+        z = from_inputs.read(t) + _times_blocks(h_before, blocks)
         z_gates, z_content = tf.split(z, [3 * units, units], axis=1)
         ifo, g = tf.sigmoid(z_gates), tf.tanh(z_content)
         i, f, o = tf.split(ifo, 3, axis=1)
@@ -170,6 +171,7 @@ def _backward(
     zero = tf.zeros([1, batch_size, units], x.dtype)
     c_before, h_before = (tf.concat([zero, past[:-1]], axis=0) for past in (c, h))
     one = tf.ones([], x.dtype) if counts is None else counts
+    blocks = [tf.transpose(block) for block in tf.split(r, 4, axis=1)]
     # The factors by which dc becomes the gradients of the arguments of i, f and g,
     # and dh that of o.
     from_dc = _per_step(
@@ -188,7 +190,8 @@ def _backward(
         dc_new = (dc if here is None else here * dc) + dh * to_dc.read(t)
         d_ifg = tf.reshape(dc_new[:, tf.newaxis] * from_dc.read(t), [-1, 3 * units])
         dz = tf.concat([d_ifg, dh * from_dh.read(t)], axis=1)
-        dh_before = tf.matmul(dz, r, transpose_b=True)
+        parts = tf.split(dz, 4, axis=1)
+        dh_before = tf.add_n([tf.matmul(*pair) for pair in zip(parts, blocks)])
         dc_before = dc_new * forget.read(t)
         if here is not None:
             dh_before += (1 - here) * dh
@@ -207,6 +210,15 @@ def _backward(
         tf.einsum("tbi,tbj->ij", h_before, dz),
         tf.reduce_sum(dz, axis=[0, 1]),
     )
+
+
+def _times_blocks(h: tf.Tensor, blocks: list[tf.Tensor]) -> tf.Tensor:
+    """Returns h R, R being given as blocks of columns.
+
+    With the few rows of a client's batch, four square products take less than half
+    the time of the one with a wide matrix.
+    """
+    return tf.concat([tf.matmul(h, block) for block in blocks], axis=1)
 
 
 def _by_time(tensor: tf.Tensor) -> tf.Tensor:
