@@ -111,9 +111,9 @@ def choose_beta(
     What it is worth was measured, see `drift_comparison` in
     `experiments/results/README.md`. At full participation, and with few of many
     clients that are much alike, it comes near the best fixed β without a search, and
-    ‖θ‖ settles where β near 1 lets it grow. With few of many unlike clients in a round it is too careful: all of their differences count as
-    noise, β falls to about 0.1, and the method to little more than FedAvg, where a
-    fixed β of 0.6 does better.
+    ‖θ‖ settles where β near 1 lets it grow. With few of many unlike clients in a round
+    it is too careful: all of their differences count as noise, β falls to about 0.1,
+    and the method to little more than FedAvg, where a fixed β of 0.6 does better.
 
     Args:
       rule: The rule.
