@@ -126,7 +126,7 @@ PARTS = {
             _SHAKESPEARE, 2, 30, 1, (1.0,), (0.96,), (0.02,), **_FEW_ROLES
         ),
         "shakespeare_full": _part(
-            _SHAKESPEARE, 8, 8, 1, (1.0,), (0.98,), (0.02,), **_FEW_ROLES
+            _SHAKESPEARE, 8, 60, 1, (1.0,), (0.98,), (0.02,), **_FEW_ROLES
         ),
     },
     # The paper's rounds, and its participations of 1 % and 100 %.
