@@ -85,7 +85,7 @@ class Cohort:
         try:
             self._client.build()
         except functional.UnsupportedGraphError as error:
-            logging.info("Clients are trained one by one: %s.", error)
+            logging.debug("Clients are trained one by one: %s.", error)
             self._unsupported = True
         return not self._unsupported
 
@@ -172,7 +172,7 @@ def build_cohort(
         if batch_clients is None and not _pays(client):
             return None
     except functional.UnsupportedGraphError as error:
-        logging.info("Clients are trained one by one: %s.", error)
+        logging.debug("Clients are trained one by one: %s.", error)
         return None
     return Cohort(client, function, cache, always=bool(batch_clients))
 
