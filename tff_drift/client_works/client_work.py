@@ -12,11 +12,15 @@ from tff_drift import compat
 from tff_drift.client_works.local_models import ModelSpec
 from tff_drift.client_works.local_work import (
     LocalContext,
+    LocalOutcome,
     LocalWork,
     run_local_work,
 )
-from tff_drift.client_works.round_state import build_round_state
+from tff_drift.client_works.round_state import RoundState, build_round_state
 from tff_drift.optimizers import schedules
+
+# What one client does, of the server's weights, its dataset and its context.
+RunWork = Callable[[Any, tf.data.Dataset, LocalContext], LocalOutcome]
 
 
 def build_client_work(
@@ -64,32 +68,70 @@ def build_client_work(
         or `rate_schedule` is neither None nor callable.
       ValueError: If there is a schedule and no learning rate for it.
     """
-    check_client_weighting(client_weighting)
     loop = loop_implementation or spec.loop_implementation
+
+    def prepare() -> RunWork:
+        model = spec.build()
+
+        def run(weights: Any, dataset: tf.data.Dataset, context: LocalContext) -> Any:
+            return run_local_work(
+                work, model, weights, dataset, context=context, loop_implementation=loop
+            )
+
+        return run
+
+    return build_work_process(
+        spec,
+        build_round_state(work, rate_schedule),
+        prepare,
+        client_weighting=client_weighting,
+        metrics_aggregator=metrics_aggregator,
+    )
+
+
+def build_work_process(
+    spec: ModelSpec,
+    round_state: RoundState,
+    prepare: Callable[[], RunWork],
+    *,
+    client_weighting: tff.learning.ClientWeighting,
+    metrics_aggregator: Callable[[Any], Any] | None,
+) -> tff.learning.templates.ClientWorkProcess:
+    """Builds the process around what one client does, see `build_client_work`.
+
+    Args:
+      spec: The model.
+      round_state: The server-side state.
+      prepare: Builds the models that a client needs, in the current graph, and
+        returns a function of the weights, the client's dataset and a `LocalContext`
+        to a `LocalOutcome`.
+      client_weighting: As in `build_client_work`.
+      metrics_aggregator: As in `build_client_work`.
+
+    Returns:
+      A `tff.learning.templates.ClientWorkProcess`.
+
+    Raises:
+      TypeError: If `client_weighting` is not a `tff.learning.ClientWeighting`.
+    """
+    check_client_weighting(client_weighting)
     aggregate_metrics = (metrics_aggregator or tff.learning.metrics.sum_then_finalize)(
         spec.metric_finalizers
     )
-    round_state = build_round_state(work, rate_schedule)
     state_type = round_state.type_signature
 
     @compat.tf_computation(state_type, spec.weights_type, spec.data_type)
     def train(state: Any, weights: Any, dataset: tf.data.Dataset) -> Any:
-        model = spec.build()
+        run = prepare()
 
         @tf.function
         def client_update(state: Any, weights: Any, dataset: tf.data.Dataset) -> Any:
-            outcome = run_local_work(
-                work,
-                model,
-                weights,
-                dataset,
-                context=LocalContext(
-                    tuple(tf.nest.flatten(weights.trainable)),
-                    round_state.hparams_of_round(state),
-                    state["round_number"],
-                ),
-                loop_implementation=loop,
+            context = LocalContext(
+                tuple(tf.nest.flatten(weights.trainable)),
+                round_state.hparams_of_round(state),
+                state["round_number"],
             )
+            outcome = run(weights, dataset, context)
             result = tff.learning.templates.ClientResult(
                 update=tf.nest.pack_sequence_as(weights.trainable, outcome.update),
                 update_weight=client_weight(

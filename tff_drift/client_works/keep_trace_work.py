@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import re
 from typing import Any, Callable
 
@@ -10,7 +9,11 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
-from tff_drift.client_works.client_work import check_client_weighting, client_weight
+from tff_drift.client_works.client_work import (
+    RunWork,
+    build_work_process,
+    check_client_weighting,
+)
 from tff_drift.client_works.keep_trace import run_keep_trace
 from tff_drift.client_works.local_models import ModelSpec
 from tff_drift.client_works.local_work import LocalContext, LocalSgd
@@ -64,71 +67,30 @@ def build_keep_trace_work(
     check_client_weighting(client_weighting)
     if local_epochs > 1:
         _check_replay(spec)
-    aggregate_metrics = (metrics_aggregator or tff.learning.metrics.sum_then_finalize)(
-        spec.metric_finalizers
-    )
-    sgd = LocalSgd(tff.learning.optimizers.build_sgdm(float(learning_rate)))
-    round_state = build_round_state(sgd, rate_schedule)
-    state_type = round_state.type_signature
 
-    @compat.tf_computation(state_type, spec.weights_type, spec.data_type)
-    def train(state: Any, weights: Any, dataset: tf.data.Dataset) -> Any:
+    def prepare() -> RunWork:
         # The metrics of steps that are differentiated once more must not count.
         model, replay = spec.build(), spec.build()
 
-        @tf.function
-        def client_update(state: Any, weights: Any, dataset: tf.data.Dataset) -> Any:
-            outcome = run_keep_trace(
+        def run(weights: Any, dataset: tf.data.Dataset, context: LocalContext) -> Any:
+            return run_keep_trace(
                 model,
                 replay,
                 weights,
                 dataset,
-                context=LocalContext(
-                    tuple(tf.nest.flatten(weights.trainable)),
-                    round_state.hparams_of_round(state),
-                    state["round_number"],
-                ),
+                context=context,
                 local_epochs=local_epochs,
             )
-            result = tff.learning.templates.ClientResult(
-                update=tf.nest.pack_sequence_as(weights.trainable, outcome.update),
-                update_weight=client_weight(
-                    client_weighting, outcome.num_examples, outcome.rejected
-                ),
-            )
-            return result, outcome.metrics, tf.cast(outcome.rejected, tf.int32)
 
-        return client_update(state, weights, dataset)
+        return run
 
-    @compat.federated_computation
-    def initialize() -> Any:
-        return compat.federated_eval(round_state.initialize, compat.SERVER)
-
-    @compat.federated_computation(
-        compat.FederatedType(state_type, compat.SERVER),
-        compat.FederatedType(spec.weights_type, compat.CLIENTS),
-        compat.FederatedType(spec.data_type, compat.CLIENTS),
-    )
-    def next_fn(state: Any, weights: Any, client_data: Any) -> Any:
-        result, metrics, rejected = compat.federated_map(
-            train, (compat.federated_broadcast(state), weights, client_data)
-        )
-        measurements = collections.OrderedDict(
-            train=aggregate_metrics(metrics),
-            rejected_clients=compat.federated_sum(rejected),
-            learning_rate=compat.federated_map(round_state.learning_rate, state),
-        )
-        return tff.templates.MeasuredProcessOutput(
-            compat.federated_map(round_state.advance, state),
-            result,
-            compat.federated_zip(measurements),
-        )
-
-    return tff.learning.templates.ClientWorkProcess(
-        initialize,
-        next_fn,
-        get_hparams_fn=round_state.get_hparams,
-        set_hparams_fn=round_state.set_hparams,
+    sgd = LocalSgd(tff.learning.optimizers.build_sgdm(float(learning_rate)))
+    return build_work_process(
+        spec,
+        build_round_state(sgd, rate_schedule),
+        prepare,
+        client_weighting=client_weighting,
+        metrics_aggregator=metrics_aggregator,
     )
 
 
