@@ -74,7 +74,12 @@ class AveragingProcess:
         [weights], [round_number] = state.global_model_weights
         self.before_round(int(round_number))
         self.rounds_run.append(int(round_number) + 1)
-        batches = [x for data in client_data for x, _ in data.as_numpy_iterator()]
+        # TFF's processes take lists of batches as well as datasets.
+        lists = [
+            data if isinstance(data, list) else list(data.as_numpy_iterator())
+            for data in client_data
+        ]
+        batches = [x for batches in lists for x, _ in batches]
         examples = np.concatenate(batches)
         # The order of the batches shows in the result, as in real training.
         for batch in batches:
