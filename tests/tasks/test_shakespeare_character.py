@@ -149,7 +149,10 @@ def test_model_equals_tffs_with_accuracy_over_characters_alone(
     output = model.forward_pass((x, y), training=False)
     expected = baseline_model.forward_pass((x, y), training=False)
 
-    np.testing.assert_allclose(output.predictions, expected.predictions, rtol=1e-4)
+    # Our LSTM adds up in another order than Keras'; the logits reach tens.
+    np.testing.assert_allclose(
+        output.predictions, expected.predictions, rtol=1e-4, atol=1e-3
+    )
     np.testing.assert_allclose(output.loss, expected.loss, rtol=1e-5)
     logits = output.predictions.numpy().astype(np.float64)
     log_probabilities = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))

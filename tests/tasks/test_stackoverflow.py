@@ -221,7 +221,10 @@ def test_word_model_equals_tffs_with_accuracy_over_words_alone(
     output = model.forward_pass((x, y), training=False)
     expected = baseline_model.forward_pass((x, y), training=False)
 
-    np.testing.assert_allclose(output.predictions, expected.predictions, rtol=1e-4)
+    # Our LSTM adds up in another order than Keras'; the logits reach tens.
+    np.testing.assert_allclose(
+        output.predictions, expected.predictions, rtol=1e-4, atol=1e-3
+    )
     np.testing.assert_allclose(output.loss, expected.loss, rtol=1e-5)
     metrics, baseline_metrics = (
         {metric.name: float(metric.result()) for metric in each.get_metrics()}
