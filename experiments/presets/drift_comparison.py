@@ -11,10 +11,10 @@ on held-out clients from the paper's values, μ = 0.02 for AdaBest, the mean and
 standard deviation of the last round's test accuracy over seeds. On `digits` at low
 participation and on Shakespeare the client rate of every method is chosen too, where
 the paper has 0.1 for all. Shakespeare has the batches and the single epoch of Reddi et
-al., and rates up to theirs. All methods weigh clients alike. `adabest_auto` chooses β by itself, see
-`tff_drift.algorithms.beta`; the table of the search has AdaBest at fixed values of β.
-The model that is tested is the aggregate θ̄, the only one that FedAvg and SCAFFOLD
-have.
+al., and rates up to theirs. All methods weigh clients alike. `adabest_auto` chooses β
+by itself, see `tff_drift.algorithms.beta`; the table of the search has AdaBest at fixed
+values of β. The model that is tested is the aggregate θ̄, the only one that FedAvg and
+SCAFFOLD have.
 """
 
 from __future__ import annotations

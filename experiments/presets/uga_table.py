@@ -8,15 +8,17 @@ every round.
 
 `paper_rates` has the paper's rates: η = 0.002 for clients, falling by 0.992 from round
 to round, η_g = 0.002 for UGA's server, η_meta = η, μ = 2e-4 for FedProx. 1 % of the
-examples is D_meta, or is split among the clients for FedShare.
+examples is D_meta, or is split among the clients for FedShare. Losses are means over
+examples here. The paper's section 2 writes a client's as a sum, and a client has about
+100 examples: `uga_summed` and `fed_meta_uga_summed` have η_g = 0.2, the same server
+step on sums.
 
-`tuned_rates` has rates chosen for this library, whose losses are means over examples,
-by a search on held-out writers. At the local scale η = 0.1 is that of Reddi et al.
-(2021, https://arxiv.org/abs/2003.00295) on EMNIST, and only the rates of UGA, which
-diverges at large ones, and of FedMeta are searched for.
+`tuned_rates` has rates chosen for this library by a search on held-out writers. At the
+local scale η = 0.1 is that of Reddi et al. (2021, https://arxiv.org/abs/2003.00295) on
+EMNIST, and only the rates of UGA, which diverges at large ones, and of FedMeta are
+searched for. FedMeta with UGA has UGA's choice, and its own η_meta.
 
-The rounds come in stages, and the tables are written after each: an interrupted or
-unfinished preset shows how far it came, and the same command goes on.
+The tables are written seed by seed, and the same command goes on after an interrupt.
 """
 
 from __future__ import annotations
@@ -33,8 +35,6 @@ from experiments.presets import searches, studies
 from experiments.presets.registry import Request
 from experiments.presets.studies import Study, Variant
 from experiments.results import Result
-from tff_drift import simulation
-from tff_drift.simulation import run_folder
 
 MILESTONES_FILE = "milestones.md"
 MILESTONES_DATA_FILE = "milestones.csv"
@@ -61,8 +61,11 @@ PAPER = {
     "uga": Paper((27, 48, 137), 0.9587),
     "fed_meta_uga": Paper((21, 31, 59), 0.9818),
 }
-_WITH_SERVER_RATE = ("uga", "fed_meta_uga")
-_WITH_META_RATE = ("fed_meta", "fed_meta_uga")
+# UGA's server step on losses that are sums.
+_SUMMED = {"uga": "uga_summed", "fed_meta_uga": "fed_meta_uga_summed"}
+PAPER.update({summed: PAPER[name] for name, summed in _SUMMED.items()})
+_SUMMED_SERVER_RATE = 0.2
+_METHODS = ("fed_avg", "fed_share", "fed_prox", "fed_meta", "uga", "fed_meta_uga")
 
 _FLAGS = {
     "task": "emnist_digits",
@@ -76,14 +79,16 @@ _FLAGS = {
 }
 # The accuracy at the end is the mean over the last tenth of the rounds.
 _LAST_PART = 10
-_FIRST_STAGE = 5
+_PAPER_RATES, _TUNED_RATES = "paper_rates", "tuned_rates"
 
 
 class Scale(NamedTuple):
     """How much is run.
 
     Attributes:
-      rounds: The rounds of every run.
+      paper_rates_rounds: The rounds at the paper's rates.
+      still_rounds: Those of UGA at its server rate, which hardly moves the model.
+      tuned_rates_rounds: The rounds at tuned rates.
       search_rounds: The rounds at each point of the search.
       client_rates: The client rates to choose from.
       uga_client_rates: Those of UGA.
@@ -91,7 +96,9 @@ class Scale(NamedTuple):
       meta_rates: FedMeta's rates to choose from.
     """
 
-    rounds: int
+    paper_rates_rounds: int
+    still_rounds: int
+    tuned_rates_rounds: int
     search_rounds: int
     client_rates: Sequence[float]
     uga_client_rates: Sequence[float]
@@ -100,8 +107,10 @@ class Scale(NamedTuple):
 
 
 SCALES = {
-    "local": Scale(80, 20, (0.1,), (0.03, 0.1), (0.1, 0.3, 1.0), (0.03, 0.1)),
+    "local": Scale(120, 20, 60, 20, (0.1,), (0.03, 0.1), (0.1, 0.3, 1.0), (0.03, 0.1)),
     "paper": Scale(
+        1000,
+        1000,
         1000,
         100,
         (0.01, 0.03, 0.1),
@@ -113,7 +122,7 @@ SCALES = {
 
 
 def run(request: Request) -> None:
-    """Runs the parts asked for, stage by stage.
+    """Runs the parts asked for, seed by seed.
 
     Args:
       request: What is asked for.
@@ -126,16 +135,14 @@ def run(request: Request) -> None:
     scale = SCALES[request.scale]
     for part in request.parts:
         study = build_study(part, scale)
-        if part == "tuned_rates":
-            grids = build_grids(scale)
-            study = searches.choose(request, study, grids, scale.search_rounds)
-        for rounds in stages(scale.rounds, rounds_reached(request, study)):
-            flags = {**study.flags, "rounds": rounds}
-            stage = dataclasses.replace(study, flags=flags)
-            done = studies.run_study(request, stage)
-            write_milestones(request, stage, done)
+        if part == _TUNED_RATES:
+            study = _tune(request, study, scale)
+        for count in range(1, len(request.seeds) + 1):
+            some = dataclasses.replace(request, seeds=request.seeds[:count])
+            done = studies.run_study(some, study)
+            write_milestones(request, study, done)
             columns = {name: name for name in (done[0].headline, "test_loss")}
-            studies.write_metrics(request, stage, done, columns)
+            studies.write_metrics(request, study, done, columns)
 
 
 def build_study(part: str, scale: Scale) -> Study:
@@ -146,62 +153,61 @@ def build_study(part: str, scale: Scale) -> Study:
       scale: How much is run.
     """
     variants = []
-    for name in PAPER:
+    for name in _METHODS:
         flags: dict[str, Any] = {"client_learning_rate": 0.002}
-        if name in _WITH_SERVER_RATE:
-            flags["server_learning_rate"] = 0.002
         if name == "fed_prox":
             flags["mu"] = 2e-4
+        if name not in _SUMMED:
+            variants.append(Variant(name, name, flags))
+            continue
+        flags["server_learning_rate"] = 0.002
+        if part == _TUNED_RATES:
+            variants.append(Variant(name, name, flags))
+            continue
+        summed = {**flags, "server_learning_rate": _SUMMED_SERVER_RATE}
+        variants.append(Variant(_SUMMED[name], name, summed))
+        flags["rounds"] = scale.still_rounds
         variants.append(Variant(name, name, flags))
-    return Study(part, {**_FLAGS, "rounds": scale.rounds}, variants)
+    rounds = {
+        _PAPER_RATES: scale.paper_rates_rounds,
+        _TUNED_RATES: scale.tuned_rates_rounds,
+    }
+    return Study(part, {**_FLAGS, "rounds": rounds[part]}, variants)
 
 
 def build_grids(scale: Scale) -> dict[str, dict[str, Sequence[float]]]:
-    """Returns what each method's search tries.
+    """Returns what each method's search tries, FedMeta with UGA left out.
 
     Args:
       scale: How much is run.
     """
-    grids: dict[str, dict[str, Sequence[float]]] = {}
-    for name in PAPER:
-        grids[name] = {"client_learning_rate": scale.client_rates}
-        if name in _WITH_SERVER_RATE:
-            grids[name]["client_learning_rate"] = scale.uga_client_rates
-            grids[name]["server_learning_rate"] = scale.server_rates
-        if name in _WITH_META_RATE:
-            grids[name]["meta_learning_rate"] = scale.meta_rates
-    return grids
+    client_rates = {"client_learning_rate": scale.client_rates}
+    return {
+        "fed_avg": client_rates,
+        "fed_share": client_rates,
+        "fed_prox": client_rates,
+        "fed_meta": {**client_rates, "meta_learning_rate": scale.meta_rates},
+        "uga": {
+            "client_learning_rate": scale.uga_client_rates,
+            "server_learning_rate": scale.server_rates,
+        },
+    }
 
 
-def stages(rounds: int, reached: int) -> list[int]:
-    """Returns the rounds at which tables are written, doubling to the last.
-
-    Args:
-      rounds: The rounds in all.
-      reached: The rounds that some run has already, at most `rounds`.
-    """
-    doubling = [min(_FIRST_STAGE, rounds)]
-    while doubling[-1] < rounds:
-        doubling.append(min(2 * doubling[-1], rounds))
-    return [stage for stage in doubling if stage >= reached]
-
-
-def rounds_reached(request: Request, study: Study) -> int:
-    """Returns the rounds of the run that came farthest.
-
-    Args:
-      request: What is asked for.
-      study: The study.
-    """
-    reached = 0
-    for seed in request.seeds:
-        for variant in study.variants:
-            run = studies.run_settings(request, study, variant, seed)
-            path = run.folder / run_folder.METRICS_FILE
-            if path.is_file():
-                _, rows = simulation.read_rows(path)
-                reached = max([reached, *(int(row["round"]) for row in rows)])
-    return reached
+def _tune(request: Request, study: Study, scale: Scale) -> Study:
+    """Returns the study with searched rates."""
+    chosen = searches.choose(request, study, build_grids(scale), scale.search_rounds)
+    of_uga = {variant.label: variant.flags for variant in chosen.variants}["uga"]
+    grid: dict[str, Sequence[float]] = {
+        flag: (of_uga[flag],)
+        for flag in ("client_learning_rate", "server_learning_rate")
+    }
+    grid["meta_learning_rate"] = scale.meta_rates
+    searched = dataclasses.replace(chosen, part=f"{study.part}_fed_meta_uga")
+    searched = searches.choose(
+        request, searched, {"fed_meta_uga": grid}, scale.search_rounds
+    )
+    return dataclasses.replace(searched, part=study.part)
 
 
 def tabulate(done: Sequence[Result]) -> pd.DataFrame:
@@ -261,25 +267,25 @@ def write_milestones(request: Request, study: Study, done: Sequence[Result]) -> 
     table = tabulate(done)
     folder = request.folder / study.part
     results.write_table(folder / MILESTONES_DATA_FILE, table)
-    rounds = study.flags["rounds"]
-    planned = SCALES[request.scale].rounds
-    state = "complete" if rounds == planned else "NOT complete"
+    seeds = dict.fromkeys(result.settings.seed for result in done)
+    missing = [seed for seed in request.seeds if seed not in seeds]
+    state = f", NOT yet {', '.join(map(str, missing))}" if missing else ""
     title = (
-        f"{study.part}, {rounds} of {planned} rounds ({state}), seeds "
-        f"{', '.join(map(str, request.seeds))}. Rounds to an accuracy on test "
-        "examples, and the mean accuracy of the last tenth of the rounds. In "
-        "parentheses: "
-        "Yao et al. (2019), Tables 2 and 3.\n\n"
+        f"{study.part}, seeds {', '.join(map(str, seeds))}{state}. Rounds to an "
+        "accuracy on test examples, and the mean accuracy of the last tenth of the "
+        "rounds. In parentheses: Yao et al. (2019), Tables 2 and 3.\n\n"
     )
-    headers = ["method", *(f"{100 * each:.0f} %" for each in THRESHOLDS), "accuracy"]
-    cells = [_cells(row, rounds) for row in table.to_dict(orient="records")]
+    headers = ["method", "rounds", *(f"{100 * each:.0f} %" for each in THRESHOLDS)]
+    headers.append("accuracy")
+    cells = [_cells(row) for row in table.to_dict(orient="records")]
     text = title + texts.markdown_table(headers, cells)
     results.write_text(folder / MILESTONES_FILE, text)
     print(text)
 
 
-def _cells(row: Mapping[str, Any], rounds: int) -> list[str]:
-    cells = [row["method"]]
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    rounds = row["rounds"]
+    cells = [row["method"], str(rounds)]
     for threshold in THRESHOLDS:
         name = f"rounds_to_{100 * threshold:.0f}"
         found = row[name]

@@ -15,31 +15,65 @@ def build_request(folder, *words):
 
 
 @pytest.mark.parametrize("scale", ["local", "paper"])
-def test_it_asks_for_runs_of_the_papers_protocol(tmp_path, scale):
+@pytest.mark.parametrize("part", ["paper_rates", "tuned_rates"])
+def test_it_asks_for_runs_of_the_papers_protocol(tmp_path, scale, part):
     request = build_request(tmp_path, f"--scale={scale}")
-    for part in request.parts:
-        study = uga_table.build_study(part, uga_table.SCALES[scale])
-        assert [variant.label for variant in study.variants] == list(uga_table.PAPER)
-        for variant in study.variants:
-            run = studies.run_settings(request, study, variant, 1).configuration
-            assert run["client_learning_rate"] == 0.002
-            assert (run["client_epochs"], run["batch_size"]) == (5, 64)
-            assert (run["num_clients"], run["clients_per_round"]) == (100, 10)
-            assert run["client_rate_decay"] == 0.992
-            if "uga" in variant.label:
-                assert run["server_learning_rate"] == 0.002
-            if "meta" in variant.label:
-                # The clients' rate and schedule.
-                assert run["meta_learning_rate"] is None
-                assert run["meta_rate_decay"] is None
+    study = uga_table.build_study(part, uga_table.SCALES[scale])
+    assert {variant.label for variant in study.variants} <= set(uga_table.PAPER)
+    for variant in study.variants:
+        run = studies.run_settings(request, study, variant, 1).configuration
+        assert run["client_learning_rate"] == 0.002
+        assert (run["client_epochs"], run["batch_size"]) == (5, 64)
+        assert (run["num_clients"], run["clients_per_round"]) == (100, 10)
+        assert run["client_rate_decay"] == 0.992
+        if "uga" in variant.label:
+            # 100 examples per client make a sum of a mean.
+            times = 100 if "summed" in variant.label else 1
+            assert run["server_learning_rate"] == pytest.approx(0.002 * times)
+        if "meta" in variant.label:
+            # The clients' rate and schedule.
+            assert run["meta_learning_rate"] is None
+            assert run["meta_rate_decay"] is None
 
 
-def test_stages_double_and_go_on_from_what_is_there():
-    assert uga_table.stages(30, 0) == [5, 10, 20, 30]
-    assert uga_table.stages(30, 5) == [5, 10, 20, 30]
-    assert uga_table.stages(30, 7) == [10, 20, 30]
-    assert uga_table.stages(30, 30) == [30]
-    assert uga_table.stages(3, 0) == [3]
+def test_fed_meta_with_uga_is_searched_at_ugas_choice(tmp_path, monkeypatch):
+    searched = []
+
+    def choose(request, study, grids, rounds):
+        searched.append((study.part, grids))
+        variants = [
+            dataclasses.replace(
+                variant,
+                flags={
+                    **variant.flags,
+                    # The last point of every grid.
+                    **{name: values[-1] for name, values in grid.items()},
+                },
+            )
+            for variant in study.variants
+            for grid in [grids.get(variant.label, {})]
+        ]
+        return dataclasses.replace(study, variants=variants)
+
+    monkeypatch.setattr(uga_table.searches, "choose", choose)
+    scale = uga_table.SCALES["local"]
+    study = uga_table.build_study("tuned_rates", scale)
+    tuned = uga_table._tune(build_request(tmp_path), study, scale)
+    assert [part for part, _ in searched] == [
+        "tuned_rates",
+        "tuned_rates_fed_meta_uga",
+    ]
+    assert searched[1][1] == {
+        "fed_meta_uga": {
+            "client_learning_rate": (0.1,),
+            "server_learning_rate": (1.0,),
+            "meta_learning_rate": (0.03, 0.1),
+        }
+    }
+    flags = {variant.label: variant.flags for variant in tuned.variants}
+    assert tuned.part == "tuned_rates"
+    assert flags["fed_meta_uga"] == {**flags["uga"], "meta_learning_rate": 0.1}
+    assert flags["fed_avg"] == {"client_learning_rate": 0.1}
 
 
 @pytest.fixture
@@ -84,25 +118,12 @@ def test_the_accuracy_at_the_end_is_of_the_last_tenth(result_of):
     assert row["accuracy"] == pytest.approx(0.29)
 
 
-def test_the_table_says_how_far_it_came(result_of, tmp_path):
-    request = build_request(tmp_path, "--seeds=1")
+def test_the_table_says_which_seeds_are_missing(result_of, tmp_path):
+    request = build_request(tmp_path, "--seeds=1,2,4")
     study = uga_table.build_study("paper_rates", uga_table.SCALES["local"])
-    stage = dataclasses.replace(study, flags={**study.flags, "rounds": 3})
     done = [result_of("fed_avg", 1, [0.1, 0.2, 0.3, 0.75])]
     (tmp_path / "paper_rates").mkdir()
-    uga_table.write_milestones(request, stage, done)
+    uga_table.write_milestones(request, study, done)
     text = (tmp_path / "paper_rates" / uga_table.MILESTONES_FILE).read_text()
-    assert "3 of 80 rounds (NOT complete), seeds 1" in text
-    assert "| 3 (68) | > 3 (111) | > 3 (437) | 75.00 % (90.22 %) |" in text
-
-
-def test_it_goes_on_where_it_stopped(tmp_path):
-    request = build_request(tmp_path, "--seeds=1")
-    study = uga_table.build_study("paper_rates", uga_table.SCALES["local"])
-    assert uga_table.rounds_reached(request, study) == 0
-    for label, rounds in (("fed_avg", 4), ("uga", 2)):
-        folder = tmp_path / "paper_rates" / label / "seed_1"
-        folder.mkdir(parents=True)
-        lines = ["round", *map(str, range(rounds + 1))]
-        (folder / "metrics.csv").write_text("".join(f"{line}\n" for line in lines))
-    assert uga_table.rounds_reached(request, study) == 4
+    assert "seeds 1, NOT yet 2, 4." in text
+    assert "| 3 | 3 (68) | > 3 (111) | > 3 (437) | 75.00 % (90.22 %) |" in text
