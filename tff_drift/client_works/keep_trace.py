@@ -23,7 +23,11 @@ import tensorflow_federated as tff
 
 from tff_drift.client_works import dropout
 from tff_drift.client_works.local_models import LocalModel, Tensors
-from tff_drift.client_works.local_work import LocalContext, LocalOutcome
+from tff_drift.client_works.local_work import (
+    LocalContext,
+    LocalOutcome,
+    reject_if_not_finite,
+)
 from tff_drift.client_works.round_state import RATE
 
 
@@ -118,12 +122,9 @@ def run_keep_trace(
     update = _walk_back(
         replay, replay.start(weights), batches, trace, num_steps, rate, gradient
     )
-    finite = [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in update]
-    rejected = tf.logical_not(tf.reduce_all(tf.stack(finite)))
+    update, rejected = reject_if_not_finite(update)
     return LocalOutcome(
-        update=tuple(
-            tf.where(rejected, tf.zeros_like(tensor), tensor) for tensor in update
-        ),
+        update=update,
         trainable=trainable,
         num_examples=traced + evaluated,
         num_steps=num_steps,

@@ -260,11 +260,7 @@ def run_local_work(
     model_state, work_state, num_examples, num_steps = state
     trainable = model.trainable(model_state)
     update = work.finish(context, work_state, trainable)
-    finite = [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in update]
-    rejected = tf.logical_not(tf.reduce_all(tf.stack(finite)))
-    update = tuple(
-        tf.where(rejected, tf.zeros_like(tensor), tensor) for tensor in update
-    )
+    update, rejected = reject_if_not_finite(update)
     return LocalOutcome(
         update=update,
         trainable=trainable,
@@ -273,6 +269,22 @@ def run_local_work(
         rejected=rejected,
         metrics=model.metrics(model_state, discard=rejected),
     )
+
+
+def reject_if_not_finite(update: Tensors) -> tuple[Tensors, tf.Tensor]:
+    """Returns an update, zeros if it holds a NaN or an infinity, and whether it does.
+
+    Args:
+      update: The update of a client.
+    """
+    finite = [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in update]
+    accepted = tf.reduce_all(tf.stack(finite))
+    # Multiplying takes half the time of choosing.
+    kept = tuple(
+        tf.math.multiply_no_nan(tensor, tf.cast(accepted, tensor.dtype))
+        for tensor in update
+    )
+    return kept, tf.logical_not(accepted)
 
 
 def _loop(

@@ -18,29 +18,49 @@ from tff_drift.execution.local import batches, cohorts
 slices = tf.data.Dataset.from_tensor_slices
 
 
-def _rows_of_zeros(sizes):
-    return [np.zeros([size, 2], np.float32) for size in sizes]
+def _batches(sizes):
+    return batches.Batches([tf.zeros([size, 2])] for size in sizes)
+
+
+def test_batches_know_how_many_of_a_shape_follow_each_other():
+    own = _batches([4, 4, 2, 4])
+    assert own.run_lengths == [2, 1, 1, 1]
+    assert own.shapes == [((size, 2),) for size in (4, 4, 2, 4)]
+    assert own.num_bytes == [32, 32, 16, 32]
+    assert len(own) == 4
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(st.integers(1, 4), max_size=5), min_size=1, max_size=6))
 def test_turns_take_every_batch_once_in_its_clients_order(sizes):
-    own = [[(rows,) for rows in _rows_of_zeros(client)] for client in sizes]
+    own = list(map(_batches, sizes))
     states = cohorts._States(len(own), [])
     seen = [[] for _ in own]
-    for group, positions in cohorts._turns(own, states):
-        shapes = {own[client][positions[client]][0].shape for client in group}
+    for turn in cohorts._turns(own, states):
+        assert len(set(turn.clients)) == len(turn.clients)
+        shapes = set()
+        for client in turn.clients:
+            first = turn.positions[client]
+            taken = range(first, first + turn.num_steps)
+            shapes.update(own[client].shapes[position] for position in taken)
+            seen[client].extend(taken)
         assert len(shapes) == 1
-        assert len(set(group)) == len(group)
-        for client in group:
-            seen[client].append(positions[client])
     assert seen == [list(range(len(client))) for client in own]
 
 
 def test_clients_of_equal_sizes_take_all_their_steps_together():
-    own = [[(rows,) for rows in _rows_of_zeros([4, 4, 2])] for _ in range(5)]
-    groups = [group for group, _ in cohorts._turns(own, cohorts._States(5, []))]
-    assert groups == [list(range(5))] * 3
+    own = [_batches([4, 4, 2]) for _ in range(5)]
+    turns = list(cohorts._turns(own, cohorts._States(5, [])))
+    assert [turn.clients for turn in turns] == [list(range(5))] * 2
+    assert [turn.num_steps for turn in turns] == [2, 1]
+
+
+def test_the_batches_of_a_turn_take_a_limited_memory(monkeypatch):
+    # Of two clients, two batches of 32 bytes each.
+    monkeypatch.setattr(cohorts, "_ELEMENT_BYTES", 130)
+    own = [_batches([4] * 5) for _ in range(2)]
+    turns = cohorts._turns(own, cohorts._States(2, []))
+    assert [turn.num_steps for turn in turns] == [2, 2, 1]
 
 
 @settings(deadline=None, max_examples=50)
@@ -64,13 +84,13 @@ class _Spy:
 
     def __init__(self, monkeypatch):
         self.stacks = []
-        step = cohorts.VectorizedClient.step
+        take_steps = cohorts.VectorizedClient.take_steps
 
-        def noting(client, loop, state, arguments, element):
-            self.stacks.append(int(element[0].shape[0]))
-            return step(client, loop, state, arguments, element)
+        def noting(client, loop, num_steps, state, *args):
+            self.stacks.extend([int(state[0].shape[0])] * num_steps)
+            return take_steps(client, loop, num_steps, state, *args)
 
-        monkeypatch.setattr(cohorts.VectorizedClient, "step", noting)
+        monkeypatch.setattr(cohorts.VectorizedClient, "take_steps", noting)
 
 
 @pytest.fixture
@@ -95,6 +115,19 @@ def test_large_cohorts_of_small_models_are_stacked_by_themselves(spy):
     single = _round(process, data, batch_clients=False)
     assert not spy.stacks
     assert_same(stacked, single, rtol=1e-5, atol=1e-6)
+
+
+def test_chunks_keep_to_their_memory(spy, monkeypatch):
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    data = models.datasets(models.client_arrays([8] * 20))
+    whole = _round(process, data)
+    assert spy.stacks == [20, 20]
+    spy.stacks.clear()
+    monkeypatch.setattr(cohorts, "_STACK_BYTES", 1)
+    chunked = _round(process, data, batch_clients=True)
+    # Not fewer than eight, and of about one size.
+    assert sorted(spy.stacks) == [6, 6, 7, 7, 7, 7]
+    assert_same(chunked, whole, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -217,28 +250,28 @@ def test_a_mapping_whose_keys_are_not_in_order():
         assert_same(output, expected, rtol=1e-5, atol=1e-6)
 
 
-def _arrays(num_bytes):
-    return [[np.zeros(num_bytes, np.int8)]]
+def _bytes(num_bytes):
+    return batches.Batches([[tf.zeros([num_bytes], tf.int8)]])
 
 
 def test_the_cache_keeps_what_was_used_last_within_its_limit():
     cache = batches.BatchCache(limit_bytes=250)
     first, second, third = (tf.data.Dataset.range(n).batch(2) for n in (1, 2, 3))
     for dataset in (first, second):
-        cache.put(dataset, _arrays(100))
+        cache.put(dataset, _bytes(100))
     assert cache.get(first) is not None
-    cache.put(third, _arrays(100))
+    cache.put(third, _bytes(100))
     assert cache.get(second) is None
     assert cache.get(first) is not None
     assert cache.used_bytes == 200
-    cache.put(second, _arrays(251))
+    cache.put(second, _bytes(251))
     assert cache.get(second) is None
 
 
 def test_the_cache_forgets_datasets_that_are_gone():
     cache = batches.BatchCache(limit_bytes=1000)
     dataset = tf.data.Dataset.range(3)
-    cache.put(dataset, _arrays(100))
+    cache.put(dataset, _bytes(100))
     assert cache.used_bytes == 100
     del dataset
     gc.collect()
@@ -258,7 +291,7 @@ def test_the_cache_forgets_datasets_that_are_gone():
 )
 def test_only_datasets_that_give_the_same_every_time_are_kept(dataset, repeatable):
     cache = batches.BatchCache(limit_bytes=1000)
-    cache.put(dataset, _arrays(1))
+    cache.put(dataset, _bytes(1))
     assert (cache.get(dataset) is not None) == repeatable
 
 

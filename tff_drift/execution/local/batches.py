@@ -12,17 +12,13 @@ from __future__ import annotations
 import collections
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tff_drift import compat
 from tff_drift.execution.local import evaluation, sequences
-
-# For each batch, the arrays of the batch in the order of the dataset's components.
-Batches = Sequence[Sequence[np.ndarray]]
 
 # Datasets that give the same elements every time, if those that they read from do.
 _REPEATABLE = frozenset(
@@ -43,6 +39,35 @@ _REPEATABLE = frozenset(
         "ZipDataset",
     }
 )
+
+
+class Batches:
+    """A client's batches.
+
+    Args:
+      tensors: The tensors of each batch, in the order of the dataset's components.
+
+    Attributes:
+      tensors: The same.
+      shapes: The shapes of each batch.
+      run_lengths: For each batch, how many of one shape follow each other from there
+        on, itself included.
+      num_bytes: The memory of each batch.
+    """
+
+    def __init__(self, tensors: Iterable[Sequence[tf.Tensor]]) -> None:
+        self.tensors = [list(batch) for batch in tensors]
+        # Of arrays, which share the memory: `Tensor.shape` is slow to compare.
+        arrays = [[tensor.numpy() for tensor in batch] for batch in self.tensors]
+        self.shapes = [tuple(array.shape for array in batch) for batch in arrays]
+        self.num_bytes = [sum(array.nbytes for array in batch) for batch in arrays]
+        self.run_lengths = [1] * len(arrays)
+        for number in range(len(arrays) - 2, -1, -1):
+            if self.shapes[number] == self.shapes[number + 1]:
+                self.run_lengths[number] += self.run_lengths[number + 1]
+
+    def __len__(self) -> int:
+        return len(self.tensors)
 
 
 class ClientSequence:
@@ -81,10 +106,10 @@ class ClientSequence:
         return self._dataset is None or _is_repeatable(self._dataset)
 
     def batches(self, cache: BatchCache) -> Batches:
-        """Returns the elements as arrays, perhaps those that `cache` holds."""
+        """Returns the elements, perhaps those that `cache` holds."""
         if self._dataset is None:
             order = _component_order(self._element_type)
-            return [[row[k].numpy() for k in order] for row in self._rows]
+            return Batches([row[k] for k in order] for row in self._rows)
         batches = cache.get(self._dataset)
         if batches is None:
             batches = read_batches(self.variant(), self._element_type)
@@ -93,17 +118,20 @@ class ClientSequence:
 
 
 def read_batches(variant: tf.Tensor, element_type: compat.Type) -> Batches:
-    """Returns the elements of a sequence as arrays.
+    """Reads a sequence.
 
     Args:
       variant: The sequence.
       element_type: The type of its elements.
 
     Returns:
-      For each element the arrays in the order of the dataset's components.
+      Its elements.
     """
-    dataset = sequences.to_dataset(variant, element_type)
-    return [tf.nest.flatten(element) for element in dataset.as_numpy_iterator()]
+    # In main memory, where batches of several clients are put together.
+    with tf.device("/CPU:0"):
+        return Batches(
+            map(tf.nest.flatten, sequences.to_dataset(variant, element_type))
+        )
 
 
 def _component_order(element_type: compat.Type) -> list[int]:
@@ -149,7 +177,7 @@ class BatchCache:
 
     def put(self, dataset: tf.data.Dataset, batches: Batches) -> None:
         """Keeps the batches of a dataset, if it gives the same every time."""
-        size = sum(array.nbytes for batch in batches for array in batch)
+        size = sum(batches.num_bytes)
         if size > self._limit_bytes or not _is_repeatable(dataset):
             return
         key = id(dataset)

@@ -10,24 +10,31 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from tff_drift.execution.local import batches, functional, sequences, vectorizing
+from tff_drift.execution.local import batches, functional, sequences
 from tff_drift.execution.local.batches import Batches
+from tff_drift.execution.local.cutting import ClientGraph, CutClient, Tensors
 from tff_drift.execution.local.graphs import GraphCache
 from tff_drift.execution.local.phase_functions import PhaseFunction
 from tff_drift.execution.local.planning import Leaf, Operation
-from tff_drift.execution.local.vectorizing import Tensors, VectorizedClient
+from tff_drift.execution.local.vectorizing import VectorizedClient
 
 # What gains nothing from stacking: convolutions with a filter of each client's own are
 # done one client after the other anyway.
 _UNSUITABLE = ("Conv",)
-# The states of the clients that are trained at a time take at most this.
-_STACK_BYTES = 2**27
+# The states of the clients that are trained at a time take at most this, so that they
+# stay in the processor's cache.
+_STACK_BYTES = 10 * 2**20
+# Where that leaves fewer clients than this, there may be as many, within more memory.
+_FEW_CLIENTS = 8
+_MOST_STACK_BYTES = 2**27
+# The batches that are read for a turn take at most this.
+_ELEMENT_BYTES = 2**24
 # A step of a stack takes about as long as this many steps of single clients, if the
 # model is small; benchmarks/rounds.py measures it.
 _STEPS_PER_TURN = 8
@@ -55,10 +62,13 @@ class Cohort:
         self._cache = cache
         self._always = always
         self._unsupported = False
-        largest = max(_num_bytes(loop.state_specs) for loop in client.loops)
-        self._most = max(1, _STACK_BYTES // max(1, largest))
+        largest = max(_num_bytes(loop.state_specs) for loop in client.client.loops)
+        most = max(_FEW_CLIENTS, _STACK_BYTES // max(1, largest))
+        self._most = max(1, min(most, _MOST_STACK_BYTES // max(1, largest)))
 
-    def suits(self, values: Mapping[Leaf, Any], num_clients: int) -> bool:
+    def suits(
+        self, values: Mapping[Leaf, Any], chunks: Sequence[Sequence[int]]
+    ) -> bool:
         """Whether a cohort is to be trained so.
 
         It is if its clients take many steps together, which is a matter of the shapes
@@ -66,24 +76,25 @@ class Cohort:
 
         Args:
           values: The values of the leaves that the computation takes.
-          num_clients: The number of clients.
+          chunks: The clients, see `chunks`.
         """
-        if self._unsupported or num_clients == 0:
+        if self._unsupported or not chunks:
             return False
         if not self._always:
             for leaf in self._sequences():
                 if not all(_is_repeatable(value) for value in values[leaf]):
                     return False
                 own = [self._batches(value, leaf) for value in values[leaf]]
-                turns = sum(1 for _ in _turns(own, _States(len(own), [])))
+                turns = sum(_num_turns([own[c] for c in chunk]) for chunk in chunks)
                 if sum(map(len, own)) < _STEPS_PER_TURN * turns:
                     return False
-        return self._built()
+        return self._built({len(chunk) for chunk in chunks})
 
-    def _built(self) -> bool:
-        """Builds the functions, once; returns whether it can be done."""
+    def _built(self, sizes: Iterable[int]) -> bool:
+        """Builds the functions; returns whether it can be done."""
         try:
-            self._client.build()
+            for size in sizes:
+                self._client.build(size)
         except functional.UnsupportedGraphError as error:
             logging.debug("Clients are trained one by one: %s.", error)
             self._unsupported = True
@@ -168,20 +179,21 @@ def build_cohort(
         return None
     function = PhaseFunction(steps, wanted, graphs)
     try:
-        client = VectorizedClient(_client_graph(function))
+        client = CutClient(_client_graph(function))
         if batch_clients is None and not _pays(client):
             return None
     except functional.UnsupportedGraphError as error:
         logging.debug("Clients are trained one by one: %s.", error)
         return None
-    return Cohort(client, function, cache, always=bool(batch_clients))
+    vectorized = VectorizedClient(client)
+    return Cohort(vectorized, function, cache, always=bool(batch_clients))
 
 
 def _is_repeatable(value: Any) -> bool:
     return isinstance(value, batches.ClientSequence) and value.is_repeatable()
 
 
-def _pays(client: VectorizedClient) -> bool:
+def _pays(client: CutClient) -> bool:
     return not any(
         part in operation
         for loop in client.loops
@@ -190,14 +202,14 @@ def _pays(client: VectorizedClient) -> bool:
     )
 
 
-def _client_graph(function: PhaseFunction) -> vectorizing.ClientGraph:
+def _client_graph(function: PhaseFunction) -> ClientGraph:
     graph = function.function.graph
     for leaf in function.inputs:
         if sequences.is_sequence(leaf.type_signature) and not leaf.at_clients:
             raise functional.UnsupportedGraphError("its clients share a sequence")
     if any(sequences.is_sequence(leaf.type_signature) for leaf in function.outputs):
         raise functional.UnsupportedGraphError("it makes a sequence")
-    return vectorizing.ClientGraph(
+    return ClientGraph(
         graph_def=graph.as_graph_def(),
         inputs=tuple(tensor.op.name for tensor in function.function.inputs),
         specs=tuple(
@@ -233,28 +245,24 @@ def train_cohort(
     Returns:
       The results, stacked.
     """
-    clients = tf.range(num_clients)
     done: list[Tensors] = []
-    for number, loop in enumerate(client.loops):
-        state, arguments = client.start(number, inputs, clients, done)
+    for number, loop in enumerate(client.client.loops):
+        state, arguments = client.start(number, inputs, num_clients, done)
         states = _States(num_clients, state)
         batches = datasets[loop.dataset]
-        for group, position in _turns(batches, states):
-            element = [
-                tf.constant(np.stack(arrays))
-                for arrays in zip(*(batches[c][position[c]] for c in group))
-            ]
-            states.set(
-                group,
-                client.step(
-                    number,
-                    states.get(group),
-                    _rows(arguments, group),
-                    element,
-                ),
+        for turn in _turns(batches, states):
+            state = client.take_steps(
+                number,
+                turn.num_steps,
+                states.get(turn.clients),
+                _rows(arguments, turn.clients),
+                _elements(batches, turn),
+                # Groups of some clients are of many sizes.
+                num_clients if len(turn.clients) == num_clients else None,
             )
+            states.set(turn.clients, state)
         done.append(states.get_all())
-    return client.finish(inputs, clients, done)
+    return client.finish(inputs, num_clients, done)
 
 
 class _States:
@@ -308,20 +316,52 @@ def _rows(tensors: Sequence[tf.Tensor], rows: Sequence[int]) -> Tensors:
     return [tf.gather(tensor, rows) for tensor in tensors]
 
 
-def _turns(
-    batches: Sequence[Batches], states: _States
-) -> Iterator[tuple[list[int], list[int]]]:
-    """Yields who takes a step together, and how many batches each has behind it."""
+class _Turn(NamedTuple):
+    """Steps that clients take together.
+
+    Attributes:
+      clients: The clients.
+      positions: How many batches each of all clients has behind it.
+      num_steps: The number of steps.
+    """
+
+    clients: list[int]
+    positions: list[int]
+    num_steps: int
+
+
+def _turns(batches: Sequence[Batches], states: _States) -> Iterator[_Turn]:
+    """Yields who takes steps together."""
     positions = [0] * len(batches)
     while True:
         waiting: dict[Any, list[int]] = collections.defaultdict(list)
         for client, (own, position) in enumerate(zip(batches, positions)):
             if position < len(own):
-                shapes = tuple(array.shape for array in own[position])
-                waiting[shapes].append(client)
+                waiting[own.shapes[position]].append(client)
         if not waiting:
             return
         group = states.in_order(max(waiting.values(), key=len))
-        yield group, positions
+        # While all of them go on with batches of that shape, no others are more.
+        num_steps = min(batches[c].run_lengths[positions[c]] for c in group)
+        num_bytes = sum(batches[c].num_bytes[positions[c]] for c in group)
+        num_steps = min(num_steps, max(1, _ELEMENT_BYTES // max(1, num_bytes)))
+        yield _Turn(group, positions, num_steps)
         for client in group:
-            positions[client] += 1
+            positions[client] += num_steps
+
+
+def _num_turns(batches: Sequence[Batches]) -> int:
+    """Returns how many steps clients take, those taken together counted as one."""
+    return sum(turn.num_steps for turn in _turns(batches, _States(len(batches), [])))
+
+
+def _elements(batches: Sequence[Batches], turn: _Turn) -> Tensors:
+    """Returns the batches of a turn, stacked: step by step, client by client."""
+    steps = range(turn.num_steps)
+    rows = [
+        batches[client].tensors[turn.positions[client] + step]
+        for step in steps
+        for client in turn.clients
+    ]
+    with tf.device("/CPU:0"):
+        return [tf.stack(tensors) for tensors in zip(*rows)]

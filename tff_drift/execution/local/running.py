@@ -95,10 +95,11 @@ class _RunnablePhase:
         running = self.accumulation.begin(values)
         kept: Values = {leaf: [] for leaf in self.kept}
         device = executors.server_device
-        if self.cohort is not None and self.cohort.suits(values, num_clients):
-            for clients, stacks in self._stacked_results(
-                values, num_clients, executors
-            ):
+        chunks: Sequence[range] = ()
+        if self.cohort is not None:
+            chunks = self.cohort.chunks(num_clients, len(executors.client_devices))
+        if self.cohort is not None and self.cohort.suits(values, chunks):
+            for clients, stacks in self._stacked_results(values, chunks, executors):
                 for leaf, per_client in kept.items():
                     per_client.extend(tf.unstack(stacks[leaf]))
                 running.add_stack(clients, stacks, device)
@@ -132,18 +133,17 @@ class _RunnablePhase:
         yield from _in_order(run, num_clients, executors)
 
     def _stacked_results(
-        self, values: Values, num_clients: int, executors: Executors
+        self, values: Values, chunks: Sequence[range], executors: Executors
     ) -> Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]]:
         """Yields clients and their results, stacked, in the order of the clients."""
         cohort = self.cohort
         assert cohort is not None
-        chunks = cohort.chunks(num_clients, max(1, len(executors.client_devices)))
 
         def run(number: int) -> tuple[Sequence[int], dict[Leaf, tf.Tensor]]:
             with tf.device(executors.client_device(number)):
                 return chunks[number], cohort.run(values, chunks[number])
 
-        if len(executors.client_devices) < 2:
+        if len(chunks) == 1 or executors.max_concurrent_clients == 1:
             yield from map(run, range(len(chunks)))
             return
         yield from _in_order(run, len(chunks), executors)

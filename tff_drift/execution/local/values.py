@@ -108,13 +108,29 @@ def _sequence(
             f"Expected a tf.data.Dataset or a list for type {type_signature}, found a "
             f"{type(value).__name__}."
         )
-    found = compat.tensorflow_to_type(value.element_spec)
-    if not type_signature.element.is_assignable_from(found):
+    _check_elements(value, type_signature)
+    return batches.ClientSequence(value, type_signature.element)
+
+
+# The element type, itself, and the spec of the elements that were found to be of it
+# last: the datasets of a cohort have one spec, which takes long to look into.
+_last_fit: tuple[Any, Any] = (None, None)
+
+
+def _check_elements(
+    dataset: tf.data.Dataset, type_signature: compat.SequenceType
+) -> None:
+    global _last_fit
+    expected, spec = type_signature.element, dataset.element_spec
+    if _last_fit[0] is expected and _last_fit[1] == spec:
+        return
+    found = compat.tensorflow_to_type(spec)
+    if not expected.is_assignable_from(found):
         raise TypeError(
             f"Expected a dataset of type {type_signature}, found elements of type "
             f"{found}."
         )
-    return batches.ClientSequence(value, type_signature.element)
+    _last_fit = (expected, spec)
 
 
 def _tensor(value: Any, tensor_type: compat.TensorType) -> tf.Tensor:

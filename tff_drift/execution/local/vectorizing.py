@@ -1,119 +1,67 @@
 """One client's computation, turned into one for many clients at a time.
 
-A client's computation that loops over its dataset by `Dataset.reduce` is cut there:
-
-    start   what happens before the loop
-    step    what happens for each element, a batch
-    finish  what happens after the loop
-
-Each part becomes a function of tensors with one more, leading dimension, the
-clients, by `tf.vectorized_map`: where a client multiplies matrices, the function
-multiplies stacks of them. A computation with several loops has a start for each.
+The parts of a computation, see `cutting`, become functions of tensors with one more,
+leading dimension, the clients, by `tf.vectorized_map`: where a client multiplies
+matrices, the function multiplies stacks of them.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import collections
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tff_drift.execution.local import functional
+from tff_drift.execution.local.cutting import CutClient, Tensors, is_dataset
 
-Tensors = list[tf.Tensor]
-
-
-@dataclasses.dataclass(frozen=True)
-class ClientGraph:
-    """The computation of one client.
-
-    Attributes:
-      graph_def: The graph.
-      inputs: The names of the nodes that are fed.
-      specs: The specs of the inputs. For a dataset, the list of the specs of the
-        tensors of an element.
-      each: For every input, whether each client has its own.
-      outputs: The names of the results.
-    """
-
-    graph_def: Any
-    inputs: tuple[str, ...]
-    specs: tuple[Any, ...]
-    each: tuple[bool, ...]
-    outputs: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Loop:
-    """A loop over a client's dataset.
-
-    Attributes:
-      dataset: The position of the dataset among the inputs.
-      step: The name of the step's function.
-      num_state: The number of tensors in the loop's state, variables left out.
-      variables: The variables whose values go from step to step, by their position
-        among the variables of the graph; their values follow the state.
-      arguments: For each argument of the step besides state and element: the
-        position of a variable, or None for a tensor.
-      state_specs: The specs of state and variables.
-      argument_specs: The specs of the arguments that are tensors.
-      operations: The kinds of operations of a step.
-    """
-
-    dataset: int
-    step: str
-    num_state: int
-    variables: tuple[int, ...]
-    arguments: tuple[int | None, ...]
-    state_specs: tuple[tf.TensorSpec, ...]
-    argument_specs: tuple[tf.TensorSpec, ...]
-    operations: frozenset[str]
+# So many functions are kept of one part; cohorts of one size need at most three.
+_CACHED_FUNCTIONS = 16
 
 
 class VectorizedClient:
     """The parts of a client's computation, as functions of many clients.
 
+    Functions are built for a number of clients, which makes their graphs much
+    smaller and saves copies of the states, and the steps once more for any number:
+    what some clients of a stack do together, others do not.
+
     Args:
-      graph: The client's computation.
+      client: The client's computation.
 
     Attributes:
-      loops: The loops over datasets, in their order.
-
-    Raises:
-      functional.UnsupportedGraphError: If the computation cannot be cut, or does
-        not loop over a dataset.
+      client: The same.
     """
 
-    def __init__(self, graph: ClientGraph) -> None:
-        self._graph = graph
-        self.loops: list[Loop] = []
-        self._starts: list[Callable[..., tuple[Tensors, Tensors]]] = []
-        self._steps: list[Callable[..., Tensors]] = []
-        self._finish: Callable[..., Tensors] | None = None
-        self._analyze()
-        if not self.loops:
-            raise functional.UnsupportedGraphError("it does not reduce a dataset")
+    def __init__(self, client: CutClient) -> None:
+        self.client = client
+        self._functions: collections.OrderedDict[Any, Callable[..., Tensors]] = (
+            collections.OrderedDict()
+        )
+        self._lock = threading.RLock()
 
-    def build(self) -> None:
-        """Builds the functions, unless it has been done.
+    def build(self, num_clients: int) -> None:
+        """Builds the functions for a number of clients, unless it has been done.
+
+        Args:
+          num_clients: The number of clients.
 
         Raises:
           functional.UnsupportedGraphError: If TensorFlow cannot vectorize an
             operation.
         """
-        if self._finish is not None:
-            return
-        numbers = range(len(self.loops))
         try:
-            self._starts = [self._build_start(number) for number in numbers]
-            self._steps = [self._build_step(number) for number in numbers]
-            self._finish = self._build_finish()
+            for number in range(len(self.client.loops)):
+                self._start(number, num_clients)
+                self._steps(number, num_clients)
+            self._finish(num_clients)
         except (ValueError, TypeError, NotImplementedError) as error:
             raise functional.UnsupportedGraphError(str(error)) from error
 
     def start(
-        self, loop: int, inputs: Sequence[Any], clients: tf.Tensor, done: list[Tensors]
+        self, loop: int, inputs: Sequence[Any], num_clients: int, done: list[Tensors]
     ) -> tuple[Tensors, Tensors]:
         """Runs what comes before a loop.
 
@@ -121,187 +69,152 @@ class VectorizedClient:
           loop: The number of the loop.
           inputs: A value for each input but the datasets, stacked if each client
             has its own.
-          clients: The numbers of the clients, a vector.
+          num_clients: The number of clients.
           done: The last states of the loops before.
 
         Returns:
           The first state and the arguments of the step, all of them stacked.
         """
-        return self._starts[loop](inputs, clients, done)
+        function = self._start(loop, num_clients)
+        results = function(*self._split(inputs, num_clients), done)
+        num_state = len(self.client.loops[loop].state_specs)
+        return results[:num_state], results[num_state:]
 
-    def step(
-        self, loop: int, state: Tensors, arguments: Tensors, element: Tensors
+    def take_steps(
+        self,
+        loop: int,
+        num_steps: int,
+        state: Tensors,
+        arguments: Tensors,
+        elements: Tensors,
+        num_clients: int | None,
     ) -> Tensors:
-        """Runs a step of every client; all that it takes and returns is stacked."""
-        return self._steps[loop](state, arguments, element)
-
-    def finish(
-        self, inputs: Sequence[Any], clients: tf.Tensor, done: list[Tensors]
-    ) -> Tensors:
-        """Runs what comes after the last loop, see `start`; returns the results."""
-        assert self._finish is not None
-        return self._finish(inputs, clients, done)
-
-    def _analyze(self) -> None:
-        """Evaluates the computation once, in a graph that is thrown away."""
-        with tf.Graph().as_default():
-            values = [
-                None if _is_dataset(spec) else _placeholder(spec)
-                for spec in self._graph.specs
-            ]
-            while True:
-                done = [_placeholders(loop.state_specs) for loop in self.loops]
-                evaluator, reduce = self._run(values, done, len(self.loops))
-                if reduce is None:
-                    break
-                self.loops.append(_describe(reduce, evaluator.variables))
-            if self.loops:
-                self._look_into_steps(evaluator)
-
-    def _look_into_steps(self, after: functional.Evaluator) -> None:
-        """Notes the operations of the steps, and what the last need not carry along.
-
-        A variable that is assigned before it is read, in a step and after the loop,
-        need not go from step to step; what is assigned in the last step is then not
-        even computed.
+        """Runs steps of every client.
 
         Args:
-          after: What evaluated the computation beyond its last loop.
+          loop: The number of the loop.
+          num_steps: The number of steps.
+          state: The state, stacked.
+          arguments: The arguments of the step, stacked.
+          elements: The elements, stacked: those of the first step, client by client,
+            then those of the second, and so on.
+          num_clients: The number of clients to have the function for; None for the
+            function of any number.
+
+        Returns:
+          The new state, stacked.
         """
-        for number, loop in enumerate(self.loops):
-            variables, evaluator, _ = self._take_step(
-                loop,
-                _placeholders(loop.state_specs),
-                _placeholders(loop.argument_specs),
-                _placeholders(self._graph.specs[loop.dataset]),
-            )
-            kept = loop.variables
-            if number == len(self.loops) - 1:
-                kept = tuple(
-                    k
-                    for k in loop.variables
-                    if variables[k].first_value_read
-                    or after.variables[k].first_value_read
-                )
-            of_variable = dict(zip(loop.variables, loop.state_specs[loop.num_state :]))
-            self.loops[number] = dataclasses.replace(
-                loop,
-                variables=kept,
-                state_specs=(
-                    *loop.state_specs[: loop.num_state],
-                    *(of_variable[k] for k in kept),
-                ),
-                operations=frozenset(evaluator.operations),
-            )
+        function = self._steps(loop, num_clients)
+        return function(tf.constant(num_steps), state, arguments, elements)
 
-    def _take_step(
-        self, loop: Loop, state: Tensors, arguments: Tensors, element: Tensors
-    ) -> tuple[dict[int, functional.Variable], functional.Evaluator, Tensors]:
-        """Evaluates the step of one client."""
-        evaluator = functional.Evaluator(self._graph.graph_def, _no_reduce)
-        variables = {
-            position: functional.Variable(value)
-            for position, value in zip(loop.variables, state[loop.num_state :])
-        }
-        tensors = iter(arguments)
-        given = [
-            next(tensors)
-            if position is None
-            else variables.setdefault(position, functional.Variable())
-            for position in loop.arguments
-        ]
-        results = evaluator.call_function(
-            loop.step, [*state[: loop.num_state], *element, *given]
+    def finish(
+        self, inputs: Sequence[Any], num_clients: int, done: list[Tensors]
+    ) -> Tensors:
+        """Runs what comes after the last loop, see `start`; returns the results."""
+        return self._finish(num_clients)(*self._split(inputs, num_clients), done)
+
+    def _split(
+        self, inputs: Sequence[Any], num_clients: int
+    ) -> tuple[Tensors, Tensors, tf.Tensor]:
+        """Returns the inputs that clients share, those of each, and their numbers."""
+        shared, own = self._positions()
+        return (
+            [inputs[position] for position in shared],
+            [inputs[position] for position in own],
+            tf.range(num_clients),
         )
-        carried = [variables[position].value for position in loop.variables]
-        return variables, evaluator, [*results, *carried]
 
-    def _run(
-        self, values: Sequence[Any], done: Sequence[Tensors], stop_at: int | None
-    ) -> tuple[functional.Evaluator, functional.Reduce | None]:
-        """Evaluates the computation of one client up to a loop."""
-        evaluator, _, reduce = self._evaluate(values, done, stop_at)
-        return evaluator, reduce
+    def _positions(self) -> tuple[list[int], list[int]]:
+        graph = self.client.graph
+        positions: tuple[list[int], list[int]] = ([], [])
+        for position, (spec, own) in enumerate(zip(graph.specs, graph.each)):
+            if not is_dataset(spec):
+                positions[own].append(position)
+        return positions
 
-    def _evaluate(
-        self, values: Sequence[Any], done: Sequence[Tensors], stop_at: int | None
-    ) -> tuple[functional.Evaluator, Tensors, functional.Reduce | None]:
-        loops = iter(zip(self.loops, done))
-        reached = 0
+    def _cached(self, key: Any, build: Callable[[], Any]) -> Callable[..., Tensors]:
+        with self._lock:
+            function = self._functions.get(key)
+            if function is None:
+                # Not where the clients that come first happen to run.
+                with tf.device(None):
+                    function = build()
+                self._functions[key] = function
+                parts = 2 * len(self.client.loops) + 1
+                if len(self._functions) > _CACHED_FUNCTIONS * parts:
+                    self._functions.popitem(last=False)
+            self._functions.move_to_end(key)
+            return function
 
-        def on_reduce(reduce: functional.Reduce) -> Tensors:
-            nonlocal reached
-            if reached == stop_at:
-                raise _ReachedLoopError(reduce)
-            reached += 1
-            loop, state = next(loops)
-            for position, value in zip(loop.variables, state[loop.num_state :]):
-                # Not `assign`: whether this value is read is worth knowing.
-                evaluator.variables[position].restart(value)
-            return list(state[: loop.num_state])
-
-        evaluator = functional.Evaluator(self._graph.graph_def, on_reduce)
-        feeds = {
-            name: _Dataset(position) if _is_dataset(spec) else value
-            for position, (name, spec, value) in enumerate(
-                zip(self._graph.inputs, self._graph.specs, values)
-            )
-        }
-        try:
-            return evaluator, evaluator.evaluate(feeds, self._graph.outputs), None
-        except _ReachedLoopError as stop:
-            return evaluator, [], stop.reduce
-
-    def _build_start(self, number: int) -> Callable[..., Any]:
-        loop = self.loops[number]
-
+    def _start(self, loop: int, num_clients: int) -> Callable[..., Tensors]:
         def start(values: Sequence[Any], done: Sequence[Tensors]) -> Tensors:
-            evaluator, reduce = self._run(values, done, number)
-            assert reduce is not None
-            carried = [evaluator.variables[k].read() for k in loop.variables]
-            arguments = [a for a in reduce.arguments if tf.is_tensor(a)]
-            return [*reduce.state, *carried, *arguments]
+            state, arguments = self.client.start(loop, values, done)
+            return [*state, *arguments]
 
-        num_state = len(loop.state_specs)
-        vectorized = self._vectorize(start, number)
+        return self._cached(
+            ("start", loop, num_clients),
+            lambda: self._vectorize(start, loop, num_clients),
+        )
 
-        def split(*arguments: Any) -> tuple[Tensors, Tensors]:
-            results = vectorized(*arguments)
-            return results[:num_state], results[num_state:]
+    def _finish(self, num_clients: int) -> Callable[..., Tensors]:
+        return self._cached(
+            ("finish", num_clients),
+            lambda: self._vectorize(
+                self.client.finish, len(self.client.loops), num_clients
+            ),
+        )
 
-        return split
+    def _steps(self, loop: int, num_clients: int | None) -> Callable[..., Tensors]:
+        return self._cached(
+            ("steps", loop, num_clients), lambda: self._build_steps(loop, num_clients)
+        )
 
-    def _build_step(self, number: int) -> Callable[..., Tensors]:
-        loop = self.loops[number]
+    def _build_steps(
+        self, number: int, num_clients: int | None
+    ) -> Callable[..., Tensors]:
+        loop = self.client.loops[number]
+        specs = [_stacked(spec, num_clients) for spec in loop.state_specs]
 
         def step(parts: tuple[Tensors, Tensors, Tensors]) -> Tensors:
-            return self._take_step(loop, *parts)[2]
+            return self.client.step(number, *parts)
 
-        element_specs = self._graph.specs[loop.dataset]
-        signature = tuple(
-            [_stacked(spec) for spec in specs]
-            for specs in (loop.state_specs, loop.argument_specs, element_specs)
+        def steps(
+            num_steps: tf.Tensor, state: Tensors, arguments: Tensors, elements: Tensors
+        ) -> Tensors:
+            by_step = [_divide(each, num_steps, num_clients) for each in elements]
+
+            def body(index: tf.Tensor, *state: tf.Tensor) -> list[tf.Tensor]:
+                element = [tensor[index] for tensor in by_step]
+                results = _vectorized_map(step, (list(state), arguments, element))
+                return [index + 1, *results]
+
+            _, *state = tf.while_loop(
+                lambda index, *_: index < num_steps,
+                body,
+                [tf.constant(0), *state],
+                shape_invariants=[tf.TensorShape([]), *(spec.shape for spec in specs)],
+                parallel_iterations=1,
+            )
+            return state
+
+        signature = (
+            tf.TensorSpec([], tf.int32),
+            specs,
+            [_stacked(spec, num_clients) for spec in loop.argument_specs],
+            # Those of all steps.
+            [_stacked(spec, None) for spec in self.client.graph.specs[loop.dataset]],
         )
-        return _concrete(lambda *parts: _vectorized_map(step, parts), signature)
-
-    def _build_finish(self) -> Callable[..., Tensors]:
-        def finish(values: Sequence[Any], done: Sequence[Tensors]) -> Tensors:
-            return self._evaluate(values, done, None)[1]
-
-        return self._vectorize(finish, len(self.loops))
+        return _concrete(steps, signature)
 
     def _vectorize(
-        self, part: Callable[[Sequence[Any], Sequence[Tensors]], Tensors], loops: int
+        self,
+        part: Callable[[Sequence[Any], Sequence[Tensors]], Tensors],
+        loops: int,
+        num_clients: int,
     ) -> Callable[..., Tensors]:
         """Vectorizes a function of the inputs and of the states of finished loops."""
-        each = [
-            position
-            for position, (spec, own) in enumerate(
-                zip(self._graph.specs, self._graph.each)
-            )
-            if own and not _is_dataset(spec)
-        ]
-        shared = [position for position, own in enumerate(self._graph.each) if not own]
+        graph = self.client.graph
+        shared, each = self._positions()
 
         def of_clients(
             common: Tensors, own: Tensors, clients: tf.Tensor, done: list[Tensors]
@@ -309,76 +222,23 @@ class VectorizedClient:
             def of_client(parts: Any) -> Tensors:
                 values: dict[int, tf.Tensor] = dict(zip(shared, common))
                 values.update(zip(each, parts[0]))
-                return part(
-                    [values.get(k) for k in range(len(self._graph.inputs))], parts[2]
-                )
+                inputs = [values.get(k) for k in range(len(graph.inputs))]
+                return part(inputs, parts[2])
 
             return _vectorized_map(of_client, (own, clients, done))
 
-        function = _concrete(
+        return _concrete(
             of_clients,
             (
-                [self._graph.specs[position] for position in shared],
-                [_stacked(self._graph.specs[position]) for position in each],
-                tf.TensorSpec([None], tf.int32),
+                [graph.specs[position] for position in shared],
+                [_stacked(graph.specs[position], num_clients) for position in each],
+                tf.TensorSpec([num_clients], tf.int32),
                 [
-                    [_stacked(spec) for spec in loop.state_specs]
-                    for loop in self.loops[:loops]
+                    [_stacked(spec, num_clients) for spec in loop.state_specs]
+                    for loop in self.client.loops[:loops]
                 ],
             ),
         )
-
-        def call(
-            inputs: Sequence[Any], clients: tf.Tensor, done: list[Tensors]
-        ) -> Tensors:
-            return function(
-                [inputs[position] for position in shared],
-                [inputs[position] for position in each],
-                clients,
-                done,
-            )
-
-        return call
-
-
-@dataclasses.dataclass(frozen=True)
-class _Dataset:
-    """Stands for a client's dataset while its computation is evaluated."""
-
-    position: int
-
-
-class _ReachedLoopError(Exception):
-    """Stops the evaluation where a loop begins."""
-
-    def __init__(self, reduce: functional.Reduce) -> None:
-        super().__init__()
-        self.reduce = reduce
-
-
-def _describe(
-    reduce: functional.Reduce, variables: Sequence[functional.Variable]
-) -> Loop:
-    if not isinstance(reduce.dataset, _Dataset):
-        raise functional.UnsupportedGraphError("it reduces a dataset of its own")
-    assigned = [k for k, v in enumerate(variables) if v.value is not None]
-    arguments = [
-        variables.index(a) if isinstance(a, functional.Variable) else None
-        for a in reduce.arguments
-    ]
-    tensors = [a for a in reduce.arguments if tf.is_tensor(a)]
-    return Loop(
-        dataset=reduce.dataset.position,
-        step=reduce.step,
-        num_state=len(reduce.state),
-        variables=tuple(assigned),
-        arguments=tuple(arguments),
-        state_specs=tuple(
-            map(_spec, [*reduce.state, *(variables[k].value for k in assigned)])
-        ),
-        argument_specs=tuple(map(_spec, tensors)),
-        operations=frozenset(),
-    )
 
 
 def _concrete(function: Callable[..., Tensors], signature: Any) -> Any:
@@ -391,33 +251,23 @@ def _concrete(function: Callable[..., Tensors], signature: Any) -> Any:
     return lambda *parts: flat(*tf.nest.flatten(parts))
 
 
-def _no_reduce(reduce: functional.Reduce) -> Tensors:
-    raise functional.UnsupportedGraphError("a step of it reduces a dataset")
-
-
 def _vectorized_map(function: Callable[[Any], Tensors], elements: Any) -> Tensors:
     return tf.vectorized_map(
         function, elements, fallback_to_while_loop=True, warn=False
     )
 
 
-def _is_dataset(spec: Any) -> bool:
-    return isinstance(spec, list)
+def _stacked(spec: tf.TensorSpec, num_clients: int | None) -> tf.TensorSpec:
+    shape = tf.TensorShape([num_clients]).concatenate(spec.shape)
+    return tf.TensorSpec(shape, spec.dtype)
 
 
-def _spec(tensor: Any) -> tf.TensorSpec:
-    if tensor.dtype in (tf.variant, tf.resource):
-        raise functional.UnsupportedGraphError("its loop carries a resource")
-    return tf.TensorSpec(tensor.shape, tensor.dtype)
-
-
-def _stacked(spec: tf.TensorSpec) -> tf.TensorSpec:
-    return tf.TensorSpec(tf.TensorShape([None]).concatenate(spec.shape), spec.dtype)
-
-
-def _placeholder(spec: tf.TensorSpec) -> tf.Tensor:
-    return tf.compat.v1.placeholder(spec.dtype, spec.shape)
-
-
-def _placeholders(specs: Sequence[tf.TensorSpec]) -> Tensors:
-    return [_placeholder(spec) for spec in specs]
+def _divide(
+    tensor: tf.Tensor, num_steps: tf.Tensor, num_clients: int | None
+) -> tf.Tensor:
+    """Divides the first dimension into the steps and the clients."""
+    shape = tf.shape(tensor)
+    clients = shape[0] // num_steps if num_clients is None else num_clients
+    divided = tf.reshape(tensor, tf.concat([[num_steps, clients], shape[1:]], axis=0))
+    divided.set_shape(tf.TensorShape([None, num_clients]).concatenate(tensor.shape[1:]))
+    return divided
