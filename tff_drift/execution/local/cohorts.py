@@ -114,6 +114,8 @@ class Cohort:
           num_clients: The number of clients.
           at_least: The number of parts, if there are as many clients.
         """
+        if not num_clients:
+            return []
         parts = max(-(-num_clients // self._most), min(at_least, num_clients))
         bounds = [num_clients * part // parts for part in range(parts + 1)]
         return [range(*pair) for pair in zip(bounds, bounds[1:])]
