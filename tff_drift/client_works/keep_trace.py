@@ -36,47 +36,57 @@ class _Batches(NamedTuple):
 
     Attributes:
       count: Their number, scalar `int32`.
-      leaves: For each tensor of a batch, an array of those of all batches.
+      lists: For each tensor of a batch, a TensorFlow list of those of all batches. A
+        `tf.TensorArray` that grows cannot be vectorized.
       spec: The structure of a batch.
       round_number: The round, which the dropout masks follow.
     """
 
     count: tf.Tensor
-    leaves: tuple[tf.TensorArray, ...]
+    lists: tuple[tf.Tensor, ...]
     spec: Any
     round_number: tf.Tensor
 
     def read(self, index: tf.Tensor) -> tuple[Any, tf.Tensor]:
         """Returns a batch, and the seed of the step that is taken on it."""
-        leaves = [leaf.read(index) for leaf in self.leaves]
+        leaves = [
+            tf.ensure_shape(
+                tf.raw_ops.TensorListGetItem(
+                    input_handle=each,
+                    index=index,
+                    element_shape=_ANY_SHAPE,
+                    element_dtype=spec.dtype,
+                ),
+                spec.shape,
+            )
+            for each, spec in zip(self.lists, tf.nest.flatten(self.spec))
+        ]
         batch = tf.nest.pack_sequence_as(self.spec, leaves)
         return batch, dropout.build_step_seed(self.round_number, index, batch)
 
 
+# TensorFlow's way to say that the tensors of a list have different shapes.
+_ANY_SHAPE = -1
+
+
 def _collect(dataset: tf.data.Dataset, round_number: tf.Tensor) -> _Batches:
     """Reads a dataset: gradients do not pass through its iteration."""
-    specs = tf.nest.flatten(dataset.element_spec)
-    arrays = tuple(
-        tf.TensorArray(
-            spec.dtype,
-            size=0,
-            dynamic_size=True,
-            clear_after_read=False,
-            infer_shape=False,
-            element_shape=spec.shape,
+    empty = tuple(
+        tf.raw_ops.EmptyTensorList(
+            element_shape=_ANY_SHAPE, max_num_elements=-1, element_dtype=spec.dtype
         )
-        for spec in specs
+        for spec in tf.nest.flatten(dataset.element_spec)
     )
 
     def add(state: Any, batch: Any) -> Any:
-        count, arrays = state
-        leaves = tf.nest.flatten(batch)
+        count, lists = state
         return count + 1, tuple(
-            array.write(count, leaf) for array, leaf in zip(arrays, leaves)
+            tf.raw_ops.TensorListPushBack(input_handle=each, tensor=leaf)
+            for each, leaf in zip(lists, tf.nest.flatten(batch))
         )
 
-    count, arrays = dataset.reduce((tf.constant(0), arrays), add)
-    return _Batches(count, arrays, dataset.element_spec, round_number)
+    count, lists = dataset.reduce((tf.constant(0), empty), add)
+    return _Batches(count, lists, dataset.element_spec, round_number)
 
 
 def run_keep_trace(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests import models
 from tests.execution.local.support import assert_same, call
 from tff_drift import algorithms, client_works, execution
-from tff_drift.execution.local import batches, cohorts
+from tff_drift.execution.local import batches, cohorts, turns, whole
 
 slices = tf.data.Dataset.from_tensor_slices
 
@@ -34,9 +34,9 @@ def test_batches_know_how_many_of_a_shape_follow_each_other():
 @given(st.lists(st.lists(st.integers(1, 4), max_size=5), min_size=1, max_size=6))
 def test_turns_take_every_batch_once_in_its_clients_order(sizes):
     own = list(map(_batches, sizes))
-    states = cohorts._States(len(own), [])
+    states = turns._States(len(own), [])
     seen = [[] for _ in own]
-    for turn in cohorts._turns(own, states):
+    for turn in turns._turns(own, states):
         assert len(set(turn.clients)) == len(turn.clients)
         shapes = set()
         for client in turn.clients:
@@ -50,17 +50,17 @@ def test_turns_take_every_batch_once_in_its_clients_order(sizes):
 
 def test_clients_of_equal_sizes_take_all_their_steps_together():
     own = [_batches([4, 4, 2]) for _ in range(5)]
-    turns = list(cohorts._turns(own, cohorts._States(5, [])))
-    assert [turn.clients for turn in turns] == [list(range(5))] * 2
-    assert [turn.num_steps for turn in turns] == [2, 1]
+    taken = list(turns._turns(own, turns._States(5, [])))
+    assert [turn.clients for turn in taken] == [list(range(5))] * 2
+    assert [turn.num_steps for turn in taken] == [2, 1]
 
 
 def test_the_batches_of_a_turn_take_a_limited_memory(monkeypatch):
     # Of two clients, two batches of 32 bytes each.
-    monkeypatch.setattr(cohorts, "_ELEMENT_BYTES", 130)
+    monkeypatch.setattr(turns, "_ELEMENT_BYTES", 130)
     own = [_batches([4] * 5) for _ in range(2)]
-    turns = cohorts._turns(own, cohorts._States(2, []))
-    assert [turn.num_steps for turn in turns] == [2, 2, 1]
+    taken = turns._turns(own, turns._States(2, []))
+    assert [turn.num_steps for turn in taken] == [2, 2, 1]
 
 
 @settings(deadline=None, max_examples=50)
@@ -68,7 +68,7 @@ def test_the_batches_of_a_turn_take_a_limited_memory(monkeypatch):
 def test_states_of_changing_groups_stay_with_their_clients(data):
     num_clients = data.draw(st.integers(1, 6))
     expected = np.arange(num_clients, dtype=np.float32)
-    states = cohorts._States(num_clients, [tf.constant(expected)])
+    states = turns._States(num_clients, [tf.constant(expected)])
     for turn in range(data.draw(st.integers(0, 6))):
         members = data.draw(st.sets(st.integers(0, num_clients - 1), min_size=1))
         group = states.in_order(sorted(members))
@@ -84,13 +84,13 @@ class _Spy:
 
     def __init__(self, monkeypatch):
         self.stacks = []
-        take_steps = cohorts.VectorizedClient.take_steps
+        take_steps = turns.VectorizedClient.take_steps
 
         def noting(client, loop, num_steps, state, *args):
             self.stacks.extend([int(state[0].shape[0])] * num_steps)
             return take_steps(client, loop, num_steps, state, *args)
 
-        monkeypatch.setattr(cohorts.VectorizedClient, "take_steps", noting)
+        monkeypatch.setattr(turns.VectorizedClient, "take_steps", noting)
 
 
 @pytest.fixture
@@ -209,6 +209,68 @@ def test_what_cannot_be_stacked_runs_one_by_one(spy, model_fn, loop):
     stacked = _round(process, data, batch_clients=True)
     assert not spy.stacks
     assert_same(stacked, _round(process, data, batch_clients=False))
+
+
+def _with_dropout():
+    return models.from_keras(
+        models.keras_softmax_regression(
+            tf.keras.layers.Dense(
+                5,
+                activation="relu",
+                kernel_initializer=tf.keras.initializers.GlorotUniform(1),
+            ),
+            client_works.Dropout(0.5),
+        )
+    )
+
+
+class _WholeSpy:
+    """Notes how many clients run their whole computation together."""
+
+    def __init__(self, monkeypatch):
+        self.groups = []
+        run = whole.AsWhole._run_group
+
+        def noting(client, inputs, datasets, group):
+            self.groups.append(list(group))
+            return run(client, inputs, datasets, group)
+
+        monkeypatch.setattr(whole.AsWhole, "_run_group", noting)
+
+
+def _epochs(sizes, epochs):
+    arrays = models.client_arrays(sizes)
+    return [slices(client).batch(4).repeat(epochs) for client in arrays]
+
+
+def test_keep_trace_clients_of_equal_sizes_run_together(monkeypatch):
+    spy = _WholeSpy(monkeypatch)
+    process = algorithms.build_uga(_with_dropout, 0.1, 0.5, local_epochs=3)
+    data = _epochs([8, 5, 8, 5, 3], epochs=3)
+    single = _round(process, data, batch_clients=False)
+    assert not spy.groups
+    # In ragged cohorts as small as this one nothing is gained.
+    _round(process, data)
+    assert not spy.groups
+    stacked = _round(process, data, batch_clients=True)
+    assert spy.groups == [[0, 2], [1, 3], [4]]
+    assert_same(stacked, single, rtol=1e-5, atol=1e-6)
+    spy.groups.clear()
+    data = _epochs([6] * 9, epochs=3)
+    stacked = _round(process, data)
+    assert spy.groups == [list(range(9))]
+    assert_same(
+        stacked, _round(process, data, batch_clients=False), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_the_checks_of_a_computation_are_made_for_stacks_too():
+    process = algorithms.build_uga(models.softmax_regression, 0.1, 0.5, local_epochs=3)
+    data = _epochs([4, 4], epochs=3)
+    data[1] = data[1].take(2)
+    for batch_clients in (False, True):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="local_epochs is 3"):
+            _round(process, data, batch_clients=batch_clients)
 
 
 def test_clients_are_stacked_on_each_of_several_devices(spy):

@@ -70,6 +70,21 @@ class Batches:
         return len(self.tensors)
 
 
+def stack_batches(
+    batches: Sequence[Batches], positions: Iterable[tuple[int, int]]
+) -> list[tf.Tensor]:
+    """Returns batches of several clients, stacked.
+
+    Args:
+      batches: The batches of every client.
+      positions: The client and the number of each batch, in their order; all of them
+        are of one shape.
+    """
+    rows = [batches[client].tensors[number] for client, number in positions]
+    with tf.device("/CPU:0"):
+        return [tf.stack(tensors) for tensors in zip(*rows)]
+
+
 class ClientSequence:
     """A sequence given as an argument.
 

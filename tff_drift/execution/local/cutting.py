@@ -19,6 +19,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_drift.execution.local import functional
+from tff_drift.execution.local.variables import UnsupportedGraphError, Variable
 
 Tensors = list[tf.Tensor]
 
@@ -81,7 +82,7 @@ class CutClient:
       loops: The loops over datasets, in their order.
 
     Raises:
-      functional.UnsupportedGraphError: If the computation cannot be cut, or does
+      UnsupportedGraphError: If the computation cannot be cut, or does
         not loop over a dataset.
     """
 
@@ -90,7 +91,7 @@ class CutClient:
         self.loops: list[Loop] = []
         self._analyze()
         if not self.loops:
-            raise functional.UnsupportedGraphError("it does not reduce a dataset")
+            raise UnsupportedGraphError("it does not reduce a dataset")
 
     def start(
         self, number: int, values: Sequence[Any], done: Sequence[Tensors]
@@ -175,18 +176,18 @@ class CutClient:
 
     def _take_step(
         self, loop: Loop, state: Tensors, arguments: Tensors, element: Tensors
-    ) -> tuple[dict[int, functional.Variable], functional.Evaluator, Tensors]:
+    ) -> tuple[dict[int, Variable], functional.Evaluator, Tensors]:
         """Evaluates the step of one client."""
         evaluator = functional.Evaluator(self.graph.graph_def, _no_reduce)
         variables = {
-            position: functional.Variable(value)
+            position: Variable(value)
             for position, value in zip(loop.variables, state[loop.num_state :])
         }
         tensors = iter(arguments)
         given = [
             next(tensors)
             if position is None
-            else variables.setdefault(position, functional.Variable())
+            else variables.setdefault(position, Variable())
             for position in loop.arguments
         ]
         results = evaluator.call_function(
@@ -221,7 +222,7 @@ class CutClient:
 
         evaluator = functional.Evaluator(self.graph.graph_def, on_reduce)
         feeds = {
-            name: _Dataset(position) if is_dataset(spec) else value
+            name: Dataset(position) if is_dataset(spec) else value
             for position, (name, spec, value) in enumerate(
                 zip(self.graph.inputs, self.graph.specs, values)
             )
@@ -233,7 +234,7 @@ class CutClient:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Dataset:
+class Dataset:
     """Stands for a client's dataset while its computation is evaluated."""
 
     position: int
@@ -247,14 +248,12 @@ class _ReachedLoopError(Exception):
         self.reduce = reduce
 
 
-def _describe(
-    reduce: functional.Reduce, variables: Sequence[functional.Variable]
-) -> Loop:
-    if not isinstance(reduce.dataset, _Dataset):
-        raise functional.UnsupportedGraphError("it reduces a dataset of its own")
+def _describe(reduce: functional.Reduce, variables: Sequence[Variable]) -> Loop:
+    if not isinstance(reduce.dataset, Dataset):
+        raise UnsupportedGraphError("it reduces a dataset of its own")
     assigned = [k for k, v in enumerate(variables) if v.value is not None]
     arguments = [
-        variables.index(a) if isinstance(a, functional.Variable) else None
+        variables.index(a) if isinstance(a, Variable) else None
         for a in reduce.arguments
     ]
     tensors = [a for a in reduce.arguments if tf.is_tensor(a)]
@@ -273,7 +272,7 @@ def _describe(
 
 
 def _no_reduce(reduce: functional.Reduce) -> Tensors:
-    raise functional.UnsupportedGraphError("a step of it reduces a dataset")
+    raise UnsupportedGraphError("a step of it reduces a dataset")
 
 
 def is_dataset(spec: Any) -> bool:
@@ -283,7 +282,7 @@ def is_dataset(spec: Any) -> bool:
 
 def _spec(tensor: Any) -> tf.TensorSpec:
     if tensor.dtype in (tf.variant, tf.resource):
-        raise functional.UnsupportedGraphError("its loop carries a resource")
+        raise UnsupportedGraphError("its loop carries a resource")
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 

@@ -4,8 +4,9 @@ A client's computation is a graph that assigns and reads variables. Running many
 clients in one graph needs the same computation without them: a pure function from
 the variables' values before to their values after. The evaluator here walks a graph
 in the order of its dependencies and adds its operations, one by one, to the graph
-being built; a variable is a Python object that holds its present value, and calls and
-branches are entered so that no variable hides in them.
+being built; a variable is a Python object that holds its present value, and calls,
+branches and loops are entered so that no variable hides in them. Operations are kept
+in order by their data; of the others, only the checks that a graph makes are kept.
 
 A `Dataset.reduce` is not entered: what it stands for is up to the caller, who gives
 `on_reduce`.
@@ -19,48 +20,21 @@ from typing import Any
 
 import tensorflow as tf
 
-_RESOURCE = tf.resource.as_datatype_enum
+from tff_drift.execution.local.variables import (
+    UnsupportedGraphError,
+    Variable,
+    distinct_variables,
+    use_variable,
+    without_values,
+)
+
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _BRANCHES = frozenset({"If", "StatelessIf"})
 _LOOPS = frozenset({"While", "StatelessWhile"})
 _DATASET_OPERATIONS = ("Dataset", "Iterator", "Optional")
 # Attributes that TensorFlow adds for itself: of shapes and of placement.
 _LEFT_OUT_ATTRIBUTES = ("_output_shapes", "_class")
-
-
-class UnsupportedGraphError(Exception):
-    """A graph holds something that is not a function of tensors."""
-
-
-@dataclasses.dataclass(eq=False)
-class Variable:
-    """A variable while its graph is evaluated.
-
-    Attributes:
-      value: Its present value, None before the first assignment.
-      first_value_read: Whether the value that it was made with has been read.
-    """
-
-    value: tf.Tensor | None = None
-    first_value_read: bool = False
-    _assigned: bool = False
-
-    def read(self) -> tf.Tensor:
-        """Returns the present value."""
-        if self.value is None:
-            raise UnsupportedGraphError("a variable is read before it is assigned")
-        if not self._assigned:
-            self.first_value_read = True
-        return self.value
-
-    def restart(self, value: tf.Tensor) -> None:
-        """Sets the value, as if the variable had been made with it."""
-        self.value, self.first_value_read, self._assigned = value, False, False
-
-    def assign(self, value: tf.Tensor) -> None:
-        """Sets the value."""
-        self.value = value
-        self._assigned = True
+NESTED_LOOP = "a loop in a loop"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,12 +47,14 @@ class Reduce:
       arguments: What the step takes besides state and element: tensors and
         variables.
       step: The step's function, for `Evaluator.call_function`.
+      shapes: The shapes of the state, which hold before and after every step.
     """
 
     dataset: Any
     state: list[tf.Tensor]
     arguments: list[Any]
     step: Any
+    shapes: list[tf.TensorShape]
 
 
 class Evaluator:
@@ -90,7 +66,8 @@ class Evaluator:
 
     Attributes:
       variables: The variables, in the order in which the graph makes them.
-      operations: The kinds of operations met so far.
+      operations: The kinds of operations met so far; `NESTED_LOOP` for a loop in a
+        loop.
     """
 
     def __init__(
@@ -103,6 +80,7 @@ class Evaluator:
         self._on_reduce = on_reduce
         self.variables: list[Variable] = []
         self.operations: set[str] = set()
+        self._loops_around = 0
 
     def evaluate(
         self, feeds: Mapping[str, Any], fetches: Sequence[str]
@@ -119,7 +97,7 @@ class Evaluator:
         Raises:
           UnsupportedGraphError: If the graph is not a function of tensors.
         """
-        frame = _Frame({name: [value] for name, value in feeds.items()}, {})
+        frame = _Frame({name: [value] for name, value in feeds.items()})
         self._run(self._graph_def.node, frame)
         return [frame.value(name) for name in fetches]
 
@@ -142,7 +120,7 @@ class Evaluator:
         names = [argument.name for argument in function.signature.input_arg]
         if len(names) != len(arguments):
             raise UnsupportedGraphError(f"{name!r} takes lists of arguments")
-        frame = _Frame({n: [value] for n, value in zip(names, arguments)}, {})
+        frame = _Frame({n: [value] for n, value in zip(names, arguments)})
         self._run(function.node_def, frame)
         return [
             frame.value(function.ret[result.name])
@@ -152,7 +130,11 @@ class Evaluator:
     def _run(self, nodes: Iterable[Any], frame: _Frame) -> None:
         for node in _in_order(nodes, set(frame.outputs)):
             inputs = [frame.value(name) for name in _data_inputs(node)]
-            outputs, layout = self._run_node(node, inputs)
+            checks = frame.checks_before(node)
+            if node.op == "NoOp":
+                frame.outputs[node.name] = checks
+                continue
+            outputs, layout = self._run_node(node, _after(checks, inputs))
             frame.outputs[node.name] = outputs
             frame.layouts[node.name] = layout
 
@@ -163,8 +145,6 @@ class Evaluator:
             variable = Variable()
             self.variables.append(variable)
             return [variable], {"resource": 0}
-        if node.op == "NoOp":
-            return [], {}
         if node.op in _CALLS:
             return self.call_function(node.attr["f"].func.name, inputs), {"output": 0}
         if node.op == "ReduceDataset":
@@ -172,11 +152,11 @@ class Evaluator:
         if node.op in _BRANCHES:
             return self._branch(node, inputs), {"output": 0}
         if node.op in _LOOPS:
-            # TensorFlow vectorizes loops, but fails on the lists of tensors that the
-            # gradients of loops are made of.
-            raise UnsupportedGraphError("it has a loop, as recurrent layers do")
+            return self._while(node, inputs), {"output": 0}
+        if node.op == "Assert":
+            return [tf.debugging.Assert(inputs[0], inputs[1:])], {}
         if any(isinstance(value, Variable) for value in inputs):
-            return _use_variable(node, inputs)
+            return use_variable(node, inputs)
         if node.op in self._functions:
             outputs = self.call_function(node.op, inputs)
             names = self._functions[node.op].signature.output_arg
@@ -196,12 +176,79 @@ class Evaluator:
             inputs[1 : 1 + num_state],
             inputs[1 + num_state :],
             node.attr["f"].func.name,
+            _shapes(node),
         )
         return self._on_reduce(reduce)
 
+    def _while(self, node: Any, inputs: list[Any]) -> list[Any]:
+        def call(attribute: str) -> Callable[[list[Any]], list[Any]]:
+            name = node.attr[attribute].func.name
+            return lambda values: self.call_function(name, values)
+
+        return self.loop(call("cond"), call("body"), inputs, _shapes(node))
+
+    def loop(
+        self,
+        condition: Callable[[list[Any]], list[Any]],
+        body: Callable[[list[Any]], list[Any]],
+        values: list[Any],
+        shapes: Sequence[tf.TensorShape],
+    ) -> list[Any]:
+        """Adds a loop.
+
+        Args:
+          condition: Of the values to a list with a Boolean: whether to go on.
+          body: Of the values to the next ones.
+          values: The first values, tensors and variables. A variable stays where it
+            is.
+          shapes: The shape of each value that is a tensor.
+
+        Returns:
+          The last values.
+
+        Raises:
+          UnsupportedGraphError: If the loop is not a function of tensors.
+        """
+        self.operations.update([NESTED_LOOP] if self._loops_around else [])
+        given = distinct_variables(values)
+        carried = [variable for variable in given if variable.value is not None]
+        places = [k for k, value in enumerate(values) if tf.is_tensor(value)]
+        before = [variable.read() for variable in carried]
+
+        def unpack(tensors: Sequence[tf.Tensor]) -> list[Any]:
+            for variable in given:
+                variable.value = None
+            all_values = list(values)
+            for place, tensor in zip(places, without_values(list(tensors), carried)):
+                all_values[place] = tensor
+            return all_values
+
+        def run_condition(*tensors: tf.Tensor) -> tf.Tensor:
+            return tf.cast(condition(unpack(tensors))[0], tf.bool)
+
+        def run_body(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            results = body(unpack(tensors))
+            new = [results[place] for place in places]
+            new += [variable.read() for variable in carried]
+            for tensor, shape in zip(new, invariants):
+                tensor.set_shape(shape)
+            return [tf.identity(tensor) for tensor in new]
+
+        invariants = [shapes[place] for place in places]
+        invariants += [tensor.shape for tensor in before]
+        self._loops_around += 1
+        results = tf.while_loop(
+            run_condition,
+            run_body,
+            [*(values[place] for place in places), *before],
+            shape_invariants=invariants,
+        )
+        self._loops_around -= 1
+        return unpack(results)
+
     def _branch(self, node: Any, inputs: list[Any]) -> list[Any]:
         predicate, *arguments = inputs
-        variables = _distinct_variables(arguments)
+        variables = distinct_variables(arguments)
 
         def branch(name: str) -> Callable[[], list[tf.Tensor]]:
             def run() -> list[tf.Tensor]:
@@ -218,17 +265,25 @@ class Evaluator:
             tf.cast(predicate, tf.bool), branch("then_branch"), branch("else_branch")
         )
         results = tf.nest.flatten(results)
-        return _without_values(results, variables)
+        return without_values(results, variables)
 
 
 class _Frame:
     """The values of the nodes of one graph or one function's body."""
 
-    def __init__(
-        self, outputs: dict[str, list[Any]], layouts: dict[str, dict[str, int]]
-    ) -> None:
+    def __init__(self, outputs: dict[str, list[Any]]) -> None:
         self.outputs = outputs
-        self.layouts = layouts
+        self.layouts: dict[str, dict[str, int]] = {}
+
+    def checks_before(self, node: Any) -> list[tf.Operation]:
+        """Returns the checks that have to be made before a node is run."""
+        sources = [name[1:] for name in node.input if name.startswith("^")]
+        return [
+            output if isinstance(output, tf.Operation) else output.op
+            for source in sources
+            for output in self.outputs[source]
+            if isinstance(output, tf.Operation) or _is_check(output)
+        ]
 
     def value(self, name: str) -> Any:
         """Returns a value by the name of a node's input."""
@@ -240,6 +295,25 @@ class _Frame:
             return outputs[int(parts[1])]
         # In a function: node, name of the output, position in it.
         return outputs[self.layouts[parts[0]][parts[1]] + int(parts[2])]
+
+
+def _is_check(output: Any) -> bool:
+    """Whether a value is what a check returns: a condition, after an `Assert`."""
+    return tf.is_tensor(output) and output.dtype == tf.bool
+
+
+def _after(checks: list[tf.Operation], values: list[Any]) -> list[Any]:
+    """Returns values that are there after checks only."""
+    if not checks:
+        return values
+    with tf.control_dependencies(checks):
+        return [
+            tf.identity(value) if tf.is_tensor(value) else value for value in values
+        ]
+
+
+def _shapes(node: Any) -> list[tf.TensorShape]:
+    return [tf.TensorShape(shape) for shape in node.attr["output_shapes"].list.shape]
 
 
 def _data_inputs(node: Any) -> list[str]:
@@ -308,53 +382,3 @@ def _layout(operation: tf.Operation) -> dict[str, int]:
         else:
             position += 1
     return layout
-
-
-def _use_variable(node: Any, inputs: list[Any]) -> tuple[list[Any], dict[str, int]]:
-    """Evaluates an operation on a variable."""
-    variable, *others = inputs
-    if not isinstance(variable, Variable) or any(
-        isinstance(other, Variable) for other in others
-    ):
-        raise UnsupportedGraphError(f"{node.op!r} takes several resources")
-    if node.op == "Identity":
-        return [variable], {"output": 0}
-    if node.op == "ReadVariableOp":
-        return [tf.identity(variable.read())], {"value": 0}
-    if node.op == "AssignVariableOp":
-        variable.assign(others[0])
-        return [], {}
-    if node.op == "AssignAddVariableOp":
-        variable.assign(variable.read() + others[0])
-        return [], {}
-    if node.op == "AssignSubVariableOp":
-        variable.assign(variable.read() - others[0])
-        return [], {}
-    if node.op == "VarIsInitializedOp":
-        return [tf.constant(variable.value is not None)], {"is_initialized": 0}
-    if node.op == "VariableShape":
-        out_type = tf.as_dtype(node.attr["out_type"].type)
-        return [tf.shape(variable.read(), out_type)], {"output": 0}
-    if node.op == "ResourceGather":
-        gathered = tf.gather(
-            variable.read(), others[0], batch_dims=node.attr["batch_dims"].i
-        )
-        return [gathered], {"output": 0}
-    raise UnsupportedGraphError(f"it has the operation {node.op!r} on a variable")
-
-
-def _distinct_variables(values: Iterable[Any]) -> list[Variable]:
-    variables = [value for value in values if isinstance(value, Variable)]
-    if len(set(map(id, variables))) != len(variables):
-        raise UnsupportedGraphError("one variable is passed on under two names")
-    return variables
-
-
-def _without_values(
-    results: list[tf.Tensor], variables: Sequence[Variable]
-) -> list[tf.Tensor]:
-    """Assigns the last results to the variables; returns the others."""
-    num_results = len(results) - len(variables)
-    for variable, value in zip(variables, results[num_results:]):
-        variable.assign(value)
-    return results[:num_results]

@@ -7,18 +7,19 @@ matrices, the function multiplies stacks of them.
 
 from __future__ import annotations
 
-import collections
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tff_drift.execution.local import functional
-from tff_drift.execution.local.cutting import CutClient, Tensors, is_dataset
-
-# So many functions are kept of one part; cohorts of one size need at most three.
-_CACHED_FUNCTIONS = 16
+from tff_drift.execution.local.cutting import CutClient, Tensors
+from tff_drift.execution.local.stacking import (
+    StackedFunctions,
+    concrete,
+    stacked_spec,
+    vectorized_map,
+)
+from tff_drift.execution.local.variables import UnsupportedGraphError
 
 
 class VectorizedClient:
@@ -37,10 +38,8 @@ class VectorizedClient:
 
     def __init__(self, client: CutClient) -> None:
         self.client = client
-        self._functions: collections.OrderedDict[Any, Callable[..., Tensors]] = (
-            collections.OrderedDict()
-        )
-        self._lock = threading.RLock()
+        parts = 2 * len(client.loops) + 1
+        self._functions = StackedFunctions(client.graph, parts)
 
     def build(self, num_clients: int) -> None:
         """Builds the functions for a number of clients, unless it has been done.
@@ -49,7 +48,7 @@ class VectorizedClient:
           num_clients: The number of clients.
 
         Raises:
-          functional.UnsupportedGraphError: If TensorFlow cannot vectorize an
+          UnsupportedGraphError: If TensorFlow cannot vectorize an
             operation.
         """
         try:
@@ -58,7 +57,7 @@ class VectorizedClient:
                 self._steps(number, num_clients)
             self._finish(num_clients)
         except (ValueError, TypeError, NotImplementedError) as error:
-            raise functional.UnsupportedGraphError(str(error)) from error
+            raise UnsupportedGraphError(str(error)) from error
 
     def start(
         self, loop: int, inputs: Sequence[Any], num_clients: int, done: list[Tensors]
@@ -76,7 +75,7 @@ class VectorizedClient:
           The first state and the arguments of the step, all of them stacked.
         """
         function = self._start(loop, num_clients)
-        results = function(*self._split(inputs, num_clients), done)
+        results = function(*self._functions.split(inputs, num_clients), done)
         num_state = len(self.client.loops[loop].state_specs)
         return results[:num_state], results[num_state:]
 
@@ -111,53 +110,22 @@ class VectorizedClient:
         self, inputs: Sequence[Any], num_clients: int, done: list[Tensors]
     ) -> Tensors:
         """Runs what comes after the last loop, see `start`; returns the results."""
-        return self._finish(num_clients)(*self._split(inputs, num_clients), done)
-
-    def _split(
-        self, inputs: Sequence[Any], num_clients: int
-    ) -> tuple[Tensors, Tensors, tf.Tensor]:
-        """Returns the inputs that clients share, those of each, and their numbers."""
-        shared, own = self._positions()
-        return (
-            [inputs[position] for position in shared],
-            [inputs[position] for position in own],
-            tf.range(num_clients),
+        return self._finish(num_clients)(
+            *self._functions.split(inputs, num_clients), done
         )
-
-    def _positions(self) -> tuple[list[int], list[int]]:
-        graph = self.client.graph
-        positions: tuple[list[int], list[int]] = ([], [])
-        for position, (spec, own) in enumerate(zip(graph.specs, graph.each)):
-            if not is_dataset(spec):
-                positions[own].append(position)
-        return positions
-
-    def _cached(self, key: Any, build: Callable[[], Any]) -> Callable[..., Tensors]:
-        with self._lock:
-            function = self._functions.get(key)
-            if function is None:
-                # Not where the clients that come first happen to run.
-                with tf.device(None):
-                    function = build()
-                self._functions[key] = function
-                parts = 2 * len(self.client.loops) + 1
-                if len(self._functions) > _CACHED_FUNCTIONS * parts:
-                    self._functions.popitem(last=False)
-            self._functions.move_to_end(key)
-            return function
 
     def _start(self, loop: int, num_clients: int) -> Callable[..., Tensors]:
         def start(values: Sequence[Any], done: Sequence[Tensors]) -> Tensors:
             state, arguments = self.client.start(loop, values, done)
             return [*state, *arguments]
 
-        return self._cached(
+        return self._functions.cached(
             ("start", loop, num_clients),
             lambda: self._vectorize(start, loop, num_clients),
         )
 
     def _finish(self, num_clients: int) -> Callable[..., Tensors]:
-        return self._cached(
+        return self._functions.cached(
             ("finish", num_clients),
             lambda: self._vectorize(
                 self.client.finish, len(self.client.loops), num_clients
@@ -165,7 +133,7 @@ class VectorizedClient:
         )
 
     def _steps(self, loop: int, num_clients: int | None) -> Callable[..., Tensors]:
-        return self._cached(
+        return self._functions.cached(
             ("steps", loop, num_clients), lambda: self._build_steps(loop, num_clients)
         )
 
@@ -173,7 +141,8 @@ class VectorizedClient:
         self, number: int, num_clients: int | None
     ) -> Callable[..., Tensors]:
         loop = self.client.loops[number]
-        specs = [_stacked(spec, num_clients) for spec in loop.state_specs]
+        specs = [stacked_spec(spec, num_clients) for spec in loop.state_specs]
+        element_specs = self.client.graph.specs[loop.dataset]
 
         def step(parts: tuple[Tensors, Tensors, Tensors]) -> Tensors:
             return self.client.step(number, *parts)
@@ -185,7 +154,7 @@ class VectorizedClient:
 
             def body(index: tf.Tensor, *state: tf.Tensor) -> list[tf.Tensor]:
                 element = [tensor[index] for tensor in by_step]
-                results = _vectorized_map(step, (list(state), arguments, element))
+                results = vectorized_map(step, (list(state), arguments, element))
                 return [index + 1, *results]
 
             _, *state = tf.while_loop(
@@ -200,11 +169,11 @@ class VectorizedClient:
         signature = (
             tf.TensorSpec([], tf.int32),
             specs,
-            [_stacked(spec, num_clients) for spec in loop.argument_specs],
+            [stacked_spec(spec, num_clients) for spec in loop.argument_specs],
             # Those of all steps.
-            [_stacked(spec, None) for spec in self.client.graph.specs[loop.dataset]],
+            [stacked_spec(spec, None) for spec in element_specs],
         )
-        return _concrete(steps, signature)
+        return concrete(steps, signature)
 
     def _vectorize(
         self,
@@ -213,53 +182,20 @@ class VectorizedClient:
         num_clients: int,
     ) -> Callable[..., Tensors]:
         """Vectorizes a function of the inputs and of the states of finished loops."""
-        graph = self.client.graph
-        shared, each = self._positions()
 
         def of_clients(
             common: Tensors, own: Tensors, clients: tf.Tensor, done: list[Tensors]
         ) -> Tensors:
             def of_client(parts: Any) -> Tensors:
-                values: dict[int, tf.Tensor] = dict(zip(shared, common))
-                values.update(zip(each, parts[0]))
-                inputs = [values.get(k) for k in range(len(graph.inputs))]
-                return part(inputs, parts[2])
+                return part(self._functions.of_client(common, parts[0]), parts[2])
 
-            return _vectorized_map(of_client, (own, clients, done))
+            return vectorized_map(of_client, (own, clients, done))
 
-        return _concrete(
-            of_clients,
-            (
-                [graph.specs[position] for position in shared],
-                [_stacked(graph.specs[position], num_clients) for position in each],
-                tf.TensorSpec([num_clients], tf.int32),
-                [
-                    [_stacked(spec, num_clients) for spec in loop.state_specs]
-                    for loop in self.client.loops[:loops]
-                ],
-            ),
-        )
-
-
-def _concrete(function: Callable[..., Tensors], signature: Any) -> Any:
-    """Returns a TensorFlow function, traced."""
-    # A function of a flat list of tensors is called with little ado in Python.
-    flat = tf.compat.v1.wrap_function(
-        lambda *tensors: function(*tf.nest.pack_sequence_as(signature, tensors)),
-        tf.nest.flatten(signature),
-    )
-    return lambda *parts: flat(*tf.nest.flatten(parts))
-
-
-def _vectorized_map(function: Callable[[Any], Tensors], elements: Any) -> Tensors:
-    return tf.vectorized_map(
-        function, elements, fallback_to_while_loop=True, warn=False
-    )
-
-
-def _stacked(spec: tf.TensorSpec, num_clients: int | None) -> tf.TensorSpec:
-    shape = tf.TensorShape([num_clients]).concatenate(spec.shape)
-    return tf.TensorSpec(shape, spec.dtype)
+        states = [
+            [stacked_spec(spec, num_clients) for spec in loop.state_specs]
+            for loop in self.client.loops[:loops]
+        ]
+        return concrete(of_clients, (*self._functions.signature(num_clients), states))
 
 
 def _divide(
