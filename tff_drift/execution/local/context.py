@@ -147,12 +147,12 @@ def create_local_execution_context(
         given, the number of these.
       batch_clients: Whether clients are trained many at a time, in one graph that
         multiplies stacks of matrices where that of one client multiplies matrices.
-        By default they are where it pays: in large cohorts, if the model has no
-        convolutions, and the batches are given as lists or as datasets that give the
-        same batches every time. True does so whenever it is possible, False never.
-        The results agree to the tolerance of floating-point sums. Clients whose
-        computation cannot be stacked, such as that of recurrent layers, run one by
-        one.
+        By default they are where it pays: in large cohorts of clients of like sizes,
+        if the model has no convolutions or recurrent layers, and the batches are
+        given as lists or as datasets that give the same batches every time. True
+        does so whenever it is possible, False never. The results agree to the
+        tolerance of floating-point sums. Clients whose computation cannot be
+        stacked, such as that of Keras' recurrent layers, run one by one.
       dataset_cache_bytes: The memory that may hold the batches of datasets read for
         clients that are trained many at a time. What is kept are datasets that give
         the same batches every time, for as long as the program holds them.
