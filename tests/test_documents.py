@@ -59,7 +59,7 @@ def surroundings(tmp_path, monkeypatch):
 
 
 def test_the_examples_on_client_memory_run(surroundings):
-    with_driver, by_hand = python_blocks("docs/client_memory.md")
+    with_driver, by_hand, at_clients = python_blocks("docs/client_memory.md")
     exec(with_driver.replace("cohort_size=10", "cohort_size=2"), surroundings)
     assert len(surroundings["states"]) == 3
     exec(by_hand, surroundings)
@@ -68,3 +68,7 @@ def test_the_examples_on_client_memory_run(surroundings):
         for state in surroundings["states"].gather(["client_0", "client_1", "client_2"])
     ]
     assert last_rounds == [0, 1, 1]
+    exec(at_clients, surroundings)
+    names = ["client_1", "client_2"]
+    for state in surroundings["states"].gather(names):
+        assert int(state["last_round"]) == 2

@@ -1,11 +1,13 @@
 """Methods with client memory and other aggregators and server optimizers."""
 
 import numpy as np
+import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import stateful
+from tests import models, stateful
 from tests.paper import reference
-from tff_drift import aggregators, algorithms, optimizers
+from tff_drift import aggregators, algorithms, execution, optimizers
 
 D = stateful.DIMENSION
 RATE = 0.1
@@ -108,3 +110,38 @@ def test_any_server_optimizer_and_a_sum_of_variates_of_ones_own():
     before = driver.model
     driver.round(["client_1"])
     np.testing.assert_array_equal(driver.model, before)
+
+
+@pytest.mark.parametrize("has_meta_step", [False, True])
+def test_the_new_memory_may_stay_at_the_clients(has_meta_step):
+    process = algorithms.build_scaffold(models.softmax_regression, 0.1, 10)
+    data = models.datasets(models.client_arrays([8, 5, 3]))
+    if has_meta_step:
+        process = algorithms.build_fed_meta(
+            process, models.softmax_regression, data[0], meta_learning_rate=0.1
+        )
+    client_data = [
+        {"examples": examples, "state": process.initial_client_state, "index": index}
+        for index, examples in enumerate(data)
+    ]
+    local = execution.create_local_execution_context()
+    for context in (tff.framework.get_context_stack().current, local):
+        with tff.framework.get_context_stack().install(context):
+            state = process.initialize()
+            expected = process.next(state, client_data)
+            output, kept = process.next_at_clients(state, client_data)
+        tf.nest.map_structure(
+            np.testing.assert_array_equal, output.state, expected.state
+        )
+        metrics = dict(expected.metrics)
+        collected = metrics.pop(algorithms.CLIENT_STATES)
+        assert set(output.metrics) == set(metrics)
+        order = [int(each["index"]) for each in kept]
+        assert sorted(order) == [0, 1, 2]
+        rows = {int(index): row for row, index in enumerate(collected["index"])}
+        for each in kept:
+            np.testing.assert_array_equal(
+                each["state"]["control_variate"],
+                collected["state"]["control_variate"][rows[int(each["index"])]],
+            )
+            assert np.any(each["state"]["control_variate"])

@@ -7,6 +7,7 @@ import pytest
 
 from tests import models
 from tff_drift import algorithms, client_states, simulation
+from tff_drift.simulation import rounds as round_runners
 
 CLIENTS = {
     f"client_{index}": client
@@ -136,3 +137,20 @@ def test_a_store_without_need_or_of_another_kind_is_refused(process, train):
         run(plain, train, client_states=states)
     with pytest.raises(TypeError, match="client_states"):
         run(process, train, client_states={})
+
+
+def test_large_memory_stays_at_the_clients_under_tffs_own_execution(
+    process, train, monkeypatch
+):
+    stores = [store("memory", process, None) for _ in range(2)]
+    collected = run(process, train, client_states=stores[0])
+    monkeypatch.setattr(round_runners, "_LARGE_BYTES", 0)
+    monkeypatch.setattr(process, "_next_fn", None)
+    left = run(process, train, client_states=stores[1])
+    for a, b in zip(
+        models.trainable(process, left.state),
+        models.trainable(process, collected.state),
+    ):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    for a, b in zip(variates(stores[0]), variates(stores[1])):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

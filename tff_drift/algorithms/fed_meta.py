@@ -105,7 +105,7 @@ def build_fed_meta(
     wrapper = _Wrapper(process, float(meta_learning_rate))
     meta_step = _build_meta_step(spec, examples, batch_size, schedule)
     accessors = wrapper.accessors()
-    initialize, next_fn = wrapper.initialize(), wrapper.next(meta_step)
+    initialize, next_fn = wrapper.initialize(), wrapper.next(process.next, meta_step)
     if isinstance(process, StatefulLearningProcess):
         return StatefulLearningProcess(
             initialize,
@@ -114,6 +114,9 @@ def build_fed_meta(
             initial_client_state=process.initial_client_state,
             message_down=process.message_down,
             message_up=process.message_up,
+            build_next_at_clients=lambda: wrapper.next(
+                process.next_at_clients, meta_step
+            ),
         )
     return tff.learning.templates.LearningProcess(
         initialize,
@@ -250,12 +253,19 @@ class _Wrapper:
 
         return initialize
 
-    def next(self, meta_step: compat.Computation) -> compat.Computation:
-        """Returns `(<S@SERVER, D@CLIENTS> -> <state=S@SERVER, metrics=M@SERVER>)`."""
-        process, state_type = self._process, self._state_type
-        base_next_type = process.next.type_signature
-        names = compat.structure_names(base_next_type.result.metrics.member)
-        base_type = base_next_type.parameter[0].member
+    def next(
+        self, base_next: compat.Computation, meta_step: compat.Computation
+    ) -> compat.Computation:
+        """Returns `base_next`, of the process, with a meta step after it."""
+        state_type = self._state_type
+        base_type, data_type = base_next.type_signature.parameter
+        base_type = base_type.member
+        # `next_at_clients` returns the clients' memory beside the output.
+        has_memory = base_next is not self._process.next
+        output_type = base_next.type_signature.result
+        if has_memory:
+            output_type = output_type[0]
+        names = compat.structure_names(output_type.metrics.member)
 
         @compat.tf_computation(state_type)
         def unwrap(state: Any) -> Any:
@@ -277,11 +287,12 @@ class _Wrapper:
             return _wrapped(_replace(base, global_model_weights=weights), meta)
 
         @compat.federated_computation(
-            compat.FederatedType(state_type, compat.SERVER), base_next_type.parameter[1]
+            compat.FederatedType(state_type, compat.SERVER), data_type
         )
         def next_fn(state: Any, client_data: Any) -> Any:
             meta = compat.federated_map(meta_of, state)
-            output = process.next(compat.federated_map(unwrap, state), client_data)
+            result = base_next(compat.federated_map(unwrap, state), client_data)
+            output = result[0] if has_memory else result
             stepped = compat.federated_map(
                 meta_step, (compat.federated_map(weights_of, output.state), meta)
             )
@@ -289,10 +300,11 @@ class _Wrapper:
                 (name, output.metrics[name]) for name in names
             )
             metrics[META] = stepped["metrics"]
-            return tff.learning.templates.LearningProcessOutput(
+            new_output = tff.learning.templates.LearningProcessOutput(
                 compat.federated_map(finish, (output.state, stepped["weights"], meta)),
                 compat.federated_zip(metrics),
             )
+            return (new_output, result[1]) if has_memory else new_output
 
         return next_fn
 

@@ -10,6 +10,8 @@ takes a client's memory beside its examples and gives the new memory back:
 from __future__ import annotations
 
 import collections
+import functools
+from collections.abc import Callable
 from typing import Any, Optional, TypedDict
 
 import numpy as np
@@ -69,7 +71,19 @@ class StatefulLearningProcess(tff.learning.templates.LearningProcess):
     with one more, leading dimension, in the order of `index`. Whoever calls `next`
     keeps the memory: see `tff_drift.client_states`.
 
+    `next_at_clients` is the same round, with the new memory left at the clients:
+
+    ```
+    (<S@SERVER, {<examples=B*,state=C,index=int32>}@CLIENTS>
+        -> <<state=S@SERVER, metrics=<...>@SERVER>, {<index=int32,state=C>}@CLIENTS>)
+    ```
+
+    No `LearningProcess` may return that, so that TFF's training loops have no use for
+    it. But TFF's native execution takes memory for `next` with the square of the
+    cohort's new memory: where that is large, use this one there.
+
     Attributes:
+      next_at_clients: See above; built when it is first asked for.
       initial_client_state: The memory of a client that has not taken part yet, of
         type `C`, as NumPy arrays.
       message_down: The TFF type of what a client receives besides the model.
@@ -85,6 +99,7 @@ class StatefulLearningProcess(tff.learning.templates.LearningProcess):
         initial_client_state: client_works.ClientState,
         message_down: compat.Type,
         message_up: compat.Type,
+        build_next_at_clients: Callable[[], compat.Computation],
     ) -> None:
         super().__init__(
             initialize,
@@ -97,6 +112,12 @@ class StatefulLearningProcess(tff.learning.templates.LearningProcess):
         self.initial_client_state = initial_client_state
         self.message_down = message_down
         self.message_up = message_up
+        self._build_next_at_clients = build_next_at_clients
+
+    @functools.cached_property
+    def next_at_clients(self) -> compat.Computation:
+        """`next`, with the new memory left at the clients."""
+        return self._build_next_at_clients()
 
 
 def compose_stateful(
@@ -242,11 +263,8 @@ class _Composer:
         )
         rounds, collection = self.rounds, self.collection
 
-        @compat.federated_computation(
-            compat.FederatedType(state_type, compat.SERVER),
-            compat.FederatedType(self.client_type, compat.CLIENTS),
-        )
-        def next_fn(state: Any, client_data: Any) -> Any:
+        def run_round(state: Any, client_data: Any) -> tuple[Any, Any, Any]:
+            """Returns the server's state, the metrics and the clients' new memory."""
             distributed = distributor.next(
                 state.distributor, state.global_model_weights
             )
@@ -280,19 +298,12 @@ class _Composer:
                 ),
                 drift=server.drift,
             )
-            collected = collection.next(
-                collection.initialize(),
-                compat.federated_zip(
-                    collections.OrderedDict(index=client.index, state=client.state)
-                ),
-            )
             metrics = collections.OrderedDict(
                 distributor=distributed.measurements,
                 client_work=compat.federated_zip(client_work_metrics),
                 aggregator=aggregated.measurements,
                 finalizer=server.measurements,
             )
-            metrics[CLIENT_STATES] = collected.result
             new_state = tff.learning.templates.LearningAlgorithmState(
                 global_model_weights=server.weights,
                 distributor=distributed.state,
@@ -300,9 +311,37 @@ class _Composer:
                 aggregator=aggregated.state,
                 finalizer=server.memory,
             )
-            return tff.learning.templates.LearningProcessOutput(
-                compat.federated_zip(new_state), compat.federated_zip(metrics)
+            memory = collections.OrderedDict(index=client.index, state=client.state)
+            return (
+                compat.federated_zip(new_state),
+                metrics,
+                compat.federated_zip(memory),
             )
+
+        parameters = (
+            compat.FederatedType(state_type, compat.SERVER),
+            compat.FederatedType(self.client_type, compat.CLIENTS),
+        )
+
+        @compat.federated_computation(*parameters)
+        def next_fn(state: Any, client_data: Any) -> Any:
+            new_state, metrics, memory = run_round(state, client_data)
+            collected = collection.next(collection.initialize(), memory)
+            metrics[CLIENT_STATES] = collected.result
+            return tff.learning.templates.LearningProcessOutput(
+                new_state, compat.federated_zip(metrics)
+            )
+
+        def build_next_at_clients() -> compat.Computation:
+            @compat.federated_computation(*parameters)
+            def next_at_clients(state: Any, client_data: Any) -> Any:
+                new_state, metrics, memory = run_round(state, client_data)
+                output = tff.learning.templates.LearningProcessOutput(
+                    new_state, compat.federated_zip(metrics)
+                )
+                return output, memory
+
+            return next_at_clients
 
         return StatefulLearningProcess(
             initialize,
@@ -313,6 +352,7 @@ class _Composer:
             initial_client_state=self.initial_client_state,
             message_down=message_type,
             message_up=client_result_type.message,
+            build_next_at_clients=build_next_at_clients,
         )
 
     def _build_initialize(

@@ -18,6 +18,8 @@ from tff_drift.simulation.mismatch import control_variate_mismatch
 
 # The column of a round's row.
 MISMATCH = "control_variate_mismatch"
+# Where a cohort's new memory is larger, TFF's own execution is not made to collect it.
+_LARGE_BYTES = 2**26
 
 
 class RoundRunner(Protocol):
@@ -140,7 +142,7 @@ class _StatefulRunner:
         self, state: Any, cohort: Sequence[str], round_number: int
     ) -> tuple[Any, Mapping[str, Any]]:
         memories = self.client_states.gather(cohort)
-        output = self._process.next(
+        output, indices, new_memories = self._next(
             state,
             [
                 collections.OrderedDict(
@@ -152,15 +154,33 @@ class _StatefulRunner:
             ],
         )
         metrics = dict(output.metrics)
-        indices, new_memories = unstack_client_states(
-            metrics.pop(CLIENT_STATES), self._process.initial_client_state
-        )
+        metrics.pop(CLIENT_STATES, None)
         # Between these two lines the memory is of no round: an interrupt that
         # comes there must not save it.
         self.rounds_kept = None
         self.client_states.scatter([cohort[index] for index in indices], new_memories)
         self.rounds_kept = round_number + 1
         return output.state, metrics
+
+    def _next(
+        self, state: Any, client_data: Sequence[Any]
+    ) -> tuple[Any, list[int], list[Any]]:
+        """Returns the output of `next`, and the clients' indices and new memory."""
+        initial = self._process.initial_client_state
+        of_client = sum(np.asarray(leaf).nbytes for leaf in tree.flatten(initial))
+        context = tff.framework.get_context_stack().current
+        if (
+            isinstance(context, tff.framework.SyncExecutionContext)
+            and len(client_data) * of_client > _LARGE_BYTES
+        ):
+            output, kept = self._process.next_at_clients(state, client_data)
+            memories = [
+                tree.unflatten_as(initial, tree.flatten(dict(each["state"])))
+                for each in kept
+            ]
+            return output, [int(each["index"]) for each in kept], memories
+        output = self._process.next(state, client_data)
+        return output, *unstack_client_states(output.metrics[CLIENT_STATES], initial)
 
 
 def _client_data(train: ClientDatasets, client_id: str, round_number: int) -> Any:

@@ -137,6 +137,12 @@ class CutClient:
                 self.loops.append(_describe(reduce, evaluator.variables))
             if self.loops:
                 self._look_into_steps(evaluator)
+        operations = evaluator.operations.union(
+            *(loop.operations for loop in self.loops)
+        )
+        if functional.LOOPS & operations:
+            # TensorFlow fails to vectorize some of these, and may abort the program.
+            raise UnsupportedGraphError("it has a loop, as recurrent layers do")
 
     def _look_into_steps(self, after: functional.Evaluator) -> None:
         """Notes the operations of the steps, and what the last need not carry along.

@@ -30,7 +30,7 @@ from tff_drift.execution.local.variables import (
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _BRANCHES = frozenset({"If", "StatelessIf"})
-_LOOPS = frozenset({"While", "StatelessWhile"})
+LOOPS = frozenset({"While", "StatelessWhile"})
 _DATASET_OPERATIONS = ("Dataset", "Iterator", "Optional")
 # Attributes that TensorFlow adds for itself: of shapes and of placement.
 _LEFT_OUT_ATTRIBUTES = ("_output_shapes", "_class")
@@ -151,7 +151,7 @@ class Evaluator:
             return self._reduce(node, inputs), {"components": 0}
         if node.op in _BRANCHES:
             return self._branch(node, inputs), {"output": 0}
-        if node.op in _LOOPS:
+        if node.op in LOOPS:
             return self._while(node, inputs), {"output": 0}
         if node.op == "Assert":
             return [tf.debugging.Assert(inputs[0], inputs[1:])], {}

@@ -38,13 +38,11 @@ class InTurns(StackedClient):
         client = CutClient(graph)
         self._client = VectorizedClient(client)
         self.client_bytes = max(num_bytes(loop.state_specs) for loop in client.loops)
-        # Filters of the clients' own are applied one client after the other, and the
-        # states of recurrent layers are too.
+        # Filters of the clients' own are applied one client after the other.
         self.pays = not any(
-            part in operation
+            "Conv" in operation
             for loop in client.loops
             for operation in loop.operations
-            for part in ("Conv", "While")
         )
 
     def build(self, num_clients: int) -> None:

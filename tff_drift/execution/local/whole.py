@@ -45,10 +45,13 @@ class AsWhole(StackedClient):
         inputs = [spec for spec in graph.specs if not is_dataset(spec)]
         self.client_bytes = num_bytes(inputs)
         operations = self._find_operations()
-        # As in `turns`; loops in loops are those of recurrent layers.
-        self.pays = functional.NESTED_LOOP not in operations and not any(
-            "Conv" in operation for operation in operations
-        )
+        if functional.NESTED_LOOP in operations:
+            # As in `cutting`.
+            raise UnsupportedGraphError("it has loops in loops, as recurrent layers do")
+        if not operations & _GATHERING:
+            raise UnsupportedGraphError("it does not gather its batches")
+        # As in `turns`.
+        self.pays = not any("Conv" in operation for operation in operations)
 
     def build(self, num_clients: int) -> None:
         """See `StackedClient.build`."""
@@ -223,7 +226,10 @@ class _Elements:
         ]
 
 
+# TensorFlow's way to say that the tensors of a list have different shapes.
 _ANY_SHAPE = -1
+# The operation that puts a batch at the end of a list.
+_GATHERING = {"TensorListPushBack"}
 
 
 def _shape(value: Any) -> tf.TensorShape:
