@@ -87,6 +87,7 @@ class Scale(NamedTuple):
 
     Attributes:
       paper_rates_rounds: The rounds at the paper's rates.
+      summed_rounds: Those of UGA with losses that are sums, whose rounds take longer.
       still_rounds: Those of UGA at its server rate, which hardly moves the model.
       tuned_rates_rounds: The rounds at tuned rates.
       search_rounds: The rounds at each point of the search.
@@ -97,6 +98,7 @@ class Scale(NamedTuple):
     """
 
     paper_rates_rounds: int
+    summed_rounds: int
     still_rounds: int
     tuned_rates_rounds: int
     search_rounds: int
@@ -107,8 +109,11 @@ class Scale(NamedTuple):
 
 
 SCALES = {
-    "local": Scale(120, 20, 60, 20, (0.1,), (0.03, 0.1), (0.1, 0.3, 1.0), (0.03, 0.1)),
+    "local": Scale(
+        120, 60, 20, 60, 20, (0.1,), (0.03, 0.1), (0.1, 0.3, 1.0), (0.03, 0.1)
+    ),
     "paper": Scale(
+        1000,
         1000,
         1000,
         1000,
@@ -164,10 +169,11 @@ def build_study(part: str, scale: Scale) -> Study:
         if part == _TUNED_RATES:
             variants.append(Variant(name, name, flags))
             continue
-        summed = {**flags, "server_learning_rate": _SUMMED_SERVER_RATE}
+        still = {**flags, "rounds": scale.still_rounds}
+        variants.append(Variant(name, name, still))
+        summed = {**flags, "rounds": scale.summed_rounds}
+        summed["server_learning_rate"] = _SUMMED_SERVER_RATE
         variants.append(Variant(_SUMMED[name], name, summed))
-        flags["rounds"] = scale.still_rounds
-        variants.append(Variant(name, name, flags))
     rounds = {
         _PAPER_RATES: scale.paper_rates_rounds,
         _TUNED_RATES: scale.tuned_rates_rounds,

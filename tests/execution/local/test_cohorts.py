@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests import models
 from tests.execution.local.support import assert_same, call
 from tff_drift import algorithms, client_works, execution
-from tff_drift.execution.local import batches, cohorts, turns, whole
+from tff_drift.execution.local import batches, cohorts, stacking, turns, whole
 
 slices = tf.data.Dataset.from_tensor_slices
 
@@ -108,25 +108,45 @@ def test_large_cohorts_of_small_models_are_stacked_by_themselves(spy):
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     data = models.datasets(models.client_arrays([8] * 20 + [5]))
     stacked = _round(process, data)
-    # Twenty-one clients have a first batch of four, twenty another of four; the last
-    # has one of one example.
-    assert spy.stacks == [21, 20, 1]
+    # Of the five beyond sixteen, five have a first batch of four, four another of four;
+    # the last has one of one example.
+    assert sorted(spy.stacks) == [1, 4, 5, 16, 16]
     spy.stacks.clear()
     single = _round(process, data, batch_clients=False)
     assert not spy.stacks
     assert_same(stacked, single, rtol=1e-5, atol=1e-6)
 
 
+class _FakeClient:
+    def __init__(self, client_bytes):
+        self.client_bytes = client_bytes
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(0, 400), st.integers(0, 4), st.integers(1, 2**28))
+def test_chunks_hold_every_client_once_and_have_few_sizes(
+    num_clients, num_devices, client_bytes
+):
+    client = _FakeClient(client_bytes)
+    cohort = cohorts.Cohort(client, None, None, always=False)
+    chunks = cohort.chunks(num_clients, num_devices)
+    assert [client for chunk in chunks for client in chunk] == list(range(num_clients))
+    assert len(chunks) >= min(num_devices, num_clients // stacking.CHUNK_UNIT)
+    for chunk in chunks:
+        assert len(chunk) == 1 or len(chunk) * client_bytes <= 2**27
+        assert stacking.known_number(len(chunk)) == len(chunk)
+
+
 def test_chunks_keep_to_their_memory(spy, monkeypatch):
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     data = models.datasets(models.client_arrays([8] * 20))
     whole = _round(process, data)
-    assert spy.stacks == [20, 20]
+    assert sorted(spy.stacks) == [4, 4, 16, 16]
     spy.stacks.clear()
     monkeypatch.setattr(cohorts, "_STACK_BYTES", 1)
     chunked = _round(process, data, batch_clients=True)
-    # Not fewer than eight, and of about one size.
-    assert sorted(spy.stacks) == [6, 6, 7, 7, 7, 7]
+    # Not fewer than eight, and what is left over.
+    assert sorted(spy.stacks) == [4, 4, 8, 8, 8, 8]
     assert_same(chunked, whole, rtol=1e-5, atol=1e-6)
 
 
@@ -176,7 +196,7 @@ def test_convolutions_and_dropout_are_stacked_if_asked_for(spy):
     single = _round(process, data)
     assert not spy.stacks
     stacked = _round(process, data, batch_clients=True)
-    assert spy.stacks == [20, 20]
+    assert sorted(spy.stacks) == [4, 4, 16, 16]
     assert_same(stacked, single, rtol=1e-5, atol=1e-6)
 
 

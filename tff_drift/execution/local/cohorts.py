@@ -14,7 +14,11 @@ from tff_drift.execution.local.cutting import ClientGraph
 from tff_drift.execution.local.graphs import GraphCache
 from tff_drift.execution.local.phase_functions import PhaseFunction
 from tff_drift.execution.local.planning import Leaf, Operation
-from tff_drift.execution.local.stacking import StackedClient
+from tff_drift.execution.local.stacking import (
+    CHUNK_UNIT,
+    StackedClient,
+    known_number,
+)
 from tff_drift.execution.local.turns import InTurns
 from tff_drift.execution.local.variables import UnsupportedGraphError
 from tff_drift.execution.local.whole import AsWhole
@@ -24,6 +28,7 @@ from tff_drift.execution.local.whole import AsWhole
 _STACK_BYTES = 10 * 2**20
 # Where that leaves fewer clients than this, there may be as many, within more memory.
 _FEW_CLIENTS = 8
+_MANY_CLIENTS = 256
 _MOST_STACK_BYTES = 2**27
 # A step of a stack takes about as long as this many steps of single clients, if the
 # model is small; benchmarks/rounds.py measures it.
@@ -53,7 +58,7 @@ class Cohort:
         self._always = always
         self._unsupported = False
         of_client = max(1, client.client_bytes)
-        most = max(_FEW_CLIENTS, _STACK_BYTES // of_client)
+        most = max(_FEW_CLIENTS, min(_MANY_CLIENTS, _STACK_BYTES // of_client))
         self._most = max(1, min(most, _MOST_STACK_BYTES // of_client))
 
     def suits(
@@ -106,10 +111,17 @@ class Cohort:
           num_clients: The number of clients.
           at_least: The number of parts, if there are as many clients.
         """
-        if not num_clients:
-            return []
-        parts = max(-(-num_clients // self._most), min(at_least, num_clients))
-        bounds = [num_clients * part // parts for part in range(parts + 1)]
+        # Numbers for which there are functions, so that little is left over.
+        whole = known_number(num_clients) is not None and num_clients <= self._most
+        unit = 1 if whole or self._most < CHUNK_UNIT else CHUNK_UNIT
+        units = num_clients // unit
+        parts = max(-(-units // (self._most // unit)), min(at_least, units))
+        bounds = (
+            [units * part // parts * unit for part in range(parts)] if parts else []
+        )
+        bounds.append(units * unit)
+        if bounds[-1] < num_clients:
+            bounds.append(num_clients)
         return [range(*pair) for pair in zip(bounds, bounds[1:])]
 
     def run(

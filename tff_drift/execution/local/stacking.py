@@ -13,9 +13,12 @@ import tensorflow as tf
 from tff_drift.execution.local.batches import Batches
 from tff_drift.execution.local.cutting import ClientGraph, Tensors, is_dataset
 
-# Functions of so many numbers of clients are kept; cohorts of one size need at most
-# three.
-_CACHED_NUMBERS = 16
+# Functions of so many numbers of clients are kept.
+_CACHED_NUMBERS = 64
+# Cohorts whose size changes from round to round must not need new functions each time:
+# these are for small numbers and for multiples of this one, besides those for any.
+CHUNK_UNIT = 8
+_SMALL_NUMBER = 16
 
 
 class StackedClient(abc.ABC):
@@ -137,6 +140,13 @@ class StackedFunctions:
         values = dict(zip(self.shared, common))
         values.update(zip(self.own, own))
         return [values.get(k) for k in range(len(self._graph.inputs))]
+
+
+def known_number(num_clients: int) -> int | None:
+    """Returns the number of clients if it is one to have functions for, or None."""
+    if num_clients <= _SMALL_NUMBER or num_clients % CHUNK_UNIT == 0:
+        return num_clients
+    return None
 
 
 def concrete(function: Callable[..., Tensors], signature: Any) -> Any:

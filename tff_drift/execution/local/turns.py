@@ -73,7 +73,6 @@ class InTurns(StackedClient):
                     states.get(turn.clients),
                     _rows(arguments, turn.clients),
                     stack_batches(batches, turn.batches()),
-                    # Groups of some clients are of many sizes.
                     num_clients if len(turn.clients) == num_clients else None,
                 )
                 states.set(turn.clients, state)

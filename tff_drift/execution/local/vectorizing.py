@@ -16,6 +16,7 @@ from tff_drift.execution.local.cutting import CutClient, Tensors
 from tff_drift.execution.local.stacking import (
     StackedFunctions,
     concrete,
+    known_number,
     stacked_spec,
     vectorized_map,
 )
@@ -25,9 +26,9 @@ from tff_drift.execution.local.variables import UnsupportedGraphError
 class VectorizedClient:
     """The parts of a client's computation, as functions of many clients.
 
-    Functions are built for a number of clients, which makes their graphs much
-    smaller and saves copies of the states, and the steps once more for any number:
-    what some clients of a stack do together, others do not.
+    Functions are built for a number of clients, see `stacking.known_number`, which
+    makes their graphs much smaller and saves copies of the states, and once more for
+    any number.
 
     Args:
       client: The client's computation.
@@ -51,11 +52,12 @@ class VectorizedClient:
           UnsupportedGraphError: If TensorFlow cannot vectorize an
             operation.
         """
+        known = known_number(num_clients)
         try:
             for number in range(len(self.client.loops)):
-                self._start(number, num_clients)
-                self._steps(number, num_clients)
-            self._finish(num_clients)
+                self._start(number, known)
+                self._steps(number, known)
+            self._finish(known)
         except (ValueError, TypeError, NotImplementedError) as error:
             raise UnsupportedGraphError(str(error)) from error
 
@@ -74,7 +76,7 @@ class VectorizedClient:
         Returns:
           The first state and the arguments of the step, all of them stacked.
         """
-        function = self._start(loop, num_clients)
+        function = self._start(loop, known_number(num_clients))
         results = function(*self._functions.split(inputs, num_clients), done)
         num_state = len(self.client.loops[loop].state_specs)
         return results[:num_state], results[num_state:]
@@ -97,13 +99,14 @@ class VectorizedClient:
           arguments: The arguments of the step, stacked.
           elements: The elements, stacked: those of the first step, client by client,
             then those of the second, and so on.
-          num_clients: The number of clients to have the function for; None for the
-            function of any number.
+          num_clients: The number of clients; None for some of those that `start` is
+            called for, who are of many numbers.
 
         Returns:
           The new state, stacked.
         """
-        function = self._steps(loop, num_clients)
+        known = None if num_clients is None else known_number(num_clients)
+        function = self._steps(loop, known)
         return function(tf.constant(num_steps), state, arguments, elements)
 
     def finish(
@@ -114,7 +117,7 @@ class VectorizedClient:
             *self._functions.split(inputs, num_clients), done
         )
 
-    def _start(self, loop: int, num_clients: int) -> Callable[..., Tensors]:
+    def _start(self, loop: int, num_clients: int | None) -> Callable[..., Tensors]:
         def start(values: Sequence[Any], done: Sequence[Tensors]) -> Tensors:
             state, arguments = self.client.start(loop, values, done)
             return [*state, *arguments]
@@ -124,7 +127,7 @@ class VectorizedClient:
             lambda: self._vectorize(start, loop, num_clients),
         )
 
-    def _finish(self, num_clients: int) -> Callable[..., Tensors]:
+    def _finish(self, num_clients: int | None) -> Callable[..., Tensors]:
         return self._functions.cached(
             ("finish", num_clients),
             lambda: self._vectorize(
@@ -179,7 +182,7 @@ class VectorizedClient:
         self,
         part: Callable[[Sequence[Any], Sequence[Tensors]], Tensors],
         loops: int,
-        num_clients: int,
+        num_clients: int | None,
     ) -> Callable[..., Tensors]:
         """Vectorizes a function of the inputs and of the states of finished loops."""
 
