@@ -85,12 +85,18 @@ class _Spy:
     def __init__(self, monkeypatch):
         self.stacks = []
         take_steps = turns.VectorizedClient.take_steps
+        run = turns.VectorizedClient.run
 
         def noting(client, loop, num_steps, state, *args):
             self.stacks.extend([int(state[0].shape[0])] * num_steps)
             return take_steps(client, loop, num_steps, state, *args)
 
+        def noting_run(client, inputs, num_clients, num_steps, elements):
+            self.stacks.extend([num_clients] * sum(num_steps))
+            return run(client, inputs, num_clients, num_steps, elements)
+
         monkeypatch.setattr(turns.VectorizedClient, "take_steps", noting)
+        monkeypatch.setattr(turns.VectorizedClient, "run", noting_run)
 
 
 @pytest.fixture
@@ -108,9 +114,8 @@ def test_large_cohorts_of_small_models_are_stacked_by_themselves(spy):
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     data = models.datasets(models.client_arrays([8] * 20 + [5]))
     stacked = _round(process, data)
-    # Of the five beyond sixteen, five have a first batch of four, four another of four;
-    # the last has one of one example.
-    assert sorted(spy.stacks) == [1, 4, 5, 16, 16]
+    # Twenty clients have two batches of four, the last has one of four and one of one.
+    assert sorted(spy.stacks) == [1, 1, 20, 20]
     spy.stacks.clear()
     single = _round(process, data, batch_clients=False)
     assert not spy.stacks
@@ -131,7 +136,7 @@ def test_chunks_hold_every_client_once_and_have_few_sizes(
     cohort = cohorts.Cohort(client, None, None, always=False)
     chunks = cohort.chunks(num_clients, num_devices)
     assert [client for chunk in chunks for client in chunk] == list(range(num_clients))
-    assert len(chunks) >= min(num_devices, num_clients // stacking.CHUNK_UNIT)
+    assert len(chunks) >= min(num_devices, num_clients // 8)
     for chunk in chunks:
         assert len(chunk) == 1 or len(chunk) * client_bytes <= 2**27
         assert stacking.known_number(len(chunk)) == len(chunk)
@@ -141,12 +146,12 @@ def test_chunks_keep_to_their_memory(spy, monkeypatch):
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     data = models.datasets(models.client_arrays([8] * 20))
     whole = _round(process, data)
-    assert sorted(spy.stacks) == [4, 4, 16, 16]
+    assert spy.stacks == [20, 20]
     spy.stacks.clear()
     monkeypatch.setattr(cohorts, "_STACK_BYTES", 1)
     chunked = _round(process, data, batch_clients=True)
-    # Not fewer than eight, and what is left over.
-    assert sorted(spy.stacks) == [4, 4, 8, 8, 8, 8]
+    # Not more than eight.
+    assert sorted(spy.stacks) == [6, 6, 7, 7, 7, 7]
     assert_same(chunked, whole, rtol=1e-5, atol=1e-6)
 
 
@@ -196,7 +201,7 @@ def test_convolutions_and_dropout_are_stacked_if_asked_for(spy):
     single = _round(process, data)
     assert not spy.stacks
     stacked = _round(process, data, batch_clients=True)
-    assert sorted(spy.stacks) == [4, 4, 16, 16]
+    assert spy.stacks == [20, 20]
     assert_same(stacked, single, rtol=1e-5, atol=1e-6)
 
 

@@ -14,11 +14,7 @@ from tff_drift.execution.local.cutting import ClientGraph
 from tff_drift.execution.local.graphs import GraphCache
 from tff_drift.execution.local.phase_functions import PhaseFunction
 from tff_drift.execution.local.planning import Leaf, Operation
-from tff_drift.execution.local.stacking import (
-    CHUNK_UNIT,
-    StackedClient,
-    known_number,
-)
+from tff_drift.execution.local.stacking import StackedClient, chunk_unit
 from tff_drift.execution.local.turns import InTurns
 from tff_drift.execution.local.variables import UnsupportedGraphError
 from tff_drift.execution.local.whole import AsWhole
@@ -111,14 +107,13 @@ class Cohort:
           num_clients: The number of clients.
           at_least: The number of parts, if there are as many clients.
         """
-        # Numbers for which there are functions, so that little is left over.
-        whole = known_number(num_clients) is not None and num_clients <= self._most
-        unit = 1 if whole or self._most < CHUNK_UNIT else CHUNK_UNIT
+        if not num_clients:
+            return []
+        parts = max(-(-num_clients // self._most), min(at_least, num_clients))
+        unit = min(chunk_unit(-(-num_clients // parts)), self._most)
         units = num_clients // unit
         parts = max(-(-units // (self._most // unit)), min(at_least, units))
-        bounds = (
-            [units * part // parts * unit for part in range(parts)] if parts else []
-        )
+        bounds = [units * part // parts * unit for part in range(parts)]
         bounds.append(units * unit)
         if bounds[-1] < num_clients:
             bounds.append(num_clients)

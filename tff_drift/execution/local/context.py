@@ -42,7 +42,7 @@ class LocalExecutionContext(tff.framework.SyncContext):
         self._plans: collections.OrderedDict[bytes, running.RunnablePlan] = (
             collections.OrderedDict()
         )
-        self._known: dict[int, tuple[Any, running.RunnablePlan]] = {}
+        self._known: dict[int, tuple[Any, running.RunnablePlan, values.Assembler]] = {}
         self._lock = threading.Lock()
 
     def invoke(self, comp: Any, arg: Any) -> Any:
@@ -62,11 +62,10 @@ class LocalExecutionContext(tff.framework.SyncContext):
           ValueError: If parts of the argument are of different numbers of
             clients.
         """
-        # Recorded before compiling, which loses the Python containers.
         types = comp.type_signature
         # Out of any graph that the caller may be building.
         with tf.init_scope():
-            plan = self._plan(comp)
+            plan, assemble = self._plan(comp)
             arguments: list[Any] = []
             num_clients = 0
             if arg is not None:
@@ -74,15 +73,13 @@ class LocalExecutionContext(tff.framework.SyncContext):
                 num_clients = counts.get(compat.CLIENTS, 0)
                 arguments = list(values.flatten_argument(arg, types.parameter))
             results = plan.run(arguments, num_clients, self._executors)
-            return values.assemble_result(
-                plan.plan.result, types.result, results, num_clients
-            )
+            return assemble(results, None, num_clients)
 
-    def _plan(self, comp: Any) -> running.RunnablePlan:
+    def _plan(self, comp: Any) -> tuple[running.RunnablePlan, values.Assembler]:
         with self._lock:
             known = self._known.get(id(comp))
             if known is not None and known[0]() is comp:
-                return known[1]
+                return known[1:]
             proto = tff.framework.serialize_computation(comp)
             digest = hashlib.sha256(proto.SerializeToString(deterministic=True))
             plan = self._plans.get(digest.digest())
@@ -95,8 +92,11 @@ class LocalExecutionContext(tff.framework.SyncContext):
                 self._plans.move_to_end(digest.digest())
             key = id(comp)
             forget = weakref.ref(comp, lambda _: self._known.pop(key, None))
-            self._known[key] = (forget, plan)
-            return plan
+            assemble = values.build_assembler(
+                plan.plan.result, comp.type_signature.result
+            )
+            self._known[key] = (forget, plan, assemble)
+            return plan, assemble
 
 
 def _compile(comp: Any) -> planning.Plan:

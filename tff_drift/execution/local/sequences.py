@@ -78,6 +78,13 @@ def struct_elements(value: Any, type_signature: compat.StructType) -> list[Any]:
     Raises:
       TypeError: If the container has other elements than the type.
     """
+    names = compat.structure_names(type_signature)
+    # Most values are of these two kinds; TFF's conversion takes longer.
+    if isinstance(value, dict) and tuple(value) == tuple(names):
+        return list(value.values())
+    fields = [field.name for field in getattr(value, "__attrs_attrs__", ())]
+    if fields and fields == names:
+        return [getattr(value, name) for name in names]
     try:
         struct = tff.structure.from_container(value)
     except TypeError as error:
@@ -85,7 +92,6 @@ def struct_elements(value: Any, type_signature: compat.StructType) -> list[Any]:
             f"Expected a structure of type {type_signature}, found a "
             f"{type(value).__name__}."
         ) from error
-    names = compat.structure_names(type_signature)
     given = compat.structure_names(struct)
     if len(given) == len(names) and all(
         name is None or name == wanted for name, wanted in zip(given, names)

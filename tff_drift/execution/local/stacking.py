@@ -15,10 +15,8 @@ from tff_drift.execution.local.cutting import ClientGraph, Tensors, is_dataset
 
 # Functions of so many numbers of clients are kept.
 _CACHED_NUMBERS = 64
-# Cohorts whose size changes from round to round must not need new functions each time:
-# these are for small numbers and for multiples of this one, besides those for any.
-CHUNK_UNIT = 8
-_SMALL_NUMBER = 16
+# Up to which number of clients a chunk is a multiple of what.
+_UNITS = ((16, 1), (64, 2), (float("inf"), 8))
 
 
 class StackedClient(abc.ABC):
@@ -142,11 +140,21 @@ class StackedFunctions:
         return [values.get(k) for k in range(len(self._graph.inputs))]
 
 
+def chunk_unit(num_clients: int) -> int:
+    """Returns of what a chunk of about this size is to be a multiple.
+
+    Cohorts whose size changes from round to round must not need new functions each
+    time: there are functions for some numbers of clients, besides those for any.
+
+    Args:
+      num_clients: The number of clients.
+    """
+    return next(unit for size, unit in _UNITS if num_clients <= size)
+
+
 def known_number(num_clients: int) -> int | None:
     """Returns the number of clients if it is one to have functions for, or None."""
-    if num_clients <= _SMALL_NUMBER or num_clients % CHUNK_UNIT == 0:
-        return num_clients
-    return None
+    return None if num_clients % chunk_unit(num_clients) else num_clients
 
 
 def concrete(function: Callable[..., Tensors], signature: Any) -> Any:

@@ -61,6 +61,24 @@ class InTurns(StackedClient):
         num_clients: int,
     ) -> Tensors:
         """See `StackedClient.run`."""
+        loops = self._client.client.loops
+        only = [_only_turn(datasets[loop.dataset]) for loop in loops]
+        together = [turn for turn in only if turn is not None]
+        if len(together) == len(loops):
+            elements = [
+                stack_batches(datasets[loop.dataset], turn.batches())
+                for loop, turn in zip(loops, together)
+            ]
+            steps = [turn.num_steps for turn in together]
+            return self._client.run(inputs, num_clients, steps, elements)
+        return self._run_in_turns(inputs, datasets, num_clients)
+
+    def _run_in_turns(
+        self,
+        inputs: Sequence[Any],
+        datasets: Mapping[int, Sequence[Batches]],
+        num_clients: int,
+    ) -> Tensors:
         done: list[Tensors] = []
         for number, loop in enumerate(self._client.client.loops):
             state, arguments = self._client.start(number, inputs, num_clients, done)
@@ -169,3 +187,11 @@ def _turns(batches: Sequence[Batches], states: _States) -> Iterator[_Turn]:
         yield _Turn(group, positions, num_steps)
         for client in group:
             positions[client] += num_steps
+
+
+def _only_turn(batches: Sequence[Batches]) -> _Turn | None:
+    """Returns the turn of clients who take all their steps together, or None."""
+    turn = next(_turns(batches, _States(len(batches), [])), None)
+    if turn is None or any(len(own) != turn.num_steps for own in batches):
+        return None
+    return turn

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import collections
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -181,55 +182,68 @@ def _wrong_dtype(array: np.ndarray, tensor_type: compat.TensorType) -> TypeError
     )
 
 
-def assemble_result(
-    result: Any,
-    type_signature: compat.Type,
-    values: Mapping[Leaf, Any],
-    num_clients: int,
-) -> Any:
-    """Turns a result into what TFF's native execution context returns.
+# From the values of leaves, a client and the number of clients to a Python value.
+Assembler = Callable[[Mapping[Leaf, Any], Optional[int], int], Any]
+
+
+def build_assembler(result: Any, type_signature: compat.Type) -> Assembler:
+    """Builds what turns a result into what TFF's native execution context returns.
 
     Args:
       result: A tree of leaves.
       type_signature: The type of the result, with its Python containers.
-      values: The value of each leaf.
-      num_clients: The number of clients.
 
     Returns:
+      A function from the values of the leaves, None and the number of clients to
       Python containers of NumPy arrays and scalars, `bytes` for scalar strings,
       datasets for sequences, and lists for values at clients.
     """
-    if not isinstance(type_signature, compat.FederatedType):
-        return _assemble(result, type_signature, values, None, num_clients)
-    member = type_signature.member
-    if type_signature.all_equal:
-        return _assemble(result, member, values, 0, num_clients)
-    return [
-        _assemble(result, member, values, client, num_clients)
-        for client in range(num_clients)
-    ]
-
-
-def _assemble(
-    result: Any,
-    type_signature: compat.Type,
-    values: Mapping[Leaf, Any],
-    client: int | None,
-    num_clients: int,
-) -> Any:
     if isinstance(type_signature, compat.FederatedType):
-        return assemble_result(result, type_signature, values, num_clients)
+        member = build_assembler(result, type_signature.member)
+        if type_signature.all_equal:
+            return lambda values, _, num_clients: member(values, 0, num_clients)
+        return lambda values, _, num_clients: [
+            member(values, client, num_clients) for client in range(num_clients)
+        ]
     if isinstance(type_signature, compat.StructType):
-        elements = tff.structure.Struct(
-            (name, _assemble(element, element_type, values, client, num_clients))
-            for element, (name, element_type) in zip(
+        pack = _packer(type_signature)
+        parts = [
+            build_assembler(element, element_type)
+            for element, (_, element_type) in zip(
                 result, tff.structure.iter_elements(type_signature)
             )
+        ]
+        return lambda values, client, num_clients: pack(
+            [part(values, client, num_clients) for part in parts]
         )
-        return compat.type_to_py_container(elements, type_signature)
-    value = values[result][client] if result.at_clients else values[result]
-    if isinstance(type_signature, compat.SequenceType):
-        if isinstance(value, batches.ClientSequence):
-            value = value.variant()
-        return sequences.to_dataset(value, type_signature.element)
-    return value.numpy()
+
+    def assemble_leaf(
+        values: Mapping[Leaf, Any], client: int | None, num_clients: int
+    ) -> Any:
+        del num_clients
+        value = values[result][client] if result.at_clients else values[result]
+        if isinstance(type_signature, compat.SequenceType):
+            if isinstance(value, batches.ClientSequence):
+                value = value.variant()
+            return sequences.to_dataset(value, type_signature.element)
+        return value.numpy()
+
+    return assemble_leaf
+
+
+def _packer(type_signature: compat.StructType) -> Callable[[list[Any]], Any]:
+    """Returns what puts elements into the container of a type."""
+    names = compat.structure_names(type_signature)
+    container = type_signature.python_container
+    if names and None not in names:
+        if container in (None, collections.OrderedDict):
+            return lambda elements: collections.OrderedDict(zip(names, elements))
+        if hasattr(container, "__attrs_attrs__"):
+            return lambda elements: container(**dict(zip(names, elements)))
+
+    # TFF's conversion takes longer.
+    def pack(elements: list[Any]) -> Any:
+        struct = tff.structure.Struct(zip(names, elements))
+        return compat.type_to_py_container(struct, type_signature)
+
+    return pack

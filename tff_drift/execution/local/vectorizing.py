@@ -39,27 +39,48 @@ class VectorizedClient:
 
     def __init__(self, client: CutClient) -> None:
         self.client = client
-        parts = 2 * len(client.loops) + 1
+        parts = 2 * len(client.loops) + 2
         self._functions = StackedFunctions(client.graph, parts)
+        self._is_buildable = False
 
     def build(self, num_clients: int) -> None:
-        """Builds the functions for a number of clients, unless it has been done.
+        """Finds out whether TensorFlow can vectorize all operations.
 
         Args:
-          num_clients: The number of clients.
+          num_clients: The number of clients to build a function for.
 
         Raises:
-          UnsupportedGraphError: If TensorFlow cannot vectorize an
-            operation.
+          UnsupportedGraphError: If it cannot.
         """
-        known = known_number(num_clients)
+        if self._is_buildable:
+            return
         try:
-            for number in range(len(self.client.loops)):
-                self._start(number, known)
-                self._steps(number, known)
-            self._finish(known)
+            self._whole(known_number(num_clients))
         except (ValueError, TypeError, NotImplementedError) as error:
             raise UnsupportedGraphError(str(error)) from error
+        self._is_buildable = True
+
+    def run(
+        self,
+        inputs: Sequence[Any],
+        num_clients: int,
+        num_steps: Sequence[int],
+        elements: Sequence[Tensors],
+    ) -> Tensors:
+        """Runs everything, for clients who take all steps together.
+
+        Args:
+          inputs: As in `start`.
+          num_clients: The number of clients.
+          num_steps: The number of steps in each loop.
+          elements: The elements in each loop, as in `take_steps`.
+
+        Returns:
+          The results, stacked.
+        """
+        function = self._whole(known_number(num_clients))
+        steps = [tf.constant(number) for number in num_steps]
+        return function(*self._functions.split(inputs, num_clients), steps, elements)
 
     def start(
         self, loop: int, inputs: Sequence[Any], num_clients: int, done: list[Tensors]
@@ -78,8 +99,7 @@ class VectorizedClient:
         """
         function = self._start(loop, known_number(num_clients))
         results = function(*self._functions.split(inputs, num_clients), done)
-        num_state = len(self.client.loops[loop].state_specs)
-        return results[:num_state], results[num_state:]
+        return _split_at(len(self.client.loops[loop].state_specs), list(results))
 
     def take_steps(
         self,
@@ -113,92 +133,149 @@ class VectorizedClient:
         self, inputs: Sequence[Any], num_clients: int, done: list[Tensors]
     ) -> Tensors:
         """Runs what comes after the last loop, see `start`; returns the results."""
-        return self._finish(num_clients)(
-            *self._functions.split(inputs, num_clients), done
+        function = self._finish(known_number(num_clients))
+        return function(*self._functions.split(inputs, num_clients), done)
+
+    def _whole(self, num_clients: int | None) -> Callable[..., Tensors]:
+        loops = self.client.loops
+
+        def whole(
+            common: Tensors,
+            own: Tensors,
+            clients: tf.Tensor,
+            num_steps: list[tf.Tensor],
+            elements: list[Tensors],
+        ) -> Tensors:
+            done: list[Tensors] = []
+            for number, loop in enumerate(loops):
+                results = self._add_start(number, common, own, clients, done)
+                first, arguments = _split_at(len(loop.state_specs), results)
+                done.append(
+                    self._add_steps(
+                        number,
+                        num_clients,
+                        num_steps[number],
+                        first,
+                        arguments,
+                        elements[number],
+                    )
+                )
+            return self._map(self.client.finish, common, own, clients, done)
+
+        signature = (
+            *self._functions.signature(num_clients),
+            [tf.TensorSpec([], tf.int32) for _ in loops],
+            [self._element_specs(number) for number in range(len(loops))],
+        )
+        return self._functions.cached(
+            ("whole", num_clients), lambda: concrete(whole, signature)
         )
 
     def _start(self, loop: int, num_clients: int | None) -> Callable[..., Tensors]:
+        def start(*parts: Any) -> Tensors:
+            return self._add_start(loop, *parts)
+
+        signature = (
+            *self._functions.signature(num_clients),
+            [self._state_specs(number, num_clients) for number in range(loop)],
+        )
+        return self._functions.cached(
+            ("start", loop, num_clients), lambda: concrete(start, signature)
+        )
+
+    def _finish(self, num_clients: int | None) -> Callable[..., Tensors]:
+        def finish(*parts: Any) -> Tensors:
+            return self._map(self.client.finish, *parts)
+
+        numbers = range(len(self.client.loops))
+        signature = (
+            *self._functions.signature(num_clients),
+            [self._state_specs(number, num_clients) for number in numbers],
+        )
+        return self._functions.cached(
+            ("finish", num_clients), lambda: concrete(finish, signature)
+        )
+
+    def _steps(self, loop: int, num_clients: int | None) -> Callable[..., Tensors]:
+        def steps(*parts: Any) -> Tensors:
+            return self._add_steps(loop, num_clients, *parts)
+
+        arguments = self.client.loops[loop].argument_specs
+        signature = (
+            tf.TensorSpec([], tf.int32),
+            self._state_specs(loop, num_clients),
+            [stacked_spec(spec, num_clients) for spec in arguments],
+            self._element_specs(loop),
+        )
+        return self._functions.cached(
+            ("steps", loop, num_clients), lambda: concrete(steps, signature)
+        )
+
+    def _state_specs(self, loop: int, num_clients: int | None) -> list[tf.TensorSpec]:
+        specs = self.client.loops[loop].state_specs
+        return [stacked_spec(spec, num_clients) for spec in specs]
+
+    def _element_specs(self, loop: int) -> list[tf.TensorSpec]:
+        """Those of the elements of all steps."""
+        specs = self.client.graph.specs[self.client.loops[loop].dataset]
+        return [stacked_spec(spec, None) for spec in specs]
+
+    def _add_start(self, loop: int, *parts: Any) -> Tensors:
         def start(values: Sequence[Any], done: Sequence[Tensors]) -> Tensors:
             state, arguments = self.client.start(loop, values, done)
             return [*state, *arguments]
 
-        return self._functions.cached(
-            ("start", loop, num_clients),
-            lambda: self._vectorize(start, loop, num_clients),
-        )
+        return self._map(start, *parts)
 
-    def _finish(self, num_clients: int | None) -> Callable[..., Tensors]:
-        return self._functions.cached(
-            ("finish", num_clients),
-            lambda: self._vectorize(
-                self.client.finish, len(self.client.loops), num_clients
-            ),
-        )
-
-    def _steps(self, loop: int, num_clients: int | None) -> Callable[..., Tensors]:
-        return self._functions.cached(
-            ("steps", loop, num_clients), lambda: self._build_steps(loop, num_clients)
-        )
-
-    def _build_steps(
-        self, number: int, num_clients: int | None
-    ) -> Callable[..., Tensors]:
-        loop = self.client.loops[number]
-        specs = [stacked_spec(spec, num_clients) for spec in loop.state_specs]
-        element_specs = self.client.graph.specs[loop.dataset]
+    def _add_steps(
+        self,
+        loop: int,
+        num_clients: int | None,
+        num_steps: tf.Tensor,
+        state: Tensors,
+        arguments: Tensors,
+        elements: Tensors,
+    ) -> Tensors:
+        by_step = [_divide(each, num_steps, num_clients) for each in elements]
+        shapes = [spec.shape for spec in self._state_specs(loop, num_clients)]
 
         def step(parts: tuple[Tensors, Tensors, Tensors]) -> Tensors:
-            return self.client.step(number, *parts)
+            return self.client.step(loop, *parts)
 
-        def steps(
-            num_steps: tf.Tensor, state: Tensors, arguments: Tensors, elements: Tensors
-        ) -> Tensors:
-            by_step = [_divide(each, num_steps, num_clients) for each in elements]
+        def body(index: tf.Tensor, *state: tf.Tensor) -> list[tf.Tensor]:
+            element = [tensor[index] for tensor in by_step]
+            results = vectorized_map(step, (list(state), arguments, element))
+            return [index + 1, *results]
 
-            def body(index: tf.Tensor, *state: tf.Tensor) -> list[tf.Tensor]:
-                element = [tensor[index] for tensor in by_step]
-                results = vectorized_map(step, (list(state), arguments, element))
-                return [index + 1, *results]
-
-            _, *state = tf.while_loop(
-                lambda index, *_: index < num_steps,
-                body,
-                [tf.constant(0), *state],
-                shape_invariants=[tf.TensorShape([]), *(spec.shape for spec in specs)],
-                parallel_iterations=1,
-            )
-            return state
-
-        signature = (
-            tf.TensorSpec([], tf.int32),
-            specs,
-            [stacked_spec(spec, num_clients) for spec in loop.argument_specs],
-            # Those of all steps.
-            [stacked_spec(spec, None) for spec in element_specs],
+        for tensor, shape in zip(state, shapes):
+            tensor.set_shape(shape)
+        _, *state = tf.while_loop(
+            lambda index, *_: index < num_steps,
+            body,
+            [tf.constant(0), *state],
+            shape_invariants=[tf.TensorShape([]), *shapes],
+            parallel_iterations=1,
         )
-        return concrete(steps, signature)
+        return state
 
-    def _vectorize(
+    def _map(
         self,
         part: Callable[[Sequence[Any], Sequence[Tensors]], Tensors],
-        loops: int,
-        num_clients: int | None,
-    ) -> Callable[..., Tensors]:
+        common: Tensors,
+        own: Tensors,
+        clients: tf.Tensor,
+        done: list[Tensors],
+    ) -> Tensors:
         """Vectorizes a function of the inputs and of the states of finished loops."""
 
-        def of_clients(
-            common: Tensors, own: Tensors, clients: tf.Tensor, done: list[Tensors]
-        ) -> Tensors:
-            def of_client(parts: Any) -> Tensors:
-                return part(self._functions.of_client(common, parts[0]), parts[2])
+        def of_client(parts: Any) -> Tensors:
+            return part(self._functions.of_client(common, parts[0]), parts[2])
 
-            return vectorized_map(of_client, (own, clients, done))
+        return vectorized_map(of_client, (own, clients, done))
 
-        states = [
-            [stacked_spec(spec, num_clients) for spec in loop.state_specs]
-            for loop in self.client.loops[:loops]
-        ]
-        return concrete(of_clients, (*self._functions.signature(num_clients), states))
+
+def _split_at(count: int, tensors: Tensors) -> tuple[Tensors, Tensors]:
+    return tensors[:count], tensors[count:]
 
 
 def _divide(
