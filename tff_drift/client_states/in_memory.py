@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tff_drift.client_states.store import ClientStates, ClientStatesError
-from tff_drift.client_states.template import StateTemplate
+from tff_drift.client_states.template import StateTemplate, read_only
 
 _CLIENT_IDS = "client_ids"
 _ID_LENGTHS = "client_id_lengths"
@@ -117,7 +117,8 @@ class InMemoryClientStates(ClientStates):
     def _read(self, client_ids: Sequence[str]) -> Iterator[np.ndarray | None]:
         for client_id in client_ids:
             entries = self._entries.get(client_id)
-            yield entries[-1].row.copy() if entries else None
+            # Rows are replaced and never changed: they need not be copied.
+            yield read_only(entries[-1].row) if entries else None
 
     def _write(self, client_ids: Sequence[str], rows: Iterable[np.ndarray]) -> None:
         valid_from = self._last_version() + 1

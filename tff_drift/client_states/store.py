@@ -53,7 +53,7 @@ class ClientStates(abc.ABC):
     has not been overwritten. Without checkpoints none of the three is needed.
 
     The methods may be called from several threads, one at a time goes on. What
-    `gather` returns is a copy, and `scatter` copies what it is given.
+    `gather` returns never changes, and `scatter` copies what it is given.
 
     Implementations provide `versions`, `nbytes`, `close`, and the methods whose
     names begin with `_`; those are called one at a time, with checked arguments.
@@ -91,7 +91,8 @@ class ClientStates(abc.ABC):
 
         Returns:
           One state per id, in the containers of the initial state. The arrays
-          are copies; leaves without dimensions are NumPy scalars.
+          stay as they are whatever is scattered later, and may be read-only; leaves
+          without dimensions are NumPy scalars.
 
         Raises:
           ClientStatesError: If the store is damaged.
@@ -100,7 +101,9 @@ class ClientStates(abc.ABC):
         ids = _checked_ids(client_ids)
         with self._lock:
             return [
-                self.initial_state if row is None else self._template.unpack(row)
+                self._template.shared_initial_state()
+                if row is None
+                else self._template.unpack(row)
                 for row in self._read(ids)
             ]
 

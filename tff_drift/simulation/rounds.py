@@ -18,8 +18,10 @@ from tff_drift.simulation.mismatch import control_variate_mismatch
 
 # The column of a round's row.
 MISMATCH = "control_variate_mismatch"
-# Where a cohort's new memory is larger, TFF's own execution is not made to collect it.
+# Where a cohort's new memory is larger, TFF's own execution is not made to collect it;
+# nor is ours where that of one client is, whose cost is that of copying.
 _LARGE_BYTES = 2**26
+_LARGE_CLIENT_BYTES = 2**20
 
 
 class RoundRunner(Protocol):
@@ -168,11 +170,7 @@ class _StatefulRunner:
         """Returns the output of `next`, and the clients' indices and new memory."""
         initial = self._process.initial_client_state
         of_client = sum(np.asarray(leaf).nbytes for leaf in tree.flatten(initial))
-        context = tff.framework.get_context_stack().current
-        if (
-            isinstance(context, tff.framework.SyncExecutionContext)
-            and len(client_data) * of_client > _LARGE_BYTES
-        ):
+        if _stays_at_clients(of_client, len(client_data)):
             output, kept = self._process.next_at_clients(state, client_data)
             memories = [
                 tree.unflatten_as(initial, tree.flatten(dict(each["state"])))
@@ -181,6 +179,16 @@ class _StatefulRunner:
             return output, [int(each["index"]) for each in kept], memories
         output = self._process.next(state, client_data)
         return output, *unstack_client_states(output.metrics[CLIENT_STATES], initial)
+
+
+def _stays_at_clients(bytes_of_client: int, num_clients: int) -> bool:
+    """Whether the execution context takes `next_at_clients` better than `next`."""
+    context = tff.framework.get_context_stack().current
+    if isinstance(context, LocalExecutionContext):
+        return bytes_of_client > _LARGE_CLIENT_BYTES
+    if isinstance(context, tff.framework.SyncExecutionContext):
+        return num_clients * bytes_of_client > _LARGE_BYTES
+    return False
 
 
 def _client_data(train: ClientDatasets, client_id: str, round_number: int) -> Any:

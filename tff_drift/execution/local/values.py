@@ -14,6 +14,8 @@ from tff_drift import compat
 from tff_drift.execution.local import batches, evaluation, sequences
 from tff_drift.execution.local.planning import Leaf
 
+_LARGE_BYTES = 2**16
+_BOUNDARY = 64
 _KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
 
 
@@ -144,12 +146,27 @@ def _tensor(value: Any, tensor_type: compat.TensorType) -> tf.Tensor:
         if tf.is_tensor(value):
             value = value.numpy()
         array = _array(value, tensor_type)
-        shape, tensor = array.shape, tf.constant(array, dtype)
+        shape, tensor = array.shape, _to_tensor(array, dtype)
     if not tf.TensorShape(tensor_type.shape).is_compatible_with(shape):
         raise TypeError(
             f"Expected a value of type {tensor_type}, found one of shape {shape}."
         )
     return tensor
+
+
+def _to_tensor(array: np.ndarray, dtype: tf.DType) -> tf.Tensor:
+    if array.nbytes < _LARGE_BYTES or array.dtype != dtype:
+        return tf.constant(array, dtype)
+    # `tf.constant` copies twice. An operation copies once, and not at all where the
+    # memory starts at a boundary of TensorFlow's; then no one else may change it.
+    if array.flags.writeable:
+        memory = np.empty(array.nbytes + _BOUNDARY, np.uint8)
+        start = -memory.ctypes.data % _BOUNDARY
+        aligned = memory[start : start + array.nbytes].view(array.dtype)
+        aligned = aligned.reshape(array.shape)
+        aligned[...] = array
+        array = aligned
+    return tf.raw_ops.Identity(input=array)
 
 
 def _array(value: Any, tensor_type: compat.TensorType) -> np.ndarray:
@@ -226,7 +243,10 @@ def build_assembler(result: Any, type_signature: compat.Type) -> Assembler:
             if isinstance(value, batches.ClientSequence):
                 value = value.variant()
             return sequences.to_dataset(value, type_signature.element)
-        return value.numpy()
+        if not value.shape.rank or value.dtype == tf.string:
+            return value.numpy()
+        # As from TFF, arrays are read-only, and share the memory of the tensor.
+        return np.asarray(value)
 
     return assemble_leaf
 
