@@ -78,6 +78,19 @@ def test_states_are_copies(states, state, assert_states):
     assert_states([again, *states.gather(["ann", "new"])], [1, 1, 0])
 
 
+def test_states_that_are_not_copies_cannot_change_the_store(
+    states, state, assert_states
+):
+    states.scatter(["ann"], [state(1)])
+    found = states.gather(["ann", "new"], copy=False)
+    states.scatter(["ann", "new"], [state(2), state(3)])
+    assert_states(found, [1, 0])
+    for each in found:
+        if each["variate"].flags.writeable:
+            each["variate"][...] = 9
+    assert_states(states.gather(["ann", "new", "newer"]), [2, 3, 0])
+
+
 def test_other_containers_with_the_same_names_are_taken(states, state, assert_states):
     given = dict(reversed(state(1).items()))
     given["flags"] = list(given["flags"])

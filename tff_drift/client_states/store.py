@@ -53,7 +53,8 @@ class ClientStates(abc.ABC):
     has not been overwritten. Without checkpoints none of the three is needed.
 
     The methods may be called from several threads, one at a time goes on. What
-    `gather` returns never changes, and `scatter` copies what it is given.
+    `gather` returns is a copy, unless you do without, and `scatter` copies what it is
+    given.
 
     Implementations provide `versions`, `nbytes`, `close`, and the methods whose
     names begin with `_`; those are called one at a time, with checked arguments.
@@ -83,16 +84,18 @@ class ClientStates(abc.ABC):
         """The bytes of one client's state."""
         return self._template.nbytes
 
-    def gather(self, client_ids: Sequence[str]) -> list[Any]:
+    def gather(self, client_ids: Sequence[str], *, copy: bool = True) -> list[Any]:
         """Returns the states of some clients.
 
         Args:
           client_ids: The clients, in any order; repeated ids are allowed.
+          copy: Whether the arrays are the caller's own. If not, they may be
+            read-only, which spares copies. They stay as they are in any case,
+            whatever is scattered later.
 
         Returns:
-          One state per id, in the containers of the initial state. The arrays
-          stay as they are whatever is scattered later, and may be read-only; leaves
-          without dimensions are NumPy scalars.
+          One state per id, in the containers of the initial state. Leaves without
+          dimensions are NumPy scalars.
 
         Raises:
           ClientStatesError: If the store is damaged.
@@ -101,10 +104,13 @@ class ClientStates(abc.ABC):
         ids = _checked_ids(client_ids)
         with self._lock:
             return [
-                self._template.shared_initial_state()
-                if row is None
-                else self._template.unpack(row)
-                for row in self._read(ids)
+                self._template.unpack(
+                    row.copy() if copy and not row.flags.writeable else row
+                )
+                for row in (
+                    self._template.initial_row if row is None else row
+                    for row in self._read(ids)
+                )
             ]
 
     def scatter(self, client_ids: Sequence[str], states: Sequence[Any]) -> None:

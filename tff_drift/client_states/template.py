@@ -104,9 +104,10 @@ class StateTemplate:
         """Returns a new copy of the initial state."""
         return self.unpack(self._initial.copy())
 
-    def shared_initial_state(self) -> Any:
-        """Returns the initial state, read-only, the same memory each time."""
-        return self.unpack(read_only(self._initial))
+    @property
+    def initial_row(self) -> np.ndarray:
+        """The initial state, packed and read-only."""
+        return read_only(self._initial)
 
     def checked_arrays(self, client_id: str, state: Any) -> list[np.ndarray]:
         """Returns a state's arrays, not copied, in the template's order.

@@ -143,7 +143,7 @@ class _StatefulRunner:
     def run(
         self, state: Any, cohort: Sequence[str], round_number: int
     ) -> tuple[Any, Mapping[str, Any]]:
-        memories = self.client_states.gather(cohort)
+        memories = self.client_states.gather(cohort, copy=False)
         output, indices, new_memories = self._next(
             state,
             [
