@@ -69,7 +69,7 @@ def _mutation(name: str, path: str, old: str, new: str, tests: str = "") -> Muta
 
 _CORRECTION = 'return context.server_message - context.client_state["control_variate"]'
 _FLIPPED = 'return context.client_state["control_variate"] - context.server_message'
-_MINUS_H_I = 'return -context.client_state["gradient_estimate"]'
+_FED_DYN_FIXED = "return -h_i - self._mu * theta"
 _SHARE = "share = cohort.num_clients / self._num_clients"
 
 MUTATIONS = [
@@ -159,14 +159,26 @@ MUTATIONS = [
         "tf.cast(1 - share, g.dtype) * h",
         "h",
     ),
-    _mutation("FedDyn: + h_i for - h_i", FED_DYN, _MINUS_H_I, f"{_MINUS_H_I} * -1"),
-    _mutation("FedDyn: μ twice", FED_DYN, _MINUS_H_I, f"{_MINUS_H_I} * self._mu"),
-    _mutation("FedDyn: |S| for N", FED_DYN, _SHARE, "share = tf.constant(1.0)"),
     _mutation(
-        "FedDyn: the pull to θ with the wrong sign",
+        "FedDyn: + h_i for - h_i",
         FED_DYN,
-        "d - self._mu * (theta - theta_i)",
-        "d + self._mu * (theta - theta_i)",
+        _FED_DYN_FIXED,
+        "return h_i - self._mu * theta",
+    ),
+    _mutation(
+        "FedDyn: μ twice",
+        FED_DYN,
+        _FED_DYN_FIXED,
+        "return -self._mu * (h_i + theta)",
+    ),
+    _mutation("FedDyn: |S| for N", FED_DYN, _SHARE, "share = tf.constant(1.0)"),
+    Mutation(
+        "FedDyn: the pull to θ with the wrong sign",
+        "test_fed_dyn.py",
+        [
+            Change(FED_DYN, _FED_DYN_FIXED, "return -h_i + self._mu * theta"),
+            Change(FED_DYN, "d + self._mu * theta_i", "d - self._mu * theta_i"),
+        ],
     ),
     _mutation("FedDyn: θ̄ + h for θ̄ - h", FED_DYN, "model - old for", "model + old for"),
     _mutation(

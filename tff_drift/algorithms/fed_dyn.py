@@ -48,19 +48,18 @@ class FedDynWork(client_works.StatefulSgd):
         return collections.OrderedDict(gradient_estimate=zeros)
 
     def correction(self, context: client_works.LocalContext) -> tf.Tensor:
-        """Returns -h_i."""
-        return -context.client_state["gradient_estimate"]
+        """Returns -h_i - μ θ, what stays fixed over the local steps."""
+        h_i = context.client_state["gradient_estimate"]
+        theta = client_works.to_vector(context.initial_trainable)
+        return -h_i - self._mu * theta
 
     def direction(
         self, context: client_works.LocalContext, correction: Any, step: Any
     ) -> client_works.Tensors:
-        """Returns the corrected gradient and the pull back to the cloud model."""
+        """Returns g - h_i - μ (θ - θ_i)."""
         corrected = super().direction(context, correction, step)
         return tuple(
-            d - self._mu * (theta - theta_i)
-            for d, theta, theta_i in zip(
-                corrected, context.initial_trainable, step.trainable
-            )
+            d + self._mu * theta_i for d, theta_i in zip(corrected, step.trainable)
         )
 
     def remember(
