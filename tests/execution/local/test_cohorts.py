@@ -355,6 +355,42 @@ def test_the_cache_keeps_what_was_used_last_within_its_limit():
     assert cache.get(second) is None
 
 
+def test_the_cache_keeps_the_stacks_of_cohorts_that_come_again(monkeypatch):
+    stacked = []
+    stack = batches.stack_batches
+    monkeypatch.setattr(
+        batches,
+        "stack_batches",
+        lambda own, positions: stacked.append(len(own)) or stack(own, positions),
+    )
+    cache = batches.BatchCache(limit_bytes=1000)
+    datasets = [slices([1.0 + k, 2.0]).batch(1) for k in range(3)]
+    own = [
+        batches.Batches([[tf.fill([1], 1.0 + k)], [tf.fill([1], 2.0)]])
+        for k in range(3)
+    ]
+    positions = [(0, 0), (1, 0), (0, 1), (1, 1)]
+    # Of no dataset, never.
+    for _ in range(3):
+        cache.stack(own[:2], positions)
+    assert stacked == [2] * 3
+    for dataset, each in zip(datasets, own):
+        cache.put(dataset, each)
+    stacked.clear()
+    for _ in range(4):
+        (result,) = cache.stack(own[:2], positions)
+        np.testing.assert_array_equal(result, [[1], [2], [2], [2]])
+        (other,) = cache.stack(own[1:], positions)
+        np.testing.assert_array_equal(other, [[2], [3], [2], [2]])
+    assert stacked == [2] * 4
+    # 8 bytes of each client, and 16 of each cohort.
+    assert cache.used_bytes == 3 * 8 + 2 * 16
+    del datasets, dataset, each
+    own.clear()
+    gc.collect()
+    assert cache.used_bytes == 0
+
+
 def test_the_cache_forgets_datasets_that_are_gone():
     cache = batches.BatchCache(limit_bytes=1000)
     dataset = tf.data.Dataset.range(3)

@@ -20,6 +20,8 @@ import tensorflow as tf
 from tff_drift import compat
 from tff_drift.execution.local import evaluation, sequences
 
+_COHORTS_REMEMBERED = 64
+
 # Datasets that give the same elements every time, if those that they read from do.
 _REPEATABLE = frozenset(
     {
@@ -53,6 +55,7 @@ class Batches:
       run_lengths: For each batch, how many of one shape follow each other from there
         on, itself included.
       num_bytes: The memory of each batch.
+      is_kept: Whether a `BatchCache` holds them.
     """
 
     def __init__(self, tensors: Iterable[Sequence[tf.Tensor]]) -> None:
@@ -61,6 +64,7 @@ class Batches:
         arrays = [[tensor.numpy() for tensor in batch] for batch in self.tensors]
         self.shapes = [tuple(array.shape for array in batch) for batch in arrays]
         self.num_bytes = [sum(array.nbytes for array in batch) for batch in arrays]
+        self.is_kept = False
         self.run_lengths = [1] * len(arrays)
         for number in range(len(arrays) - 2, -1, -1):
             if self.shapes[number] == self.shapes[number + 1]:
@@ -168,8 +172,11 @@ class BatchCache:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
+        # The cohorts stacked last, by their keys.
+        self._cohorts: collections.OrderedDict[Any, None] = collections.OrderedDict()
         self._used_bytes = 0
-        self._entries: collections.OrderedDict[int, tuple[Any, Batches, int]] = (
+        # By their keys: what has to live, what is kept, and its memory.
+        self._entries: collections.OrderedDict[Any, tuple[Any, Any, int]] = (
             collections.OrderedDict()
         )
         # Reentrant: forgetting a dataset may be due to what happens in here.
@@ -192,19 +199,62 @@ class BatchCache:
 
     def put(self, dataset: tf.data.Dataset, batches: Batches) -> None:
         """Keeps the batches of a dataset, if it gives the same every time."""
-        size = sum(batches.num_bytes)
-        if size > self._limit_bytes or not _is_repeatable(dataset):
+        if not _is_repeatable(dataset):
             return
         key = id(dataset)
+        reference = weakref.ref(dataset, lambda _: self._forget(key))
+        batches.is_kept = self._keep(key, reference, batches, sum(batches.num_bytes))
+
+    def stack(
+        self, batches: Sequence[Batches], positions: Iterable[tuple[int, int]]
+    ) -> list[tf.Tensor]:
+        """Returns what `stack_batches` does; keeps it for cohorts that come again.
+
+        It is kept at the second time, if all the batches are.
+
+        Args:
+          batches: The batches of every client.
+          positions: As in `stack_batches`, always the same for the same batches.
+        """
+        key = tuple(map(id, batches))
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None and all(
+                reference() is own for reference, own in zip(entry[0], batches)
+            ):
+                self._entries.move_to_end(key)
+                return entry[1]
+        stacks = stack_batches(batches, positions)
+        if all(own.is_kept for own in batches) and self._came_before(key):
+            references = [
+                weakref.ref(own, lambda _: self._forget(key)) for own in batches
+            ]
+            size = sum(sum(own.num_bytes) for own in batches)
+            self._keep(key, references, stacks, size)
+        return stacks
+
+    def _came_before(self, key: Any) -> bool:
+        with self._lock:
+            came_before = key in self._cohorts
+            self._cohorts[key] = None
+            self._cohorts.move_to_end(key)
+            if len(self._cohorts) > _COHORTS_REMEMBERED:
+                self._cohorts.popitem(last=False)
+        return came_before
+
+    def _keep(self, key: Any, references: Any, value: Any, size: int) -> bool:
+        """Keeps a value if it fits; returns whether it does."""
+        if size > self._limit_bytes:
+            return False
         with self._lock:
             self._forget(key)
-            reference = weakref.ref(dataset, lambda _: self._forget(key))
-            self._entries[key] = (reference, batches, size)
+            self._entries[key] = (references, value, size)
             self._used_bytes += size
             while self._used_bytes > self._limit_bytes:
                 self._forget(next(iter(self._entries)))
+        return True
 
-    def _forget(self, key: int) -> None:
+    def _forget(self, key: Any) -> None:
         with self._lock:
             entry = self._entries.pop(key, None)
             if entry is not None:

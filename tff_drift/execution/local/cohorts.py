@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -179,19 +179,24 @@ def build_cohort(
     ):
         return None
     function = PhaseFunction(steps, wanted, graphs)
-    client = _stack(function)
+    client = _stack(function, cache)
     if client is None or (batch_clients is None and not client.pays):
         return None
     return Cohort(client, function, cache, always=bool(batch_clients))
 
 
-def _stack(function: PhaseFunction) -> StackedClient | None:
-    for stack in (InTurns, AsWhole):
+def _stack(function: PhaseFunction, cache: batches.BatchCache) -> StackedClient | None:
+    builders: list[Callable[[ClientGraph], StackedClient]] = [
+        lambda graph: InTurns(graph, cache),
+        AsWhole,
+    ]
+    for build in builders:
         try:
-            return stack(_client_graph(function))
+            return build(_client_graph(function))
         except UnsupportedGraphError as error:
-            logging.debug("%s does not fit: %s.", stack.__name__, error)
-    logging.debug("Clients are trained one by one.")
+            logging.debug(
+                "Clients are trained one by one, unless as a whole: %s.", error
+            )
     return None
 
 

@@ -154,8 +154,9 @@ def create_local_execution_context(
         tolerance of floating-point sums. Clients whose computation cannot be
         stacked, such as that of Keras' recurrent layers, run one by one.
       dataset_cache_bytes: The memory that may hold the batches of datasets read for
-        clients that are trained many at a time. What is kept are datasets that give
-        the same batches every time, for as long as the program holds them.
+        clients that are trained many at a time, and the stacked batches of cohorts
+        that come again. What is kept are datasets that give the same batches every
+        time, for as long as the program holds them.
       splice_dataset_loops: Whether `Dataset.reduce` runs as a loop of the graph,
         which is faster and gives the same results.
 

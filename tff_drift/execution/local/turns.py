@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tff_drift.execution.local.batches import Batches, stack_batches
+from tff_drift.execution.local.batches import BatchCache, Batches, stack_batches
 from tff_drift.execution.local.cutting import ClientGraph, CutClient, Tensors
 from tff_drift.execution.local.stacking import StackedClient, num_bytes
 from tff_drift.execution.local.vectorizing import VectorizedClient
@@ -29,13 +29,15 @@ class InTurns(StackedClient):
 
     Args:
       graph: The computation of one client.
+      cache: Keeps the stacks of cohorts that come again.
 
     Raises:
       variables.UnsupportedGraphError: If it is of another kind.
     """
 
-    def __init__(self, graph: ClientGraph) -> None:
+    def __init__(self, graph: ClientGraph, cache: BatchCache) -> None:
         client = CutClient(graph)
+        self._cache = cache
         self._client = VectorizedClient(client)
         self.client_bytes = max(num_bytes(loop.state_specs) for loop in client.loops)
         # Filters of the clients' own are applied one client after the other.
@@ -66,7 +68,7 @@ class InTurns(StackedClient):
         together = [turn for turn in only if turn is not None]
         if len(together) == len(loops):
             elements = [
-                stack_batches(datasets[loop.dataset], turn.batches())
+                self._cache.stack(datasets[loop.dataset], turn.batches())
                 for loop, turn in zip(loops, together)
             ]
             steps = [turn.num_steps for turn in together]
