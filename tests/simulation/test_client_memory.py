@@ -4,9 +4,10 @@ import collections
 
 import numpy as np
 import pytest
+import tensorflow_federated as tff
 
 from tests import models
-from tff_drift import algorithms, client_states, simulation
+from tff_drift import algorithms, client_states, execution, simulation
 from tff_drift.simulation import rounds as round_runners
 
 CLIENTS = {
@@ -143,14 +144,33 @@ def test_large_memory_stays_at_the_clients_under_tffs_own_execution(
     process, train, monkeypatch
 ):
     stores = [store("memory", process, None) for _ in range(2)]
-    collected = run(process, train, client_states=stores[0])
-    monkeypatch.setattr(round_runners, "_LARGE_BYTES", 0)
-    monkeypatch.setattr(process, "_next_fn", None)
-    left = run(process, train, client_states=stores[1])
+    native = execution.create_native_execution_context()
+    with tff.framework.get_context_stack().install(native):
+        collected = run(process, train, client_states=stores[0])
+        monkeypatch.setattr(round_runners, "_LARGE_BYTES", 0)
+        monkeypatch.setattr(process, "_next_fn", None)
+        left = run(process, train, client_states=stores[1])
+    assert_close(process, left, collected, stores)
+
+
+def test_large_memory_of_one_client_stays_there_under_the_local_context(
+    process, train, monkeypatch
+):
+    stores = [store("memory", process, None) for _ in range(2)]
+    local = execution.create_local_execution_context()
+    with tff.framework.get_context_stack().install(local):
+        collected = run(process, train, client_states=stores[0])
+        monkeypatch.setattr(round_runners, "_LARGE_CLIENT_BYTES", 0)
+        monkeypatch.setattr(process, "_next_fn", None)
+        left = run(process, train, client_states=stores[1])
+    assert_close(process, left, collected, stores)
+
+
+def assert_close(process, left, collected, stores):
     for a, b in zip(
         models.trainable(process, left.state),
         models.trainable(process, collected.state),
     ):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    for a, b in zip(variates(stores[0]), variates(stores[1])):
+    for a, b in zip(*map(variates, stores)):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
