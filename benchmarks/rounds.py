@@ -35,6 +35,8 @@ from tff_drift import algorithms, client_works, execution
 _EXAMPLES, _BATCH_SIZE, _CLASSES = 100, 20, 62
 _SEQUENCES, _LENGTH, _SEQUENCE_BATCH_SIZE, _VOCABULARY = 20, 80, 4, 90
 _RATE = 0.1
+# UGA diverges at larger ones.
+_UGA_RATE = 0.01
 _WARM_UP_ROUNDS = 2
 
 
@@ -158,12 +160,20 @@ def _fed_dyn(work: Work, spec: Any) -> tff.learning.templates.LearningProcess:
     return algorithms.build_fed_dyn(_model_fn(work, spec, ours=True), _RATE, 1000)
 
 
+def _uga(work: Work, spec: Any) -> tff.learning.templates.LearningProcess:
+    # A client's five batches as five epochs of one: four traced steps.
+    return algorithms.build_uga(
+        _model_fn(work, spec, ours=True), _UGA_RATE, _UGA_RATE, local_epochs=5
+    )
+
+
 ALGORITHMS = {
     "TFF's FedAvg": _stock_fed_avg,
     "build_fed_avg": _our_fed_avg,
     "build_scaffold": _scaffold,
     "build_fed_dyn": _fed_dyn,
     "build_adabest": _adabest,
+    "build_uga": _uga,
 }
 
 
