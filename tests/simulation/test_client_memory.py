@@ -140,33 +140,22 @@ def test_a_store_without_need_or_of_another_kind_is_refused(process, train):
         run(process, train, client_states={})
 
 
-def test_large_memory_stays_at_the_clients_under_tffs_own_execution(
-    process, train, monkeypatch
+@pytest.mark.parametrize(
+    ("create_context", "limit"),
+    [
+        (execution.create_native_execution_context, "_LARGE_BYTES"),
+        (execution.create_local_execution_context, "_LARGE_CLIENT_BYTES"),
+    ],
+)
+def test_large_memory_stays_at_the_clients(
+    process, train, monkeypatch, create_context, limit
 ):
     stores = [store("memory", process, None) for _ in range(2)]
-    native = execution.create_native_execution_context()
-    with tff.framework.get_context_stack().install(native):
+    with tff.framework.get_context_stack().install(create_context()):
         collected = run(process, train, client_states=stores[0])
-        monkeypatch.setattr(round_runners, "_LARGE_BYTES", 0)
+        monkeypatch.setattr(round_runners, limit, 0)
         monkeypatch.setattr(process, "_next_fn", None)
         left = run(process, train, client_states=stores[1])
-    assert_close(process, left, collected, stores)
-
-
-def test_large_memory_of_one_client_stays_there_under_the_local_context(
-    process, train, monkeypatch
-):
-    stores = [store("memory", process, None) for _ in range(2)]
-    local = execution.create_local_execution_context()
-    with tff.framework.get_context_stack().install(local):
-        collected = run(process, train, client_states=stores[0])
-        monkeypatch.setattr(round_runners, "_LARGE_CLIENT_BYTES", 0)
-        monkeypatch.setattr(process, "_next_fn", None)
-        left = run(process, train, client_states=stores[1])
-    assert_close(process, left, collected, stores)
-
-
-def assert_close(process, left, collected, stores):
     for a, b in zip(
         models.trainable(process, left.state),
         models.trainable(process, collected.state),
