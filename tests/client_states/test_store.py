@@ -91,6 +91,14 @@ def test_states_that_are_not_copies_cannot_change_the_store(
     assert_states(states.gather(["ann", "new", "newer"]), [2, 3, 0])
 
 
+def test_states_given_for_good_are_held(states, state, assert_states):
+    states.scatter(["ann", "bob"], [state(1), state(2)], copy=False)
+    for found in states.gather(["ann", "bob"]):
+        found["variate"][...] = 9
+    states.scatter(["bob"], [state(3)], copy=False)
+    assert_states(states.gather(["ann", "bob", "new"]), [1, 3, 0])
+
+
 def test_other_containers_with_the_same_names_are_taken(states, state, assert_states):
     given = dict(reversed(state(1).items()))
     given["flags"] = list(given["flags"])

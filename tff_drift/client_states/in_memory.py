@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tff_drift.client_states.store import ClientStates, ClientStatesError
+from tff_drift.client_states.store import Arrays, ClientStates, ClientStatesError
 from tff_drift.client_states.template import StateTemplate, read_only
 
 _CLIENT_IDS = "client_ids"
@@ -17,10 +17,10 @@ _TEMPLATE = "template_sha256"
 
 
 class _Entry(NamedTuple):
-    """A packed state and the first version it belongs to."""
+    """The arrays of a state, read-only, and the first version it belongs to."""
 
     valid_from: int
-    row: np.ndarray
+    arrays: Arrays
 
 
 class InMemoryClientStates(ClientStates):
@@ -79,7 +79,7 @@ class InMemoryClientStates(ClientStates):
         """
         with self._lock:
             ids = sorted(self._entries)
-            rows = [self._entries[client_id][-1].row for client_id in ids]
+            states = [self._entries[client_id][-1].arrays for client_id in ids]
             encoded = [client_id.encode(errors="surrogatepass") for client_id in ids]
             return {
                 _CLIENT_IDS: np.frombuffer(b"".join(encoded), np.uint8),
@@ -87,7 +87,7 @@ class InMemoryClientStates(ClientStates):
                 _TEMPLATE: _template_hash(self._template),
                 **{
                     _leaf_name(index): array
-                    for index, array in enumerate(self._template.stack(rows))
+                    for index, array in enumerate(self._template.stack(states))
                 },
             }
 
@@ -105,7 +105,7 @@ class InMemoryClientStates(ClientStates):
         columns = [leaves[_leaf_name(i)] for i in range(self._template.num_leaves)]
         entries = {
             client_id: [
-                _Entry(0, self._template.pack([column[index] for column in columns]))
+                _Entry(0, self._copy([column[index] for column in columns]))
             ]
             for index, client_id in enumerate(ids)
         }
@@ -114,21 +114,29 @@ class InMemoryClientStates(ClientStates):
             self._superseded = set()
             self._versions = []
 
-    def _read(self, client_ids: Sequence[str]) -> Iterator[np.ndarray | None]:
+    def _copy(self, arrays: Arrays) -> Arrays:
+        return self._template.unpack(read_only(self._template.pack(arrays)))
+
+    def _read(self, client_ids: Sequence[str]) -> Iterator[Arrays | None]:
         for client_id in client_ids:
             entries = self._entries.get(client_id)
-            # Rows are replaced and never changed: they need not be copied.
-            yield read_only(entries[-1].row) if entries else None
+            yield entries[-1].arrays if entries else None
 
-    def _write(self, client_ids: Sequence[str], rows: Iterable[np.ndarray]) -> None:
+    def _write(
+        self, client_ids: Sequence[str], states: Sequence[Arrays], copy: bool
+    ) -> None:
         valid_from = self._last_version() + 1
-        # Packing may run out of memory: it comes before the first change.
-        for client_id, row in zip(client_ids, list(rows)):
+        # Copying may run out of memory: it comes before the first change.
+        held = [
+            self._copy(arrays) if copy else [read_only(array) for array in arrays]
+            for arrays in states
+        ]
+        for client_id, arrays in zip(client_ids, held):
             entries = self._entries.get(client_id, [])
             kept = [entry for entry in entries if entry.valid_from < valid_from]
             if kept:
                 self._superseded.add(client_id)
-            self._entries[client_id] = [*kept, _Entry(valid_from, row)]
+            self._entries[client_id] = [*kept, _Entry(valid_from, arrays)]
 
     def _count(self) -> int:
         return len(self._entries)

@@ -68,7 +68,7 @@ import numpy as np
 from tff_drift.client_states import state_index
 from tff_drift.client_states.slot_file import SlotFile
 from tff_drift.client_states.state_index import Place, StateIndex
-from tff_drift.client_states.store import ClientStates, ClientStatesError
+from tff_drift.client_states.store import Arrays, ClientStates, ClientStatesError
 
 _INDEX_FILE = "index.sqlite"
 _NEW_INDEX_FILE = ".index.sqlite.tmp"
@@ -273,10 +273,10 @@ class DiskClientStates(ClientStates):
             self._closed = True
             self._closing.close()
 
-    def _read(self, client_ids: Sequence[str]) -> Iterator[np.ndarray | None]:
+    def _read(self, client_ids: Sequence[str]) -> Iterator[Arrays | None]:
         return map(self._read_one, client_ids)
 
-    def _read_one(self, client_id: str) -> np.ndarray | None:
+    def _read_one(self, client_id: str) -> Arrays | None:
         with self._reported():
             key = _key(client_id)
             place = self._index.find(key)
@@ -285,13 +285,16 @@ class DiskClientStates(ClientStates):
             row = self._slots.read(place.slot)
             if _checksum(key, row) != place.checksum:
                 raise self._damaged(f"the state of client {client_id!r} has changed")
-            return row
+            return self._template.unpack(row)
 
-    def _write(self, client_ids: Sequence[str], rows: Iterable[np.ndarray]) -> None:
+    def _write(
+        self, client_ids: Sequence[str], states: Sequence[Arrays], copy: bool
+    ) -> None:
+        del copy
         with self._reported():
             places = []
-            for client_id, row in zip(client_ids, rows):
-                key = _key(client_id)
+            for client_id, arrays in zip(client_ids, states):
+                key, row = _key(client_id), self._template.pack(arrays)
                 places.append(Place(key, self._slots.write(row), _checksum(key, row)))
             unused = self._index.put(places, valid_from=self._last_version() + 1)
             self._slots.release(unused)

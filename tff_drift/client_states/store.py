@@ -13,6 +13,9 @@ import numpy as np
 from tff_drift import checks
 from tff_drift.client_states.template import StateTemplate
 
+# A state's arrays, in the template's order.
+Arrays = Sequence[np.ndarray]
+
 
 class ClientStatesError(ValueError):
     """A store of client states that is damaged, in use, or not the right one."""
@@ -53,8 +56,8 @@ class ClientStates(abc.ABC):
     has not been overwritten. Without checkpoints none of the three is needed.
 
     The methods may be called from several threads, one at a time goes on. What
-    `gather` returns is a copy, unless you do without, and `scatter` copies what it is
-    given.
+    `gather` returns is a copy, and `scatter` copies what it is given, unless you do
+    without.
 
     Implementations provide `versions`, `nbytes`, `close`, and the methods whose
     names begin with `_`; those are called one at a time, with checked arguments.
@@ -104,16 +107,21 @@ class ClientStates(abc.ABC):
         ids = _checked_ids(client_ids)
         with self._lock:
             return [
-                self._template.unpack(
-                    row.copy() if copy and not row.flags.writeable else row
+                self._template.build(
+                    [
+                        array.copy() if copy and not array.flags.writeable else array
+                        for array in arrays
+                    ]
                 )
-                for row in (
-                    self._template.initial_row if row is None else row
-                    for row in self._read(ids)
+                for arrays in (
+                    self._template.initial_arrays() if arrays is None else arrays
+                    for arrays in self._read(ids)
                 )
             ]
 
-    def scatter(self, client_ids: Sequence[str], states: Sequence[Any]) -> None:
+    def scatter(
+        self, client_ids: Sequence[str], states: Sequence[Any], *, copy: bool = True
+    ) -> None:
         """Replaces the states of some clients.
 
         An error leaves the store as it was. A call that was interrupted, by Ctrl-C
@@ -123,6 +131,8 @@ class ClientStates(abc.ABC):
           client_ids: The clients, each once.
           states: One state per id, with the names, dtypes and shapes of the
             initial state.
+          copy: Whether the arrays may be changed afterwards. If not, a store in
+            memory may keep them as they are, and whatever they are views of.
 
         Raises:
           ClientStatesError: If the store is damaged or cannot be written.
@@ -153,7 +163,7 @@ class ClientStates(abc.ABC):
             for client_id, state in zip(ids, states)
         ]
         with self._lock:
-            self._write(ids, map(self._template.pack, arrays))
+            self._write(ids, arrays, copy)
 
     def __len__(self) -> int:
         """The number of clients seen: those whose states have been scattered."""
@@ -259,12 +269,14 @@ class ClientStates(abc.ABC):
         """The bytes that the store occupies now, kept older versions included."""
 
     @abc.abstractmethod
-    def _read(self, client_ids: Sequence[str]) -> Iterator[np.ndarray | None]:
-        """Returns new packed states, `None` for clients not seen."""
+    def _read(self, client_ids: Sequence[str]) -> Iterator[Arrays | None]:
+        """Returns states that stay as they are, `None` for clients not seen."""
 
     @abc.abstractmethod
-    def _write(self, client_ids: Sequence[str], rows: Iterable[np.ndarray]) -> None:
-        """Replaces packed states, all or none of them."""
+    def _write(
+        self, client_ids: Sequence[str], states: Sequence[Arrays], copy: bool
+    ) -> None:
+        """Replaces states, all or none of them; `copy` is `scatter`'s."""
 
     @abc.abstractmethod
     def _count(self) -> int:

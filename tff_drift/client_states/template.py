@@ -94,6 +94,7 @@ class StateTemplate:
         self._structure = tree.map_structure(lambda _: None, initial_state)
         self.nbytes = max(leaf.end for leaf in self._leaves)
         self._initial = self.pack([array for _, array in arrays])
+        self._initial.flags.writeable = False
 
     @property
     def num_leaves(self) -> int:
@@ -102,12 +103,11 @@ class StateTemplate:
 
     def initial_state(self) -> Any:
         """Returns a new copy of the initial state."""
-        return self.unpack(self._initial.copy())
+        return self.build([array.copy() for array in self.initial_arrays()])
 
-    @property
-    def initial_row(self) -> np.ndarray:
-        """The initial state, packed and read-only."""
-        return read_only(self._initial)
+    def initial_arrays(self) -> list[np.ndarray]:
+        """Returns the arrays of the initial state, read-only."""
+        return self.unpack(self._initial)
 
     def checked_arrays(self, client_id: str, state: Any) -> list[np.ndarray]:
         """Returns a state's arrays, not copied, in the template's order.
@@ -154,39 +154,38 @@ class StateTemplate:
         memory = np.empty(self.nbytes + _BOUNDARY, np.uint8)
         start = -memory.ctypes.data % _BOUNDARY
         row = memory[start : start + self.nbytes]
-        for view, array in zip(self._views(row), arrays):
+        for view, array in zip(self.unpack(row), arrays):
             view[...] = array
         return row
 
-    def unpack(self, row: np.ndarray) -> Any:
-        """Returns the state whose arrays are views of `row`, a row of bytes.
+    def unpack(self, row: np.ndarray) -> list[np.ndarray]:
+        """Returns a state's arrays as views of `row`, a row of bytes."""
+        return [
+            row[leaf.offset : leaf.end].view(leaf.dtype).reshape(leaf.shape)
+            for leaf in self._leaves
+        ]
+
+    def build(self, arrays: Sequence[np.ndarray]) -> Any:
+        """Returns the state of these arrays, not copied.
 
         Leaves without dimensions are NumPy scalars.
         """
-        return tree.unflatten_as(
-            self._structure, [view[()] for view in self._views(row)]
-        )
+        return tree.unflatten_as(self._structure, [array[()] for array in arrays])
 
-    def stack(self, rows: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns, for each leaf, the arrays of many packed states, stacked."""
+    def stack(self, states: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+        """Returns, for each leaf, the arrays of many states, stacked."""
         stacked = [
-            np.empty((len(rows), *leaf.shape), leaf.dtype) for leaf in self._leaves
+            np.empty((len(states), *leaf.shape), leaf.dtype) for leaf in self._leaves
         ]
-        for index, row in enumerate(rows):
-            for array, view in zip(stacked, self._views(row)):
-                array[index] = view
+        for index, arrays in enumerate(states):
+            for stack, array in zip(stacked, arrays):
+                stack[index] = array
         return stacked
 
     def fits_stack(self, index: int, array: np.ndarray, num_states: int) -> bool:
         """Returns whether `array` may be leaf `index` of a result of `stack`."""
         leaf = self._leaves[index]
         return array.dtype == leaf.dtype and array.shape == (num_states, *leaf.shape)
-
-    def _views(self, row: np.ndarray) -> list[np.ndarray]:
-        return [
-            row[leaf.offset : leaf.end].view(leaf.dtype).reshape(leaf.shape)
-            for leaf in self._leaves
-        ]
 
     def identity(self) -> str:
         """Returns a line for each leaf and one for the values of the initial state."""
@@ -201,8 +200,8 @@ class StateTemplate:
         return f"it had {before}, now it has {now}"
 
 
-def read_only(row: np.ndarray) -> np.ndarray:
+def read_only(array: np.ndarray) -> np.ndarray:
     """Returns a view of an array that cannot be written to."""
-    view = row.view()
+    view = array.view()
     view.flags.writeable = False
     return view

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow_federated as tff
@@ -117,6 +117,21 @@ class _PlainRunner:
         return output.state, output.metrics
 
 
+class _NewMemory(NamedTuple):
+    """The memory that a cohort's clients return.
+
+    Attributes:
+      indices: The indices that were given to the clients.
+      states: The new state of each.
+      are_views: Whether the states are parts of arrays of the whole cohort, which
+        one of them would keep in memory.
+    """
+
+    indices: list[int]
+    states: list[Any]
+    are_views: bool
+
+
 class _StatefulRunner:
     """Rounds of a process whose clients keep memory, which is kept here."""
 
@@ -144,7 +159,7 @@ class _StatefulRunner:
         self, state: Any, cohort: Sequence[str], round_number: int
     ) -> tuple[Any, Mapping[str, Any]]:
         memories = self.client_states.gather(cohort, copy=False)
-        output, indices, new_memories = self._next(
+        output, new = self._next(
             state,
             [
                 collections.OrderedDict(
@@ -160,25 +175,26 @@ class _StatefulRunner:
         # Between these two lines the memory is of no round: an interrupt that
         # comes there must not save it.
         self.rounds_kept = None
-        self.client_states.scatter([cohort[index] for index in indices], new_memories)
+        names = [cohort[index] for index in new.indices]
+        self.client_states.scatter(names, new.states, copy=new.are_views)
         self.rounds_kept = round_number + 1
         return output.state, metrics
 
-    def _next(
-        self, state: Any, client_data: Sequence[Any]
-    ) -> tuple[Any, list[int], list[Any]]:
-        """Returns the output of `next`, and the clients' indices and new memory."""
+    def _next(self, state: Any, client_data: Sequence[Any]) -> tuple[Any, _NewMemory]:
+        """Returns the output of `next` and the clients' new memory."""
         initial = self._process.initial_client_state
         of_client = sum(np.asarray(leaf).nbytes for leaf in tree.flatten(initial))
         if _stays_at_clients(of_client, len(client_data)):
             output, kept = self._process.next_at_clients(state, client_data)
-            memories = [
+            states = [
                 tree.unflatten_as(initial, tree.flatten(dict(each["state"])))
                 for each in kept
             ]
-            return output, [int(each["index"]) for each in kept], memories
+            indices = [int(each["index"]) for each in kept]
+            return output, _NewMemory(indices, states, are_views=False)
         output = self._process.next(state, client_data)
-        return output, *unstack_client_states(output.metrics[CLIENT_STATES], initial)
+        indices, states = unstack_client_states(output.metrics[CLIENT_STATES], initial)
+        return output, _NewMemory(indices, states, are_views=True)
 
 
 def _stays_at_clients(bytes_of_client: int, num_clients: int) -> bool:

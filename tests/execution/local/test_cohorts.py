@@ -122,6 +122,26 @@ def test_large_cohorts_of_small_models_are_stacked_by_themselves(spy):
     assert_same(stacked, single, rtol=1e-5, atol=1e-6)
 
 
+def test_a_client_s_result_does_not_keep_those_of_the_others(spy):
+    data_type = tff.SequenceType(tff.TensorType(np.float32, [None, 64]))
+
+    @tff.tensorflow.computation(data_type)
+    def add_up(data):
+        zero = tf.zeros([64])
+        return data.reduce(zero, lambda total, batch: total + batch[0])
+
+    @tff.federated_computation(tff.FederatedType(data_type, tff.CLIENTS))
+    def of_each(data):
+        return tff.federated_map(add_up, data)
+
+    context = execution.create_local_execution_context(batch_clients=True)
+    rows = call(context, of_each, [[np.full([1, 64], k, np.float32)] for k in range(8)])
+    assert spy.stacks == [8]
+    starts = sorted(row.ctypes.data for row in rows)
+    # Rows of one stack follow each other at once.
+    assert rows[0].nbytes not in np.diff(starts)
+
+
 class _FakeClient:
     def __init__(self, client_bytes):
         self.client_bytes = client_bytes

@@ -101,7 +101,7 @@ class _RunnablePhase:
         if self.cohort is not None and self.cohort.suits(values, chunks):
             for clients, stacks in self._stacked_results(values, chunks, executors):
                 for leaf, per_client in kept.items():
-                    per_client.extend(tf.unstack(stacks[leaf]))
+                    per_client.extend(_rows(stacks[leaf]))
                 running.add_stack(clients, stacks, device)
         else:
             for client, results in enumerate(
@@ -155,6 +155,11 @@ def _tensor(value: Any) -> tf.Tensor:
 
 def _of_client(values: Values, leaf: Leaf, client: int) -> tf.Tensor:
     return _tensor(values[leaf][client] if leaf.at_clients else values[leaf])
+
+
+def _rows(stack: tf.Tensor) -> list[tf.Tensor]:
+    """Returns the rows, in memory of their own: one does not keep all of them."""
+    return [tf.raw_ops.DeepCopy(x=row) for row in tf.unstack(stack)]
 
 
 def _in_order(run: Any, num_clients: int, executors: Executors) -> Iterator[Any]:
