@@ -104,9 +104,7 @@ class InMemoryClientStates(ClientStates):
         ids = _read_ids(leaves, self._template)
         columns = [leaves[_leaf_name(i)] for i in range(self._template.num_leaves)]
         entries = {
-            client_id: [
-                _Entry(0, self._copy([column[index] for column in columns]))
-            ]
+            client_id: [_Entry(0, self._copy([column[index] for column in columns]))]
             for index, client_id in enumerate(ids)
         }
         with self._lock:
