@@ -276,7 +276,7 @@ def _measure(name: str, options: argparse.Namespace, contexts: dict[str, Any]) -
     ours = medians.get("build_fed_avg, local")
     for title, seconds in medians.items():
         ratio = "" if ours is None else f"{ours / seconds:.2f}"
-        print(f"| {name} | {title} | {seconds:.3f} | {ratio} |", flush=True)
+        print(f"| {name} | {title} | {seconds:.4f} | {ratio} |", flush=True)
 
 
 def _create_gpu_context() -> Any:

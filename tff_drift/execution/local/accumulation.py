@@ -174,7 +174,7 @@ class Running:
             tensors = [stacks[leaf] for leaf in self._accumulation._inputs]
             with tf.device(device):
                 self._state = self._accumulation.many()(
-                    tf.constant(len(clients)), *self._state, *tensors
+                    tracing.integer(len(clients)), *self._state, *tensors
                 )
 
     def _given(self, leaf: Leaf, client: int) -> tf.Tensor:

@@ -79,9 +79,11 @@ def struct_elements(value: Any, type_signature: compat.StructType) -> list[Any]:
       TypeError: If the container has other elements than the type.
     """
     names = compat.structure_names(type_signature)
-    # Most values are of these two kinds; TFF's conversion takes longer.
+    # Most values are of these three kinds; TFF's conversion takes longer.
     if isinstance(value, dict) and tuple(value) == tuple(names):
         return list(value.values())
+    if type(value) in (list, tuple) and len(value) == len(names):
+        return list(value)
     fields = [field.name for field in getattr(value, "__attrs_attrs__", ())]
     if fields and fields == names:
         return [getattr(value, name) for name in names]

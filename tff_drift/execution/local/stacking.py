@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
+from tff_drift.execution.local import tracing
 from tff_drift.execution.local.batches import Batches
 from tff_drift.execution.local.cutting import ClientGraph, Tensors, is_dataset
 
@@ -119,7 +120,7 @@ class StackedFunctions:
         return (
             [inputs[position] for position in self.shared],
             [inputs[position] for position in self.own],
-            tf.range(num_clients),
+            tracing.integers_below(num_clients),
         )
 
     def signature(self, num_clients: int | None) -> tuple[Any, Any, tf.TensorSpec]:

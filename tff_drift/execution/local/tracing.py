@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Callable, Protocol
 
@@ -112,3 +113,19 @@ def build_function(
         lambda *tensors: list(body(tensors)),
         [leaf_spec(leaf_type) for leaf_type in leaf_types],
     )
+
+
+# Making a small tensor takes as long as a small operation, and the same numbers are
+# asked for in every round.
+@functools.lru_cache(maxsize=256)
+def integer(value: int) -> tf.Tensor:
+    """Returns an `int32` scalar."""
+    with tf.device("/CPU:0"):
+        return tf.constant(value, tf.int32)
+
+
+@functools.lru_cache(maxsize=256)
+def integers_below(end: int) -> tf.Tensor:
+    """Returns 0, 1, ..., `end` - 1 as `int32`."""
+    with tf.device("/CPU:0"):
+        return tf.range(end)

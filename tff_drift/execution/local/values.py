@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Optional
 
@@ -73,7 +74,7 @@ def flatten_argument(value: Any, type_signature: compat.Type) -> Iterator[Any]:
       ValueError: If an element of a list given for a sequence has another shape
         than its type says.
     """
-    if isinstance(value, tff.framework.Ingestable):
+    if _loads_itself(type(value)):
         raise NotImplementedError(
             "The local execution context does not support arguments that load "
             f"themselves, such as tff.framework.DataDescriptor, found {value!r}. Pass "
@@ -99,6 +100,12 @@ def flatten_argument(value: Any, type_signature: compat.Type) -> Iterator[Any]:
         yield _sequence(value, type_signature)
     else:
         yield _tensor(value, type_signature)
+
+
+@functools.lru_cache(maxsize=256)
+def _loads_itself(kind: type) -> bool:
+    # Python takes long to say so of a protocol like this one.
+    return issubclass(kind, tff.framework.Ingestable)
 
 
 def _sequence(
@@ -260,6 +267,8 @@ def _packer(type_signature: compat.StructType) -> Callable[[list[Any]], Any]:
             return lambda elements: collections.OrderedDict(zip(names, elements))
         if hasattr(container, "__attrs_attrs__"):
             return lambda elements: container(**dict(zip(names, elements)))
+    if not any(names) and container in (None, list, tuple):
+        return tuple if container is None else container
 
     # TFF's conversion takes longer.
     def pack(elements: list[Any]) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_drift.execution.local import tracing
 from tff_drift.execution.local.cutting import CutClient, Tensors
 from tff_drift.execution.local.stacking import (
     StackedFunctions,
@@ -79,7 +80,7 @@ class VectorizedClient:
           The results, stacked.
         """
         function = self._whole(known_number(num_clients))
-        steps = [tf.constant(number) for number in num_steps]
+        steps = [tracing.integer(number) for number in num_steps]
         return function(*self._functions.split(inputs, num_clients), steps, elements)
 
     def start(
@@ -127,7 +128,7 @@ class VectorizedClient:
         """
         known = None if num_clients is None else known_number(num_clients)
         function = self._steps(loop, known)
-        return function(tf.constant(num_steps), state, arguments, elements)
+        return function(tracing.integer(num_steps), state, arguments, elements)
 
     def finish(
         self, inputs: Sequence[Any], num_clients: int, done: list[Tensors]
