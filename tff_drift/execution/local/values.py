@@ -74,7 +74,7 @@ def flatten_argument(value: Any, type_signature: compat.Type) -> Iterator[Any]:
       ValueError: If an element of a list given for a sequence has another shape
         than its type says.
     """
-    if _loads_itself(type(value)):
+    if _loads_itself(value.__class__):
         raise NotImplementedError(
             "The local execution context does not support arguments that load "
             f"themselves, such as tff.framework.DataDescriptor, found {value!r}. Pass "
