@@ -10,6 +10,7 @@ from tff_drift.execution.native import (
     create_native_execution_context,
     set_native_execution_context,
 )
+from tff_drift.execution.preferences import Preferences, current_preferences
 from tff_drift.execution.remote import (
     create_remote_execution_context,
     set_remote_execution_context,
@@ -18,11 +19,13 @@ from tff_drift.execution.worker import WorkerError
 
 __all__ = [
     "LocalExecutionContext",
+    "Preferences",
     "WorkerError",
     "create_async_local_execution_context",
     "create_local_execution_context",
     "create_native_execution_context",
     "create_remote_execution_context",
+    "current_preferences",
     "set_local_execution_context",
     "set_native_execution_context",
     "set_remote_execution_context",

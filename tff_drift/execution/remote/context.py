@@ -71,6 +71,21 @@ class RemoteExecutionContext(tff.framework.SyncContext):
         self._plan = functools.lru_cache(_CACHED_PLANS)(_compile)
         self._lock = threading.Lock()
 
+    @property
+    def prefers_lists(self) -> bool:
+        """False: TFF's workers are sent datasets, a list would become one first."""
+        return False
+
+    def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
+        """False: what workers send is merged, so that states are collected.
+
+        Args:
+          client_bytes: The size of one client's state, in bytes.
+          num_clients: The number of clients in the cohort.
+        """
+        del client_bytes, num_clients
+        return False
+
     def invoke(self, comp: Any, arg: Any) -> Any:
         """Runs a computation.
 

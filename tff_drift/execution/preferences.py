@@ -1,0 +1,83 @@
+"""What an execution context takes best, asked of the context itself.
+
+A program that hands clients' data to `next` may do so in forms that mean the same:
+a client's batches as a list or as a dataset, the clients' new states collected into
+one result or returned one by one. Which is quicker depends on the context alone, so
+the context says it, and whoever feeds it asks `current_preferences()`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import tensorflow_federated as tff
+
+# TFF's engine sends what clients return through its worker, each with a copy of its
+# own: collected states are quicker, until they fill a message.
+_MOST_COLLECTED_BYTES = 2**26
+
+
+@runtime_checkable
+class Preferences(Protocol):
+    """What an execution context takes best.
+
+    A context of one's own states its preferences by having these two members.
+
+    Attributes:
+      prefers_lists: Whether a client's batches are to be given as a list of batches
+        rather than as a `tf.data.Dataset`.
+    """
+
+    @property
+    def prefers_lists(self) -> bool:
+        """Whether a client's batches are better given as a list than a dataset."""
+
+    def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
+        """Whether the clients' new states are better returned one by one.
+
+        Args:
+          client_bytes: The size of one client's state, in bytes.
+          num_clients: The number of clients in the cohort.
+
+        Returns:
+          True if `next_at_clients`, whose states stay at the clients, is better than
+          `next`, which collects them into one stack.
+        """
+
+
+class _OfTffsEngine:
+    """The preferences of the contexts that run TFF's own engine."""
+
+    prefers_lists = False
+
+    def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
+        return num_clients * client_bytes > _MOST_COLLECTED_BYTES
+
+
+class _OfUnknownContexts:
+    """Datasets, and states collected: the forms that every context takes."""
+
+    prefers_lists = False
+
+    def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
+        del client_bytes, num_clients
+        return False
+
+
+def current_preferences() -> Preferences:
+    """Returns what TFF's current execution context takes best.
+
+    The contexts of this library state it themselves, as do others that have the
+    members of `Preferences`. TFF's own contexts (`create_native_execution_context`'s
+    and those of `tff.backends`) take datasets, and collected states up to 64 MiB for
+    a cohort. An unknown context is given datasets and collected states.
+
+    Returns:
+      The preferences. They are those of the context that is current now.
+    """
+    context = tff.framework.get_context_stack().current
+    if isinstance(context, Preferences):
+        return context
+    if isinstance(context, tff.framework.SyncExecutionContext):
+        return _OfTffsEngine()
+    return _OfUnknownContexts()
