@@ -30,7 +30,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import algorithms, client_works, execution
+from tff_drift import algorithms, execution, layers
 
 _EXAMPLES, _BATCH_SIZE, _CLASSES = 100, 20, 62
 _SEQUENCES, _LENGTH, _SEQUENCE_BATCH_SIZE, _VOCABULARY = 20, 80, 4, 90
@@ -94,14 +94,14 @@ class Work(NamedTuple):
     sequences: bool = False
 
 
-_DROPOUTS = (tf.keras.layers.Dropout, client_works.Dropout)
+_DROPOUTS = (tf.keras.layers.Dropout, layers.Dropout)
 _LOGISTIC = Work("logistic", _logistic_regression, _DROPOUTS)
 WORKS = {
     "logistic_10": (_LOGISTIC, 10),
     "logistic_100": (_LOGISTIC, 100),
     "cnn_10": (Work("cnn", _cnn, _DROPOUTS), 10),
     "lstm_10": (
-        Work("lstm", _lstm, (tf.keras.layers.LSTM, client_works.LSTM), sequences=True),
+        Work("lstm", _lstm, (tf.keras.layers.LSTM, layers.LSTM), sequences=True),
         10,
     ),
     "logistic_1000": (_LOGISTIC, 1000),

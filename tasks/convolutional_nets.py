@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tasks import seeds
-from tff_drift.client_works import Dropout
+from tff_drift.layers import Dropout
 
 _IMAGE_SHAPE = (32, 32, 3)
 

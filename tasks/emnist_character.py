@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tasks import classification, definitions, emnist_data, official_data, seeds
-from tff_drift.client_works import Dropout
+from tff_drift.layers import Dropout
 
 _NAME = "emnist_character"
 _NUM_CLASSES = 62

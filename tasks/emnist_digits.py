@@ -31,7 +31,7 @@ from tasks import (
     official_data,
     seeds,
 )
-from tff_drift.client_works import Dropout
+from tff_drift.layers import Dropout
 
 _NAME = "emnist_digits"
 _NUM_CLASSES = 10

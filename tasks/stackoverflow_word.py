@@ -25,7 +25,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions, masked_metrics, seeds, stackoverflow_data
-from tff_drift import client_works
 
 _NAME = "stackoverflow_word"
 
@@ -94,7 +93,7 @@ def build_keras_model(num_words: int, seed: int) -> tf.keras.Model:
                 input_length=SEQUENCE_LENGTH,
                 embeddings_initializer=initializers.RandomUniform(seed=layer_seeds[0]),
             ),
-            client_works.LSTM(
+            layers.LSTM(
                 670,
                 return_sequences=True,
                 kernel_initializer=initializers.GlorotUniform(layer_seeds[1]),

@@ -8,6 +8,7 @@ Packages:
     TFF's own builders.
 *   `tff_drift.client_states`: stores of the memory that clients keep.
 *   `tff_drift.client_works`: local training, written as init / step / finish.
+*   `tff_drift.layers`: Keras layers whose training is reproducible and fast.
 *   `tff_drift.optimizers`: server optimizers as published, and schedules.
 *   `tff_drift.simulation`: rounds, sampling, evaluation, checkpoints, metrics.
 *   `tff_drift.execution`: execution contexts.
@@ -29,6 +30,7 @@ from tff_drift import (
     client_states,
     client_works,
     execution,
+    layers,
     optimizers,
     simulation,
 )
@@ -40,6 +42,7 @@ __all__ = [
     "client_states",
     "client_works",
     "execution",
+    "layers",
     "optimizers",
     "simulation",
 ]

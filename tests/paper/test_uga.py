@@ -14,8 +14,9 @@ import tensorflow_federated as tff
 from tests import models, stateful
 from tests.paper import reference
 from tests.paper.contexts import both_contexts
-from tff_drift import algorithms, client_works, optimizers
-from tff_drift.client_works import dropout, keep_trace
+from tff_drift import algorithms, client_works, layers, optimizers
+from tff_drift.client_works import keep_trace
+from tff_drift.layers import dropout
 
 RATE = 0.3
 EPOCHS = 3
@@ -46,9 +47,7 @@ def hidden_layer():
 
 def net_with_dropout():
     return models.from_keras(
-        models.keras_softmax_regression(
-            hidden_layer(), client_works.Dropout(DROPOUT_RATE)
-        )
+        models.keras_softmax_regression(hidden_layer(), layers.Dropout(DROPOUT_RATE))
     )
 
 
@@ -194,7 +193,7 @@ def convolutional_net():
             layers.Conv2D(3, 3, activation="tanh", dtype="float64"),
             layers.MaxPool2D(2, dtype="float64"),
             layers.Flatten(dtype="float64"),
-            client_works.Dropout(0.4, dtype="float64"),
+            layers.Dropout(0.4, dtype="float64"),
             layers.Dense(4, dtype="float64"),
         ]
     )

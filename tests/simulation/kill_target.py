@@ -11,8 +11,8 @@ from tests import models
 from tff_drift import (
     algorithms,
     client_states,
-    client_works,
     execution,
+    layers,
     simulation,
 )
 
@@ -21,7 +21,7 @@ ROUNDS = 40
 
 def model_fn():
     """With dropout, whose masks a resumed run must draw again."""
-    return models.from_keras(models.keras_softmax_regression(client_works.Dropout(0.3)))
+    return models.from_keras(models.keras_softmax_regression(layers.Dropout(0.3)))
 
 
 def main():

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks, compat
-from tff_drift.aggregators import structures, wrapping
+from tff_drift import checks, compat, tensors
+from tff_drift.aggregators import wrapping
 
 _FLOAT32 = np.finfo(np.float32)
 # The state's field and the measurement.
@@ -182,10 +182,10 @@ def _check_clipping_norm(name: str, value: Any) -> None:
 def _build_clip(value_type: compat.Type) -> compat.Computation:
     @compat.tf_computation(value_type, np.float32)
     def clip(value: Any, clipping_norm: tf.Tensor) -> tuple[Any, Any]:
-        norm = structures.global_norm(value)
+        norm = tensors.global_norm(value)
         unclipped = norm <= clipping_norm
-        clipped = structures.selected(
-            unclipped, value, structures.scaled(value, clipping_norm / norm)
+        clipped = tensors.selected(
+            unclipped, value, tensors.scaled(value, clipping_norm / norm)
         )
         indicator = collections.OrderedDict(
             unclipped=tf.cast(unclipped, tf.int32), clients=tf.constant(1)

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import compat
-from tff_drift.aggregators import structures, wrapping
+from tff_drift import compat, tensors
+from tff_drift.aggregators import wrapping
 
 _NORM_TYPE = compat.TensorType(np.float32)
 
@@ -131,7 +131,7 @@ def cohort_measurements_factory(
 def _build_describe_update(value_type: compat.Type) -> compat.Computation:
     @compat.tf_computation(value_type)
     def describe_update(value: Any) -> tuple[Any, tf.Tensor]:
-        norm = structures.global_norm(value)
+        norm = tensors.global_norm(value)
         direction = collections.OrderedDict(
             unit=tf.nest.map_structure(
                 lambda t: tf.math.divide_no_nan(tf.cast(t, tf.float32), norm), value
@@ -155,11 +155,11 @@ def _build_measure(
         # Whole numbers, which a secure sum gives to its quantisation only.
         clients = tf.round(directions["clients"])
         nonzero = tf.round(directions["nonzero"])
-        squared_norm = structures.global_norm(directions["unit"]) ** 2
+        squared_norm = tensors.global_norm(directions["unit"]) ** 2
         ordered_pairs = clients * (clients - 1)
         cosine = (squared_norm - nonzero) / ordered_pairs
         return collections.OrderedDict(
-            pseudo_gradient_norm=structures.global_norm(result),
+            pseudo_gradient_norm=tensors.global_norm(result),
             mean_client_norm=norms / clients,
             # The quotient's rounding errors would be infinite without a pair.
             mean_pairwise_cosine=tf.where(ordered_pairs > 0, cosine, np.nan),

@@ -8,8 +8,8 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks, compat
-from tff_drift.aggregators import structures, wrapping
+from tff_drift import checks, compat, tensors
+from tff_drift.aggregators import wrapping
 
 
 class ControlVariateFactory(tff.aggregators.UnweightedAggregationFactory):
@@ -88,7 +88,7 @@ class ControlVariateFactory(tff.aggregators.UnweightedAggregationFactory):
 
         @compat.tf_computation(value_type)
         def norm(control_variate: Any) -> tf.Tensor:
-            return structures.global_norm(control_variate)
+            return tensors.global_norm(control_variate)
 
         @compat.federated_computation
         def initialize() -> Any:

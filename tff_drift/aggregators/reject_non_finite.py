@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import compat
-from tff_drift.aggregators import structures, wrapping
+from tff_drift import compat, tensors
+from tff_drift.aggregators import wrapping
 
 _COUNT_TYPE = compat.TensorType(np.int32)
 
@@ -127,7 +127,7 @@ def _build_reject(
             ]
         )
         zeros = tf.nest.map_structure(tf.zeros_like, sent)
-        kept = structures.selected(finite, sent, zeros)
+        kept = tensors.selected(finite, sent, zeros)
         return kept, tf.cast(tf.logical_not(finite), tf.int32)
 
     return reject

@@ -21,8 +21,8 @@ from tff_drift.algorithms.server_steps import (
     CorrectedCloudStep,
     ServerMemory,
     ServerResult,
-    norm,
 )
+from tff_drift.tensors import Tensors, global_norm
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -88,7 +88,7 @@ class AdaBestStep(CorrectedCloudStep):
         self._rule = rule
         self._mu_by_examples = mu_by_examples
 
-    def initial_memory(self, trainable: client_works.Tensors) -> ServerMemory:
+    def initial_memory(self, trainable: Tensors) -> ServerMemory:
         """Returns the aggregate model θ̄⁰ = θ⁰."""
         memory = collections.OrderedDict(
             aggregate_model=tuple(trainable),
@@ -108,20 +108,20 @@ class AdaBestStep(CorrectedCloudStep):
     def next(
         self,
         memory: ServerMemory,
-        trainable: client_works.Tensors,
-        pseudo_gradient: client_works.Tensors,
+        trainable: Tensors,
+        pseudo_gradient: Tensors,
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the step."""
         beta, beta_state = beta_lib.choose_beta(
-            self._rule, memory["beta"], cohort, tf.square(norm(pseudo_gradient))
+            self._rule, memory["beta"], cohort, tf.square(global_norm(pseudo_gradient))
         )
         aggregate = tuple(x - g for x, g in zip(trainable, pseudo_gradient))
         h = tuple(
             tf.cast(beta, new.dtype) * (old - new)
             for old, new in zip(memory["aggregate_model"], aggregate)
         )
-        h_norm = norm(h)
+        h_norm = global_norm(h)
         new_memory = collections.OrderedDict(
             aggregate_model=aggregate,
             beta=beta_lib.judge_plateau(self._rule, beta_state, h_norm),

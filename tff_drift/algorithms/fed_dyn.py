@@ -22,8 +22,8 @@ from tff_drift.algorithms.server_steps import (
     CorrectedCloudStep,
     ServerMemory,
     ServerResult,
-    norm,
 )
+from tff_drift.tensors import Tensors, global_norm, to_vector
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -50,12 +50,12 @@ class FedDynWork(client_works.StatefulSgd):
     def correction(self, context: client_works.LocalContext) -> tf.Tensor:
         """Returns -h_i - μ θ, what stays fixed over the local steps."""
         h_i = context.client_state["gradient_estimate"]
-        theta = client_works.to_vector(context.initial_trainable)
+        theta = to_vector(context.initial_trainable)
         return -h_i - self._mu * theta
 
     def direction(
         self, context: client_works.LocalContext, correction: Any, step: Any
-    ) -> client_works.Tensors:
+    ) -> Tensors:
         """Returns g - h_i - μ (θ - θ_i)."""
         corrected = super().direction(context, correction, step)
         return tuple(
@@ -80,7 +80,7 @@ class FedDynStep(CorrectedCloudStep):
     def __init__(self, num_clients: int) -> None:
         self._num_clients = num_clients
 
-    def initial_memory(self, trainable: client_works.Tensors) -> ServerMemory:
+    def initial_memory(self, trainable: Tensors) -> ServerMemory:
         """Returns h = 0 and the aggregate model θ̄⁰ = θ⁰."""
         return collections.OrderedDict(
             gradient_estimate=tuple(tf.zeros_like(tensor) for tensor in trainable),
@@ -90,8 +90,8 @@ class FedDynStep(CorrectedCloudStep):
     def next(
         self,
         memory: ServerMemory,
-        trainable: client_works.Tensors,
-        pseudo_gradient: client_works.Tensors,
+        trainable: Tensors,
+        pseudo_gradient: Tensors,
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the step."""
@@ -101,7 +101,7 @@ class FedDynStep(CorrectedCloudStep):
             old + tf.cast(share, g.dtype) * g for old, g in zip(before, pseudo_gradient)
         )
         aggregate = tuple(x - g for x, g in zip(trainable, pseudo_gradient))
-        measurements = collections.OrderedDict(gradient_estimate_norm=norm(h))
+        measurements = collections.OrderedDict(gradient_estimate_norm=global_norm(h))
         measurements.update(growth_condition(before, pseudo_gradient, share))
         return ServerResult(
             collections.OrderedDict(gradient_estimate=h, aggregate_model=aggregate),
@@ -111,7 +111,7 @@ class FedDynStep(CorrectedCloudStep):
 
 
 def growth_condition(
-    h: client_works.Tensors, pseudo_gradient: client_works.Tensors, share: tf.Tensor
+    h: Tensors, pseudo_gradient: Tensors, share: tf.Tensor
 ) -> collections.OrderedDict[str, tf.Tensor]:
     """Measures the two sides of Theorem 3.1 of Varno et al. (2022).
 
@@ -128,7 +128,7 @@ def growth_condition(
       is defined.
     """
     inner = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(h, pseudo_gradient)])
-    h_norm, g_norm = norm(h), norm(pseudo_gradient)
+    h_norm, g_norm = global_norm(h), global_norm(pseudo_gradient)
     return collections.OrderedDict(
         growth_cosine=tf.math.divide_no_nan(
             tf.cast(inner, tf.float32), h_norm * g_norm

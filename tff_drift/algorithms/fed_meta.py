@@ -16,8 +16,8 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, compat, optimizers
 from tff_drift.algorithms import stateful_parts
-from tff_drift.algorithms.server_steps import norm
 from tff_drift.algorithms.stateful_composition import StatefulLearningProcess
+from tff_drift.tensors import global_norm
 
 # The name of what FedMeta adds to hyperparameters, metrics and the server state.
 META = "meta"
@@ -197,7 +197,13 @@ def _build_meta_step(
                 x - tf.cast(rate, x.dtype) * gradient
                 for x, gradient in zip(trainable, outcome.update)
             )
-            return outcome.metrics, moved, outcome.rejected, rate, norm(outcome.update)
+            return (
+                outcome.metrics,
+                moved,
+                outcome.rejected,
+                rate,
+                global_norm(outcome.update),
+            )
 
         unfinalized, moved, rejected, rate, gradient_norm = step(weights, meta)
         return collections.OrderedDict(

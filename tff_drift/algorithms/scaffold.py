@@ -16,6 +16,7 @@ import tensorflow_federated as tff
 from tff_drift import aggregators, checks, client_works
 from tff_drift.algorithms import stateful_composition
 from tff_drift.algorithms.server_steps import OptimizerStep
+from tff_drift.tensors import to_vector
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -53,7 +54,7 @@ class ScaffoldWork(client_works.StatefulSgd):
         """Returns c_i⁺, and c_i⁺ - c_i for the server."""
         c, c_i = context.server_message, context.client_state["control_variate"]
         if local.full_gradient is not None:
-            x = client_works.to_vector(context.initial_trainable)
+            x = to_vector(context.initial_trainable)
             new_c_i = local.full_gradient + self.weight_decay * x
         else:
             rate = tf.cast(context.hparams[_RATE], c.dtype)

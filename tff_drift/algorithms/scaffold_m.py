@@ -20,8 +20,8 @@ from tff_drift.algorithms.server_steps import (
     ServerMemory,
     ServerResult,
     ServerStep,
-    norm,
 )
+from tff_drift.tensors import Tensors, global_norm, to_vector
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -60,7 +60,7 @@ class ScaffoldMStep(ServerStep):
     def __init__(self, num_clients: int) -> None:
         self._num_clients = num_clients
 
-    def initial_memory(self, trainable: client_works.Tensors) -> ServerMemory:
+    def initial_memory(self, trainable: Tensors) -> ServerMemory:
         """Returns h = 0."""
         return collections.OrderedDict(
             control_variate=tuple(tf.zeros_like(tensor) for tensor in trainable)
@@ -68,13 +68,13 @@ class ScaffoldMStep(ServerStep):
 
     def message(self, memory: ServerMemory) -> Any:
         """Returns h as one vector."""
-        return client_works.to_vector(tuple(memory["control_variate"]))
+        return to_vector(tuple(memory["control_variate"]))
 
     def next(
         self,
         memory: ServerMemory,
-        trainable: client_works.Tensors,
-        pseudo_gradient: client_works.Tensors,
+        trainable: Tensors,
+        pseudo_gradient: Tensors,
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the step."""
@@ -88,7 +88,7 @@ class ScaffoldMStep(ServerStep):
         return ServerResult(
             collections.OrderedDict(control_variate=h),
             tuple(x - g for x, g in zip(trainable, pseudo_gradient)),
-            collections.OrderedDict(control_variate_norm=norm(h)),
+            collections.OrderedDict(control_variate_norm=global_norm(h)),
         )
 
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift.aggregators import structures
-from tff_drift.client_works import Tensors
+from tff_drift.tensors import Tensors
 
 ServerMemory = collections.OrderedDict[str, Any]
 
@@ -160,11 +159,6 @@ class OptimizerStep(ServerStep):
         """Returns the memory with other hyperparameters of the optimizer."""
         state = self._optimizer.set_hparams(memory["optimizer"], hparams)
         return collections.OrderedDict(optimizer=state)
-
-
-def norm(tensors: Tensors) -> tf.Tensor:
-    """Returns the L2 norm over all entries of all tensors, as `float32`."""
-    return structures.global_norm(tensors)
 
 
 class AveragedStep(ServerStep):

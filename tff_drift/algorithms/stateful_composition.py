@@ -18,10 +18,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import aggregators, checks, client_works, compat, optimizers
+from tff_drift import aggregators, checks, client_works, compat, optimizers, tensors
 from tff_drift.algorithms import composition, stateful_parts
 from tff_drift.algorithms.server_steps import AveragedStep, ServerStep
-from tff_drift.client_works import client_work, round_state, vectors
+from tff_drift.client_works import client_work, round_state
 
 # The name under which `next` returns the cohort's new client states.
 CLIENT_STATES = "client_states"
@@ -198,7 +198,7 @@ class _Composer:
         self.work = work
         self.server_step = server_step
         self.rounds = round_state.build_round_state(work, client_rate_schedule)
-        self.vector_type = vectors.vector_type(spec.weights_type.trainable)
+        self.vector_type = tensors.vector_type(spec.weights_type.trainable)
         self.initial_client_state = work.initial_client_state(
             np.zeros(self.vector_type.shape, self.vector_type.dtype)
         )

@@ -9,8 +9,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import client_works, compat
-from tff_drift.algorithms.server_steps import Cohort, ServerStep, norm
-from tff_drift.client_works import client_work, round_state, vectors
+from tff_drift.algorithms.server_steps import Cohort, ServerStep
+from tff_drift.client_works import client_work, round_state
+from tff_drift.tensors import global_norm, to_vector
 
 AGGREGATE, CLOUD, AVERAGE = EVALUATED_MODELS = ("aggregate", "cloud", "average")
 _RATE = round_state.RATE
@@ -92,7 +93,7 @@ def build_client_training(
             outcome: client_works.LocalOutcome,
             full_gradient: Any,
         ) -> Any:
-            pseudo_gradient = vectors.to_vector(outcome.update)
+            pseudo_gradient = to_vector(outcome.update)
             dtype = pseudo_gradient.dtype
             memory = work.remember(
                 context,
@@ -100,14 +101,14 @@ def build_client_training(
                     pseudo_gradient,
                     tf.cast(outcome.num_steps, dtype),
                     tf.cast(outcome.num_examples, dtype),
-                    None if full_gradient is None else vectors.to_vector(full_gradient),
+                    None if full_gradient is None else to_vector(full_gradient),
                 ),
             )
             # A client whose training broke down, or that had nothing to train on,
             # remembers what it did before and says nothing.
             idle = tf.logical_or(outcome.rejected, tf.equal(outcome.num_steps, 0))
             counts = tf.cast(tf.logical_not(idle), tf.float32)
-            drift = norm(outcome.update)
+            drift = global_norm(outcome.update)
             return collections.OrderedDict(
                 index=client["index"],
                 update=tf.nest.pack_sequence_as(weights.trainable, outcome.update),
@@ -196,8 +197,8 @@ def build_server_next(
         trainable = keep(trainable, tuple(result.trainable))
         measurements = collections.OrderedDict(
             update_non_finite=tf.cast(tf.logical_not(finite), tf.int32),
-            model_norm=norm(trainable),
-            pseudo_gradient_norm=norm(pseudo_gradient),
+            model_norm=global_norm(trainable),
+            pseudo_gradient_norm=global_norm(pseudo_gradient),
         )
         measurements.update(result.measurements)
         return collections.OrderedDict(

@@ -65,7 +65,7 @@ def build_uga(
 
     Dropout is on in the traced steps and in the evaluation, and the masks of a step
     are repeated when it is differentiated: the layer to use is
-    `tff_drift.client_works.Dropout`.
+    `tff_drift.layers.Dropout`.
 
     A client holds, besides what training needs, the K iterates ω⁽ⁱ⁾ and its batches:
     O(Kn) memory for n weights. A traced step costs a gradient and a Hessian-vector

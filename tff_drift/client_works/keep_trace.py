@@ -21,14 +21,16 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift.client_works import dropout
-from tff_drift.client_works.local_models import LocalModel, Tensors
+from tff_drift import tensors
+from tff_drift.client_works.local_models import LocalModel
 from tff_drift.client_works.local_work import (
     LocalContext,
     LocalOutcome,
     reject_if_not_finite,
 )
 from tff_drift.client_works.round_state import RATE
+from tff_drift.layers import dropout
+from tff_drift.tensors import Tensors
 
 
 class _Batches(NamedTuple):
@@ -54,7 +56,7 @@ class _Batches(NamedTuple):
                 tf.raw_ops.TensorListGetItem(
                     input_handle=each,
                     index=index,
-                    element_shape=_ANY_SHAPE,
+                    element_shape=tensors.ANY_SHAPE,
                     element_dtype=spec.dtype,
                 ),
                 spec.shape,
@@ -65,15 +67,13 @@ class _Batches(NamedTuple):
         return batch, dropout.build_step_seed(self.round_number, index, batch)
 
 
-# TensorFlow's way to say that the tensors of a list have different shapes.
-_ANY_SHAPE = -1
-
-
 def _collect(dataset: tf.data.Dataset, round_number: tf.Tensor) -> _Batches:
     """Reads a dataset: gradients do not pass through its iteration."""
     empty = tuple(
         tf.raw_ops.EmptyTensorList(
-            element_shape=_ANY_SHAPE, max_num_elements=-1, element_dtype=spec.dtype
+            element_shape=tensors.ANY_SHAPE,
+            max_num_elements=-1,
+            element_dtype=spec.dtype,
         )
         for spec in tf.nest.flatten(dataset.element_spec)
     )

@@ -132,6 +132,6 @@ def _check_replay(spec: ModelSpec) -> None:
             raise ValueError(
                 f"model_fn: the model's operation {node.op} draws other numbers at "
                 "every call, and UGA must repeat local steps. Use "
-                "tff_drift.client_works.Dropout for tf.keras.layers.Dropout, or leave "
+                "tff_drift.layers.Dropout for tf.keras.layers.Dropout, or leave "
                 "the random layer out."
             )

@@ -16,13 +16,13 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import compat
-from tff_drift.client_works import dropout
+from tff_drift.layers import dropout
+from tff_drift.tensors import Tensors
 
 ModelFn = Union[
     Callable[[], tff.learning.models.VariableModel],
     tff.learning.models.FunctionalModel,
 ]
-Tensors = tuple[tf.Tensor, ...]
 
 
 class StepResult(NamedTuple):

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift.client_works import dropout
-from tff_drift.client_works.local_models import LocalModel, Tensors
+from tff_drift.client_works.local_models import LocalModel
+from tff_drift.layers import dropout
+from tff_drift.tensors import Tensors
 
 
 class LocalContext(NamedTuple):

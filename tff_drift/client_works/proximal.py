@@ -10,8 +10,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
-from tff_drift.client_works.local_models import Tensors
 from tff_drift.client_works.local_work import LocalContext, LocalSgd, Step
+from tff_drift.tensors import Tensors
 
 
 class ProximalSgd(LocalSgd):

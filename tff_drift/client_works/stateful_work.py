@@ -11,9 +11,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
-from tff_drift.client_works import vectors
-from tff_drift.client_works.local_models import Tensors
 from tff_drift.client_works.local_work import LocalContext, LocalWork, Step
+from tff_drift.tensors import Tensors, from_vector
 
 ClientState = collections.OrderedDict[str, Any]
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
@@ -120,7 +119,7 @@ class StatefulSgd(LocalWork):
 
     def init(self, context: LocalContext) -> Any:
         """Returns the round's correction in the shapes of the weights."""
-        return vectors.from_vector(self.correction(context), context.initial_trainable)
+        return from_vector(self.correction(context), context.initial_trainable)
 
     def direction(
         self, context: LocalContext, correction: Tensors, step: Step

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests import models
 from tests.execution.local.support import assert_same, call
-from tff_drift import algorithms, client_works, execution
+from tff_drift import algorithms, execution, layers
 from tff_drift.execution.local import batches, cohorts, stacking, turns, whole
 
 slices = tf.data.Dataset.from_tensor_slices
@@ -205,7 +205,7 @@ def _convolutional():
                 2, (2, 1), kernel_initializer=tf.keras.initializers.GlorotUniform(1)
             ),
             tf.keras.layers.Flatten(),
-            client_works.Dropout(0.3),
+            layers.Dropout(0.3),
             tf.keras.layers.Dense(
                 models.NUM_CLASSES,
                 kernel_initializer=tf.keras.initializers.GlorotUniform(2),
@@ -264,7 +264,7 @@ def _with_dropout():
                 activation="relu",
                 kernel_initializer=tf.keras.initializers.GlorotUniform(1),
             ),
-            client_works.Dropout(0.5),
+            layers.Dropout(0.5),
         )
     )
 

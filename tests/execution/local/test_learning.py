@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from tests import models
 from tests.execution.local.support import assert_same, call, containers
-from tff_drift import algorithms, client_works
+from tff_drift import algorithms, layers
 
 learn = tff.learning
 DATA = models.datasets(models.client_arrays([10, 7, 3], seed=3))
@@ -26,7 +26,7 @@ def _with_dropout():
             tf.keras.layers.Dense(
                 8, "tanh", kernel_initializer=tf.keras.initializers.GlorotUniform(3)
             ),
-            client_works.Dropout(0.4),
+            layers.Dropout(0.4),
         )
     )
 

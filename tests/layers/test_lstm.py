@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests import models
-from tff_drift import algorithms, client_works
+from tff_drift import algorithms, layers
 
 BATCH, TIME, FEATURES, UNITS = 3, 7, 4, 5
 RANDOM = np.random.default_rng(2)
@@ -17,7 +17,7 @@ MASK = tf.constant(MASK)
 
 
 def _layers(**options):
-    ours = client_works.LSTM(UNITS, **options)
+    ours = layers.LSTM(UNITS, **options)
     keras = tf.keras.layers.LSTM(UNITS, **options)
     for layer in (ours, keras):
         layer(INPUTS)  # Makes the weights.
@@ -108,7 +108,7 @@ def _model_fn(layer_type):
 def test_a_round_of_federated_averaging():
     data = models.datasets(models.client_arrays([6, 3]))
     results = []
-    for layer_type in (client_works.LSTM, tf.keras.layers.LSTM):
+    for layer_type in (layers.LSTM, tf.keras.layers.LSTM):
         process = algorithms.build_fed_avg(_model_fn(layer_type), 0.5)
         state, _ = models.train(process, data)
         results.append(models.trainable(process, state))

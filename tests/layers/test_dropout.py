@@ -6,15 +6,15 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import models
-from tff_drift import algorithms, client_works
-from tff_drift.client_works import dropout
+from tff_drift import algorithms, layers
+from tff_drift.layers import dropout
 
 FEATURES = np.ones([64, 50], np.float32)
 
 
-def mask(seed, rate=0.5, layers=1):
+def mask(seed, rate=0.5, num_layers=1):
     """The output of the last of some dropout layers on ones, under a seed."""
-    stack = [client_works.Dropout(rate) for _ in range(layers)]
+    stack = [layers.Dropout(rate) for _ in range(num_layers)]
     with dropout.step_seed(tf.Variable(tf.constant(seed, tf.int64))):
         outputs = [layer(FEATURES, training=True) for layer in stack]
     return outputs[-1].numpy()
@@ -32,17 +32,17 @@ def test_the_mask_is_a_function_of_the_seed_and_the_layer():
     np.testing.assert_array_equal(mask([1, 2]), mask([1, 2]))
     assert np.any(mask([1, 2]) != mask([1, 3]))
     assert np.any(mask([1, 2]) != mask([2, 2]))
-    assert np.any(mask([1, 2], layers=1) != mask([1, 2], layers=2))
+    assert np.any(mask([1, 2], num_layers=1) != mask([1, 2], num_layers=2))
 
 
 def test_is_the_identity_outside_training_and_at_rate_zero():
-    layer = client_works.Dropout(0.5)
+    layer = layers.Dropout(0.5)
     np.testing.assert_array_equal(layer(FEATURES, training=False), FEATURES)
     np.testing.assert_array_equal(mask([1, 2], rate=0.0), FEATURES)
 
 
 def test_draws_as_keras_does_without_a_seed():
-    layer = client_works.Dropout(0.5)
+    layer = layers.Dropout(0.5)
     tf.random.set_seed(3)
     ours = layer(FEATURES, training=True)
     tf.random.set_seed(3)
@@ -50,8 +50,8 @@ def test_draws_as_keras_does_without_a_seed():
 
 
 def test_a_saved_model_brings_the_layer_back():
-    layer = client_works.Dropout(0.3, name="d")
-    copy = client_works.Dropout.from_config(layer.get_config())
+    layer = layers.Dropout(0.3, name="d")
+    copy = layers.Dropout.from_config(layer.get_config())
     assert (copy.rate, copy.name) == (0.3, "d")
 
 
@@ -79,11 +79,11 @@ def test_step_seed_depends_on_round_step_and_content():
 @pytest.mark.parametrize("rate", [-0.1, 1.0, float("nan")])
 def test_bad_rates_are_refused(rate):
     with pytest.raises(ValueError, match="rate"):
-        client_works.Dropout(rate)
+        layers.Dropout(rate)
 
 
 def dropout_model():
-    return models.from_keras(models.keras_softmax_regression(client_works.Dropout(0.5)))
+    return models.from_keras(models.keras_softmax_regression(layers.Dropout(0.5)))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_one_step_with_dropout_equals_numpy_on_the_masked_batch():
     before = models.trainable(process, state)
     state, _ = models.train(process, models.datasets([client], 5), state=state)
     seed = dropout.build_step_seed(0, 0, client).numpy()
-    layer = client_works.Dropout(0.5)
+    layer = layers.Dropout(0.5)
     with dropout.step_seed(tf.Variable(seed)):
         masked = layer(features, training=True).numpy()
     gradient = models.softmax_gradient(before, masked, labels)

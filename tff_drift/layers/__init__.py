@@ -1,0 +1,6 @@
+"""Keras layers whose training is reproducible and fast on clients."""
+
+from tff_drift.layers.dropout import Dropout
+from tff_drift.layers.lstm import LSTM
+
+__all__ = ["LSTM", "Dropout"]
