@@ -1,15 +1,13 @@
-"""The algorithms by name, as the command line offers them.
+"""The methods of the library, with what the command line prepares for them.
 
-A new method is a line in `ALGORITHMS`: which arguments it takes and what their
-defaults are is read from the signature of its builder. A hyperparameter with a new
-name is a line in `HYPERPARAMETERS`. Afterwards write the catalogue anew, see
-`experiments.catalogue`.
+What a method is, its row says: see `tff_drift.algorithms.Method`. Here is only what
+the command line adds: the data that methods need besides the clients' own, drawn
+from the clients, and the options of the draw.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,66 +16,40 @@ import tensorflow_federated as tff
 
 from experiments import server_data
 from tff_drift import algorithms, optimizers
+from tff_drift.algorithms import Option
 from tff_drift.simulation import ClientDatasets
 
-
-@dataclasses.dataclass(frozen=True)
-class Hyperparameter:
-    """A keyword argument of builders that the command line offers as a flag.
-
-    Attributes:
-      kind: What values the flag takes, see `experiments.command_line`.
-      help: One sentence on what it is.
-      may_be_none: Whether `None` is a value too.
-    """
-
-    kind: str
-    help: str
-    may_be_none: bool = False
-
-
-# A builder's keyword argument with a default is a hyperparameter if it is here.
-HYPERPARAMETERS = {
-    "momentum": Hyperparameter("rate", "Momentum β₁ of the server's step."),
-    "beta_1": Hyperparameter("rate", "Decay β₁ of the server's first moment."),
-    "beta_2": Hyperparameter("rate", "Decay β₂ of the server's second moment."),
-    "tau": Hyperparameter(
-        "positive", "Degree of adaptivity τ: the smaller, the more adaptive."
-    ),
-    "initial_accumulator": Hyperparameter(
-        "non_negative", "What the server's second moment starts from."
-    ),
-    "epsilon": Hyperparameter("non_negative", "Bound ε of a layer's trust ratio."),
-    "weight_decay": Hyperparameter(
-        "non_negative", "Weight decay λ, of the server's step or of local training."
-    ),
-    "gradient_clipping_norm": Hyperparameter(
-        "positive", "Largest norm of a local gradient.", may_be_none=True
-    ),
-    "option": Hyperparameter("text", "How control variates are computed: I or II."),
-    "mu": Hyperparameter("non_negative", "Strength μ of the local correction."),
-    "beta": Hyperparameter("number or auto", "Strength β of the server's correction."),
-    "beta_decay": Hyperparameter("fraction", "Factor of β where ‖h‖ has plateaued."),
-    "plateau_patience": Hyperparameter("count", "Rounds that make a plateau of ‖h‖."),
-    "meta_fraction": Hyperparameter(
-        "fraction", "Share of the clients' examples that the server's data is drawn as."
-    ),
-    "meta_learning_rate": Hyperparameter(
-        "non_negative",
-        "Rate η_meta of the step on the server's data; none is the clients' rate.",
+# Of local training, for the builders that have them.
+_LOCAL = (
+    Option("weight_decay", "non_negative", "Weight decay λ of local training."),
+    Option(
+        "gradient_clipping_norm",
+        "positive",
+        "Largest norm of a local gradient.",
         may_be_none=True,
     ),
-    "meta_rate_decay": Hyperparameter(
-        "fraction",
-        "Factor of η_meta per round; none is the clients' schedule.",
-        may_be_none=True,
-    ),
-    "share_fraction": Hyperparameter(
-        "probability", "Share of the clients' examples that is drawn to be public."
-    ),
-    "share_split": Hyperparameter(
-        "flag", "Cut the public examples up rather than give all to every client."
-    ),
+)
+# Of the data that a method needs, by the need: the options of the draw, and defaults.
+_DRAWS: dict[str, dict[Option, Any]] = {
+    "meta_data": {
+        Option(
+            "meta_fraction",
+            "fraction",
+            "Share of the clients' examples that the server's data is drawn as.",
+        ): 0.01
+    },
+    "shared_data": {
+        Option(
+            "share_fraction",
+            "probability",
+            "Share of the clients' examples that is drawn to be public.",
+        ): 0.01,
+        Option(
+            "share_split",
+            "flag",
+            "Cut the public examples up rather than give all to every client.",
+        ): True,
+    },
 }
 
 
@@ -86,63 +58,28 @@ class Algorithm:
     """A method that the command line can train.
 
     Attributes:
-      name: Its name.
-      builder: Builds its learning process. Of its arguments, `model_fn` comes first;
-        by their names, the clients' rate is passed as `client_optimizer_fn` or
-        `client_learning_rate`, the server's as `server_optimizer_fn` or
-        `server_learning_rate`, the population as `num_clients`, the epochs as
-        `local_epochs`, a function of a fraction that draws data for the server as
-        `draw_meta_data`; and it takes the options `client_weighting` and
-        `model_aggregator`.
-      paper: Authors, year and title of the paper that defines it.
-      url: The paper's address.
-      weighting: How clients are weighted by default.
-      change_data: Returns the data that clients train on, given their own, a seed
-        and hyperparameters by name; `None` if it is their own.
+      method: Its row.
     """
 
-    name: str
-    builder: Callable[..., tff.learning.templates.LearningProcess]
-    paper: str
-    url: str
-    weighting: str = "num_examples"
-    change_data: Callable[..., ClientDatasets] | None = None
+    method: algorithms.Method
 
     @property
-    def _parameters(self) -> Mapping[str, inspect.Parameter]:
-        return inspect.signature(self.builder).parameters
-
-    @property
-    def _data_parameters(self) -> Mapping[str, inspect.Parameter]:
-        if self.change_data is None:
-            return {}
-        return inspect.signature(self.change_data).parameters
-
-    @property
-    def has_client_rate(self) -> bool:
-        """Whether clients take local steps, at a learning rate of their own."""
-        return bool(
-            {"client_optimizer_fn", "client_learning_rate"} & set(self._parameters)
-        )
-
-    @property
-    def has_server_rate(self) -> bool:
-        """Whether the server's step has a learning rate."""
-        return bool(
-            {"server_optimizer_fn", "server_learning_rate"} & set(self._parameters)
-        )
+    def options(self) -> dict[Option, Any]:
+        """The options that only some algorithms have, with defaults."""
+        method = self.method
+        own = {option: method.defaults[option.name] for option in method.options}
+        local = {
+            option: method.parameters[option.name].default
+            for option in _LOCAL
+            if option.name in method.parameters and option.name not in method.defaults
+        }
+        drawn = [_DRAWS.get(need, {}) for need in method.needs]
+        return {**own, **local, **{k: v for draw in drawn for k, v in draw.items()}}
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        """The hyperparameters that only some algorithms have, with defaults."""
-        return {
-            parameter.name: parameter.default
-            for parameter in (
-                *self._parameters.values(),
-                *self._data_parameters.values(),
-            )
-            if parameter.name in HYPERPARAMETERS
-        }
+        """The defaults of `options` by name."""
+        return {option.name: default for option, default in self.options.items()}
 
     def training_data(
         self, own: ClientDatasets, seed: int, hyperparameters: Mapping[str, Any]
@@ -155,19 +92,21 @@ class Algorithm:
           hyperparameters: Values for some of `hyperparameters`.
 
         Returns:
-          The clients' own data, but for methods that change it.
+          The clients' own data, and the public examples where the method shares any.
 
         Raises:
           TypeError: If a hyperparameter has the wrong type.
           ValueError: If a hyperparameter is out of its range.
         """
-        if self.change_data is None:
+        if "shared_data" not in self.method.needs:
             return own
-        known = self._data_parameters
-        arguments = {
-            name: value for name, value in hyperparameters.items() if name in known
-        }
-        return self.change_data(own, seed, **arguments)
+        values = {**self.hyperparameters, **hyperparameters}
+        return server_data.share_examples(
+            own,
+            seed,
+            share_fraction=values["share_fraction"],
+            share_split=values["share_split"],
+        )
 
     def build(
         self,
@@ -206,121 +145,42 @@ class Algorithm:
           TypeError: If an argument has the wrong type.
           ValueError: If an argument is out of its range.
         """
-        known = self._parameters
-        arguments: dict[str, Any] = {**options}
-        arguments.update(
-            (name, value) for name, value in hyperparameters.items() if name in known
-        )
-        if self.has_client_rate:
+        method = self.method
+        values = {**self.hyperparameters, **hyperparameters}
+        by_examples = options["client_weighting"] == _BY_EXAMPLES
+        prepare: dict[str, Callable[[], Any]] = {
+            "num_clients": lambda: num_clients,
+            "total_examples": lambda: total_examples() if by_examples else None,
+            "local_epochs": lambda: local_epochs,
+            "meta_data": lambda: draw_meta_data(values["meta_fraction"]),
+            # The clients' datasets hold it, see `training_data`.
+            "shared_data": lambda: None,
+        }
+        arguments: dict[str, Any] = {
+            **options,
+            **{name: values[name] for name in values if name in method.parameters},
+            **{need: prepare[need]() for need in method.needs},
+        }
+        if method.has_client_rate:
             arguments["client_rate_schedule"] = client_rate_schedule
-        for name in ("client_optimizer_fn", "client_learning_rate"):
-            if name in known:
-                arguments[name] = client_learning_rate
-        if "server_learning_rate" in known:
-            arguments["server_learning_rate"] = server_learning_rate
+        if "server_learning_rate" in method.parameters:
             arguments["server_rate_schedule"] = server_rate_schedule
-        elif "server_optimizer_fn" in known:
-            arguments["server_optimizer_fn"] = _server_sgd(
-                server_learning_rate, server_rate_schedule
+        elif method.has_server_rate and server_rate_schedule is not None:
+            arguments["server_optimizer_fn"] = optimizers.build_scheduled(
+                tff.learning.optimizers.build_sgdm(server_learning_rate),
+                server_rate_schedule,
             )
-        for name, value in (
-            ("num_clients", num_clients),
-            ("local_epochs", local_epochs),
-            ("draw_meta_data", draw_meta_data),
-        ):
-            if name in known:
-                arguments[name] = value
-        weighting = options["client_weighting"]
-        if "total_examples" in known and weighting == _BY_EXAMPLES:
-            arguments["total_examples"] = total_examples()
-        return self.builder(model_fn, **arguments)
+            server_learning_rate = None
+        return method.build(
+            model_fn,
+            client_learning_rate=client_learning_rate,
+            server_learning_rate=server_learning_rate,
+            **arguments,
+        )
 
 
 _BY_EXAMPLES = tff.learning.ClientWeighting.NUM_EXAMPLES
 
-
-def _server_sgd(
-    learning_rate: float | None, schedule: optimizers.Schedule | None
-) -> tff.learning.optimizers.Optimizer:
-    optimizer = tff.learning.optimizers.build_sgdm(learning_rate)
-    return (
-        optimizer
-        if schedule is None
-        else optimizers.build_scheduled(optimizer, schedule)
-    )
-
-
-_MCMAHAN = (
-    "McMahan et al. (2017), Communication-Efficient Learning of Deep Networks from "
-    "Decentralized Data",
-    "https://arxiv.org/abs/1602.05629",
-)
-_HSU = (
-    "Hsu et al. (2019), Measuring the Effects of Non-Identical Data Distribution for "
-    "Federated Visual Classification",
-    "https://arxiv.org/abs/1909.06335",
-)
-_REDDI = (
-    "Reddi et al. (2021), Adaptive Federated Optimization",
-    "https://arxiv.org/abs/2003.00295",
-)
-_CHARLES = (
-    "Charles et al. (2021), On Large-Cohort Training for Federated Learning",
-    "https://arxiv.org/abs/2106.07820",
-)
-_KARIMIREDDY = (
-    "Karimireddy et al. (2020), SCAFFOLD: Stochastic Controlled Averaging for "
-    "Federated Learning",
-    "https://arxiv.org/abs/1910.06378",
-)
-_VARNO = (
-    "Varno et al. (2022), AdaBest: Minimizing Client Drift in Federated Learning via "
-    "Adaptive Bias Estimation",
-    "https://arxiv.org/abs/2204.13170",
-)
-_ACAR = (
-    "Acar et al. (2021), Federated Learning Based on Dynamic Regularization",
-    "https://arxiv.org/abs/2111.04263",
-)
-_LI = (
-    "Li et al. (2020), Federated Optimization in Heterogeneous Networks",
-    "https://arxiv.org/abs/1812.06127",
-)
-_ZHAO = (
-    "Zhao et al. (2018), Federated Learning with Non-IID Data",
-    "https://arxiv.org/abs/1806.00582",
-)
-_YAO = (
-    "Yao et al. (2019), Federated Learning with Unbiased Gradient Aggregation and "
-    "Controllable Meta Updating",
-    "https://arxiv.org/abs/1910.08234",
-)
-
 ALGORITHMS: dict[str, Algorithm] = {
-    algorithm.name: algorithm
-    for algorithm in (
-        Algorithm("fed_avg", algorithms.build_fed_avg, *_MCMAHAN),
-        Algorithm("fed_avgm", algorithms.build_fed_avgm, *_HSU),
-        Algorithm("fed_adagrad", algorithms.build_fed_adagrad, *_REDDI),
-        Algorithm("fed_adam", algorithms.build_fed_adam, *_REDDI),
-        Algorithm("fed_yogi", algorithms.build_fed_yogi, *_REDDI),
-        Algorithm("fed_lars", algorithms.build_fed_lars, *_CHARLES),
-        Algorithm("fed_lamb", algorithms.build_fed_lamb, *_CHARLES),
-        Algorithm("normalized_fed_avg", algorithms.build_normalized_fed_avg, *_CHARLES),
-        Algorithm("fed_sgd", algorithms.build_fed_sgd, *_MCMAHAN),
-        Algorithm("fed_prox", algorithms.build_fed_prox, *_LI),
-        Algorithm(
-            "fed_share",
-            server_data.build_fed_share,
-            *_ZHAO,
-            change_data=server_data.share_examples,
-        ),
-        Algorithm("uga", algorithms.build_uga, *_YAO),
-        Algorithm("fed_meta", server_data.build_fed_meta, *_YAO),
-        Algorithm("fed_meta_uga", server_data.build_fed_meta_uga, *_YAO),
-        Algorithm("scaffold", algorithms.build_scaffold, *_KARIMIREDDY, "uniform"),
-        Algorithm("scaffold_m", algorithms.build_scaffold_m, *_VARNO, "uniform"),
-        Algorithm("fed_dyn", algorithms.build_fed_dyn, *_ACAR, "uniform"),
-        Algorithm("adabest", algorithms.build_adabest, *_VARNO, "uniform"),
-    )
+    name: Algorithm(method) for name, method in algorithms.methods().items()
 }

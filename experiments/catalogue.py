@@ -58,6 +58,7 @@ class Hyperparameter:
     kind: str
     help: str
     may_be_none: bool
+    choices: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +116,12 @@ def algorithms() -> Mapping[str, Algorithm]:
             **{
                 **entry,
                 "hyperparameters": {
-                    hyperparameter["name"]: Hyperparameter(**hyperparameter)
+                    hyperparameter["name"]: Hyperparameter(
+                        **{
+                            **hyperparameter,
+                            "choices": tuple(hyperparameter["choices"]),
+                        }
+                    )
                     for hyperparameter in entry["hyperparameters"]
                 },
             }
@@ -145,22 +151,25 @@ def describe_packages() -> dict[str, Any]:
         ],
         "algorithms": [
             {
-                "name": algorithm.name,
-                "paper": algorithm.paper,
-                "url": algorithm.url,
-                "weighting": algorithm.weighting,
-                "has_client_rate": algorithm.has_client_rate,
-                "has_server_rate": algorithm.has_server_rate,
+                "name": name,
+                "paper": algorithm.method.paper,
+                "url": algorithm.method.url,
+                "weighting": algorithm.method.weighting,
+                "has_client_rate": algorithm.method.has_client_rate,
+                "has_server_rate": algorithm.method.has_server_rate,
                 "hyperparameters": [
                     {
-                        "name": name,
+                        "name": option.name,
                         "default": default,
-                        **dataclasses.asdict(registry.HYPERPARAMETERS[name]),
+                        "kind": option.kind,
+                        "help": option.help,
+                        "may_be_none": option.may_be_none,
+                        "choices": list(option.choices),
                     }
-                    for name, default in algorithm.hyperparameters.items()
+                    for option, default in algorithm.options.items()
                 ],
             }
-            for algorithm in registry.ALGORITHMS.values()
+            for name, algorithm in registry.ALGORITHMS.items()
         ],
     }
 

@@ -386,6 +386,7 @@ def _hyperparameter_flags() -> tuple[Flag, ...]:
             next(iter(holders.values())).help,
             HYPERPARAMETERS,
             shown_default=_show_defaults(holders),
+            choices=next(iter(holders.values())).choices,
             may_be_none=any(holder.may_be_none for holder in holders.values()),
         )
         for name, holders in _by_name(algorithms).items()

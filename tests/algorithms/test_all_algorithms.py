@@ -46,7 +46,7 @@ BUILDERS = {
 
 
 # Methods that need more than a model and rates; tests/paper/ tells their properties.
-OF_OTHER_SHAPE = {"fed_meta", "fed_share", "uga"}
+OF_OTHER_SHAPE = {"fed_meta", "fed_meta_uga", "fed_share", "uga"}
 # Their properties are those of `test_stateful_processes.py`.
 WITH_CLIENT_MEMORY = {"scaffold", "scaffold_m", "fed_dyn", "adabest"}
 

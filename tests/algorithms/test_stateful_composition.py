@@ -117,7 +117,7 @@ def test_the_new_memory_may_stay_at_the_clients(has_meta_step):
     process = algorithms.build_scaffold(models.softmax_regression, 0.1, 10)
     data = models.datasets(models.client_arrays([8, 5, 3]))
     if has_meta_step:
-        process = algorithms.build_fed_meta(
+        process = algorithms.add_meta_step(
             process, models.softmax_regression, data[0], meta_learning_rate=0.1
         )
     client_data = [

@@ -170,7 +170,9 @@ def test_a_client_whose_data_is_bad(run_command, tmp_path):
 
 def test_values_that_the_builders_refuse(refuse):
     message = refuse("train", "--algorithm=scaffold", "--option=III")
-    assert "option must be one of 'I', 'II', found 'III'" in message
+    assert "unknown value of --option 'III'. Did you mean II?" in message
+    message = refuse("train", "--algorithm=adabest", "--beta=-1")
+    assert "beta must be" in message
     message = refuse("train", "--num_clients=360")
     assert "num_clients must be at most 359, found 360" in message
 

@@ -13,10 +13,10 @@ from experiments import (
     command_line,
     defaults,
     processes,
-    server_data,
     settings,
 )
 from tff_drift import optimizers
+from tff_drift.algorithms import meta_step
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +39,17 @@ def captured(monkeypatch):
     """Collects what builders are given, and builds nothing."""
     calls = []
     for name, entry in list(algorithms.ALGORITHMS.items()):
+        method = entry.method
+
         # Keeps the signature, from which the arguments are chosen.
-        @functools.wraps(entry.builder)
+        @functools.wraps(method.builder)
         def builder(model_fn, **arguments):
             calls.append(arguments)
 
         monkeypatch.setitem(
-            algorithms.ALGORITHMS, name, dataclasses.replace(entry, builder=builder)
+            algorithms.ALGORITHMS,
+            name,
+            algorithms.Algorithm(dataclasses.replace(method, builder=builder)),
         )
     return calls
 
@@ -55,22 +59,23 @@ def test_every_builder_gets_what_it_takes(build, captured, task, algorithm):
     build(f"--algorithm={algorithm}", "--adaptive_clipping")
     (arguments,) = captured
     entry = algorithms.ALGORITHMS[algorithm]
-    inspect.signature(entry.builder).bind(task.model_fn, **arguments)
+    method = entry.method
+    inspect.signature(method.builder).bind(task.model_fn, **arguments)
     rates = defaults.rates("quadratic", algorithm)
     for name, default in entry.hyperparameters.items():
         # The others tell what data the clients train on.
-        if name in inspect.signature(entry.builder).parameters:
+        if name in method.parameters:
             assert arguments[name] == rates.hyperparameters.get(name, default)
     given = {
         arguments.get("client_learning_rate"),
         arguments.get("client_optimizer_fn"),
         arguments.get("server_learning_rate"),
     }
-    assert entry.has_client_rate == (rates.client in given)
+    assert method.has_client_rate == (rates.client in given)
     assert isinstance(
         arguments["model_aggregator"], tff.aggregators.WeightedAggregationFactory
     )
-    assert arguments["client_weighting"].name.lower() == entry.weighting
+    assert arguments["client_weighting"].name.lower() == method.weighting
 
 
 def test_weighted_scaffold_knows_all_examples(build, captured):
@@ -86,7 +91,7 @@ def test_the_server_draws_its_data_from_the_clients(build, captured):
     (arguments,) = captured
     # The quadratic's clients have ten epochs, and two examples each.
     assert arguments["local_epochs"] == 10
-    data = list(arguments["draw_meta_data"](0.5).as_numpy_iterator())
+    data = list(arguments["meta_data"].as_numpy_iterator())
     assert sum(len(targets) for _, targets in data) == 3
 
 
@@ -106,8 +111,8 @@ def test_the_server_draws_its_data_from_the_clients(build, captured):
 def test_the_rate_of_the_meta_step(build, monkeypatch, words, rate, multipliers):
     calls = []
     monkeypatch.setattr(
-        server_data.algorithms,
-        "build_fed_meta",
+        meta_step,
+        "add_meta_step",
         lambda *arguments, **options: calls.append((arguments, options)),
     )
     build("--algorithm=fed_meta", *words.split())

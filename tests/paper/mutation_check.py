@@ -43,7 +43,7 @@ PARTS = "tff_drift/algorithms/stateful_parts.py"
 VARIATE = "tff_drift/aggregators/control_variate.py"
 TRACE = "tff_drift/client_works/keep_trace.py"
 PROXIMAL = "tff_drift/client_works/proximal.py"
-FED_META = "tff_drift/algorithms/fed_meta.py"
+FED_META = "tff_drift/algorithms/meta_step.py"
 
 
 class Change(NamedTuple):

@@ -23,7 +23,7 @@ META_DATA = models.datasets([META])[0]
 
 def with_meta(process, rate, model_fn=models.softmax_regression, **options):
     data = options.pop("meta_data", META_DATA)
-    return algorithms.build_fed_meta(process, model_fn, data, rate, **options)
+    return algorithms.add_meta_step(process, model_fn, data, rate, **options)
 
 
 @pytest.fixture(scope="module")

@@ -68,7 +68,7 @@ def test_the_model_moves_towards_one_class_or_one_group_of_writers(task):
     }
     without = trained(task, base, clients)
     for name, (meta, aimed_at) in targets.items():
-        process = algorithms.build_fed_meta(
+        process = algorithms.add_meta_step(
             base,
             task.model_fn,
             tf.data.Dataset.from_tensor_slices(meta).batch(256),

@@ -10,10 +10,20 @@ from tff_drift.algorithms.fed_dyn import build_fed_dyn
 from tff_drift.algorithms.fed_lamb import build_fed_lamb
 from tff_drift.algorithms.fed_lars import build_fed_lars
 from tff_drift.algorithms.fed_meta import build_fed_meta
+from tff_drift.algorithms.fed_meta_uga import build_fed_meta_uga
 from tff_drift.algorithms.fed_prox import build_fed_prox
 from tff_drift.algorithms.fed_sgd import build_fed_sgd
 from tff_drift.algorithms.fed_share import build_fed_share
 from tff_drift.algorithms.fed_yogi import build_fed_yogi
+from tff_drift.algorithms.meta_step import add_meta_step
+from tff_drift.algorithms.methods import (
+    Arithmetic,
+    Cost,
+    Method,
+    Option,
+    methods,
+    register,
+)
 from tff_drift.algorithms.normalized_fed_avg import build_normalized_fed_avg
 from tff_drift.algorithms.scaffold import build_scaffold
 from tff_drift.algorithms.scaffold_m import build_scaffold_m
@@ -26,10 +36,15 @@ from tff_drift.algorithms.uga import build_uga
 
 __all__ = [
     "CLIENT_STATES",
+    "Arithmetic",
+    "Cost",
+    "Method",
+    "Option",
     "ProcessOptions",
     "StatefulLearningProcess",
     "StatefulOptions",
     "TrainingOptions",
+    "add_meta_step",
     "build_adabest",
     "build_fed_adagrad",
     "build_fed_adam",
@@ -39,6 +54,7 @@ __all__ = [
     "build_fed_lamb",
     "build_fed_lars",
     "build_fed_meta",
+    "build_fed_meta_uga",
     "build_fed_prox",
     "build_fed_sgd",
     "build_fed_share",
@@ -47,4 +63,6 @@ __all__ = [
     "build_scaffold",
     "build_scaffold_m",
     "build_uga",
+    "methods",
+    "register",
 ]

@@ -16,6 +16,7 @@ import tensorflow_federated as tff
 from tff_drift import checks, client_works
 from tff_drift.algorithms import beta as beta_lib
 from tff_drift.algorithms import stateful_composition
+from tff_drift.algorithms.methods import Cost, Method, Option, register
 from tff_drift.algorithms.server_steps import (
     Cohort,
     CorrectedCloudStep,
@@ -245,3 +246,30 @@ def build_adabest(
         AdaBestStep(rule, mu_by_examples),
         **options,
     )
+
+
+METHOD = register(
+    Method(
+        name="adabest",
+        builder=build_adabest,
+        paper=(
+            "Varno et al. (2022), AdaBest: Minimizing Client Drift in Federated "
+            "Learning via Adaptive Bias Estimation"
+        ),
+        url="https://arxiv.org/abs/2204.13170",
+        weighting="uniform",
+        client_cost=Cost(repeated_sums=1, sums=1, products=1),
+        server_cost=Cost(repeated_sums=1, sums=2, products=1),
+        options=(
+            Option(
+                "mu",
+                "non_negative",
+                "Strength μ of AdaBest's local correction.",
+                flag="adabest_mu",
+            ),
+            Option("beta", "number or auto", "Strength β of the server's correction."),
+            Option("beta_decay", "fraction", "Factor of β where ‖h‖ has plateaued."),
+            Option("plateau_patience", "count", "Rounds that make a plateau of ‖h‖."),
+        ),
+    )
+)

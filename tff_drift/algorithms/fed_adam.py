@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms import composition
 from tff_drift.algorithms.fed_avg import build_fed_avg
+from tff_drift.algorithms.methods import Method, Option, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -81,3 +82,27 @@ def build_fed_adam(
         initial_accumulator=initial_accumulator,
     )
     return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
+
+
+METHOD = register(
+    Method(
+        name="fed_adam",
+        builder=build_fed_adam,
+        paper="Reddi et al. (2021), Adaptive Federated Optimization",
+        url="https://arxiv.org/abs/2003.00295",
+        options=(
+            Option("beta_1", "rate", "Decay β₁ of the server's first moment."),
+            Option("beta_2", "rate", "Decay β₂ of the server's second moment."),
+            Option(
+                "tau",
+                "positive",
+                "Degree of adaptivity τ: the smaller, the more adaptive.",
+            ),
+            Option(
+                "initial_accumulator",
+                "non_negative",
+                "What the server's second moment starts from.",
+            ),
+        ),
+    )
+)

@@ -15,6 +15,7 @@ import tensorflow_federated as tff
 
 from tff_drift import client_works
 from tff_drift.algorithms import composition
+from tff_drift.algorithms.methods import Cost, Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -91,3 +92,18 @@ def build_fed_avg(
         server_optimizer_fn or tff.learning.optimizers.build_sgdm(1.0),
         **options,
     )
+
+
+METHOD = register(
+    Method(
+        name="fed_avg",
+        builder=build_fed_avg,
+        paper=(
+            "McMahan et al. (2017), Communication-Efficient Learning of Deep "
+            "Networks from Decentralized Data"
+        ),
+        url="https://arxiv.org/abs/1602.05629",
+        client_cost=Cost(),
+        server_cost=Cost(repeated_sums=1),
+    )
+)

@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 from tff_drift import checks, client_works
 from tff_drift.algorithms import composition
 from tff_drift.algorithms.fed_avg import build_fed_avg
+from tff_drift.algorithms.methods import Method, Option, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -59,3 +60,17 @@ def build_fed_avgm(
         float(server_learning_rate), momentum=float(momentum)
     )
     return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
+
+
+METHOD = register(
+    Method(
+        name="fed_avgm",
+        builder=build_fed_avgm,
+        paper=(
+            "Hsu et al. (2019), Measuring the Effects of Non-Identical Data "
+            "Distribution for Federated Visual Classification"
+        ),
+        url="https://arxiv.org/abs/1909.06335",
+        options=(Option("momentum", "rate", "Momentum β₁ of the server's step."),),
+    )
+)

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tff_drift import checks, client_works
 from tff_drift.algorithms import stateful_composition
+from tff_drift.algorithms.methods import Cost, Method, Option, register
 from tff_drift.algorithms.server_steps import (
     Cohort,
     CorrectedCloudStep,
@@ -201,3 +202,27 @@ def build_fed_dyn(
         FedDynStep(num_clients),
         **options,
     )
+
+
+METHOD = register(
+    Method(
+        name="fed_dyn",
+        builder=build_fed_dyn,
+        paper=(
+            "Acar et al. (2021), Federated Learning Based on Dynamic Regularization"
+        ),
+        url="https://arxiv.org/abs/2111.04263",
+        weighting="uniform",
+        client_cost=Cost(repeated_sums=3, repeated_products=1, sums=1, products=1),
+        server_cost=Cost(repeated_sums=1, sums=3, products=1),
+        needs=("num_clients",),
+        options=(
+            Option(
+                "mu",
+                "non_negative",
+                "Strength μ of FedDyn's dynamic regularisation.",
+                flag="fed_dyn_mu",
+            ),
+        ),
+    )
+)

@@ -16,6 +16,7 @@ import tensorflow_federated as tff
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms import composition
 from tff_drift.algorithms.fed_avg import build_fed_avg
+from tff_drift.algorithms.methods import Method, Option, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -84,3 +85,36 @@ def build_fed_lamb(
         initial_accumulator=initial_accumulator,
     )
     return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
+
+
+METHOD = register(
+    Method(
+        name="fed_lamb",
+        builder=build_fed_lamb,
+        paper=(
+            "Charles et al. (2021), On Large-Cohort Training for Federated Learning"
+        ),
+        url="https://arxiv.org/abs/2106.07820",
+        options=(
+            Option("beta_1", "rate", "Decay β₁ of the server's first moment."),
+            Option("beta_2", "rate", "Decay β₂ of the server's second moment."),
+            Option(
+                "tau",
+                "positive",
+                "Degree of adaptivity τ: the smaller, the more adaptive.",
+            ),
+            Option(
+                "weight_decay",
+                "non_negative",
+                "Weight decay λ of the server's step.",
+                flag="server_weight_decay",
+            ),
+            Option("epsilon", "non_negative", "Bound ε of a layer's trust ratio."),
+            Option(
+                "initial_accumulator",
+                "non_negative",
+                "What the server's second moment starts from.",
+            ),
+        ),
+    )
+)

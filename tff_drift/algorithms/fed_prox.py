@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 
 from tff_drift import client_works
 from tff_drift.algorithms import composition
+from tff_drift.algorithms.methods import Method, Option, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,3 +67,21 @@ def build_fed_prox(
         server_optimizer_fn or tff.learning.optimizers.build_sgdm(1.0),
         **options,
     )
+
+
+METHOD = register(
+    Method(
+        name="fed_prox",
+        builder=build_fed_prox,
+        paper="Li et al. (2020), Federated Optimization in Heterogeneous Networks",
+        url="https://arxiv.org/abs/1812.06127",
+        options=(
+            Option(
+                "mu",
+                "non_negative",
+                "Strength μ of FedProx's proximal term.",
+                flag="fed_prox_mu",
+            ),
+        ),
+    )
+)

@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works
 from tff_drift.algorithms import composition
+from tff_drift.algorithms.methods import Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -57,3 +58,17 @@ def build_fed_sgd(
         tff.learning.optimizers.build_sgdm(float(server_learning_rate)),
         **options,
     )
+
+
+METHOD = register(
+    Method(
+        name="fed_sgd",
+        builder=build_fed_sgd,
+        paper=(
+            "McMahan et al. (2017), Communication-Efficient Learning of Deep "
+            "Networks from Decentralized Data"
+        ),
+        url="https://arxiv.org/abs/1602.05629",
+        sends_gradients=True,
+    )
+)

@@ -14,6 +14,7 @@ import tensorflow_federated as tff
 
 from tff_drift import client_works, compat
 from tff_drift.algorithms import fed_avg
+from tff_drift.algorithms.methods import Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def build_fed_share(
     model_fn: client_works.ModelFn,
     client_optimizer_fn: composition.ClientOptimizer,
-    shared_data: tf.data.Dataset,
+    shared_data: tf.data.Dataset | None,
     server_optimizer_fn: tff.learning.optimizers.Optimizer | None = None,
     **options: Unpack[composition.TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
@@ -43,7 +44,7 @@ def build_fed_share(
 
     For clients' data in a `tff_drift.simulation.ClientDatasets`, whose epochs are
     shuffled, `tff_drift.simulation.share` mixes G into every epoch, and can cut G up
-    among the clients: use it with `build_fed_avg` then. G is drawn from the clients,
+    among the clients; `shared_data` is `None` then. G is drawn from the clients,
     reproducibly, by `tff_drift.simulation.sample_examples`, which states the rule:
 
         public = sample_examples(train, 0.01, seed)
@@ -56,7 +57,8 @@ def build_fed_share(
     Args:
       model_fn: As in `build_fed_avg`.
       client_optimizer_fn: As in `build_fed_avg`.
-      shared_data: G, batches as clients have them, read once.
+      shared_data: G, batches as clients have them, read once, or `None` if the
+        clients' own datasets hold it already.
       server_optimizer_fn: As in `build_fed_avg`.
       **options: See `tff_drift.algorithms.TrainingOptions`.
 
@@ -71,6 +73,8 @@ def build_fed_share(
     process = fed_avg.build_fed_avg(
         model_fn, client_optimizer_fn, server_optimizer_fn, **options
     )
+    if shared_data is None:
+        return process
     data_type = client_works.build_model_spec(model_fn).data_type
     client_works.check_batches("shared_data", shared_data, data_type)
     batches = list(shared_data.as_numpy_iterator())
@@ -88,3 +92,14 @@ def build_fed_share(
 
 def _concatenate(dataset: tf.data.Dataset, batch: Any) -> tf.data.Dataset:
     return dataset.concatenate(tf.data.Dataset.from_tensors(batch))
+
+
+METHOD = register(
+    Method(
+        name="fed_share",
+        builder=build_fed_share,
+        paper="Zhao et al. (2018), Federated Learning with Non-IID Data",
+        url="https://arxiv.org/abs/1806.00582",
+        needs=("shared_data",),
+    )
+)

@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms import composition
 from tff_drift.algorithms.fed_avg import build_fed_avg
+from tff_drift.algorithms.methods import Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -54,3 +55,15 @@ def build_normalized_fed_avg(
     checks.check_positive("server_learning_rate", server_learning_rate)
     server_optimizer = optimizers.build_normalized_sgd(server_learning_rate)
     return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
+
+
+METHOD = register(
+    Method(
+        name="normalized_fed_avg",
+        builder=build_normalized_fed_avg,
+        paper=(
+            "Charles et al. (2021), On Large-Cohort Training for Federated Learning"
+        ),
+        url="https://arxiv.org/abs/2106.07820",
+    )
+)

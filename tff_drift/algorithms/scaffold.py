@@ -15,6 +15,7 @@ import tensorflow_federated as tff
 
 from tff_drift import aggregators, checks, client_works
 from tff_drift.algorithms import stateful_composition
+from tff_drift.algorithms.methods import Cost, Method, Option, register
 from tff_drift.algorithms.server_steps import OptimizerStep
 from tff_drift.tensors import to_vector
 
@@ -180,3 +181,32 @@ def build_scaffold(
         ),
         **options,
     )
+
+
+METHOD = register(
+    Method(
+        name="scaffold",
+        builder=build_scaffold,
+        paper=(
+            "Karimireddy et al. (2020), SCAFFOLD: Stochastic Controlled Averaging"
+            " for Federated Learning"
+        ),
+        url="https://arxiv.org/abs/1910.06378",
+        weighting="uniform",
+        traffic=(2, 2),
+        # As SCAFFOLD/m, and the change of c_i that is sent.
+        client_cost=Cost(repeated_sums=2, sums=3, products=2),
+        # Models and changes are summed; the sum of changes is scaled and added to c.
+        server_cost=Cost(repeated_sums=2, sums=1, products=1),
+        needs=("num_clients", "total_examples"),
+        options=(
+            Option(
+                "option",
+                "choice",
+                "How control variates are computed.",
+                choices=("I", "II"),
+                flag="scaffold_option",
+            ),
+        ),
+    )
+)

@@ -15,6 +15,7 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works
 from tff_drift.algorithms import stateful_composition
+from tff_drift.algorithms.methods import Cost, Method, register
 from tff_drift.algorithms.server_steps import (
     Cohort,
     ServerMemory,
@@ -148,3 +149,21 @@ def build_scaffold_m(
         ScaffoldMStep(num_clients),
         **options,
     )
+
+
+METHOD = register(
+    Method(
+        name="scaffold_m",
+        builder=build_scaffold_m,
+        paper=(
+            "Varno et al. (2022), AdaBest: Minimizing Client Drift in Federated "
+            "Learning via Adaptive Bias Estimation"
+        ),
+        url="https://arxiv.org/abs/2204.13170",
+        weighting="uniform",
+        traffic=(2, 1),
+        client_cost=Cost(repeated_sums=2, sums=2, products=2),
+        server_cost=Cost(repeated_sums=1, sums=2, products=2),
+        needs=("num_clients",),
+    )
+)

@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works
 from tff_drift.algorithms import composition
+from tff_drift.algorithms.methods import Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -122,3 +123,18 @@ def build_uga(
         model_distributor=options.get("model_distributor"),
         model_aggregator=options.get("model_aggregator"),
     )
+
+
+METHOD = register(
+    Method(
+        name="uga",
+        builder=build_uga,
+        paper=(
+            "Yao et al. (2019), Federated Learning with Unbiased Gradient "
+            "Aggregation and Controllable Meta Updating"
+        ),
+        url="https://arxiv.org/abs/1910.08234",
+        sends_gradients=True,
+        needs=("local_epochs",),
+    )
+)

@@ -1,0 +1,309 @@
+"""The methods as data: one row for each, at the foot of its module.
+
+A row says what programs need to know of a method without knowing the method: how it
+is built, which paper defines it, what it sends and computes, and which of its
+builder's arguments a user may want to choose. Whatever holds for every method (the
+command line, the tables of costs, the tests of properties) goes through `methods()`
+and names none.
+
+A method of one's own, in a module outside of this package, joins in by one call:
+
+    METHOD = algorithms.register(
+        algorithms.Method("my_method", build_my_method, "I (2026), Mine", "https://…")
+    )
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import tensorflow_federated as tff
+
+from tff_drift import checks
+
+KINDS = (
+    "flag",
+    "choice",
+    "text",
+    "count",
+    "whole",
+    "number",
+    "number or auto",
+    "positive",
+    "non_negative",
+    "rate",
+    "fraction",
+    "probability",
+)
+NUM_EXAMPLES, UNIFORM = "num_examples", "uniform"
+NEEDS = (
+    "num_clients",
+    "total_examples",
+    "local_epochs",
+    "meta_data",
+    "shared_data",
+)
+# By which names builders take the rates of the two sides.
+_CLIENT_RATE = ("client_learning_rate", "client_optimizer_fn")
+_SERVER_RATE = ("server_learning_rate", "server_optimizer_fn")
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """A keyword argument of a builder that programs offer to users.
+
+    Its default is not repeated here: it is that of the builder's signature.
+
+    Attributes:
+      name: The builder's keyword.
+      kind: What values it takes: 'flag' is true or false, 'choice' one of `choices`,
+        'text' any text, 'count' an integer of at least 1, 'whole' one of at least 0,
+        'number' a finite number, 'number or auto' that or the word auto, 'positive' a
+        number greater than 0, 'non_negative' one of at least 0, 'rate' one in
+        [0, 1), 'fraction' one in (0, 1], 'probability' one in [0, 1].
+      help: One sentence on what it is.
+      may_be_none: Whether `None` is a value too.
+      choices: The values of the kind 'choice'.
+      flag: Its name for users, who see the options of all methods at once: options
+        of one flag mean the same. By default `name`.
+    """
+
+    name: str
+    kind: str
+    help: str
+    may_be_none: bool = False
+    choices: tuple[str, ...] = ()
+    flag: str = ""
+
+    def __post_init__(self) -> None:
+        checks.check_one_of("kind", self.kind, KINDS)
+        if bool(self.choices) != (self.kind == "choice"):
+            raise ValueError(
+                "choices must be given exactly with kind 'choice', found "
+                f"{self.choices!r} with kind {self.kind!r} of option {self.name!r}."
+            )
+        if not self.flag:
+            object.__setattr__(self, "flag", self.name)
+
+
+class Arithmetic(NamedTuple):
+    """Operations on vectors of the model's n trainable weights.
+
+    Attributes:
+      sums: Additions and subtractions, in units of n.
+      products: Multiplications and divisions, in units of n.
+    """
+
+    sums: float
+    products: float
+
+    @property
+    def total(self) -> float:
+        """All operations, in units of n."""
+        return self.sums + self.products
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Operations in a round, in units of n, some of them repeated.
+
+    Attributes:
+      sums: Sums done once.
+      products: Products done once.
+      repeated_sums: Sums done K times by a client with K local steps, or M times by
+        the server of a cohort of M.
+      repeated_products: Products, likewise.
+    """
+
+    sums: float = 0
+    products: float = 0
+    repeated_sums: float = 0
+    repeated_products: float = 0
+
+    def times(self, count: float) -> Arithmetic:
+        """Returns the operations of a round.
+
+        Args:
+          count: K on a client, M on the server.
+        """
+        return Arithmetic(
+            self.repeated_sums * count + self.sums,
+            self.repeated_products * count + self.products,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """A method's row.
+
+    Attributes:
+      name: Its name, an identifier.
+      builder: Builds its learning process. It takes the model first. It takes the
+        clients' learning rate as `client_optimizer_fn` or `client_learning_rate` and
+        the server's as `server_optimizer_fn` or `server_learning_rate`, or lacks
+        the argument where there is no such rate. Whatever else has no default is
+        named in `needs`.
+      paper: Authors, year and title of the paper that defines it.
+      url: The paper's address.
+      weighting: How much a client counts by default: 'num_examples' or 'uniform'.
+      traffic: What the server sends to a client and the client sends back in a
+        round, in units of the model's n weights: the model down and one vector up,
+        and a control variate or the like besides.
+      sends_gradients: Whether clients send gradients, so that the server's rate is
+        one of gradient descent, rather than differences of models.
+      client_cost: What a client computes in a round beyond K steps of SGD, repeated
+        K times; `None` if nobody has counted it.
+      server_cost: What the server computes in a round, repeated for each of the M
+        clients of the cohort; `None` if nobody has counted it.
+      options: The builder's keyword arguments that users may choose.
+      needs: What else the builder takes, which a program is to prepare. Of `NEEDS`:
+        'num_clients' is the population; 'total_examples' is the number of examples,
+        epochs included, of all clients in a round, passed exactly with weighting by
+        examples; 'local_epochs' is the number of epochs that a client's dataset
+        holds; 'meta_data' is a `tf.data.Dataset` of batches for the server;
+        'shared_data' is one of public batches for all clients, or `None` where their
+        datasets hold the public examples already.
+    """
+
+    name: str
+    builder: Callable[..., tff.learning.templates.LearningProcess]
+    paper: str
+    url: str
+    weighting: str = NUM_EXAMPLES
+    traffic: tuple[float, float] = (1, 1)
+    sends_gradients: bool = False
+    client_cost: Cost | None = None
+    server_cost: Cost | None = None
+    options: tuple[Option, ...] = ()
+    needs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise ValueError(
+                f"name must be an identifier such as 'fed_avg', found {self.name!r}."
+            )
+        checks.check_one_of("weighting", self.weighting, (NUM_EXAMPLES, UNIFORM))
+        for need in self.needs:
+            checks.check_one_of("needs", need, NEEDS)
+        known = {*(option.name for option in self.options), *self.needs}
+        for name in sorted(known - set(self.parameters)):
+            raise ValueError(
+                f"{name!r}, an option or a need of {self.name!r}, must be an argument "
+                f"of its builder, which takes {', '.join(self.parameters)}."
+            )
+        for name in self._required():
+            if name not in {*_CLIENT_RATE, *_SERVER_RATE, *self.needs}:
+                raise ValueError(
+                    f"The builder of {self.name!r} has the argument {name!r} without a "
+                    f"default. Give it one, or a need of {', '.join(NEEDS)} its name."
+                )
+
+    @functools.cached_property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """The builder's parameters by name, the model first."""
+        return inspect.signature(self.builder).parameters
+
+    def _required(self) -> list[str]:
+        """Returns the arguments besides the model that have no default."""
+        _, *others = self.parameters.values()
+        return [
+            parameter.name
+            for parameter in others
+            if parameter.default is inspect.Parameter.empty
+            and parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+
+    @property
+    def has_client_rate(self) -> bool:
+        """Whether clients take local steps, at a learning rate of their own."""
+        return any(name in self.parameters for name in _CLIENT_RATE)
+
+    @property
+    def has_server_rate(self) -> bool:
+        """Whether the server's step has a learning rate."""
+        return any(name in self.parameters for name in _SERVER_RATE)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The options' defaults by name, from the builder's signature."""
+        return {
+            option.name: self.parameters[option.name].default for option in self.options
+        }
+
+    def build(
+        self,
+        model_fn: Any,
+        *,
+        client_learning_rate: float | None = None,
+        server_learning_rate: float | None = None,
+        **arguments: Any,
+    ) -> tff.learning.templates.LearningProcess:
+        """Builds the method's process, at rates by the names of all methods.
+
+        Args:
+          model_fn: The model, as in `build_fed_avg`.
+          client_learning_rate: The rate of the clients' SGD, per local step; has no
+            meaning for a method without one.
+          server_learning_rate: The rate of the server's step, per round; has no
+            meaning for a method without one. `None` is the builder's default.
+          **arguments: What the builder takes: its `needs`, values for its options,
+            and the options that all methods share.
+
+        Returns:
+          The learning process.
+
+        Raises:
+          TypeError: If an argument has the wrong type; the message names it.
+          ValueError: If an argument is out of its range; the message names it.
+        """
+        if client_learning_rate is not None:
+            arguments.update(
+                (name, client_learning_rate)
+                for name in _CLIENT_RATE
+                if name in self.parameters
+            )
+        if server_learning_rate is not None:
+            if "server_learning_rate" in self.parameters:
+                arguments["server_learning_rate"] = server_learning_rate
+            elif "server_optimizer_fn" in self.parameters:
+                arguments["server_optimizer_fn"] = tff.learning.optimizers.build_sgdm(
+                    server_learning_rate
+                )
+        return self.builder(model_fn, **arguments)
+
+
+_METHODS: dict[str, Method] = {}
+
+
+def register(method: Method) -> Method:
+    """Adds a method to `methods()`.
+
+    Args:
+      method: Its row.
+
+    Returns:
+      `method`.
+
+    Raises:
+      TypeError: If `method` is no `Method`.
+      ValueError: If there is another method of its name.
+    """
+    if not isinstance(method, Method):
+        raise TypeError(f"method must be a Method, found {method!r}.")
+    other = _METHODS.get(method.name)
+    if other is not None and other != method:
+        raise ValueError(
+            f"There is a method of the name {method.name!r} already, built by "
+            f"{other.builder.__module__}. Give the new one another name."
+        )
+    _METHODS[method.name] = method
+    return method
+
+
+def methods() -> Mapping[str, Method]:
+    """Returns all methods by name, in alphabetical order."""
+    return dict(sorted(_METHODS.items()))
