@@ -1,40 +1,47 @@
 """Control of client drift in federated learning, on TensorFlow Federated.
 
-Packages:
+Packages, each imported when it is first used:
 
 *   `tff_drift.algorithms`: `build_*` functions that return a
     `tff.learning.templates.LearningProcess`.
 *   `tff_drift.aggregators`: stateful aggregation factories for these and for
     TFF's own builders.
-*   `tff_drift.client_states`: stores of the memory that clients keep.
+*   `tff_drift.client_states`: stores of the state that clients keep.
 *   `tff_drift.client_works`: local training, written as init / step / finish.
 *   `tff_drift.layers`: Keras layers whose training is reproducible and fast.
 *   `tff_drift.optimizers`: server optimizers as published, and schedules.
 *   `tff_drift.simulation`: rounds, sampling, evaluation, checkpoints, metrics.
 *   `tff_drift.execution`: execution contexts.
+
+Importing `tff_drift` itself imports neither TensorFlow nor TFF. It sees to it
+that TFF, whoever imports it first, runs on every Python from 3.9 to 3.13.
 """
 
+import importlib
 import sys
+import types
+from typing import TYPE_CHECKING
 
-if not (3, 9) <= sys.version_info[:2] <= (3, 11):
+if not (3, 9) <= sys.version_info[:2] <= (3, 13):
     raise ImportError(
-        "tff_drift needs Python 3.9, 3.10 or 3.11, because TensorFlow Federated "
-        f"0.87 does; this is Python {sys.version.split()[0]}. Create a virtual "
-        "environment with one of them, for example: python3.11 -m venv .venv"
+        f"tff_drift needs Python 3.9 to 3.13; this is {sys.version.split()[0]}. "
+        "Create a virtual environment with one of them, for example: "
+        "python3.11 -m venv .venv"
     )
 
-# These imports need a supported Python.
-from tff_drift import (
-    aggregators,
-    algorithms,
-    client_states,
-    client_works,
-    execution,
-    layers,
-    optimizers,
-    simulation,
-)
-from tff_drift.execution import native as _native
+from tff_drift import _startup, _tff_import
+
+if TYPE_CHECKING:
+    from tff_drift import (
+        aggregators,
+        algorithms,
+        client_states,
+        client_works,
+        execution,
+        layers,
+        optimizers,
+        simulation,
+    )
 
 __all__ = [
     "aggregators",
@@ -48,4 +55,18 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-_native.release_context_at_exit()
+_startup.install()
+if "tensorflow_federated" in sys.modules:
+    # It came first, and no start-up file was there to see it come.
+    _tff_import.after()
+
+
+def __getattr__(name: str) -> types.ModuleType:
+    """Imports a package when it is first used: TensorFlow takes seconds."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -8,8 +8,6 @@ worker that dies in the middle of a computation gives an error, not a hang.
 
 from __future__ import annotations
 
-import atexit
-import gc
 import os
 import threading
 from typing import Any
@@ -18,12 +16,7 @@ import grpc
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
-from tff_drift.execution.worker import (
-    Worker,
-    WorkerError,
-    child_workers,
-    end_workers,
-)
+from tff_drift.execution.worker import Worker, WorkerError
 
 _MESSAGE_BYTES = 2 * 1000**3
 _CHANNEL_OPTIONS = [
@@ -178,23 +171,3 @@ def set_native_execution_context(
             startup_seconds=startup_seconds,
         )
     )
-
-
-def _drop_default_context() -> None:
-    end_workers(child_workers())
-    tff.framework.set_default_context(
-        tff.framework.SyncExecutionContext(
-            tff.framework.ResourceManagingExecutorFactory(lambda cardinalities: None)
-        )
-    )
-    gc.collect()
-
-
-def release_context_at_exit() -> None:
-    """Drops TFF's default context at exit, while Python can still clean up.
-
-    The context that TFF sets when it is imported ends its worker in a
-    destructor. Left to the end of the interpreter, the destructor finds its
-    modules gone, prints a traceback and leaves the worker running.
-    """
-    atexit.register(_drop_default_context)

@@ -20,7 +20,8 @@ import time
 from typing import IO
 
 import portpicker
-import tensorflow_federated as tff
+
+from tff_drift import _tff_exit
 
 _POLL_SECONDS = 0.05
 _PR_SET_PDEATHSIG = 1  # From <linux/prctl.h>.
@@ -40,41 +41,13 @@ def worker_binary() -> pathlib.Path:
     Raises:
       WorkerError: If the installed TFF has no worker.
     """
-    path = pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
+    path = _tff_exit.worker_path()
     if not path.is_file():
         raise WorkerError(
             f"TFF's worker is not at {path}. Reinstall tensorflow-federated: its "
             "Linux x86-64 wheel contains the worker."
         )
     return path
-
-
-def child_workers() -> set[int]:
-    """Returns the ids of the workers that this process has started, TFF's included."""
-    binary = worker_binary().resolve()
-    workers = set()
-    for status in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        # A process may end while it is looked at.
-        with contextlib.suppress(OSError):
-            parent = int(status.read_text().rpartition(")")[2].split()[1])
-            if parent == os.getpid() and (status.parent / "exe").resolve() == binary:
-                workers.add(int(status.parent.name))
-    return workers
-
-
-def end_workers(workers: set[int]) -> None:
-    """Ends workers at once.
-
-    TFF asks its worker to end by SIGINT and then waits for it. A program that was
-    started in the background of a shell script ignores SIGINT, its children do so
-    too, and TFF would wait for ever.
-
-    Args:
-      workers: Their process ids.
-    """
-    for process in workers:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
 
 
 def _die_with_parent() -> None:

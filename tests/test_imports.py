@@ -1,0 +1,89 @@
+"""Importing tff_drift: at once without TensorFlow, in any order, without noise."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import tff_drift
+
+
+def run_program(code):
+    """Runs a Python program; returns what it printed and its errors."""
+    program = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert program.returncode == 0, program.stderr
+    return program.stdout, program.stderr
+
+
+def test_importing_tff_drift_imports_no_tensorflow():
+    output, errors = run_program(
+        """
+        import sys
+        import tff_drift
+        from tff_drift import checks
+        heavy = {"tensorflow", "tensorflow_federated", "numpy", "grpc"}
+        print(sorted(heavy & set(sys.modules)))
+        """
+    )
+    assert output == "[]\n"
+    assert errors == ""
+
+
+def test_packages_are_listed_before_they_are_imported():
+    assert set(tff_drift.__all__) <= set(dir(tff_drift))
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'tff_drift' has no attribute 'nothing'"):
+        _ = tff_drift.nothing
+
+
+COMPUTE = """
+import numpy as np
+@tff.tensorflow.computation(np.int32)
+def increment(value):
+    return value + 1
+assert increment(1) == 2
+"""
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "import tff_drift; import tensorflow_federated as tff; tff_drift.execution",
+        # What the start-up file of an installation does, without tff_drift.
+        "from tff_drift import _startup; import tensorflow_federated as tff",
+        "import tff_drift.compat; import tensorflow as tf\n"
+        "import tensorflow_federated as tff",
+    ],
+)
+def test_tff_computes_and_ends_in_silence(imports):
+    output, errors = run_program(
+        "import os; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n" + imports + COMPUTE
+    )
+    assert output == ""
+    assert errors == ""
+
+
+def test_the_start_up_finder_stands_once_and_only_asking_imports_nothing():
+    output, _ = run_program(
+        """
+        import importlib.util, sys
+        import tff_drift
+        from tff_drift import _startup
+        before = len(sys.meta_path)
+        _startup.install()
+        assert len(sys.meta_path) == before
+        assert importlib.util.find_spec("tensorflow_federated") is not None
+        assert importlib.util.find_spec("nothing_of_this_name") is None
+        print("tensorflow" in sys.modules)
+        """
+    )
+    assert output == "False\n"

@@ -1,0 +1,59 @@
+"""Prepares the process for TensorFlow Federated just before it is imported.
+
+An installed tff_drift loads a copy of this module when Python starts (through
+the file `tff_drift_startup.pth` in site-packages), so that programs may import
+TFF before tff_drift. It imports nothing and acts on one name only: other
+programs pay one comparison for each module that they import.
+"""
+
+from __future__ import annotations
+
+import sys
+
+# For annotations only; a type checker takes it as true.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+
+_TFF = "tensorflow_federated"
+
+
+class _TffFinder:
+    """Finds TFF where Python would, and wraps its loading."""
+
+    @staticmethod
+    def find_spec(
+        name: str,
+        path: Sequence[str] | None = None,
+        target: types.ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        if name != _TFF:
+            return None
+        from importlib.machinery import PathFinder
+
+        from tff_drift import _tff_import
+
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def prepare_and_load(module: types.ModuleType) -> None:
+            _tff_import.before()
+            load(module)
+            _tff_import.after()
+
+        # Looking for TFF prepares nothing yet: many programs only ask.
+        spec.loader.exec_module = prepare_and_load  # type: ignore[method-assign]
+        return spec
+
+
+def install() -> None:
+    """Puts the finder in front of Python's own, once per process."""
+    if not any(
+        getattr(finder, "__name__", "") == _TffFinder.__name__
+        for finder in sys.meta_path
+    ):
+        sys.meta_path.insert(0, _TffFinder)

@@ -1,0 +1,88 @@
+"""Ends TFF's workers and its default context while Python can still clean up."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import os
+import pathlib
+import signal
+import threading
+from typing import Any
+
+import tensorflow_federated as tff
+
+
+def worker_path() -> pathlib.Path:
+    """Returns where TFF's wheel puts its worker; the file may be missing."""
+    return pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
+
+
+def child_workers() -> set[int]:
+    """Returns the ids of the workers that this process has started, TFF's included."""
+    binary = worker_path().resolve()
+    workers = set()
+    for status in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        # A process may end while it is looked at.
+        with contextlib.suppress(OSError):
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid() and (status.parent / "exe").resolve() == binary:
+                workers.add(int(status.parent.name))
+    return workers
+
+
+def end_workers(workers: set[int]) -> None:
+    """Ends workers at once.
+
+    TFF asks its worker to end by SIGINT and then waits for it. A program that was
+    started in the background of a shell script ignores SIGINT, its children do so
+    too, and TFF would wait for ever.
+
+    Args:
+      workers: Their process ids.
+    """
+    for process in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+class _NoContext(tff.framework.SyncContext):
+    """Runs nothing. Unlike TFF's contexts it needs no thread of its own."""
+
+    def invoke(self, comp: Any, arg: Any) -> Any:
+        raise RuntimeError("This process is ending: no computation can run.")
+
+
+def _ignore_refused_threads() -> None:
+    """Keeps the end of the workers off the terminal.
+
+    gRPC tells a lost connection in a new thread, which Python 3.12 and newer refuse
+    while they end.
+    """
+    report = threading.excepthook
+
+    def report_the_rest(arguments: threading.ExceptHookArgs) -> None:
+        if "at interpreter shutdown" not in str(arguments.exc_value):
+            report(arguments)
+
+    threading.excepthook = report_the_rest
+
+
+def _drop_default_context() -> None:
+    _ignore_refused_threads()
+    end_workers(child_workers())
+    tff.framework.set_default_context(_NoContext())
+    gc.collect()
+
+
+def release_context_at_exit() -> None:
+    """Drops TFF's default context at exit, while Python can still clean up.
+
+    The context that TFF sets when it is imported ends its worker in a
+    destructor. Left to the end of the interpreter, the destructor finds its
+    modules gone, prints a traceback and leaves the worker running. Once is enough:
+    a second call changes nothing.
+    """
+    atexit.unregister(_drop_default_context)
+    atexit.register(_drop_default_context)
