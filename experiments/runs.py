@@ -16,10 +16,9 @@ import tasks
 from experiments import catalogue, plots, preflight, processes, results
 from experiments.algorithms import ALGORITHMS
 from experiments.errors import UserError, as_user_errors
-from experiments.interrupts import SoftInterrupt
 from experiments.settings import RunSettings
 from tff_drift import algorithms, client_states, execution, simulation
-from tff_drift.simulation import run_folder
+from tff_drift.simulation import callbacks, run_folder
 
 # What validation raises, with a message meant for the user.
 _BAD_INPUT = (OSError, TypeError, ValueError)
@@ -88,7 +87,7 @@ class Runs:
         catalogue.check_current()
         self.settings = tuple(settings)
         self._finished: dict[RunSettings, results.Result] = {}
-        self._interrupt = SoftInterrupt()
+        self._interrupt = callbacks.SoftInterrupt()
         self._processes: dict[RunSettings, tff.learning.templates.LearningProcess] = {}
         with as_user_errors(*_BAD_INPUT):
             set_execution_context(self.settings[0])
@@ -168,8 +167,32 @@ def _train(
     task: tasks.Task,
     process: tff.learning.templates.LearningProcess,
     progress: bool | None,
-    interrupt: SoftInterrupt,
+    interrupt: callbacks.SoftInterrupt,
 ) -> simulation.TrainingResult:
+    configuration = settings.configuration
+    try:
+        with interrupt, _open_client_states(settings, process) as states:
+            return simulation.run_training(
+                process,
+                task.train,
+                rounds=settings.rounds,
+                cohort_size=configuration["clients_per_round"],
+                seed=settings.seed,
+                client_states=states,
+                callbacks=[*_callbacks(settings, task, progress), interrupt],
+                output_dir=simulation.OutputDir(
+                    settings.folder,
+                    settings.circumstances["rounds_per_checkpoint"],
+                    configuration,
+                ),
+            )
+    finally:
+        _record_circumstances(settings)
+
+
+def _callbacks(
+    settings: RunSettings, task: tasks.Task, progress: bool | None
+) -> list[callbacks.Callback]:
     configuration = settings.configuration
     evaluation = simulation.build_evaluation(
         task.model_fn,
@@ -178,36 +201,21 @@ def _train(
         max_clients=configuration["max_evaluation_clients"],
         seed=settings.seed,
     )
-    cohort_size = configuration["clients_per_round"]
-    sampling = simulation.build_uniform_sampling(
-        task.train.client_ids, cohort_size, settings.seed
-    )
-    try:
-        with interrupt, _open_client_states(settings, process) as states:
-            return simulation.run_training(
-                process,
-                task.train,
-                rounds=settings.rounds,
-                cohort_size=cohort_size,
-                seed=settings.seed,
-                sampling=interrupt.before_each(sampling),
-                client_states=states,
-                evaluation=evaluation,
-                rounds_per_evaluation=configuration["rounds_per_evaluation"],
-                # A metric that is to fall must not be watched for a fall. The name of
-                # one that the model lacks watches nothing.
-                accuracy_metric=(
-                    task.accuracy_metric if task.higher_is_better else "accuracy"
-                ),
-                output_dir=settings.folder,
-                rounds_per_checkpoint=settings.circumstances["rounds_per_checkpoint"],
-                configuration=configuration,
-                progress=progress,
-                tensorboard=settings.circumstances["tensorboard"],
-                measure_mismatch=settings.circumstances["measure_mismatch"],
-            )
-    finally:
-        _record_circumstances(settings)
+    # A metric that is to fall must not be watched for a fall. The name of one that the
+    # model lacks watches nothing.
+    watched = task.accuracy_metric if task.higher_is_better else "accuracy"
+    parts: list[callbacks.Callback] = [
+        callbacks.FailureWatch(watched),
+        callbacks.PeriodicEvaluation(
+            evaluation, rounds_per_evaluation=configuration["rounds_per_evaluation"]
+        ),
+        callbacks.Progress(progress, accuracy_metric=watched),
+    ]
+    if settings.circumstances["measure_mismatch"]:
+        parts.append(callbacks.ControlVariateMismatch())
+    if settings.circumstances["tensorboard"]:
+        parts.append(callbacks.TensorBoard())
+    return parts
 
 
 @contextlib.contextmanager

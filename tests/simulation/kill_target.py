@@ -15,6 +15,7 @@ from tff_drift import (
     layers,
     simulation,
 )
+from tff_drift.simulation import callbacks
 
 ROUNDS = 40
 
@@ -49,12 +50,17 @@ def main():
         cohort_size=3,
         seed=4,
         client_states=store,
-        evaluation=simulation.build_evaluation(model_fn, train),
-        rounds_per_evaluation=4,
-        rounds_per_checkpoint=3,
-        output_dir=output_dir,
-        tensorboard=True,
-        configuration={"algorithm": arguments.algorithm},
+        callbacks=[
+            callbacks.PeriodicEvaluation(
+                simulation.build_evaluation(model_fn, train), rounds_per_evaluation=4
+            ),
+            callbacks.TensorBoard(),
+        ],
+        output_dir=simulation.OutputDir(
+            output_dir,
+            rounds_per_checkpoint=3,
+            configuration={"algorithm": arguments.algorithm},
+        ),
     )
 
 

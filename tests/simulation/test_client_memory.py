@@ -8,7 +8,6 @@ import tensorflow_federated as tff
 
 from tests import models
 from tff_drift import algorithms, client_states, execution, simulation
-from tff_drift.simulation import rounds as round_runners
 
 CLIENTS = {
     f"client_{index}": client
@@ -26,15 +25,16 @@ def train():
     return simulation.ClientDatasets.from_arrays(CLIENTS, batch_size=4, seed=6)
 
 
-def run(process, train, rounds=6, **options):
+def run(process, train, rounds=6, output_dir=None, **options):
+    if output_dir is not None:
+        output_dir = simulation.OutputDir(output_dir, rounds_per_checkpoint=1)
     return simulation.run_training(
         process,
         train,
         rounds=rounds,
         cohort_size=2,
         seed=3,
-        rounds_per_checkpoint=1,
-        progress=False,
+        output_dir=output_dir,
         **options,
     )
 
@@ -140,20 +140,29 @@ def test_a_store_without_need_or_of_another_kind_is_refused(process, train):
         run(process, train, client_states={})
 
 
+class _Preferences:
+    """Leaves every state at its client."""
+
+    prefers_lists = False
+
+    def prefers_states_at_clients(self, client_bytes, num_clients):
+        return client_bytes == 64 and num_clients == 2
+
+
 @pytest.mark.parametrize(
-    ("create_context", "limit"),
+    "create_context",
     [
-        (execution.create_native_execution_context, "_LARGE_BYTES"),
-        (execution.create_local_execution_context, "_LARGE_CLIENT_BYTES"),
+        execution.create_native_execution_context,
+        execution.create_local_execution_context,
     ],
 )
-def test_large_memory_stays_at_the_clients(
-    process, train, monkeypatch, create_context, limit
+def test_states_stay_at_the_clients_where_the_context_prefers_it(
+    process, train, monkeypatch, create_context
 ):
     stores = [store("memory", process, None) for _ in range(2)]
     with tff.framework.get_context_stack().install(create_context()):
         collected = run(process, train, client_states=stores[0])
-        monkeypatch.setattr(round_runners, limit, 0)
+        monkeypatch.setattr(execution, "current_preferences", _Preferences)
         monkeypatch.setattr(process, "_next_fn", None)
         left = run(process, train, client_states=stores[1])
     for a, b in zip(

@@ -8,8 +8,14 @@ from absl import logging
 
 from tests.simulation import fakes
 from tff_drift import simulation
-from tff_drift.simulation import OutputDirError, read_rows, run_training, without_timing
-from tff_drift.simulation import training as training_module
+from tff_drift.simulation import (
+    OutputDir,
+    OutputDirError,
+    read_rows,
+    run_training,
+    without_timing,
+)
+from tff_drift.simulation.callbacks import PeriodicEvaluation, TensorBoard
 
 
 @pytest.fixture
@@ -30,16 +36,36 @@ def _rows(result):
     return [without_timing(row) for row in result.rows]
 
 
-def _run(process, train, rounds=7, **options):
-    defaults = {
-        "cohort_size": 3,
-        "seed": 1,
-        "progress": False,
-        "rounds_per_evaluation": 3,
-        "rounds_per_checkpoint": 2,
-        "evaluation": lambda weights: {"norm": np.linalg.norm(weights.trainable[0])},
-    }
-    return run_training(process, train, rounds=rounds, **{**defaults, **options})
+def _norm(weights):
+    return {"norm": np.linalg.norm(weights.trainable[0])}
+
+
+def _run(
+    process,
+    train,
+    rounds=7,
+    *,
+    output_dir=None,
+    evaluation=_norm,
+    rounds_per_evaluation=3,
+    rounds_per_checkpoint=2,
+    configuration=None,
+    callbacks=(),
+    **options,
+):
+    if output_dir is not None:
+        output_dir = OutputDir(output_dir, rounds_per_checkpoint, configuration or {})
+    periodic = PeriodicEvaluation(
+        evaluation, rounds_per_evaluation=rounds_per_evaluation
+    )
+    return run_training(
+        process,
+        train,
+        rounds=rounds,
+        callbacks=[periodic, *callbacks],
+        output_dir=output_dir,
+        **{"cohort_size": 3, "seed": 1, **options},
+    )
 
 
 class _Kill(BaseException):
@@ -326,7 +352,11 @@ def test_interrupt_keeps_every_completed_round(train, tmp_path, warnings):
         ({"cohort_size": None}, ValueError, "cohort_size is None"),
         ({"rounds_per_evaluation": 0}, ValueError, "rounds_per_evaluation must be"),
         ({"rounds_per_checkpoint": 1.5}, TypeError, "rounds_per_checkpoint must be"),
-        ({"tensorboard": True, "output_dir": None}, ValueError, "output_dir is None"),
+        (
+            {"callbacks": [TensorBoard()], "output_dir": None},
+            ValueError,
+            "output_dir is None",
+        ),
         ({"configuration": {"rate": len}}, TypeError, "must be a JSON value"),
     ],
 )
@@ -339,32 +369,3 @@ def test_bad_arguments_are_errors_before_training(
         _run(process, train, **options)
     assert process.rounds_run == []
     assert os.listdir(tmp_path) == []
-
-
-def test_progress_is_told_of_every_round(train, tmp_path, monkeypatch):
-    told = []
-
-    class Recorder:
-        def start(self, rounds, rounds_completed):
-            told.append(("start", rounds, rounds_completed))
-
-        def update(self, rounds_completed, row):
-            told.append((rounds_completed, row["round"]))
-
-        def stop(self):
-            told.append("stop")
-
-    monkeypatch.setattr(
-        training_module, "build_progress", lambda show, accuracy_metric: Recorder()
-    )
-    _run(fakes.AveragingProcess(), train, rounds=2, output_dir=tmp_path)
-    _run(fakes.AveragingProcess(), train, rounds=3, output_dir=tmp_path)
-    assert told == [
-        ("start", 2, 0),
-        (1, 1),
-        (2, 2),
-        "stop",
-        ("start", 3, 2),
-        (3, 3),
-        "stop",
-    ]

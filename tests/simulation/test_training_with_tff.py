@@ -7,6 +7,7 @@ import tensorflow_federated as tff
 from tests import models
 from tests.simulation import fakes
 from tff_drift import simulation
+from tff_drift.simulation import callbacks
 
 SIZES = [5, 8, 11, 14]
 
@@ -36,7 +37,6 @@ def test_equals_a_loop_over_next(process, train, tmp_path):
         cohort_size=2,
         seed=5,
         output_dir=tmp_path,
-        progress=False,
     )
     state = process.initialize()
     sampling = simulation.build_uniform_sampling(train.client_ids, 2, seed=5)
@@ -65,11 +65,23 @@ def test_equals_a_loop_over_next(process, train, tmp_path):
         cohort_size=2,
         seed=5,
         output_dir=tmp_path,
-        progress=False,
     )
     assert again.rows == result.rows
     # The restored state is good for TFF.
     process.next(again.state, [train.training_data("client_0", 3)])
+
+
+def test_initial_weights_take_the_place_of_the_model(process, train):
+    trained = simulation.run_training(process, train, rounds=2, cohort_size=2)
+    again = simulation.run_training(
+        process, train, rounds=1, cohort_size=2, initial_state=trained.model_weights
+    )
+    state = process.set_model_weights(process.initialize(), trained.model_weights)
+    cohort = simulation.build_uniform_sampling(train.client_ids, 2)(0)
+    expected = process.next(state, [train.training_data(name, 0) for name in cohort])
+    models.assert_bit_equal(
+        again.model_weights.trainable, models.trainable(process, expected.state)
+    )
 
 
 def test_many_rounds_do_not_grow_this_process(process, train):
@@ -84,9 +96,7 @@ def test_many_rounds_do_not_grow_this_process(process, train):
         train,
         rounds=120,
         cohort_size=2,
-        evaluation=measure,
-        rounds_per_evaluation=40,
-        progress=False,
+        callbacks=[callbacks.PeriodicEvaluation(measure, rounds_per_evaluation=40)],
     )
     # After 40 rounds everything is in place; 80 more may cost their rows alone.
     assert sizes[3] - sizes[1] < 4 * 2**20

@@ -46,7 +46,6 @@ def trained(task, process, clients):
             task.train.subset(clients),
             rounds=ROUNDS,
             cohort_size=len(clients),
-            progress=False,
         )
     return result.model_weights
 

@@ -1,24 +1,28 @@
 """Simulation of federated training: clients' data, rounds, metrics."""
 
+from tff_drift.simulation import callbacks
 from tff_drift.simulation.arithmetic import (
     ARITHMETIC_METHODS,
     Arithmetic,
     client_arithmetic,
     server_arithmetic,
 )
+from tff_drift.simulation.callbacks import control_variate_mismatch
 from tff_drift.simulation.checkpoint import CheckpointError
 from tff_drift.simulation.client_datasets import ClientDatasets
 from tff_drift.simulation.evaluation import build_evaluation
 from tff_drift.simulation.failures import Failure
 from tff_drift.simulation.metrics import is_timing, without_timing
 from tff_drift.simulation.metrics_file import MetricsFileError, read_rows
-from tff_drift.simulation.mismatch import control_variate_mismatch
+from tff_drift.simulation.output_dir import OutputDir
+from tff_drift.simulation.records import Position, Record
+from tff_drift.simulation.results import Totals, TrainingResult
 from tff_drift.simulation.rounds import unstack_client_states
 from tff_drift.simulation.run_folder import OutputDirError
 from tff_drift.simulation.sampling import build_uniform_sampling
 from tff_drift.simulation.sharing import sample_examples, share
 from tff_drift.simulation.traffic import Traffic, model_traffic
-from tff_drift.simulation.training import Totals, TrainingResult, run_training
+from tff_drift.simulation.training import run_training
 
 __all__ = [
     "ARITHMETIC_METHODS",
@@ -27,12 +31,16 @@ __all__ = [
     "ClientDatasets",
     "Failure",
     "MetricsFileError",
+    "OutputDir",
     "OutputDirError",
+    "Position",
+    "Record",
     "Totals",
     "Traffic",
     "TrainingResult",
     "build_evaluation",
     "build_uniform_sampling",
+    "callbacks",
     "client_arithmetic",
     "control_variate_mismatch",
     "is_timing",

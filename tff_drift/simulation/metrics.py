@@ -15,6 +15,7 @@ A row's columns are named after where a number comes from:
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Union
 
@@ -43,6 +44,11 @@ def is_timing(column: str) -> bool:
 def without_timing(row: Mapping[str, Number]) -> Row:
     """Returns a row without its wall-clock times, to compare two runs."""
     return {name: value for name, value in row.items() if not is_timing(name)}
+
+
+def seconds_since(start: float) -> float:
+    """Returns the wall-clock time since `start`, a time of `time.perf_counter`."""
+    return round(time.perf_counter() - start, 6)
 
 
 def plain_number(value: Any) -> Number:

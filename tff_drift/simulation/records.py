@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tff_drift.simulation.metrics import Row
 
@@ -23,6 +23,7 @@ class Position:
     state: Any
 
 
+@runtime_checkable
 class Record(Protocol):
     """Keeps a run's rows, and positions to resume from."""
 
@@ -49,8 +50,8 @@ class Record(Protocol):
         """Ends the record."""
 
 
-class MemoryRecord:
-    """Keeps rows in memory, and no position to resume from."""
+class RowsOnly:
+    """Keeps rows in RAM, and no position to resume from."""
 
     def __init__(self) -> None:
         self.folder = None

@@ -1,4 +1,4 @@
-"""One round of training, with and without memory of clients."""
+"""One round of training, with and without clients' states."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ import numpy as np
 import tensorflow_federated as tff
 import tree
 
+from tff_drift import execution
 from tff_drift.algorithms import CLIENT_STATES, StatefulLearningProcess
 from tff_drift.client_states import ClientStates, InMemoryClientStates
-from tff_drift.execution import LocalExecutionContext
 from tff_drift.simulation.client_datasets import ClientDatasets
-from tff_drift.simulation.mismatch import control_variate_mismatch
-
-# The column of a round's row.
-MISMATCH = "control_variate_mismatch"
-# Where a cohort's new memory is larger, TFF's own execution is not made to collect it;
-# nor is ours where that of one client is, whose cost is that of copying.
-_LARGE_BYTES = 2**26
-_LARGE_CLIENT_BYTES = 2**20
 
 
 class RoundRunner(Protocol):
@@ -42,9 +34,6 @@ class RoundRunner(Protocol):
 
     def begin(self, rounds_completed: int) -> None:
         """Says after how many rounds the memory is that was restored."""
-
-    def mismatch(self, state: Any) -> Mapping[str, float]:
-        """Returns the columns of `control_variate_mismatch`, if it is known."""
 
     def run(
         self, state: Any, cohort: Sequence[str], round_number: int
@@ -104,10 +93,6 @@ class _PlainRunner:
     def begin(self, rounds_completed: int) -> None:
         del rounds_completed
 
-    def mismatch(self, state: Any) -> Mapping[str, float]:
-        del state
-        return {}
-
     def run(
         self, state: Any, cohort: Sequence[str], round_number: int
     ) -> tuple[Any, Mapping[str, Any]]:
@@ -149,12 +134,6 @@ class _StatefulRunner:
     def begin(self, rounds_completed: int) -> None:
         self.rounds_kept = rounds_completed
 
-    def mismatch(self, state: Any) -> Mapping[str, float]:
-        distance = control_variate_mismatch(
-            state, self.client_states, len(self._train.client_ids)
-        )
-        return {} if distance is None else {MISMATCH: distance}
-
     def run(
         self, state: Any, cohort: Sequence[str], round_number: int
     ) -> tuple[Any, Mapping[str, Any]]:
@@ -184,7 +163,8 @@ class _StatefulRunner:
         """Returns the output of `next` and the clients' new memory."""
         initial = self._process.initial_client_state
         of_client = sum(np.asarray(leaf).nbytes for leaf in tree.flatten(initial))
-        if _stays_at_clients(of_client, len(client_data)):
+        preferences = execution.current_preferences()
+        if preferences.prefers_states_at_clients(of_client, len(client_data)):
             output, kept = self._process.next_at_clients(state, client_data)
             states = [
                 tree.unflatten_as(initial, tree.flatten(dict(each["state"])))
@@ -197,20 +177,9 @@ class _StatefulRunner:
         return output, _NewMemory(indices, states, are_views=True)
 
 
-def _stays_at_clients(bytes_of_client: int, num_clients: int) -> bool:
-    """Whether the execution context takes `next_at_clients` better than `next`."""
-    context = tff.framework.get_context_stack().current
-    if isinstance(context, LocalExecutionContext):
-        return bytes_of_client > _LARGE_CLIENT_BYTES
-    if isinstance(context, tff.framework.SyncExecutionContext):
-        return num_clients * bytes_of_client > _LARGE_BYTES
-    return False
-
-
 def _client_data(train: ClientDatasets, client_id: str, round_number: int) -> Any:
     """Returns a client's batches in the form that the context takes quickest."""
-    context = tff.framework.get_context_stack().current
-    if isinstance(context, LocalExecutionContext):
+    if execution.current_preferences().prefers_lists:
         return train.training_batches(client_id, round_number)
     return train.training_data(client_id, round_number)
 

@@ -25,15 +25,14 @@ from tff_drift.client_states import (
     InMemoryClientStates,
 )
 from tff_drift.simulation import checkpoint, configuration, files
+from tff_drift.simulation.callbacks.release import TENSORBOARD_FOLDER
 from tff_drift.simulation.metrics import ROUND, Row
 from tff_drift.simulation.metrics_file import MetricsFile, read_rows, rows_until
 from tff_drift.simulation.records import Position
-from tff_drift.simulation.tensorboard import TensorBoardLog
 
 CHECKPOINT_FILE = "checkpoint.npz"
 CONFIGURATION_FILE = "config.json"
 METRICS_FILE = "metrics.csv"
-TENSORBOARD_FOLDER = "tensorboard"
 # Where a store on disk may lie within the folder.
 CLIENT_STATES_FOLDER = "client_states"
 
@@ -72,7 +71,6 @@ class RunFolder:
         user_configuration: Mapping[str, Any],
         training: Mapping[str, Any],
         client_states: ClientStates | None = None,
-        tensorboard: bool = False,
     ) -> None:
         """Opens the folder and checks that this run may use it.
 
@@ -81,10 +79,8 @@ class RunFolder:
           user_configuration: What the user says the run is, in JSON values.
           training: The arguments of the training that its results depend on, in
             JSON values.
-          client_states: The store of the clients' memory, if they have any: one in
-            memory is saved in the checkpoint, any other is committed in step with
-            it.
-          tensorboard: Whether to write TensorBoard events too.
+          client_states: The store of the clients' states, if they have any: one in
+            RAM is saved in the checkpoint, any other is committed in step with it.
 
         Raises:
           OutputDirError: If the folder cannot be written, is in use, holds files
@@ -99,11 +95,9 @@ class RunFolder:
             name: _comparable(section) for name, section in self._shown.items()
         }
         self._client_states = client_states
-        self._tensorboard = tensorboard
         self._closing = contextlib.ExitStack()
         self._checkpoint: checkpoint.Checkpoint | None = None
         self._metrics: MetricsFile | None = None
-        self._log: TensorBoardLog | None = None
         self._resumed_rows: list[Row] = []
         try:
             with self._explained_errors():
@@ -259,23 +253,23 @@ class RunFolder:
             )
         self._restore_client_states()
         if position is not None:
-            # Its arrays need not stay in memory for the whole run.
+            # Its arrays need not stay in RAM for the whole run.
             self._checkpoint = None
         with self._explained_errors():
             self._begin_writing()
         return position
 
     def _restore_client_states(self) -> None:
-        """Brings the clients' memory to the round of the checkpoint, if any."""
+        """Brings the clients' states to the round of the checkpoint, if any."""
         store, saved = self._client_states, self._checkpoint
         if store is None:
             return
         if saved is None:
             if len(store):
                 raise ClientStatesError(
-                    f"client_states remembers {len(store)} clients, but output_dir "
-                    f"{str(self.folder)!r} holds no run that they belong to. Begin "
-                    "with an empty store."
+                    f"client_states holds the states of {len(store)} clients, but "
+                    f"output_dir {str(self.folder)!r} holds no run that they belong "
+                    "to. Begin with an empty store."
                 )
         elif isinstance(store, InMemoryClientStates):
             store.load_leaves(saved.leaves.get(_CLIENT_STATES, {}))
@@ -287,9 +281,6 @@ class RunFolder:
         self._write_configuration()
         self._metrics = MetricsFile(self._path(METRICS_FILE), self._resumed_rows)
         self._closing.callback(self._metrics.close)
-        if self._tensorboard:
-            self._log = TensorBoardLog(self._path(TENSORBOARD_FOLDER), self.rows)
-            self._closing.callback(self._log.close)
 
     def add(self, row: Row) -> None:
         """Keeps a row.
@@ -304,8 +295,6 @@ class RunFolder:
         if self._metrics is None:
             raise RuntimeError("Call resume before add.")
         self._metrics.append(row)
-        if self._log is not None:
-            self._log.add(row)
 
     def save(self, position: Position) -> None:
         """Replaces the checkpoint.

@@ -1,87 +1,45 @@
-"""Simulated federated training: rounds, evaluation, records, resume."""
+"""Simulated federated training: rounds, callbacks, records, resume."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import os
 import time
+import types
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Optional, Union
 
+import numpy as np
 import tensorflow_federated as tff
+import tree
 from absl import logging
 
-from tff_drift import checks
+from tff_drift import checks, compat
 from tff_drift.client_states import ClientStates
 from tff_drift.simulation import configuration as configurations
-from tff_drift.simulation import failures, metrics
+from tff_drift.simulation import metrics
+from tff_drift.simulation.callbacks import (
+    Callback,
+    FailureWatch,
+    Progress,
+    ReleaseRows,
+    TrainingRun,
+)
 from tff_drift.simulation.client_datasets import ClientDatasets
-from tff_drift.simulation.evaluation import Evaluation
-from tff_drift.simulation.progress import Progress, build_progress
-from tff_drift.simulation.records import MemoryRecord, Position, Record
+from tff_drift.simulation.output_dir import OutputDir
+from tff_drift.simulation.records import Position, Record, RowsOnly
+from tff_drift.simulation.results import TrainingResult, build_result
 from tff_drift.simulation.rounds import RoundRunner, build_round_runner
 from tff_drift.simulation.run_folder import RunFolder
 from tff_drift.simulation.sampling import Sampling, build_uniform_sampling
 from tff_drift.simulation.traffic import Traffic, model_traffic
 
+# What takes part in a run: TFF's release managers are given its rows.
+Participant = Union[Callback, compat.ReleaseManager]
+Output = Optional[Union[str, "os.PathLike[str]", OutputDir, Record]]
 
-@dataclasses.dataclass(frozen=True)
-class Totals:
-    """What a whole run amounts to.
-
-    Attributes:
-      rounds: The rounds trained.
-      examples: The examples that clients processed, every epoch counted.
-      bytes_down: What the server sent to clients.
-      bytes_up: What clients sent to the server.
-      seconds: The wall-clock time of training rounds.
-      seconds_evaluation: The wall-clock time of evaluations.
-    """
-
-    rounds: int
-    examples: int
-    bytes_down: int
-    bytes_up: int
-    seconds: float
-    seconds_evaluation: float
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingResult:
-    """A run at its end.
-
-    Attributes:
-      state: The server state, to go on with `process.next`.
-      model_weights: The model, as `process.get_model_weights` gives it.
-      rows: One mapping per round, see `run_training`.
-      failures: The rounds in which training broke down.
-      totals: Examples, traffic and time of the whole run.
-    """
-
-    state: Any
-    model_weights: Any
-    rows: Sequence[metrics.Row]
-    failures: Sequence[failures.Failure]
-    totals: Totals
-
-
-@dataclasses.dataclass(frozen=True)
-class _Run:
-    """What stays the same from round to round."""
-
-    process: tff.learning.templates.LearningProcess
-    train: ClientDatasets
-    runner: RoundRunner
-    sampling: Sampling
-    rounds: int
-    evaluation: Evaluation | None
-    rounds_per_evaluation: int
-    rounds_per_checkpoint: int
-    accuracy_metric: str
-    traffic: Traffic
-    measure_mismatch: bool
+_PROCESS_MEMBERS = ("initialize", "next", "get_model_weights", "get_hparams")
 
 
 def run_training(
@@ -93,42 +51,33 @@ def run_training(
     seed: int = 0,
     sampling: Sampling | None = None,
     client_states: ClientStates | None = None,
-    evaluation: Evaluation | None = None,
-    rounds_per_evaluation: int = 10,
-    accuracy_metric: str = "accuracy",
-    output_dir: str | os.PathLike[str] | None = None,
-    rounds_per_checkpoint: int = 10,
-    configuration: Mapping[str, Any] | None = None,
-    progress: bool | None = None,
-    tensorboard: bool = False,
-    measure_mismatch: bool = False,
+    initial_state: Any = None,
+    callbacks: Sequence[Participant] = (),
+    output_dir: Output = None,
 ) -> TrainingResult:
     """Trains for some rounds and resumes an earlier run by itself.
 
     In every round the sampled cohort's datasets go through `process.next`. Any
     `tff.learning.templates.LearningProcess` of type
     `(<S@SERVER, {B*}@CLIENTS> -> <state=S@SERVER, metrics=M@SERVER>)` works, and
-    the `StatefulLearningProcess`es of `tff_drift.algorithms`, whose clients' memory
-    is kept between the rounds and saved in step with the server state.
+    the `StatefulLearningProcess`es of `tff_drift.algorithms`, whose clients' states
+    are kept between the rounds and saved in step with the server state.
 
-    With `output_dir` the run is kept in that folder: `config.json` says what the
-    run is, `metrics.csv` has one row per round, `checkpoint.npz` holds the server
-    state of a round. A program that is killed at any moment and started again with
-    the same arguments goes on from the checkpoint, and ends with the same metrics
-    (but for times) and bit-identical weights as one that was not killed, given
-    that the process itself is deterministic. A finished run returns what it
-    returned before; with more `rounds` it is extended.
+    With `output_dir` the run is kept in that folder, see `OutputDir`. A program that
+    is killed at any moment and started again with the same arguments goes on from the
+    checkpoint, and ends with the same metrics (but for times) and bit-identical
+    weights as one that was not killed, given that the process itself is
+    deterministic. A finished run returns what it returned before; with more `rounds`
+    it is extended.
 
-    The columns of a row, beyond those that `tff_drift.simulation.metrics` names
-    after the process's and the evaluation's metrics:
+    The columns of a row, beyond those that `tff_drift.simulation.metrics` names after
+    the process's metrics and those of the callbacks:
 
-    * `round`: from 1; an evaluation of the initial model has round 0;
+    * `round`: from 1; the row of the initial model, if a callback measures it, has 0;
     * `cohort_size`: the clients of this round;
     * `bytes_down`, `bytes_up`: what the cohort received and sent;
     * `total_examples`, `total_bytes`: sums over the rounds so far;
-    * `catastrophic_failure`, `non_finite`: 1 if training broke down in this round,
-      see `tff_drift.simulation.failures`;
-    * `seconds`, `seconds_evaluation`: wall-clock times.
+    * `seconds`: the wall-clock time of the training.
 
     Args:
       process: The learning process.
@@ -140,89 +89,108 @@ def run_training(
       sampling: A function of a round number (from 0) that returns the ids of the
         round's clients; it replaces uniform sampling. For a run that resumes
         identically it must depend on nothing else.
-      client_states: Where the memory of clients is kept, if the process's clients
-        have any: by default in the program's memory and in the checkpoint. A
-        `tff_drift.client_states.DiskClientStates` keeps it on disk; it is left open.
-      evaluation: A function of the model weights that returns metrics, such as
-        `build_evaluation` returns.
-      rounds_per_evaluation: The rounds from one evaluation to the next. The
-        initial and the final model are always evaluated.
-      accuracy_metric: The name of the training metric that is shown and watched
-        for catastrophic failures. A model may have none of this name.
-      output_dir: The folder of the run; `None`, the default, writes nothing.
-      rounds_per_checkpoint: The rounds from one checkpoint to the next; a kill
-        loses at most so many. The last round always makes a checkpoint.
-      configuration: What the run is, in JSON values by field names (algorithm,
-        task, rates, ...): written to `config.json`, and compared when the run is
-        resumed. A field `rounds` may change.
-      progress: `True` draws a progress bar, `False` shows nothing; by default a
-        bar is drawn on a terminal or in a notebook.
-      tensorboard: Whether to write the rows to `output_dir` for TensorBoard too,
-        in the subfolder `tensorboard`.
-      measure_mismatch: Whether rows of rounds that end with an evaluation have
-        `control_variate_mismatch`, see the function of that name. It reads the
-        memory of all clients seen, and changes no result.
+      client_states: Where the clients' states are kept, if the process's clients have
+        any: by default in RAM and in the checkpoint. A
+        `tff_drift.client_states.DiskClientStates` keeps them on disk; it is left open.
+      initial_state: The server state to begin with, or a
+        `tff.learning.models.ModelWeights`, which takes the place of the model in the
+        process's own initial state; by default that state as it is.
+      callbacks: What takes part in the run, see `tff_drift.simulation.callbacks`:
+        `PeriodicEvaluation` evaluates the model, `TensorBoard` writes events,
+        `SoftInterrupt` minds Ctrl-C. A `FailureWatch` and a `Progress` are added if
+        none is given. To a `tff.program.ReleaseManager` among them every row is
+        released under its round number.
+      output_dir: The folder of the run, as a path or an `OutputDir`; or a `Record` of
+        one's own. `None`, the default, writes nothing.
 
     Returns:
       The result of the whole run, including rounds of earlier programs.
 
     Raises:
       CheckpointError: If the checkpoint is damaged or does not fit the process.
-      ClientStatesError: If the store of the clients' memory is damaged, or does not
+      ClientStatesError: If the store of the clients' states is damaged, or does not
         belong to the run.
       KeyboardInterrupt: On Ctrl-C; the rounds completed are kept in `output_dir`.
       MetricsFileError: If the metrics file is damaged.
       OutputDirError: If `output_dir` cannot be written, is in use, holds other
-        files, or holds a run with another configuration, cohort size, seed, data
-        or hyperparameters.
+        files, or holds a run with another configuration, cohort size, seed, data,
+        hyperparameters or settings of callbacks.
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range, `cohort_size` is above the
-        number of clients, `rounds` is below the rounds completed, or an argument
-        is given without the one that it needs.
+        number of clients, `rounds` is below the rounds completed, an argument is given
+        without the one that it needs, or a callback gives a column that is there.
     """
+    _check_process_and_data(process, train)
     checks.check_integer("rounds", rounds)
-    checks.check_integer("rounds_per_evaluation", rounds_per_evaluation)
-    checks.check_integer("rounds_per_checkpoint", rounds_per_checkpoint)
-    if tensorboard and output_dir is None:
-        raise ValueError("tensorboard is True, but output_dir is None. Give a folder.")
-    arguments = _training_arguments(
-        train, rounds, cohort_size, seed, rounds_per_evaluation, accuracy_metric
-    )
+    choose = _choose_sampling(train, cohort_size, seed, sampling)
+    participants = _with_defaults(callbacks)
     runner = build_round_runner(process, train, client_states)
-    run = _Run(
-        process=process,
-        train=train,
-        runner=runner,
-        sampling=_choose_sampling(train, cohort_size, seed, sampling),
-        rounds=rounds,
-        evaluation=evaluation,
-        rounds_per_evaluation=rounds_per_evaluation,
-        rounds_per_checkpoint=rounds_per_checkpoint,
-        accuracy_metric=accuracy_metric,
-        traffic=model_traffic(process),
-        measure_mismatch=measure_mismatch,
+    training = _training_arguments(
+        train, rounds, cohort_size, seed, initial_state, participants
     )
-    record: Record = MemoryRecord()
-    user_configuration = configurations.to_json("configuration", configuration or {})
-    if output_dir is not None:
-        record = RunFolder(
-            output_dir,
-            user_configuration=user_configuration,
-            training=arguments,
-            client_states=runner.client_states,
-            tensorboard=tensorboard,
-        )
+    record, rounds_per_checkpoint = _open_record(output_dir, training, runner)
     with contextlib.closing(record):
-        position = _train(
-            run, record, build_progress(progress, accuracy_metric=accuracy_metric)
+        loop = _Loop(runner, choose, record, participants, rounds_per_checkpoint)
+        return loop.train(process, train, rounds, initial_state)
+
+
+def _check_process_and_data(process: Any, train: Any) -> None:
+    missing = [name for name in _PROCESS_MEMBERS if not hasattr(process, name)]
+    if missing:
+        raise TypeError(
+            "process must be a tff.learning.templates.LearningProcess, such as the "
+            f"functions of tff_drift.algorithms build, found {process!r}, which has no "
+            f"{missing[0]}."
         )
-        return TrainingResult(
-            state=position.state,
-            model_weights=process.get_model_weights(position.state),
-            rows=tuple(record.rows),
-            failures=tuple(failures.failures_of(record.rows)),
-            totals=_totals(record.rows),
+    if not isinstance(train, ClientDatasets):
+        raise TypeError(
+            f"train must be a tff_drift.simulation.ClientDatasets, found {train!r}. "
+            "ClientDatasets.from_arrays makes one of arrays, from_client_data of TFF's "
+            "ClientData."
         )
+
+
+def _choose_sampling(
+    train: ClientDatasets,
+    cohort_size: int | None,
+    seed: int,
+    sampling: Sampling | None,
+) -> Sampling:
+    if sampling is not None:
+        if not callable(sampling):
+            raise TypeError(
+                f"sampling must be a function of a round number, found {sampling!r}."
+            )
+        if cohort_size is not None:
+            checks.check_integer("cohort_size", cohort_size)
+        checks.check_integer("seed", seed, at_least=0)
+        return sampling
+    if cohort_size is None:
+        raise ValueError(
+            "cohort_size is None. Give the number of clients per round, or sampling."
+        )
+    return build_uniform_sampling(train.client_ids, cohort_size, seed)
+
+
+def _with_defaults(callbacks: Sequence[Participant]) -> list[Callback]:
+    """Returns the callbacks of a run, the watch first and the progress last."""
+    if isinstance(callbacks, (Callback, compat.ReleaseManager)):
+        raise TypeError(f"callbacks must be a list, found {callbacks!r} alone.")
+    participants: list[Callback] = []
+    for callback in callbacks:
+        if isinstance(callback, compat.ReleaseManager):
+            callback = ReleaseRows(callback)
+        if not isinstance(callback, Callback):
+            raise TypeError(
+                "callbacks must hold callbacks of tff_drift.simulation.callbacks and "
+                f"release managers of tff.program, found {callback!r}."
+            )
+        participants.append(callback)
+    if not any(isinstance(callback, FailureWatch) for callback in participants):
+        participants.insert(0, FailureWatch())
+    if not any(isinstance(callback, Progress) for callback in participants):
+        participants.append(Progress())
+    return participants
 
 
 def _training_arguments(
@@ -230,17 +198,15 @@ def _training_arguments(
     rounds: int,
     cohort_size: int | None,
     seed: int,
-    rounds_per_evaluation: int,
-    accuracy_metric: str,
+    initial_state: Any,
+    callbacks: Sequence[Callback],
 ) -> dict[str, Any]:
     """Returns the arguments that the results depend on, to compare runs."""
     ids = hashlib.sha256("\n".join(train.client_ids).encode()).hexdigest()
-    arguments = {
+    arguments: dict[str, Any] = {
         "rounds": int(rounds),
         "cohort_size": None if cohort_size is None else int(cohort_size),
         "seed": int(seed),
-        "rounds_per_evaluation": int(rounds_per_evaluation),
-        "accuracy_metric": accuracy_metric,
         "train": {
             "clients": len(train.client_ids),
             "client_ids_sha256": ids,
@@ -251,178 +217,228 @@ def _training_arguments(
             "seed": train.seed,
         },
     }
+    if initial_state is not None:
+        digest = hashlib.sha256()
+        for leaf in tree.flatten(initial_state):
+            digest.update(np.asarray(leaf).tobytes())
+        arguments["initial_state_sha256"] = digest.hexdigest()
+    for callback in callbacks:
+        arguments.update(callback.settings)
     return configurations.to_json("training", arguments)
 
 
-def _choose_sampling(
-    train: ClientDatasets,
-    cohort_size: int | None,
-    seed: int,
-    sampling: Sampling | None,
-) -> Sampling:
-    if sampling is not None:
-        return sampling
-    if cohort_size is None:
-        raise ValueError(
-            "cohort_size is None. Give the number of clients per round, or sampling."
-        )
-    return build_uniform_sampling(train.client_ids, cohort_size, seed)
-
-
-def _train(run: _Run, record: Record, progress: Progress) -> Position:
-    """Trains from where the record stands to the last round."""
-    position = _begin_or_resume(run, record)
-    saved = position.rounds_completed
-    progress.start(run.rounds, position.rounds_completed)
-    try:
-        while position.rounds_completed < run.rounds:
-            state, row = _run_round(run, position, record.rows)
-            record.add(row)
-            # The row comes first: a position without its row must not be saved.
-            position = Position(position.rounds_completed + 1, state)
-            progress.update(position.rounds_completed, row)
-            if _is_due(run, position.rounds_completed, run.rounds_per_checkpoint):
-                record.save(position)
-                saved = position.rounds_completed
-    except KeyboardInterrupt:
-        progress.stop()
-        if _is_in_step(run, position) and position.rounds_completed > saved:
-            record.save(position)
-        _tell_interrupted(record, position)
-        raise
-    finally:
-        progress.stop()
-    return position
-
-
-def _is_in_step(run: _Run, position: Position) -> bool:
-    """Whether the clients' memory is of the same round as the server state."""
-    return (
-        run.runner.client_states is None
-        or run.runner.rounds_kept == position.rounds_completed
+def _open_record(
+    output_dir: Output, training: Mapping[str, Any], runner: RoundRunner
+) -> tuple[Record, int]:
+    """Returns where the run is kept, and the rounds from checkpoint to checkpoint."""
+    if output_dir is None:
+        return RowsOnly(), 1
+    if isinstance(output_dir, Record):
+        return output_dir, 1
+    if not isinstance(output_dir, OutputDir):
+        output_dir = OutputDir(output_dir)
+    folder = RunFolder(
+        output_dir.path,
+        user_configuration=configurations.to_json(
+            "configuration", output_dir.configuration
+        ),
+        training=training,
+        client_states=runner.client_states,
     )
+    return folder, output_dir.rounds_per_checkpoint
 
 
-def _is_due(run: _Run, rounds_completed: int, every: int) -> bool:
-    return rounds_completed % every == 0 or rounds_completed == run.rounds
+class _Loop:
+    """The rounds of one program."""
 
+    def __init__(
+        self,
+        runner: RoundRunner,
+        sampling: Sampling,
+        record: Record,
+        callbacks: Sequence[Callback],
+        rounds_per_checkpoint: int,
+    ) -> None:
+        self._runner = runner
+        self._sampling = sampling
+        self._record = record
+        self._callbacks = callbacks
+        self._rounds_per_checkpoint = rounds_per_checkpoint
+        self._position = Position(0, None)
+        self._result: TrainingResult | None = None
+        # The rounds completed of the last checkpoint.
+        self._saved = 0
 
-def _tell_interrupted(record: Record, position: Position) -> None:
-    if record.folder is None:
-        logging.warning("Interrupted. Without output_dir nothing is kept.")
-    else:
-        logging.warning(
-            "Interrupted. Start the same run again to go on after round %d from %s.",
-            position.rounds_completed,
-            record.folder,
+    def train(
+        self,
+        process: tff.learning.templates.LearningProcess,
+        train: ClientDatasets,
+        rounds: int,
+        initial_state: Any,
+    ) -> TrainingResult:
+        """Trains from where the record stands to the last round."""
+        traffic = model_traffic(process)
+        initial_state = _build_initial_state(process, initial_state)
+        hyperparameters = metrics.flatten_metrics(process.get_hparams(initial_state))
+        position = self._record.resume(initial_state, hyperparameters)
+        begins = position is None
+        self._position = position or Position(0, initial_state)
+        self._saved = self._position.rounds_completed
+        if self._saved > rounds:
+            raise ValueError(
+                f"rounds is {rounds}, but the run in output_dir has completed "
+                f"{self._saved}. Ask for at least as many, or choose another "
+                "output_dir."
+            )
+        self._runner.begin(self._saved)
+        run = TrainingRun(
+            process,
+            train,
+            rounds,
+            self._runner.client_states,
+            self._record,
+            lambda: self._position,
         )
+        with contextlib.ExitStack() as ending:
+            self._start_callbacks(run, begins, ending)
+            self._run_rounds(run, traffic)
+            self._result = result = build_result(
+                run.state,
+                process.get_model_weights(run.state),
+                self._record.rows,
+                run.stop_reason if run.rounds_completed < rounds else None,
+            )
+        return result
 
-
-def _begin_or_resume(run: _Run, record: Record) -> Position:
-    """Returns where an earlier run stopped, or the initial, saved position."""
-    initial_state = run.process.initialize()
-    hyperparameters = metrics.flatten_metrics(run.process.get_hparams(initial_state))
-    position = record.resume(initial_state, hyperparameters)
-    if position is None:
-        position = Position(0, initial_state)
-        if run.evaluation is not None:
-            record.add({metrics.ROUND: 0, **_evaluate(run, initial_state)})
+    def _start_callbacks(
+        self, run: TrainingRun, begins: bool, ending: contextlib.ExitStack
+    ) -> None:
+        """Calls `before_training`, keeps round 0, and has `after_training` called."""
+        row: metrics.Row = {metrics.ROUND: 0}
+        for callback in self._callbacks:
+            # Before the call, which may have begun something when it fails.
+            ending.callback(self._end, callback)
+            _add_columns(row, callback.before_training(run), callback)
+        if not begins:
+            return
+        if len(row) > 1:
+            self._record.add(row)
+            for callback in self._callbacks:
+                callback.after_row(types.MappingProxyType(row))
         # Initial weights may be random: a kill before the first regular checkpoint
         # must not draw others.
-        record.save(position)
-    run.runner.begin(position.rounds_completed)
-    if position.rounds_completed > run.rounds:
-        raise ValueError(
-            f"rounds is {run.rounds}, but the run in output_dir has completed "
-            f"{position.rounds_completed}. Ask for at least as many, or choose another "
-            "output_dir."
+        self._record.save(self._position)
+
+    def _end(self, callback: Callback) -> None:
+        callback.after_training(self._result)
+
+    def _run_rounds(self, run: TrainingRun, traffic: Traffic) -> None:
+        try:
+            while run.rounds_completed < run.rounds and run.stop_reason is None:
+                self._run_round(run, traffic)
+                due = run.rounds_completed % self._rounds_per_checkpoint == 0
+                if due or run.rounds_completed == run.rounds or run.stop_reason:
+                    self._save(run)
+        except KeyboardInterrupt:
+            if self._is_in_step(run):
+                self._save(run)
+            self._tell_interrupted(run)
+            raise
+
+    def _save(self, run: TrainingRun) -> None:
+        if run.rounds_completed > self._saved:
+            self._record.save(self._position)
+            self._saved = run.rounds_completed
+
+    def _is_in_step(self, run: TrainingRun) -> bool:
+        """Whether the clients' states are of the same round as the server state."""
+        return (
+            self._runner.client_states is None
+            or self._runner.rounds_kept == run.rounds_completed
         )
-    return position
+
+    def _tell_interrupted(self, run: TrainingRun) -> None:
+        if run.folder is None:
+            logging.warning("Interrupted. Without output_dir nothing is kept.")
+        else:
+            logging.warning(
+                "Interrupted. Start the same run again to go on after round %d from "
+                "%s.",
+                self._saved,
+                run.folder,
+            )
+
+    def _run_round(self, run: TrainingRun, traffic: Traffic) -> None:
+        """Trains one round, and keeps its row and position."""
+        round_number = run.rounds_completed
+        start = time.perf_counter()
+        cohort = self._sampling(round_number)
+        state, found = self._runner.run(run.state, cohort, round_number)
+        seconds = metrics.seconds_since(start)
+        row: metrics.Row = {
+            metrics.ROUND: round_number + 1,
+            **metrics.training_columns(found),
+            metrics.SECONDS: seconds,
+        }
+        _count(run, traffic, cohort, row)
+        view = types.MappingProxyType(row)
+        for callback in self._callbacks:
+            columns = callback.after_round(round_number + 1, state, view)
+            _add_columns(row, columns, callback)
+        if any(name.startswith(metrics.TEST_PREFIX) for name in row):
+            for callback in self._callbacks:
+                columns = callback.after_evaluation(round_number + 1, state, view)
+                _add_columns(row, columns, callback)
+        # The row comes first: a position without its row must not be saved.
+        self._record.add(row)
+        self._position = Position(round_number + 1, state)
+        for callback in self._callbacks:
+            callback.after_row(view)
 
 
-def _run_round(
-    run: _Run, position: Position, rows: Sequence[metrics.Row]
-) -> tuple[Any, metrics.Row]:
-    """Trains one round; returns the new state and the round's row."""
-    round_number = position.rounds_completed
-    previous = rows[-1] if rows else {}
-    start = time.perf_counter()
-    cohort = run.sampling(round_number)
-    state, round_metrics = run.runner.run(position.state, cohort, round_number)
-    seconds = _seconds_since(start)
-    row: metrics.Row = {
-        metrics.ROUND: round_number + 1,
-        **metrics.training_columns(round_metrics),
-        metrics.SECONDS: seconds,
-    }
-    _count(run, cohort, previous, row)
-    _watch(run, state, previous, row)
-    if _is_due(run, round_number + 1, run.rounds_per_evaluation):
-        if run.measure_mismatch:
-            row.update(run.runner.mismatch(state))
-        row.update(_evaluate(run, state))
-    return state, row
+def _build_initial_state(
+    process: tff.learning.templates.LearningProcess, initial_state: Any
+) -> Any:
+    if initial_state is None:
+        return process.initialize()
+    if isinstance(initial_state, tff.learning.models.ModelWeights):
+        return process.set_model_weights(process.initialize(), initial_state)
+    return initial_state
 
 
-def _evaluate(run: _Run, state: Any) -> metrics.Row:
-    """Returns the columns of an evaluation, none if the run has no evaluation."""
-    if run.evaluation is None:
-        return {}
-    start = time.perf_counter()
-    columns = metrics.evaluation_columns(
-        run.evaluation(run.process.get_model_weights(state))
-    )
-    columns[metrics.SECONDS_EVALUATION] = _seconds_since(start)
-    return columns
-
-
-def _seconds_since(start: float) -> float:
-    return round(time.perf_counter() - start, 6)
+def _add_columns(
+    row: metrics.Row, columns: Mapping[str, Any] | None, callback: Callback
+) -> None:
+    """Adds to a row the columns that a callback returned."""
+    if columns is None:
+        return
+    name = type(callback).__name__
+    if not isinstance(columns, Mapping):
+        raise TypeError(
+            f"callbacks: {name} returned {columns!r}. Return a mapping of numbers by "
+            "column name, or None."
+        )
+    for column, value in metrics.flatten_metrics(columns).items():
+        if column in row:
+            raise ValueError(
+                f"callbacks: {name} returned the column {column!r}, which the row has "
+                "already. Choose another name."
+            )
+        row[column] = value
 
 
 def _count(
-    run: _Run, cohort: Sequence[str], previous: metrics.Row, row: metrics.Row
+    run: TrainingRun, traffic: Traffic, cohort: Sequence[str], row: metrics.Row
 ) -> None:
     """Adds the round's examples and traffic to its row."""
+    previous = run.rows[-1] if run.rows else {}
     examples = row.get("train_num_examples")
     if examples is None:
         examples = run.train.epochs * sum(map(run.train.num_examples, cohort))
-    bytes_down = run.traffic.bytes_down * len(cohort)
-    bytes_up = run.traffic.bytes_up * len(cohort)
+    bytes_down = traffic.bytes_down * len(cohort)
+    bytes_up = traffic.bytes_up * len(cohort)
     row["cohort_size"] = len(cohort)
     row["bytes_down"] = bytes_down
     row["bytes_up"] = bytes_up
     row["total_examples"] = previous.get("total_examples", 0) + int(examples)
     row["total_bytes"] = previous.get("total_bytes", 0) + bytes_down + bytes_up
-
-
-def _watch(run: _Run, state: Any, previous: metrics.Row, row: metrics.Row) -> None:
-    """Adds to the row whether training broke down, and warns."""
-    accuracy = metrics.TRAIN_PREFIX + run.accuracy_metric
-    # Only the standard state of a learning process shows its model without a
-    # computation; the model that is deployed is made of this one.
-    weights = getattr(state, "global_model_weights", ())
-    row[failures.CATASTROPHIC_FAILURE] = int(
-        failures.is_catastrophic(previous.get(accuracy), row.get(accuracy))
-    )
-    row[failures.NON_FINITE] = int(
-        failures.is_non_finite(row.get(f"{metrics.TRAIN_PREFIX}loss"), weights)
-    )
-    for failure in failures.failures_of([row]):
-        # A model that is not finite stays so: one warning is enough.
-        if not previous.get(failure.kind):
-            logging.warning("%s", failure)
-
-
-def _totals(rows: Sequence[metrics.Row]) -> Totals:
-    def total(column: str) -> Any:
-        return sum(row.get(column, 0) for row in rows)
-
-    return Totals(
-        rounds=int(max((row[metrics.ROUND] for row in rows), default=0)),
-        examples=int(rows[-1].get("total_examples", 0)) if rows else 0,
-        bytes_down=total("bytes_down"),
-        bytes_up=total("bytes_up"),
-        seconds=float(total(metrics.SECONDS)),
-        seconds_evaluation=float(total(metrics.SECONDS_EVALUATION)),
-    )

@@ -2,44 +2,47 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import rich.console
 import rich.progress
 import rich.table
 from absl import logging
 
-from tff_drift.simulation.metrics import Number
+from tff_drift.simulation.callbacks.base import Callback, TrainingRun
+from tff_drift.simulation.metrics import ROUND, Number
+
+if TYPE_CHECKING:
+    from tff_drift.simulation.results import TrainingResult
 
 # A log of a long run stays readable.
 _LINES_PER_RUN = 20
 
 
-class Progress(Protocol):
-    """Is told about a run's rows."""
+class _Display(Protocol):
+    """Shows a run."""
 
     def start(self, rounds: int, rounds_completed: int) -> None:
         """Begins to show a run of `rounds` of which some are done."""
 
-    def update(self, rounds_completed: int, row: Mapping[str, Number]) -> None:
+    def update(self, rounds_completed: int, row: Mapping[str, Any]) -> None:
         """Shows that a round is done."""
 
     def stop(self) -> None:
         """Ends the showing."""
 
 
-class SilentProgress:
-    """Shows nothing."""
-
+class _Silence:
     def start(self, rounds: int, rounds_completed: int) -> None:
-        """Does nothing."""
+        pass
 
-    def update(self, rounds_completed: int, row: Mapping[str, Number]) -> None:
-        """Does nothing."""
+    def update(self, rounds_completed: int, row: Mapping[str, Any]) -> None:
+        pass
 
     def stop(self) -> None:
-        """Does nothing."""
+        pass
 
 
 def _describe(row: Mapping[str, Number], columns: Mapping[str, str]) -> str:
@@ -59,35 +62,23 @@ def _shown_columns(accuracy_metric: str) -> dict[str, str]:
     }
 
 
-class LoggedProgress:
+class _LogLines:
     """Writes a line to absl's log every so many rounds, at level INFO.
 
     absl shows INFO lines where a program asked for them, by its flag
     `--verbosity=0` or by `logging.set_verbosity`.
     """
 
-    def __init__(
-        self, accuracy_metric: str, rounds_per_line: int | None = None
-    ) -> None:
-        """Initializes the progress.
-
-        Args:
-          accuracy_metric: The name of the model's headline metric.
-          rounds_per_line: The rounds from one line to the next; by default as
-            many as give about 20 lines.
-        """
+    def __init__(self, accuracy_metric: str) -> None:
         self._columns = _shown_columns(accuracy_metric)
-        self._rounds_per_line = rounds_per_line
         self._rounds = 0
 
     def start(self, rounds: int, rounds_completed: int) -> None:
-        """Begins to show a run of `rounds` of which some are done."""
         del rounds_completed
         self._rounds = rounds
 
-    def update(self, rounds_completed: int, row: Mapping[str, Number]) -> None:
-        """Writes a line if one is due."""
-        every = self._rounds_per_line or max(1, self._rounds // _LINES_PER_RUN)
+    def update(self, rounds_completed: int, row: Mapping[str, Any]) -> None:
+        every = max(1, self._rounds // _LINES_PER_RUN)
         if rounds_completed % every == 0 or rounds_completed == self._rounds:
             logging.info(
                 "round %d/%d  %s",
@@ -97,7 +88,7 @@ class LoggedProgress:
             )
 
     def stop(self) -> None:
-        """Does nothing."""
+        pass
 
 
 class _SpeedColumn(rich.progress.ProgressColumn):
@@ -110,22 +101,14 @@ class _SpeedColumn(rich.progress.ProgressColumn):
         return f"{speed:.2f} rounds/s" if speed >= 1 else f"{1 / speed:.2f} s/round"
 
 
-class BarProgress:
+class _Bar:
     """Draws a bar with loss, accuracy, speed and the time left.
 
     Loss and accuracy are the cohort's in training, `test` is the accuracy of the
     latest evaluation.
     """
 
-    def __init__(
-        self, accuracy_metric: str, console: rich.console.Console | None = None
-    ) -> None:
-        """Initializes the progress.
-
-        Args:
-          accuracy_metric: The name of the model's headline metric.
-          console: Where to draw; by default the standard error stream.
-        """
+    def __init__(self, accuracy_metric: str, console: rich.console.Console) -> None:
         self._columns = _shown_columns(accuracy_metric)
         self._latest: dict[str, Number] = {}
         self._bar = rich.progress.Progress(
@@ -135,19 +118,17 @@ class BarProgress:
             rich.progress.TextColumn("{task.description}"),
             _SpeedColumn(rich.table.Column(no_wrap=True)),
             rich.progress.TimeRemainingColumn(compact=True),
-            console=console or rich.console.Console(stderr=True),
+            console=console,
             refresh_per_second=4,
             # The speed of the last minutes: rounds can take that long.
             speed_estimate_period=600,
         )
 
     def start(self, rounds: int, rounds_completed: int) -> None:
-        """Begins to draw a run of `rounds` of which some are done."""
         self._task = self._bar.add_task("", total=rounds, completed=rounds_completed)
         self._bar.start()
 
-    def update(self, rounds_completed: int, row: Mapping[str, Number]) -> None:
-        """Draws that a round is done."""
+    def update(self, rounds_completed: int, row: Mapping[str, Any]) -> None:
         self._latest.update(row)
         self._bar.update(
             self._task,
@@ -156,31 +137,58 @@ class BarProgress:
         )
 
     def stop(self) -> None:
-        """Ends the drawing; the bar stays."""
         self._bar.stop()
 
 
-def build_progress(
-    show: bool | None = None,
-    *,
-    accuracy_metric: str = "accuracy",
-    console: rich.console.Console | None = None,
-) -> Progress:
-    """Builds the progress that fits where the program runs.
+class Progress(Callback):
+    """Shows how far a run is, with loss, accuracy, speed and the time left.
 
-    Args:
-      show: `True` draws a bar, `False` shows nothing. `None`, the default, draws
-        a bar on a terminal or in a notebook, and else writes a few lines to absl's
-        log.
-      accuracy_metric: The name of the model's headline metric.
-      console: Where to draw; by default the standard error stream.
-
-    Returns:
-      The progress.
+    `run_training` adds this callback, with its defaults, if none of its kind is given.
     """
+
+    def __init__(
+        self,
+        show: bool | None = None,
+        *,
+        accuracy_metric: str = "accuracy",
+        console: rich.console.Console | None = None,
+    ) -> None:
+        """Initializes the callback.
+
+        Args:
+          show: `True` draws a bar, `False` shows nothing. `None`, the default, draws a
+            bar on a terminal or in a notebook, and else writes a few lines to absl's
+            log, at level INFO.
+          accuracy_metric: The name of the model's headline metric.
+          console: Where to draw; by default the standard error stream.
+        """
+        self._make_display = functools.partial(
+            _build_display, show, accuracy_metric, console
+        )
+        self._display: _Display = _Silence()
+
+    def before_training(self, run: TrainingRun) -> None:
+        """Begins to show the run."""
+        self._display = self._make_display()
+        self._display.start(run.rounds, run.rounds_completed)
+
+    def after_row(self, row: Mapping[str, Any]) -> None:
+        """Shows that a round is done."""
+        if row[ROUND] > 0:
+            self._display.update(int(row[ROUND]), row)
+
+    def after_training(self, result: TrainingResult | None) -> None:
+        """Ends the showing; a bar stays."""
+        del result
+        self._display.stop()
+
+
+def _build_display(
+    show: bool | None, accuracy_metric: str, console: rich.console.Console | None
+) -> _Display:
     if show is False:
-        return SilentProgress()
+        return _Silence()
     console = console or rich.console.Console(stderr=True)
     if show or console.is_terminal or console.is_jupyter:
-        return BarProgress(accuracy_metric, console)
-    return LoggedProgress(accuracy_metric)
+        return _Bar(accuracy_metric, console)
+    return _LogLines(accuracy_metric)

@@ -1,9 +1,10 @@
 import asyncio
+import types
 
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
-from tff_drift.simulation.tensorboard import TensorBoardLog
+from tff_drift.simulation.callbacks import TensorBoard
 
 ROWS = [
     {"round": 0, "test_loss": 4.0},
@@ -27,10 +28,12 @@ def _read(folder):
 
 
 def _write(folder, rows_before, rows):
-    log = TensorBoardLog(folder, rows_before)
+    run = types.SimpleNamespace(folder=folder, rows=rows_before)
+    log = TensorBoard(folder)
+    log.before_training(run)
     for row in rows:
-        log.add(row)
-    log.close()
+        log.after_row(row)
+    log.after_training(None)
 
 
 def test_scalars_by_round(tmp_path):

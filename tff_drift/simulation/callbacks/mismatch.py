@@ -10,9 +10,12 @@ import tree
 
 from tff_drift import checks
 from tff_drift.client_states import ClientStates
+from tff_drift.simulation.callbacks.base import Callback, TrainingRun
 
+# The column of a round's row.
+MISMATCH = "control_variate_mismatch"
 _VARIATE = "control_variate"
-# Clients whose memory is read at a time.
+# Clients whose states are read at a time.
 _CHUNK = 256
 
 
@@ -29,12 +32,12 @@ def control_variate_mismatch(
     weighted by examples c is a weighted mean, and this is the distance to the
     unweighted one.
 
-    The memory of all clients seen is read once: the cost follows them, not the
+    The states of all clients seen are read once: the cost follows them, not the
     cohort.
 
     Args:
       state: The server state of a process of `build_scaffold` or `build_scaffold_m`.
-      client_states: The store of the clients' memory, of the same round.
+      client_states: The store of the clients' states, of the same round.
       num_clients: N, the number of all clients.
 
     Returns:
@@ -52,24 +55,53 @@ def control_variate_mismatch(
     total = np.zeros(variate.shape)
     seen = client_states.client_ids()
     for start in range(0, len(seen), _CHUNK):
-        for memory in client_states.gather(seen[start : start + _CHUNK]):
-            total += memory[_VARIATE]
+        for client_state in client_states.gather(seen[start : start + _CHUNK]):
+            total += client_state[_VARIATE]
     return float(np.linalg.norm(variate - total / num_clients))
 
 
-def _has_variate(memory: Any) -> bool:
-    return isinstance(memory, Mapping) and _VARIATE in memory
+class ControlVariateMismatch(Callback):
+    """Measures `control_variate_mismatch` whenever the model is evaluated.
+
+    The column is `control_variate_mismatch`; of methods without control variates there
+    is none. N is the number of clients to train on.
+    """
+
+    def __init__(self) -> None:
+        """Initializes the callback."""
+        self._run: TrainingRun | None = None
+
+    def before_training(self, run: TrainingRun) -> None:
+        """Remembers the run, whose clients' states are read."""
+        self._run = run
+
+    def after_evaluation(
+        self, round_number: int, state: Any, row: Mapping[str, Any]
+    ) -> dict[str, float] | None:
+        """Measures the mismatch."""
+        del round_number, row
+        assert self._run is not None
+        if self._run.client_states is None:
+            return None
+        mismatch = control_variate_mismatch(
+            state, self._run.client_states, len(self._run.train)
+        )
+        return None if mismatch is None else {MISMATCH: mismatch}
+
+
+def _has_variate(part: Any) -> bool:
+    return isinstance(part, Mapping) and _VARIATE in part
 
 
 def _server_variate(state: Any) -> np.ndarray | None:
     """Returns c as one vector: SCAFFOLD's aggregator has it, SCAFFOLD/m's finalizer."""
-    for part in ("aggregator", "finalizer"):
-        memory = getattr(state, part, None)
-        # A process that averages models for evaluation wraps its finalizer's memory.
-        if isinstance(memory, Mapping) and "step" in memory:
-            memory = memory["step"]
-        if _has_variate(memory):
-            variate = memory[_VARIATE]
+    for name in ("aggregator", "finalizer"):
+        part = getattr(state, name, None)
+        # A process that averages models for evaluation wraps its finalizer's state.
+        if isinstance(part, Mapping) and "step" in part:
+            part = part["step"]
+        if _has_variate(part):
+            variate = part[_VARIATE]
             if _has_variate(variate):
                 variate = variate[_VARIATE]
             leaves = tree.flatten(variate)

@@ -8,6 +8,7 @@ import pytest
 
 from tests import models
 from tff_drift import algorithms, client_states, simulation
+from tff_drift.simulation import callbacks
 
 
 def _store(variates):
@@ -70,9 +71,12 @@ def test_a_run_measures_it_and_a_wrong_number_of_clients_shows(num_clients):
         train,
         rounds=4,
         cohort_size=2,
-        rounds_per_evaluation=2,
-        progress=False,
-        measure_mismatch=True,
+        callbacks=[
+            callbacks.PeriodicEvaluation(
+                lambda weights: {"zero": 0}, rounds_per_evaluation=2
+            ),
+            callbacks.ControlVariateMismatch(),
+        ],
     )
     measured = {
         row["round"]: row["control_variate_mismatch"]

@@ -1,10 +1,11 @@
 import io
+import types
 
 import pytest
 import rich.console
 from absl import logging
 
-from tff_drift.simulation import progress
+from tff_drift.simulation.callbacks import Progress
 
 ROW = {"round": 3, "train_loss": 0.51234, "train_accuracy": 0.875}
 
@@ -15,14 +16,19 @@ def _console(terminal):
     )
 
 
+def _begin(shown, rounds, rounds_completed=0):
+    run = types.SimpleNamespace(rounds=rounds, rounds_completed=rounds_completed)
+    shown.before_training(run)
+
+
 def _run(shown, rounds=4):
-    shown.start(rounds, 0)
-    for round_ in range(1, rounds + 1):
-        row = dict(ROW)
+    _begin(shown, rounds)
+    for round_ in range(rounds + 1):
+        row = {**ROW, "round": round_}
         if round_ == 2:
             row["test_accuracy"] = 0.75
-        shown.update(round_, row)
-    shown.stop()
+        shown.after_row(row)
+    shown.after_training(None)
 
 
 @pytest.fixture
@@ -36,7 +42,7 @@ def lines(monkeypatch):
 
 def test_bar_shows_round_loss_accuracy_and_speed_on_a_terminal():
     console = _console(terminal=True)
-    _run(progress.build_progress(console=console))
+    _run(Progress(console=console))
     text = console.file.getvalue()
     assert "4/4" in text
     assert "loss 0.512" in text
@@ -52,47 +58,37 @@ def test_bar_shows_round_loss_accuracy_and_speed_on_a_terminal():
 
 def test_bar_begins_where_the_run_was():
     console = _console(terminal=True)
-    shown = progress.build_progress(console=console)
-    shown.start(10, 7)
-    shown.stop()
+    shown = Progress(console=console)
+    _begin(shown, 10, 7)
+    shown.after_training(None)
     assert "7/10" in console.file.getvalue()
 
 
 def test_headline_metric_has_any_name():
     console = _console(terminal=True)
-    shown = progress.build_progress(accuracy_metric="recall", console=console)
-    shown.start(1, 0)
-    shown.update(1, {"round": 1, "train_recall": 0.25})
-    shown.stop()
+    shown = Progress(accuracy_metric="recall", console=console)
+    _begin(shown, 1)
+    shown.after_row({"round": 1, "train_recall": 0.25})
+    shown.after_training(None)
     assert "recall 0.25" in console.file.getvalue()
 
 
 def test_no_terminal_gives_nothing_but_a_few_log_lines(lines):
     console = _console(terminal=False)
-    _run(progress.build_progress(console=console), rounds=100)
+    _run(Progress(console=console), rounds=100)
     assert console.file.getvalue() == ""
     assert len(lines) == 20
     assert lines[0] == "round 5/100  loss 0.512  accuracy 0.875"
 
 
-def test_log_lines_are_as_far_apart_as_asked(lines):
-    _run(progress.LoggedProgress("accuracy", rounds_per_line=30), rounds=100)
-    assert [line.split()[1] for line in lines] == [
-        "30/100",
-        "60/100",
-        "90/100",
-        "100/100",
-    ]
-
-
 def test_false_shows_nothing_even_on_a_terminal(lines):
     console = _console(terminal=True)
-    _run(progress.build_progress(False, console=console))
+    _run(Progress(False, console=console))
     assert console.file.getvalue() == ""
     assert lines == []
 
 
 def test_true_draws_without_a_terminal():
     console = _console(terminal=False)
-    _run(progress.build_progress(True, console=console))
+    _run(Progress(True, console=console))
     assert "4/4" in console.file.getvalue()

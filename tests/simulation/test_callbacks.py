@@ -1,0 +1,258 @@
+"""How callbacks take part in a run."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from tests.simulation import fakes
+from tff_drift import compat
+from tff_drift.simulation import OutputDir, read_rows, run_training, without_timing
+from tff_drift.simulation.callbacks import (
+    Callback,
+    FailureWatch,
+    PeriodicEvaluation,
+    Progress,
+)
+
+
+class Witness(Callback):
+    """Writes down what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def before_training(self, run):
+        self.run = run
+        self.told.append(("before_training", run.rounds_completed, run.rounds))
+
+    def after_round(self, round_number, state, row):
+        self.told.append(("after_round", round_number, sorted(row)))
+
+    def after_evaluation(self, round_number, state, row):
+        self.told.append(("after_evaluation", round_number, row["test_norm"]))
+
+    def after_row(self, row):
+        self.told.append(("after_row", row["round"]))
+
+    def after_training(self, result):
+        self.told.append(("after_training", result and result.totals.rounds))
+
+
+class WeightSum(Callback):
+    """Adds a column."""
+
+    def after_round(self, round_number, state, row):
+        return {"weights/sum": state.global_model_weights.trainable[0].sum()}
+
+
+def run(*callbacks, rounds=4, process=None, **options):
+    return run_training(
+        process or fakes.AveragingProcess(),
+        fakes.client_datasets(),
+        rounds=rounds,
+        cohort_size=3,
+        callbacks=callbacks,
+        **options,
+    )
+
+
+def evaluation(every=2):
+    def norm(weights):
+        return {"norm": float(np.linalg.norm(weights.trainable[0]))}
+
+    return PeriodicEvaluation(norm, rounds_per_evaluation=every)
+
+
+def test_moments_and_their_order():
+    witness = Witness()
+    result = run(evaluation(), witness, rounds=3)
+    names = [(name, value) for name, value, *_ in witness.told]
+    assert names == [
+        ("before_training", 0),
+        ("after_row", 0),
+        ("after_round", 1),
+        ("after_row", 1),
+        ("after_round", 2),
+        ("after_evaluation", 2),
+        ("after_row", 2),
+        ("after_round", 3),
+        ("after_evaluation", 3),
+        ("after_row", 3),
+        ("after_training", 3),
+    ]
+    # What callbacks before it have given is in the row.
+    [*_, columns] = next(
+        told for told in witness.told if told[:2] == ("after_round", 2)
+    )
+    assert "test_norm" in columns
+    assert witness.run.rounds_completed == 3
+    assert witness.run.state is result.state
+
+
+def test_columns_are_kept_and_a_resumed_run_has_the_same(tmp_path):
+    initial = fakes.AveragingProcess().initialize()
+
+    def process():
+        process = fakes.AveragingProcess()
+        process.initialize = lambda: initial
+        return process
+
+    expected = run(WeightSum(), process=process(), output_dir=tmp_path / "whole")
+    for rounds in (1, 3, 4):
+        found = run(
+            WeightSum(), process=process(), rounds=rounds, output_dir=tmp_path / "parts"
+        )
+    rows = [list(map(without_timing, result.rows)) for result in (found, expected)]
+    assert rows[0] == rows[1]
+    assert all("weights/sum" in row for row in rows[0])
+    _, written = read_rows(tmp_path / "parts" / "metrics.csv")
+    assert list(map(without_timing, written)) == rows[1]
+
+
+@pytest.mark.parametrize("moment", ["before_training", "after_round", "after_row"])
+def test_an_exception_leaves_nothing_half_written(tmp_path, moment):
+    class Broken(Callback):
+        pass
+
+    def fail(*arguments):
+        if moment == "before_training" or arguments[1:] or arguments[0]["round"] == 3:
+            raise ArithmeticError("broken")
+
+    def fail_in_round(round_number, state, row):
+        if round_number == 3:
+            raise ArithmeticError("broken")
+
+    broken, witness = Broken(), Witness()
+    setattr(broken, moment, fail_in_round if moment == "after_round" else fail)
+    output = OutputDir(tmp_path, rounds_per_checkpoint=2)
+    with pytest.raises(ArithmeticError):
+        run(witness, broken, output_dir=output)
+    assert witness.told[-1] == ("after_training", None)
+    process = fakes.AveragingProcess()
+    result = run(process=process, output_dir=output)
+    assert [row["round"] for row in result.rows] == [1, 2, 3, 4]
+    assert not [name for name in os.listdir(tmp_path) if name.endswith(".tmp")]
+
+
+def test_a_callback_stops_a_run_and_the_next_goes_on(tmp_path):
+    class Stop(Witness):
+        def after_round(self, round_number, state, row):
+            if round_number == 2:
+                self.run.stop("enough")
+
+    first = run(Stop(), output_dir=tmp_path)
+    assert first.stop_reason == "enough"
+    assert first.totals.rounds == 2
+    process = fakes.AveragingProcess()
+    second = run(process=process, output_dir=tmp_path)
+    assert process.rounds_run == [3, 4]
+    assert second.stop_reason is None
+
+
+def test_settings_of_callbacks_are_compared(tmp_path):
+    run(evaluation(every=2), output_dir=tmp_path)
+    with pytest.raises(ValueError, match="rounds_per_evaluation was 2 and is now 1"):
+        run(evaluation(every=1), output_dir=tmp_path)
+    with pytest.raises(ValueError, match='accuracy_metric was "accuracy"'):
+        run(evaluation(every=2), FailureWatch("recall"), output_dir=tmp_path)
+
+
+def test_watch_and_progress_are_there_once():
+    class Shown(Progress):
+        rounds = 0
+
+        def after_row(self, row):
+            self.rounds += 1
+
+    shown = Shown()
+    result = run(shown, FailureWatch("recall"), rounds=2)
+    assert shown.rounds == 2
+    assert [row["non_finite"] for row in result.rows] == [0, 0]
+
+
+class Rows(compat.ReleaseManager):
+    def __init__(self):
+        self.released = {}
+
+    async def release(self, value, key):
+        self.released[key] = dict(value)
+
+
+def test_release_managers_are_given_every_row():
+    manager = Rows()
+    result = run(evaluation(), manager)
+    assert list(manager.released) == [0, 1, 2, 3, 4]
+    for row in result.rows:
+        assert {"round": row["round"], **manager.released[row["round"]]} == row
+
+
+def test_tff_s_csv_manager_reads_what_was_released(tmp_path):
+    path = tmp_path / "rows.csv"
+    manager = tff.program.CSVFileReleaseManager(path, key_fieldname="round")
+    result = run(manager, rounds=2)
+    _, rows = read_rows(path)
+    assert rows == list(result.rows)
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "message"),
+    [
+        ({"seconds": 1}, ValueError, "Bad returned the column 'seconds', which"),
+        ([1], TypeError, r"Bad returned \[1\]. Return a mapping"),
+    ],
+)
+def test_bad_columns_are_errors(columns, error, message):
+    class Bad(Callback):
+        def after_round(self, round_number, state, row):
+            return columns
+
+    with pytest.raises(error, match=message):
+        run(Bad())
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (None, "evaluation must return a mapping of metrics by name, found None"),
+        ({"confusion": {"name": "a"}}, "found 'a' for 'confusion/name'"),
+    ],
+)
+def test_an_evaluation_that_returns_no_metrics_is_an_error(found, message):
+    with pytest.raises(TypeError, match=message):
+        run(PeriodicEvaluation(lambda weights: found))
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "message"),
+    [([len], "callbacks must hold"), (Witness(), "callbacks must be a list")],
+)
+def test_what_is_no_callback_is_an_error(callbacks, message):
+    with pytest.raises(TypeError, match=message):
+        run_training(
+            fakes.AveragingProcess(),
+            fakes.client_datasets(),
+            rounds=1,
+            cohort_size=1,
+            callbacks=callbacks,
+        )
+
+
+def test_rows_cannot_be_changed_by_a_callback():
+    class Meddler(Callback):
+        def after_round(self, round_number, state, row):
+            row["train_loss"] = 0
+
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        run(Meddler())
+
+
+def test_initial_state_takes_the_place_of_the_process_s_own(tmp_path):
+    process = fakes.AveragingProcess()
+    state = process.initialize()
+    results = [run(initial_state=state, rounds=2) for _ in range(2)]
+    assert fakes.weight_bytes(results[0].state) == fakes.weight_bytes(results[1].state)
+    run(initial_state=state, rounds=2, output_dir=tmp_path)
+    with pytest.raises(ValueError, match="initial_state_sha256"):
+        run(initial_state=results[0].state, rounds=2, output_dir=tmp_path)

@@ -1,0 +1,25 @@
+"""What takes part in a run of `tff_drift.simulation.run_training`."""
+
+from tff_drift.simulation.callbacks.base import Callback, TrainingRun
+from tff_drift.simulation.callbacks.evaluation import PeriodicEvaluation
+from tff_drift.simulation.callbacks.failure_watch import FailureWatch
+from tff_drift.simulation.callbacks.mismatch import (
+    ControlVariateMismatch,
+    control_variate_mismatch,
+)
+from tff_drift.simulation.callbacks.progress import Progress
+from tff_drift.simulation.callbacks.release import ReleaseRows, TensorBoard
+from tff_drift.simulation.callbacks.soft_interrupt import SoftInterrupt
+
+__all__ = [
+    "Callback",
+    "ControlVariateMismatch",
+    "FailureWatch",
+    "PeriodicEvaluation",
+    "Progress",
+    "ReleaseRows",
+    "SoftInterrupt",
+    "TensorBoard",
+    "TrainingRun",
+    "control_variate_mismatch",
+]
