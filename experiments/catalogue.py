@@ -70,6 +70,7 @@ class Algorithm:
       paper: Authors, year and title of the paper that defines it.
       url: The paper's address.
       weighting: How clients are weighted by default.
+      sends_gradients: Whether clients send gradients, not differences of models.
       has_client_rate: Whether clients take local steps.
       has_server_rate: Whether the server's step has a learning rate.
       hyperparameters: Its hyperparameters by name.
@@ -79,6 +80,7 @@ class Algorithm:
     paper: str
     url: str
     weighting: str
+    sends_gradients: bool
     has_client_rate: bool
     has_server_rate: bool
     hyperparameters: Mapping[str, Hyperparameter]
@@ -155,6 +157,7 @@ def describe_packages() -> dict[str, Any]:
                 "paper": algorithm.method.paper,
                 "url": algorithm.method.url,
                 "weighting": algorithm.method.weighting,
+                "sends_gradients": algorithm.method.sends_gradients,
                 "has_client_rate": algorithm.method.has_client_rate,
                 "has_server_rate": algorithm.method.has_server_rate,
                 "hyperparameters": [

@@ -35,6 +35,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from experiments import catalogue
+
 
 @dataclasses.dataclass(frozen=True)
 class TaskDefaults:
@@ -188,9 +190,6 @@ _RATES: dict[str, dict[str, Rates]] = {
     "shakespeare_character_gru": {"fed_avg": Rates(0.1, 1.0)},  # [U]
 }
 
-# Methods with local steps whose clients send gradients all the same.
-_SENDING_GRADIENTS = ("uga", "fed_meta_uga")
-
 
 def of_task(task: str) -> TaskDefaults:
     """Returns the default settings of a task.
@@ -218,6 +217,7 @@ def rates(task: str, algorithm: str) -> Rates:
     of_task = _RATES.get(task, {})
     fed_avg = of_task.get("fed_avg", Rates(0.1, 1.0))
     server = 1.0
-    if algorithm in _SENDING_GRADIENTS and "fed_sgd" in of_task:
+    sends_gradients = catalogue.algorithms()[algorithm].sends_gradients
+    if sends_gradients and "fed_sgd" in of_task:
         server = of_task["fed_sgd"].server
     return of_task.get(algorithm, Rates(fed_avg.client, server))

@@ -20,7 +20,7 @@ import tensorflow_federated as tff
 import tasks
 import tff_drift
 from experiments.settings import RunSettings
-from tff_drift import simulation
+from tff_drift import algorithms, simulation
 from tff_drift.simulation import files, run_folder
 
 SUMMARY_FILE = "summary.json"
@@ -121,21 +121,22 @@ def arithmetic(settings: RunSettings, rows: Sequence[Row]) -> dict[str, Any] | N
 
     Returns:
       Sums and products in units of the model's trainable weights: of a client those
-      beyond SGD. `None` for a method of which they are not known, see
-      `tff_drift.simulation.client_arithmetic`.
+      beyond SGD. `None` for a method whose row does not tell them, see
+      `tff_drift.algorithms.Method`.
     """
     method, hyperparameters = settings.algorithm, settings.hyperparameters
     if method == "adabest" and not any(hyperparameters[name] for name in _FED_AVG):
         method = "fed_avg"  # At β = μ = 0 all its estimates are zero.
     trained = [row for row in rows if "train_num_batches" in row]
-    if method not in simulation.ARITHMETIC_METHODS or not trained:
+    row = algorithms.methods()[method]
+    if row.client_cost is None or row.server_cost is None or not trained:
         return None
     cohort = sum(row["cohort_size"] for row in trained) / len(trained)
     steps = sum(row["train_num_batches"] for row in trained) / len(trained) / cohort
     return {
         "local_steps": steps,
-        "client": simulation.client_arithmetic(method, steps)._asdict(),
-        "server": simulation.server_arithmetic(method, cohort)._asdict(),
+        "client": row.client_cost.times(steps)._asdict(),
+        "server": row.server_cost.times(cohort)._asdict(),
     }
 
 

@@ -17,18 +17,12 @@ from experiments.presets import studies
 from experiments.presets.registry import Request
 from experiments.presets.studies import Study, Variant
 from experiments.results import Result
+from tff_drift import algorithms
 
 COST_FILE = "cost.md"
 COST_DATA_FILE = "cost.csv"
 
-# Section C.3 in units of n: down, up. FedAvg and SCAFFOLD as their own papers have it.
-PAPER_TRAFFIC = {
-    "fed_avg": (1, 1),
-    "scaffold": (2, 2),
-    "scaffold_m": (2, 1),
-    "fed_dyn": (1, 1),
-    "adabest": (1, 1),
-}
+_METHODS = ("fed_avg", "scaffold", "scaffold_m", "fed_dyn", "adabest")
 _ROUNDS = {"local": 2, "paper": 2}
 
 
@@ -53,7 +47,7 @@ def run(request: Request) -> None:
                 "clients_per_round": 10,
                 "rounds": _ROUNDS[request.scale],
             },
-            [Variant(name, name) for name in PAPER_TRAFFIC],
+            [Variant(name, name) for name in _METHODS],
         )
         costs = tabulate(studies.run_study(request, study))
         folder = request.folder / part
@@ -83,7 +77,9 @@ def tabulate(done: Sequence[Result]) -> pd.DataFrame:
     first = {result.settings.algorithm: result for result in reversed(done)}
     model_bytes = first["fed_avg"].rows[-1]["bytes_down"]
     rows = []
-    for method, (paper_down, paper_up) in PAPER_TRAFFIC.items():
+    for method in _METHODS:
+        # Section C.3; FedAvg and SCAFFOLD as their own papers have it.
+        paper_down, paper_up = algorithms.methods()[method].traffic
         row = first[method].rows[-1]
         known = results.arithmetic(first[method].settings, first[method].rows)
         assert known is not None  # Of all methods above.

@@ -1,12 +1,7 @@
 """Simulation of federated training: clients' data, rounds, metrics."""
 
 from tff_drift.simulation import callbacks
-from tff_drift.simulation.arithmetic import (
-    ARITHMETIC_METHODS,
-    Arithmetic,
-    client_arithmetic,
-    server_arithmetic,
-)
+from tff_drift.simulation.arithmetic import client_arithmetic, server_arithmetic
 from tff_drift.simulation.callbacks import control_variate_mismatch
 from tff_drift.simulation.checkpoint import CheckpointError
 from tff_drift.simulation.client_datasets import ClientDatasets
@@ -25,8 +20,6 @@ from tff_drift.simulation.traffic import Traffic, model_traffic
 from tff_drift.simulation.training import run_training
 
 __all__ = [
-    "ARITHMETIC_METHODS",
-    "Arithmetic",
     "CheckpointError",
     "ClientDatasets",
     "Failure",

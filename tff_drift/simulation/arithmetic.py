@@ -2,63 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Mapping
 
-from tff_drift import checks
-
-
-class Arithmetic(NamedTuple):
-    """Operations on vectors of the model's n trainable weights.
-
-    Attributes:
-      sums: Additions and subtractions, in units of n.
-      products: Multiplications and divisions, in units of n.
-    """
-
-    sums: float
-    products: float
-
-    @property
-    def total(self) -> float:
-        """All operations, in units of n."""
-        return self.sums + self.products
-
-
-class _Costs(NamedTuple):
-    """Of K local steps on a client, and of M clients in the cohort on the server."""
-
-    client: Callable[[float], Arithmetic]
-    server: Callable[[float], Arithmetic]
-
-
-# Varno et al. (2022), AdaBest, https://arxiv.org/abs/2204.13170, Tables 4 and 5.
-# SCAFFOLD is counted in the same way, line by line of its Algorithm 1 with option II.
-_COSTS = {
-    "fed_avg": _Costs(
-        client=lambda steps: Arithmetic(0, 0),
-        server=lambda cohort: Arithmetic(cohort, 0),
-    ),
-    "scaffold": _Costs(
-        # As SCAFFOLD/m, and the change of c_i that is sent.
-        client=lambda steps: Arithmetic(2 * steps + 3, 2),
-        # Models and changes are summed; the sum of changes is scaled and added to c.
-        server=lambda cohort: Arithmetic(2 * cohort + 1, 1),
-    ),
-    "scaffold_m": _Costs(
-        client=lambda steps: Arithmetic(2 * steps + 2, 2),
-        server=lambda cohort: Arithmetic(cohort + 2, 2),
-    ),
-    "fed_dyn": _Costs(
-        client=lambda steps: Arithmetic(3 * steps + 1, steps + 1),
-        server=lambda cohort: Arithmetic(cohort + 3, 1),
-    ),
-    "adabest": _Costs(
-        client=lambda steps: Arithmetic(steps + 1, 1),
-        server=lambda cohort: Arithmetic(cohort + 2, 1),
-    ),
-}
-ARITHMETIC_METHODS = tuple(_COSTS)
+from tff_drift import algorithms, checks
+from tff_drift.algorithms import Arithmetic, Cost
 
 
 def client_arithmetic(method: str, num_steps: float) -> Arithmetic:
@@ -80,7 +27,7 @@ def client_arithmetic(method: str, num_steps: float) -> Arithmetic:
     where it computes c - c_i once and not at every step.
 
     Args:
-      method: One of `ARITHMETIC_METHODS`.
+      method: The name of a method whose row has a `client_cost`.
       num_steps: K, the client's local steps in the round, or their mean.
 
     Returns:
@@ -88,11 +35,11 @@ def client_arithmetic(method: str, num_steps: float) -> Arithmetic:
 
     Raises:
       TypeError: If `num_steps` is not a number.
-      ValueError: If the method is unknown, or `num_steps` negative or not finite.
+      ValueError: If the method is unknown, nobody has counted its operations, or `num_steps` negative or not finite.
     """
-    checks.check_one_of("method", method, ARITHMETIC_METHODS)
     checks.check_non_negative("num_steps", num_steps)
-    return _COSTS[method].client(num_steps)
+    costs = {name: row.client_cost for name, row in algorithms.methods().items()}
+    return _find(method, costs).times(num_steps)
 
 
 def server_arithmetic(method: str, cohort_size: float) -> Arithmetic:
@@ -110,7 +57,7 @@ def server_arithmetic(method: str, cohort_size: float) -> Arithmetic:
     | AdaBest | Mns + 2ns + nm |
 
     Args:
-      method: One of `ARITHMETIC_METHODS`.
+      method: The name of a method whose row has a `server_cost`.
       cohort_size: M.
 
     Returns:
@@ -118,8 +65,14 @@ def server_arithmetic(method: str, cohort_size: float) -> Arithmetic:
 
     Raises:
       TypeError: If `cohort_size` is not a number.
-      ValueError: If the method is unknown, or `cohort_size` is negative or not finite.
+      ValueError: If the method is unknown, nobody has counted its operations, or `cohort_size` is negative or not finite.
     """
-    checks.check_one_of("method", method, ARITHMETIC_METHODS)
     checks.check_non_negative("cohort_size", cohort_size)
-    return _COSTS[method].server(cohort_size)
+    costs = {name: row.server_cost for name, row in algorithms.methods().items()}
+    return _find(method, costs).times(cohort_size)
+
+
+def _find(method: str, costs: Mapping[str, Cost | None]) -> Cost:
+    known = {name: cost for name, cost in costs.items() if cost is not None}
+    checks.check_one_of("method", method, known)
+    return known[method]
