@@ -35,7 +35,8 @@ def client_arithmetic(method: str, num_steps: float) -> Arithmetic:
 
     Raises:
       TypeError: If `num_steps` is not a number.
-      ValueError: If the method is unknown, nobody has counted its operations, or `num_steps` negative or not finite.
+      ValueError: If the method is unknown or nobody has counted its operations, or
+        `num_steps` is negative or not finite.
     """
     checks.check_non_negative("num_steps", num_steps)
     costs = {name: row.client_cost for name, row in algorithms.methods().items()}
@@ -65,7 +66,8 @@ def server_arithmetic(method: str, cohort_size: float) -> Arithmetic:
 
     Raises:
       TypeError: If `cohort_size` is not a number.
-      ValueError: If the method is unknown, nobody has counted its operations, or `cohort_size` is negative or not finite.
+      ValueError: If the method is unknown or nobody has counted its operations, or
+        `cohort_size` is negative or not finite.
     """
     checks.check_non_negative("cohort_size", cohort_size)
     costs = {name: row.server_cost for name, row in algorithms.methods().items()}
