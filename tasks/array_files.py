@@ -8,11 +8,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tasks import example_checks
+
+_SUFFIX = ".npy"
+
 
 def read_arrays(
     path: pathlib.Path, names: Sequence[str], where: str
 ) -> dict[str, np.ndarray]:
     """Returns arrays of a file that `numpy.savez` wrote.
+
+    Objects, which NumPy would keep as pickles, are refused: reading runs nothing of
+    what a file holds. Every array is read to its end, where its checksum is compared.
 
     Args:
       path: The file.
@@ -23,22 +30,36 @@ def read_arrays(
       The arrays by name.
 
     Raises:
-      ValueError: If the file cannot be read, or lacks an array.
+      DataError: If the file cannot be read, is damaged, or lacks an array.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            found = sorted(file)
-            arrays = {name: file[name] for name in names if name in file}
-    # NumPy takes what is no archive for something else that it refuses.
-    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile) as error:
-        raise ValueError(
+        with zipfile.ZipFile(path) as archive:
+            found = sorted(name.removesuffix(_SUFFIX) for name in archive.namelist())
+            arrays = {name: _read(archive, name) for name in names if name in found}
+    except OSError as error:
+        raise example_checks.DataError(
+            f"{where} cannot be read ({error}). Check the file and its rights."
+        ) from error
+    # Neither `zipfile` nor NumPy says what damaged files make their parsers raise.
+    except Exception as error:
+        raise example_checks.DataError(
             f"{where} cannot be read as a file of NumPy arrays ({error}). It may be "
             "damaged: write it again, with numpy.savez."
         ) from error
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise ValueError(
+        raise example_checks.DataError(
             f"{where} has no array {missing}; it has {found}. Save {', '.join(names)} "
             "with numpy.savez."
         )
     return arrays
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(name + _SUFFIX) as member:
+        array = np.lib.format.read_array(member, allow_pickle=False)
+        # `np.load` stops at the last value, before the checksum, and would take an
+        # array for a part of it whose header has a damaged shape.
+        if member.read(1):
+            raise ValueError(f"there is more than the array {name!r} in its place")
+    return array

@@ -30,23 +30,72 @@ def check_features(
     if not features or any(len(array) == 0 for array in features.values()):
         raise DataError(f"{where} has no examples. Leave the client out.")
     for name, array in features.items():
-        if array.dtype.kind == "f":
-            _check_finite(array, f"{where}, field {name!r}")
-        elif array.dtype == object:
+        _check_finite(array, f"{where}, field {name!r}")
+        if array.dtype == object:
             _check_text(array, f"{where}, field {name!r}")
     for name, number in (num_classes or {}).items():
         _check_labels(features[name], number, f"{where}, field {name!r}")
 
 
-def _check_finite(array: np.ndarray, where: str) -> None:
-    finite = np.isfinite(array).reshape(len(array), -1).all(axis=1)
-    if not finite.all():
-        example = int(np.argmin(finite))
-        bad = array[example][~np.isfinite(array[example])].ravel()[0]
-        raise DataError(
-            f"{where}, example {example}: found {bad}. Replace or leave out what is "
-            "not a finite number."
+def to_float32(array: np.ndarray, where: str) -> np.ndarray:
+    """Returns numbers as `float32`.
+
+    Args:
+      array: The numbers, one row per example.
+      where: The file, the client and the field, for messages.
+
+    Returns:
+      An array of the same shape.
+
+    Raises:
+      DataError: If a number is not finite, or no `float32` is as large.
+    """
+    _check_finite(array, where)
+    limit = np.finfo(np.float32).max
+    if array.dtype.kind == "f" and array.dtype.itemsize > 4:
+        _check_all(
+            np.abs(array) <= limit,
+            array,
+            where,
+            f"Scale the numbers: the largest float32 is {limit:.1e}.",
         )
+    return array.astype(np.float32)
+
+
+def check_given(missing: np.ndarray, where: str) -> None:
+    """Raises if a label is missing.
+
+    Args:
+      missing: Whether an example's label is missing, one value per example.
+      where: The file, the client and the field, for messages.
+
+    Raises:
+      DataError: If one is.
+    """
+    if missing.any():
+        raise DataError(
+            f"{where}, example {int(np.argmax(missing))}: there is no label. Fill it "
+            "in or leave the example out."
+        )
+
+
+def _check_finite(array: np.ndarray, where: str) -> None:
+    if array.dtype.kind == "f":
+        _check_all(
+            np.isfinite(array),
+            array,
+            where,
+            "Replace or leave out what is not a finite number.",
+        )
+
+
+def _check_all(fine: np.ndarray, array: np.ndarray, where: str, remedy: str) -> None:
+    """Raises unless all numbers of an array are fine."""
+    rows = fine.reshape(len(array), -1).all(axis=1)
+    if not rows.all():
+        example = int(np.argmin(rows))
+        bad = array[example][~fine[example]].ravel()[0]
+        raise DataError(f"{where}, example {example}: found {bad}. {remedy}")
 
 
 def _check_text(array: np.ndarray, where: str) -> None:

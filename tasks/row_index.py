@@ -22,7 +22,8 @@ from absl import logging
 
 # Smaller files are passed over in a moment, and need no second file.
 _KEPT_FROM_BYTES = 64 * 2**20
-_SUFFIX = ".rows"
+# What is added to the name of a file for that of its index.
+SUFFIX = ".rows"
 # Part of the fingerprint: indices written by other versions are not read.
 _VERSION = "tff_drift rows 1"
 
@@ -94,7 +95,7 @@ def _open(path: pathlib.Path) -> sqlite3.Connection:
         connection = _connect(":memory:")
         _build(path, connection)
         return connection
-    kept = path.with_name(path.name + _SUFFIX)
+    kept = path.with_name(path.name + SUFFIX)
     if not _fits(path, kept):
         logging.warning(
             "Passing over all of %s once, to find where each client's rows are.", path

@@ -9,7 +9,6 @@ index of its own, see `tasks.row_index`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import re
@@ -17,17 +16,14 @@ import shutil
 import sqlite3
 import tempfile
 import threading
-import urllib.parse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tasks import example_checks, row_index
+from tasks import example_checks, row_index, sqlite_access, sqlite_checksums
 
-_HEADER_BYTES = 100
-_MAGIC = b"SQLite format 3\x00"
 _KINDS = {
     "bytes_list": tf.string,
     "float_list": tf.float32,
@@ -107,17 +103,17 @@ def check_file(path: pathlib.Path, split_names: Sequence[str]) -> None:
       split_names: The splits that it must have clients of.
 
     Raises:
-      ValueError: If it is not.
+      DataError: If it is not.
     """
-    _check_header(path)
-    with _reading(path) as connection:
+    sqlite_access.check_header(path)
+    with sqlite_access.reading(path) as connection:
         for table, columns in _TABLES.items():
             found = {
                 row[1] for row in connection.execute(f"PRAGMA table_info({table})")
             }
             if not columns <= found:
                 lack = f"no column {sorted(columns - found)} in" if found else "no"
-                raise ValueError(
+                raise example_checks.DataError(
                     f"{path} is a SQLite file with {lack} table {table!r}: it is not "
                     "one of TFF's federated data sets. Put TFF's file in its place."
                 )
@@ -125,53 +121,10 @@ def check_file(path: pathlib.Path, split_names: Sequence[str]) -> None:
         splits = sorted(str(row[0]) for row in connection.execute(query))
     missing = [name for name in split_names if name not in splits]
     if missing:
-        raise ValueError(
+        raise example_checks.DataError(
             f"{path} has no clients of the splits {missing}; its splits are {splits}: "
             "it is another data set. Put TFF's file in its place."
         )
-
-
-def _check_header(path: pathlib.Path) -> None:
-    with path.open("rb") as file:
-        header = file.read(_HEADER_BYTES)
-    if not header.startswith(_MAGIC) or len(header) < _HEADER_BYTES:
-        raise ValueError(
-            f"{path} is not a SQLite file. Put TFF's unpacked file in its place; a "
-            "file that ends in .lzma must be unpacked first."
-        )
-    page_bytes = int.from_bytes(header[16:18], "big")
-    # The format has no room for 65536 in two bytes and writes 1 for it.
-    page_bytes = 65536 if page_bytes == 1 else page_bytes
-    # Bytes 28 to 31 count the pages, and hold if the two change counters agree.
-    pages = int.from_bytes(header[28:32], "big")
-    expected, found = page_bytes * pages, path.stat().st_size
-    if header[24:28] == header[92:96] and found < expected:
-        raise ValueError(
-            f"{path} is truncated: it has {found} bytes of {expected}. Delete it and "
-            "fetch it again."
-        )
-
-
-@contextlib.contextmanager
-def _reading(path: pathlib.Path) -> Iterator[sqlite3.Connection]:
-    uri = f"file:{urllib.parse.quote(str(path.absolute()))}?mode=ro"
-    # Errors at opening and at reading alike.
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_sqlite_errors(path))
-        connection = sqlite3.connect(uri, uri=True)
-        stack.callback(connection.close)
-        yield connection
-
-
-@contextlib.contextmanager
-def _sqlite_errors(path: pathlib.Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise example_checks.DataError(
-            f"{path} cannot be read as a SQLite file ({error}). It may be damaged: "
-            "delete it and fetch it again."
-        ) from error
 
 
 def count_clients(
@@ -187,14 +140,14 @@ def count_clients(
       Clients and examples by split.
 
     Raises:
-      ValueError: If the file is damaged or of another format, or lacks a split.
+      DataError: If the file is damaged or of another format, or lacks a split.
     """
     check_file(path, split_names)
     query = (
         "SELECT split_name, COUNT(*), SUM(num_examples) FROM client_metadata "
         "GROUP BY split_name"
     )
-    with _reading(path) as connection:
+    with sqlite_access.reading(path) as connection:
         counts = {name: (clients, n) for name, clients, n in connection.execute(query)}
     return {name: counts[name] for name in split_names}
 
@@ -210,23 +163,28 @@ def infer_element_spec(path: pathlib.Path) -> dict[str, tf.TensorSpec]:
       of the names.
 
     Raises:
-      ValueError: If the file cannot be read or holds something else.
+      DataError: If the file cannot be read or holds something else.
     """
-    with _reading(path) as connection:
+    with sqlite_access.reading(path) as connection:
         query = "SELECT serialized_example_proto FROM examples LIMIT 1"
         row = connection.execute(query).fetchone()
     try:
         example = tf.train.Example.FromString(row[0])
     # Each implementation of protobuf has an error of its own.
     except Exception as error:
-        raise ValueError(
+        raise example_checks.DataError(
             f"{path} holds no examples in TFF's format ({error}). Check that it is the "
             "right file."
         ) from error
     spec = {}
     for name, feature in sorted(example.features.feature.items()):
         kind = feature.WhichOneof("kind")
-        count = len(getattr(feature, kind).value)
+        count = len(getattr(feature, kind).value) if kind else 0
+        if not count:
+            raise example_checks.DataError(
+                f"{path}, field {name!r}: the first example has no value. Name the "
+                "features to read, with their shapes, by element_spec."
+            )
         spec[name] = tf.TensorSpec(() if count == 1 else (count,), _KINDS[kind])
     return spec
 
@@ -253,7 +211,7 @@ class SqliteExamples:
           num_classes: The number of classes of those features that are labels.
 
         Raises:
-          ValueError: If the file is damaged or of another format, or its examples
+          DataError: If the file is damaged or of another format, or its examples
             have other features.
         """
         self._path = path
@@ -262,7 +220,8 @@ class SqliteExamples:
         self._index: row_index.RowIndex | None = None
         self._lock = threading.Lock()
         check_file(path, split_names)
-        with _reading(path) as connection:
+        with sqlite_access.reading(path) as connection:
+            self._has_checksums = sqlite_checksums.check_counts(connection, path)
             query = "SELECT serialized_example_proto FROM examples LIMIT 1"
             protos = [row[0] for row in connection.execute(query)]
         self._parse(protos, str(path))
@@ -271,7 +230,7 @@ class SqliteExamples:
     def _rows(self) -> row_index.RowIndex:
         with self._lock:
             if self._index is None:
-                with _sqlite_errors(self._path):
+                with sqlite_access.errors_of(self._path):
                     self._index = row_index.RowIndex(self._path)
             return self._index
 
@@ -285,9 +244,16 @@ class SqliteExamples:
           The ids.
 
         Raises:
-          ValueError: If the file cannot be read.
+          DataError: If the file cannot be read, or an id is no text.
         """
-        return self._rows.client_ids(split_name)
+        client_ids = self._rows.client_ids(split_name)
+        wrong = [each for each in client_ids if not isinstance(each, str)]
+        if wrong:
+            raise example_checks.DataError(
+                f"{self._path}: client {wrong[0]!r} of split {split_name!r} has an id "
+                "that is no text. It may be damaged: delete it and fetch it again."
+            )
+        return client_ids
 
     def read(self, split_name: str, client_id: str) -> dict[str, np.ndarray]:
         """Returns the examples of one client, stacked feature by feature.
@@ -304,19 +270,38 @@ class SqliteExamples:
             features, a number that is not finite, text that is not UTF-8, or a
             label that is none. The message names file, client and field.
         """
-        query = (
-            "SELECT serialized_example_proto FROM examples "
-            "WHERE rowid BETWEEN ? AND ? ORDER BY rowid"
-        )
-        protos: list[bytes] = []
-        runs = self._rows.runs(split_name, client_id)
-        with _reading(self._path) as connection:
-            for run in runs:
-                protos.extend(row[0] for row in connection.execute(query, run))
         where = f"{self._path}: client {client_id!r} of split {split_name!r}"
+        protos: list[bytes] = []
+        with sqlite_access.reading(self._path) as connection:
+            for run in self._rows.runs(split_name, client_id):
+                protos.extend(self._read_run(connection, run, (split_name, client_id)))
+            if self._has_checksums:
+                found = sqlite_checksums.checksum(protos)
+                sqlite_checksums.check(connection, split_name, client_id, found, where)
         features = self._parse(protos, where)
         example_checks.check_features(features, where, self._num_classes)
         return features
+
+    def _read_run(
+        self,
+        connection: sqlite3.Connection,
+        run: tuple[int, int],
+        client: tuple[str, str],
+    ) -> list[bytes]:
+        """Returns the examples of successive rows, all of one client."""
+        query = (
+            "SELECT serialized_example_proto FROM examples WHERE rowid BETWEEN ? AND ? "
+            "AND split_name = ? AND client_id = ? ORDER BY rowid"
+        )
+        first, last = run
+        protos = [row[0] for row in connection.execute(query, (*run, *client))]
+        if len(protos) != last - first + 1:
+            raise example_checks.DataError(
+                f"{self._path}: rows {first} to {last} are not all of client "
+                f"{client[1]!r}. The file has changed: load it anew; if there is a "
+                f"file {self._path.name}{row_index.SUFFIX}, delete that first."
+            )
+        return protos
 
     def _parse(self, protos: Sequence[bytes], where: str) -> dict[str, np.ndarray]:
         wanted = {
@@ -327,6 +312,8 @@ class SqliteExamples:
             for name, spec in self._element_spec.items()
         }
         try:
+            if not all(isinstance(proto, bytes) for proto in protos):
+                raise TypeError("an example is no sequence of bytes")
             serialized = tf.constant(protos, tf.string, shape=(len(protos),))
             parsed = tf.io.parse_example(serialized, wanted)
         except (tf.errors.OpError, TypeError, ValueError) as error:

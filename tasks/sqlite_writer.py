@@ -13,10 +13,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tasks import example_checks
+from tasks import example_checks, sqlite_checksums
+from tff_drift import checks
 
 # One client: its id and its examples, stacked feature by feature.
 Client = tuple[str, Mapping[str, Any]]
+
+# Type and shape of a row, by the features' names.
+Kinds = Mapping[str, tuple[str, tuple[int, ...]]]
 
 _TABLES = """
     CREATE TABLE examples (
@@ -29,7 +33,6 @@ _TABLES = """
         split_name TEXT NOT NULL,
         num_examples INTEGER NOT NULL
     );
-    CREATE UNIQUE INDEX every_client_once ON client_metadata (client_id, split_name);
 """
 
 
@@ -60,25 +63,48 @@ def write_sqlite(
       splits: The clients of each split by the split's name, such as "train". A
         client is its id and its examples: by the features' names, arrays with one
         row per example. Integers are stored as 64-bit integers, floats as 32-bit
-        ones, strings as UTF-8. Shapes are stored flat.
+        ones, strings as UTF-8. Shapes are stored flat. A checksum of each client's
+        examples is stored too, by which `tasks.from_sqlite` notices damage.
       overwrite: Whether a file that is there may be replaced.
 
     Raises:
-      FileExistsError: If the file is there and not to be overwritten.
-      TypeError: If a feature is of a type that cannot be stored.
-      ValueError: If there is no client, a client comes twice in a split or has no
+      DataError: If there is no client, a client comes twice in a split or has no
         examples, features differ between clients in name, type or shape, arrays of
-        a client in length, a number is not finite, or bytes are not UTF-8. The
-        message names file, client and field.
+        a client in length, a number is not finite or has no room, or bytes are not
+        UTF-8. The message names file, client and field.
+      FileExistsError: If the file is there and not to be overwritten.
+      OSError: If the file cannot be written, for instance for want of room.
+      TypeError: If an argument has the wrong type, or a feature one that cannot be
+        stored.
+      ValueError: If an argument is out of its range.
     """
+    checks.check_path("path", path)
+    checks.check_flag("overwrite", overwrite)
+    if not isinstance(splits, Mapping):
+        raise TypeError(
+            "splits must have the clients of each split by its name, such as "
+            f'{{"train": clients}}, found {type(splits).__name__}.'
+        )
     path = pathlib.Path(path)
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} exists. Pass overwrite=True to replace it.")
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise FileExistsError(
+            f"{path} is a folder. Name a file in it."
+            if path.is_dir()
+            else f"{path} exists. Pass overwrite=True to replace it."
+        )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {path.parent} to write to.")
     handle, name = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)
     os.close(handle)
     try:
         with contextlib.closing(sqlite3.connect(name)) as connection:
-            _write(connection, splits, path)
+            try:
+                _write(connection, splits, path)
+            except sqlite3.Error as error:
+                raise OSError(
+                    f"{path} cannot be written ({error}). Make room, or write it "
+                    "elsewhere."
+                ) from error
         # A temporary file is its owner's alone; this one is like any other file.
         umask = os.umask(0)
         os.umask(umask)
@@ -97,55 +123,117 @@ def _write(
     # The file is not there before it is complete: nothing to recover.
     connection.execute("PRAGMA journal_mode = OFF")
     connection.execute("PRAGMA synchronous = OFF")
-    connection.executescript(_TABLES)
-    kinds: dict[str, tuple[str, tuple[int, ...]]] | None = None
+    connection.executescript(_TABLES + sqlite_checksums.TABLE)
+    kinds: Kinds | None = None
     for split_name, clients in splits.items():
-        for client_id, features in clients:
+        checks.check_text("the name of a split", split_name)
+        if isinstance(clients, (str, Mapping)) or not isinstance(clients, Iterable):
+            raise TypeError(
+                f"splits[{split_name!r}] must be pairs of a client's id and its "
+                f"features, found {type(clients).__name__}."
+            )
+        for client in clients:
+            client_id, arrays = _check_client(client, split_name, path)
             where = f"{path}: client {client_id!r} of split {split_name!r}"
-            arrays = {
-                name: _storable(value, f"{where}, field {name!r}")
-                for name, value in features.items()
-            }
-            example_checks.check_features(arrays, where)
             found = {
                 name: (array.dtype.kind, array.shape[1:])
                 for name, array in arrays.items()
             }
             kinds = kinds or found
             _check_alike(arrays, found, kinds, where)
-            count = len(next(iter(arrays.values())))
-            try:
-                connection.execute(
-                    "INSERT INTO client_metadata VALUES (?, ?, ?)",
-                    (client_id, split_name, count),
-                )
-            except sqlite3.IntegrityError as error:
-                raise ValueError(
-                    f"{where} comes twice. Give all its examples at once."
-                ) from error
-            connection.executemany(
-                "INSERT INTO examples VALUES (?, ?, ?)",
-                ((split_name, client_id, proto) for proto in _serialize(arrays)),
-            )
+            _insert(connection, split_name, client_id, arrays, where)
     if kinds is None:
-        raise ValueError(f"{path}: there is no client to write. Give at least one.")
-    connection.execute("DROP INDEX every_client_once")
+        raise example_checks.DataError(
+            f"{path}: there is no client to write. Give at least one."
+        )
     connection.commit()
+
+
+def _insert(
+    connection: sqlite3.Connection,
+    split_name: str,
+    client_id: str,
+    arrays: Mapping[str, np.ndarray],
+    where: str,
+) -> None:
+    protos = list(_serialize(arrays))
+    try:
+        connection.execute(
+            "INSERT INTO client_checksums VALUES (?, ?, ?)",
+            (split_name, client_id, sqlite_checksums.checksum(protos)),
+        )
+    except sqlite3.IntegrityError as error:
+        raise example_checks.DataError(
+            f"{where} comes twice. Give all its examples at once."
+        ) from error
+    connection.execute(
+        "INSERT INTO client_metadata VALUES (?, ?, ?)",
+        (client_id, split_name, len(protos)),
+    )
+    connection.executemany(
+        "INSERT INTO examples VALUES (?, ?, ?)",
+        ((split_name, client_id, proto) for proto in protos),
+    )
+
+
+def _check_client(
+    client: Any, split_name: str, path: pathlib.Path
+) -> tuple[str, dict[str, np.ndarray]]:
+    """Returns a client's id and its features, ready to store."""
+    if not isinstance(client, (tuple, list)) or len(client) != 2:
+        raise TypeError(
+            f"splits[{split_name!r}] must be pairs of a client's id and its features, "
+            f"found {client!r}."
+        )
+    client_id, features = client
+    checks.check_text(f"{path}: the id of a client of split {split_name!r}", client_id)
+    where = f"{path}: client {client_id!r} of split {split_name!r}"
+    if not isinstance(features, Mapping) or not all(
+        isinstance(name, str) for name in features
+    ):
+        raise TypeError(
+            f"{where} must have arrays by the names of its features, found "
+            f"{features!r}."
+        )
+    arrays = {
+        name: _storable(value, f"{where}, field {name!r}")
+        for name, value in features.items()
+    }
+    example_checks.check_features(arrays, where)
+    return client_id, arrays
 
 
 def _storable(value: Any, where: str) -> np.ndarray:
     """Returns an array of 64-bit integers, 32-bit floats, or bytes."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise example_checks.DataError(
+            f"{where} is no array ({error}). Give all rows one shape."
+        ) from error
     if array.ndim == 0:
-        raise ValueError(f"{where} is no array. Give one row per example.")
+        raise example_checks.DataError(
+            f"{where} is no array. Give one row per example."
+        )
+    if 0 in array.shape[1:]:
+        raise example_checks.DataError(
+            f"{where} has rows of shape {array.shape[1:]}, without a value. Leave the "
+            "field out."
+        )
     if array.dtype.kind in "biu":
-        return array.astype(np.int64)
+        return _to_int64(array, where)
     if array.dtype.kind == "f":
-        return array.astype(np.float32)
+        return example_checks.to_float32(array, where) if len(array) else array
     if array.dtype.kind in "OSU":
-        texts = [
-            text.encode() if isinstance(text, str) else text for text in array.ravel()
-        ]
+        try:
+            texts = [
+                text.encode() if isinstance(text, str) else text
+                for text in array.ravel()
+            ]
+        except UnicodeEncodeError as error:
+            raise example_checks.DataError(
+                f"{where} is no text ({error}). Write it without what is no character."
+            ) from error
         if all(isinstance(text, bytes) for text in texts):
             stored = np.empty(len(texts), object)
             stored[:] = texts
@@ -155,26 +243,39 @@ def _storable(value: Any, where: str) -> np.ndarray:
     )
 
 
+def _to_int64(array: np.ndarray, where: str) -> np.ndarray:
+    limit = np.iinfo(np.int64).max
+    if array.dtype.kind == "u" and array.size and array.max() > limit:
+        rows = (array > limit).reshape(len(array), -1).any(axis=1)
+        example = int(np.argmax(rows))
+        raise example_checks.DataError(
+            f"{where}, example {example}: found {array[example].max()}, but the "
+            f"largest integer that can be stored is {limit}. Store it as a float or a "
+            "text."
+        )
+    return array.astype(np.int64)
+
+
 def _check_alike(
     arrays: Mapping[str, np.ndarray],
-    found: Mapping[str, tuple[str, tuple[int, ...]]],
-    kinds: Mapping[str, tuple[str, tuple[int, ...]]],
+    found: Kinds,
+    kinds: Kinds,
     where: str,
 ) -> None:
     if found.keys() != kinds.keys():
-        raise ValueError(
+        raise example_checks.DataError(
             f"{where} has the fields {sorted(found)}, but the first client has "
             f"{sorted(kinds)}. Give all clients the same."
         )
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise ValueError(
+        raise example_checks.DataError(
             f"{where} has fields of different lengths: {lengths}. Give every field one "
             "row per example."
         )
     for name, kind in kinds.items():
         if found[name] != kind:
-            raise ValueError(
+            raise example_checks.DataError(
                 f"{where}, field {name!r}: the first client has type and shape {kind}, "
                 f"found {found[name]}. Give all clients the same."
             )

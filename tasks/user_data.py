@@ -11,28 +11,26 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 
-from tasks import classification, definitions, seeds, sqlite_files, user_tables
+from tasks import (
+    class_numbers,
+    definitions,
+    example_checks,
+    sqlite_files,
+    user_files,
+    user_tables,
+    user_tasks,
+)
+from tasks.user_tasks import BuildKerasModel, Examples, Part
 from tff_drift import checks
-from tff_drift.simulation import ClientDatasets
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Examples = tuple[np.ndarray, np.ndarray]
-BuildKerasModel = Callable[[], tf.keras.Model]
-
-
-class _Part(NamedTuple):
-    """Clients, and how to read one."""
-
-    client_ids: Iterable[str]
-    load: Callable[[str], Examples]
 
 
 def from_frame(
@@ -58,8 +56,8 @@ def from_frame(
       label: The column of classes: integers from 0, or values of any other kind,
         which are then numbered in sorted order.
       features: The columns of numbers to predict from; default: all others.
-      num_classes: The number of classes if they are integers; default: as many as
-        the largest label needs.
+      num_classes: The number of classes if they are integers, at most a million;
+        default: as many as the largest label needs.
       test: A table like `frame` with the examples to test on.
       test_fraction: Where `test` is `None`, the share of each client's examples
         that is held out to test on, at random. Clients with one example only train.
@@ -75,50 +73,56 @@ def from_frame(
       The task. `options["classes"]` has the classes in the order of their numbers.
 
     Raises:
+      DataError: If a table has no rows, a column is missing, no number or there
+        twice, ids of clients read alike, a number is not finite, or a label is none;
+        the message names table, client and column.
       TypeError: If an argument has the wrong type.
-      ValueError: If a column is missing or no number, a number is not finite, or a
-        label is none; the message names table, client and column.
+      ValueError: If an argument is out of its range, or the net does not fit.
     """
+    training = user_tasks.Training(
+        build_keras_model, batch_size, epochs, max_examples, seed
+    )
+    user_tasks.check_columns(features, client_id=client_id, label=label)
+    user_tasks.check_num_classes(num_classes)
+    user_tasks.check_test_fraction(test_fraction)
     tables = {"frame": frame} if test is None else {"frame": frame, "test": test}
     columns = features
     clients: dict[str, dict[str, Examples]] = {}
     for name, table in tables.items():
-        columns = user_tables.feature_columns(table, [client_id, label], columns, name)
+        user_tables.check_table(name, table)
+        columns = user_tables.feature_columns(
+            list(table.columns), [client_id, label], columns, name
+        )
         owners = table[client_id]
-        if owners.isna().any():
-            raise ValueError(
-                f"{name} has no client in column {client_id!r} of row "
-                f"{owners.index[owners.isna()][0]!r}. Fill it in or leave the row out."
-            )
+        user_tables.check_owners(owners, name)
         clients[name] = {
             str(owner): user_tables.table_examples(
                 rows, columns, label, f"{name}: client {str(owner)!r}"
             )
-            for owner, rows in table.groupby(client_id, sort=True, observed=True)
+            for owner, rows in table.groupby(owners, sort=True, observed=True)
         }
-    labels = [table[label].to_numpy() for table in tables.values()]
-    classes = user_tables.find_classes(labels, num_classes)
-
-    def numbered(name: str, owner: str) -> Examples:
-        x, y = clients[name][owner]
-        where = f"{name}: client {owner!r}, field {label!r}"
-        return x, user_tables.number_labels(y, classes, where)
-
-    arrays = {
-        name: {owner: numbered(name, owner) for owner in of_table}
+    labels = {
+        f"{name}: client {owner!r}, field {label!r}": y
         for name, of_table in clients.items()
+        for owner, (_, y) in of_table.items()
     }
-    train, *others = (
-        _Part(of_table, of_table.__getitem__) for of_table in arrays.values()
-    )
-    sizes = {owner: len(y) for owner, (_, y) in arrays["frame"].items()}
-    train, test_part = (
-        (train, others[0]) if others else _hold_out(train, sizes, test_fraction, seed)
-    )
-    batching = {"batch_size": batch_size, "epochs": epochs, "seed": seed}
-    return _build_task(
-        "frame", train, test_part, classes, build_keras_model, max_examples, batching
-    )
+    classes = class_numbers.find_classes(labels, num_classes)
+    parts = []
+    for name, of_table in clients.items():
+        numbered = {
+            owner: (
+                x,
+                class_numbers.number_labels(
+                    y, classes, f"{name}: client {owner!r}, field {label!r}"
+                ),
+            )
+            for owner, (x, y) in of_table.items()
+        }
+        parts.append(Part(numbered, numbered.__getitem__))
+    if test is None:
+        sizes = {owner: len(y) for owner, (_, y) in clients["frame"].items()}
+        parts = user_tasks.hold_out(parts[0], sizes, test_fraction, seed)
+    return user_tasks.build_task("frame", *parts, classes, training)
 
 
 def from_folder(
@@ -136,15 +140,17 @@ def from_folder(
 ) -> definitions.Task:
     """Makes a task of a folder with one file per client.
 
-    A file is a CSV table, named after its client (`ann.csv`), with a column of
-    classes and columns of numbers; or a file of NumPy arrays (`ann.npz`), with the
+    A file is a CSV table in UTF-8, named after its client (`ann.csv`), with a column
+    of classes and columns of numbers; or a file of NumPy arrays (`ann.npz`), with the
     classes under the name of `label` and numbers of any shape, one row per example,
-    under `x`. Files in the subfolders `train` and `test` are for the one and the
-    other; without these a share of each client's examples is held out.
+    under `x`. All files are of one kind. Columns count by their names, in the order
+    of the first file; all clients have the same. Files in the subfolders `train` and
+    `test` are for the one and the other; without these a share of each client's
+    examples is held out. Other files, and hidden ones, are left out.
 
     All files are read once at the start, to check them and to find the classes.
     Later each is read when its client's turn comes, so that the data may be larger
-    than the memory. For very many clients see `write_sqlite`.
+    than RAM. For very many clients see `write_sqlite`.
 
     Args:
       folder: The folder.
@@ -163,50 +169,51 @@ def from_folder(
       The task. `options["classes"]` has the classes in the order of their numbers.
 
     Raises:
+      DataError: If a file cannot be read or is not UTF-8, lacks a column or has
+        others than the first file, has no examples, a number that is not finite or a
+        label that is none; the message names file, client and field.
       FileNotFoundError: If the folder has no files of clients.
       TypeError: If an argument has the wrong type.
-      ValueError: If a file cannot be read or is not UTF-8, lacks a column, has no
-        examples, a number that is not finite or a label that is none; the message
-        names file, client and field.
+      ValueError: If an argument is out of its range, or the net does not fit.
     """
+    training = user_tasks.Training(
+        build_keras_model, batch_size, epochs, max_examples, seed
+    )
+    checks.check_path("folder", folder)
+    checks.check_text("label", label)
+    user_tasks.check_columns(features, label=label)
+    user_tasks.check_num_classes(num_classes)
+    user_tasks.check_test_fraction(test_fraction)
     folder = pathlib.Path(folder)
-    files = user_tables.find_files(folder)
+    files = user_files.find_files(folder)
+    first = next(path for paths in files.values() for path in paths.values())
+    layout = user_files.find_layout(first, label, features)
     sizes: dict[str, int] = {}
-    labels: dict[pathlib.Path, np.ndarray] = {}
+    labels: dict[str, np.ndarray] = {}
+
+    def field(path: pathlib.Path) -> str:
+        return f"{path}: client {path.stem!r}, field {label!r}"
+
     for paths in files.values():
         for owner, path in paths.items():
-            _, found = user_tables.read_file(path, label, features)
+            _, found = user_files.read_file(path, label, layout)
             sizes[owner] = len(found)
-            labels[path] = np.unique(found)
-    classes = user_tables.find_classes(labels.values(), num_classes)
-
-    def number(path: pathlib.Path, found: np.ndarray) -> np.ndarray:
-        where = f"{path}: client {path.stem!r}, field {label!r}"
-        return user_tables.number_labels(found, classes, where)
-
-    for path, found in labels.items():
-        number(path, found)
+            labels[field(path)] = class_numbers.distinct(found, field(path))
+    classes = class_numbers.find_classes(labels, num_classes)
 
     def load(paths: Mapping[str, pathlib.Path], owner: str) -> Examples:
-        x, y = user_tables.read_file(paths[owner], label, features)
-        return x, number(paths[owner], y)
+        x, y = user_files.read_file(paths[owner], label, layout)
+        return x, class_numbers.number_labels(y, classes, field(paths[owner]))
 
-    train, *others = (
-        _Part(paths, functools.partial(load, paths)) for paths in files.values()
-    )
-    train, test_part = (
-        (train, others[0]) if others else _hold_out(train, sizes, test_fraction, seed)
-    )
-    batching = {"batch_size": batch_size, "epochs": epochs, "seed": seed}
-    return _build_task(
-        folder.name,
-        train,
-        test_part,
-        classes,
-        build_keras_model,
-        max_examples,
-        batching,
-    )
+    for paths in files.values():
+        for owner, path in paths.items():
+            if not class_numbers.are_known(labels[field(path)], classes):
+                # Fails, and names the example.
+                load(paths, owner)
+    parts = [Part(paths, functools.partial(load, paths)) for paths in files.values()]
+    if len(parts) == 1:
+        parts = user_tasks.hold_out(parts[0], sizes, test_fraction, seed)
+    return user_tasks.build_task(folder.name, *parts, classes, training)
 
 
 def from_sqlite(
@@ -247,29 +254,31 @@ def from_sqlite(
       The task.
 
     Raises:
+      DataError: If the file is damaged, locked or of another format, or lacks a split
+        or a feature. Bad examples are found when their client is read: the message
+        names file, client and field.
       FileNotFoundError: If there is no such file.
       TypeError: If an argument has the wrong type.
-      ValueError: If the file is damaged or of another format, or lacks a split or a
-        feature. Bad examples are found when their client is read: the message names
-        file, client and field.
+      ValueError: If an argument is out of its range, or the net does not fit.
     """
+    training = user_tasks.Training(
+        build_keras_model, batch_size, epochs, max_examples, seed
+    )
+    checks.check_path("path", path)
     path = pathlib.Path(path)
+    splits = (train_split, test_split)
+    for name, value in zip(("label", "train_split", "test_split"), (label, *splits)):
+        checks.check_text(name, value)
     checks.check_integer("num_classes", num_classes)
+    user_tasks.check_num_classes(num_classes)
     if not path.is_file():
         raise FileNotFoundError(
             f"There is no file {path}. tasks.write_sqlite writes one of your data."
         )
-    splits = (train_split, test_split)
     if element_spec is None:
         sqlite_files.check_file(path, splits)
         element_spec = sqlite_files.infer_element_spec(path)
-    names = [name for name in element_spec if name != label]
-    texts = [name for name in names if element_spec[name].dtype == tf.string]
-    if label not in element_spec or not names or texts:
-        raise ValueError(
-            f"{path} has the features {dict(element_spec)}. Needed are the label "
-            f"{label!r} and features of numbers: name them by label and element_spec."
-        )
+    names = _feature_names(path, label, element_spec)
     reader = sqlite_files.SqliteExamples(
         path, splits, element_spec, {label: num_classes}
     )
@@ -282,103 +291,35 @@ def from_sqlite(
             x = np.concatenate(flat, axis=1)
         return x.astype(np.float32), found[label].astype(np.int32)
 
-    train, test_part = (
-        _Part(reader.client_ids(split_name), functools.partial(load, split_name))
+    parts = (
+        Part(reader.client_ids(split_name), functools.partial(load, split_name))
         for split_name in splits
     )
-    batching = {"batch_size": batch_size, "epochs": epochs, "seed": seed}
-    return _build_task(
-        path.stem,
-        train,
-        test_part,
-        tuple(range(num_classes)),
-        build_keras_model,
-        max_examples,
-        batching,
-    )
+    return user_tasks.build_task(path.stem, *parts, range(num_classes), training)
 
 
-def _hold_out(
-    part: _Part, sizes: Mapping[str, int], fraction: float, seed: int
-) -> tuple[_Part, _Part]:
-    """Splits each client's examples into those to train and those to test on."""
-    checks.check_integer("seed", seed, at_least=0)
-    if not 0 < fraction < 1:
-        raise ValueError(f"test_fraction must be between 0 and 1, found {fraction!r}.")
-    testing = [owner for owner in part.client_ids if sizes[owner] > 1]
-    if not testing:
-        raise ValueError(
-            "No client has more than one example, so that none can be held out to test "
-            "on. Give examples to test on."
+def _feature_names(
+    path: pathlib.Path, label: str, element_spec: Mapping[str, tf.TensorSpec]
+) -> list[str]:
+    """Returns the features to predict from."""
+    if not isinstance(element_spec, Mapping) or not all(
+        isinstance(spec, tf.TensorSpec) for spec in element_spec.values()
+    ):
+        raise TypeError(
+            "element_spec must have a tf.TensorSpec for the name of each feature, "
+            f"found {element_spec!r}."
         )
-
-    def load(held_out: bool, owner: str) -> Examples:
-        x, y = part.load(owner)
-        draw = seeds.generator(seed, f"held-out examples of {owner}")
-        order = draw.permutation(len(y))
-        count = min(max(1, round(fraction * len(y))), len(y) - 1)
-        # In the order of the file, which `max_examples` may refer to.
-        rows = np.sort(order[:count] if held_out else order[count:])
-        return x[rows], y[rows]
-
-    return (
-        _Part(part.client_ids, functools.partial(load, False)),
-        _Part(testing, functools.partial(load, True)),
+    names = [name for name in element_spec if name != label]
+    spec = element_spec.get(label)
+    is_label = spec is not None and spec.dtype.is_integer and spec.shape.rank == 0
+    are_numbers = all(
+        element_spec[name].dtype.is_integer or element_spec[name].dtype.is_floating
+        for name in names
     )
-
-
-def _build_task(
-    name: str,
-    train_part: _Part,
-    test_part: _Part,
-    classes: tuple[Any, ...],
-    build_keras_model: BuildKerasModel | None,
-    max_examples: int | None,
-    batching: Mapping[str, Any],
-) -> definitions.Task:
-    train = ClientDatasets(
-        tuple(train_part.client_ids),
-        train_part.load,
-        max_examples=max_examples,
-        **batching,
-    )
-    test = ClientDatasets(tuple(test_part.client_ids), test_part.load, **batching)
-    input_shape = train.element_spec[0].shape[1:]
-    return definitions.Task(
-        name=name,
-        description=f"Your own data: {len(train)} clients, {len(classes)} classes.",
-        train=train,
-        test=test,
-        validation=None,
-        model_fn=classification.build_model_fn(
-            build_keras_model
-            or functools.partial(
-                _softmax_regression, input_shape, len(classes), batching["seed"]
-            ),
-            train.element_spec,
-        ),
-        accuracy_metric="accuracy",
-        higher_is_better=True,
-        seed=batching["seed"],
-        options={
-            "batch_size": train.batch_size,
-            "epochs": train.epochs,
-            "max_examples": max_examples,
-            "classes": classes,
-        },
-    )
-
-
-def _softmax_regression(
-    input_shape: Sequence[int], num_classes: int, seed: int
-) -> tf.keras.Model:
-    (layer_seed,) = seeds.initializer_seeds(seed, 1)
-    return tf.keras.Sequential(
-        [
-            tf.keras.layers.Flatten(input_shape=tuple(input_shape)),
-            tf.keras.layers.Dense(
-                num_classes,
-                kernel_initializer=tf.keras.initializers.GlorotUniform(layer_seed),
-            ),
-        ]
-    )
+    if not (is_label and names and are_numbers):
+        raise example_checks.DataError(
+            f"{path} has the features {dict(element_spec)}. Needed are the label "
+            f"{label!r} and features of numbers: name them by label and element_spec. "
+            "A label is one integer per example."
+        )
+    return names

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from collections.abc import Collection
 from typing import Any
 
@@ -11,7 +12,11 @@ from typing import Any
 def _real(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, found {value!r}.")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        # An integer or a fraction beyond the largest float is as good as infinite.
+        return math.inf if value > 0 else -math.inf
 
 
 def check_positive(name: str, value: Any) -> None:
@@ -114,3 +119,70 @@ def check_one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
     if value not in allowed:
         choices = ", ".join(repr(choice) for choice in allowed)
         raise ValueError(f"{name} must be one of {choices}, found {value!r}.")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raises unless `value` is `True` or `False`.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The value to check.
+
+    Raises:
+      TypeError: If `value` is neither.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, found {value!r}.")
+
+
+def check_callable(name: str, value: Any, what: str = "a function") -> None:
+    """Raises unless `value` can be called.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The value to check.
+      what: What it should be, for the message, such as "a function of a client id".
+
+    Raises:
+      TypeError: If `value` cannot be called.
+    """
+    if not callable(value):
+        raise TypeError(f"{name} must be {what}, found {value!r}.")
+
+
+def check_text(name: str, value: Any) -> None:
+    """Raises unless `value` is a string with a character.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The value to check.
+
+    Raises:
+      TypeError: If `value` is no string.
+      ValueError: If `value` is empty.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a string, found {value!r}.")
+    if not value:
+        raise ValueError(f"{name} must not be empty.")
+
+
+def check_path(name: str, value: Any) -> None:
+    """Raises unless `value` can be the path of a file or folder.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The value to check.
+
+    Raises:
+      TypeError: If `value` is neither a string nor an `os.PathLike` of one.
+      ValueError: If `value` is empty or holds a character that no path can hold.
+    """
+    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a path, found {value!r}.")
+    if not text or "\0" in text:
+        raise ValueError(
+            f"{name} must be a path, found {value!r}. Give one that is not empty and "
+            "holds no NUL character."
+        )

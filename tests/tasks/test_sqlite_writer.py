@@ -65,8 +65,12 @@ def test_tff_reads_what_was_written(tmp_path):
         ("bob", "test", 2),
         ("bob", "train", 3),
     ]
-    # The official files have these and no index.
-    assert sorted(objects) == [("client_metadata",), ("examples",)]
+    # The official files have the last two and no index.
+    assert sorted(objects) == [
+        ("client_checksums",),
+        ("client_metadata",),
+        ("examples",),
+    ]
 
 
 def test_clients_are_taken_one_by_one(tmp_path):

@@ -1,0 +1,98 @@
+"""Opening of SQLite files to read, with errors that say what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import sqlite3
+import urllib.parse
+from collections.abc import Iterator
+
+from tasks import example_checks
+
+_HEADER_BYTES = 100
+_MAGIC = b"SQLite format 3\x00"
+
+
+def check_header(path: pathlib.Path) -> None:
+    """Raises unless a file is a whole SQLite file by its first bytes and its size.
+
+    Args:
+      path: The file.
+
+    Raises:
+      DataError: If it is not.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER_BYTES)
+        found = path.stat().st_size
+    except OSError as error:
+        raise example_checks.DataError(
+            f"{path} cannot be read ({error}). Check the file and its rights."
+        ) from error
+    if not header.startswith(_MAGIC) or len(header) < _HEADER_BYTES:
+        raise example_checks.DataError(
+            f"{path} is not a SQLite file. Put TFF's unpacked file in its place; a "
+            "file that ends in .lzma must be unpacked first."
+        )
+    page_bytes = int.from_bytes(header[16:18], "big")
+    # The format has no room for 65536 in two bytes and writes 1 for it.
+    page_bytes = 65536 if page_bytes == 1 else page_bytes
+    # Bytes 28 to 31 count the pages, and hold if the two change counters agree.
+    pages = int.from_bytes(header[28:32], "big")
+    expected = page_bytes * pages
+    if header[24:28] == header[92:96] and found < expected:
+        raise example_checks.DataError(
+            f"{path} is truncated: it has {found} bytes of {expected}. Delete it and "
+            "fetch it again."
+        )
+
+
+@contextlib.contextmanager
+def reading(path: pathlib.Path) -> Iterator[sqlite3.Connection]:
+    """Opens a file to read; SQLite's errors, at opening and later, become DataErrors.
+
+    Args:
+      path: The file.
+
+    Yields:
+      The connection, closed at the end.
+
+    Raises:
+      DataError: If the file cannot be read, is locked or damaged.
+    """
+    uri = f"file:{urllib.parse.quote(str(path.absolute()))}?mode=ro"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(errors_of(path))
+        connection = sqlite3.connect(uri, uri=True)
+        stack.callback(connection.close)
+        yield connection
+
+
+@contextlib.contextmanager
+def errors_of(path: pathlib.Path) -> Iterator[None]:
+    """Turns SQLite's errors into DataErrors that name the file.
+
+    Args:
+      path: The file that is read.
+
+    Yields:
+      Nothing.
+
+    Raises:
+      DataError: For any error of SQLite.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        # Only Python 3.11 gives the code of an error besides its text.
+        if "locked" in str(error) or "busy" in str(error):
+            remedy = "Another program is writing to it: try again when it is done."
+        elif "unable to open" in str(error):
+            remedy = "Check the file, its folder and their rights."
+        else:
+            remedy = "It may be damaged: delete it and fetch it again."
+        raise example_checks.DataError(
+            f"{path} cannot be read as a SQLite file ({error}). {remedy}"
+        ) from error

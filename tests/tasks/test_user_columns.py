@@ -1,0 +1,219 @@
+"""What a user's tables call their columns and clients, and what that must not hide."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tasks
+
+
+def _write(folder, **files):
+    for name, text in files.items():
+        path = folder / f"{name}.csv"
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text)
+    return folder
+
+
+def _frame(**columns):
+    return pd.DataFrame(
+        {"owner": ["a", "a", "b"], "age": [1.0, 2.0, 3.0], "ill": [0, 1, 0], **columns}
+    )
+
+
+def _from_frame(frame, **options):
+    return tasks.from_frame(frame, client_id="owner", label="ill", **options)
+
+
+def test_columns_are_taken_by_name_whatever_a_files_order(tmp_path):
+    _write(
+        tmp_path / "train",
+        ann="label,age,income\n0,30,1000\n1,31,1001\n",
+        bob="income,label,age\n2000,1,40\n",
+    )
+    _write(tmp_path / "test", ann="age,income,label\n50,3000,0\n")
+
+    task = tasks.from_folder(tmp_path)
+
+    assert task.train.examples("ann")[0].tolist() == [[30, 1000], [31, 1001]]
+    assert task.train.examples("bob")[0].tolist() == [[40, 2000]]
+    assert task.train.examples("bob")[1].tolist() == [1]
+    assert task.test.examples("ann")[0].tolist() == [[50, 3000]]
+
+
+@pytest.mark.parametrize(
+    ("header", "values"),
+    [
+        ("height,weight,label", "3,4,1"),
+        ("age,label", "3,1"),
+        ("age,x,y,label", "1,2,3,1"),
+    ],
+)
+def test_raises_on_a_client_with_other_columns(tmp_path, header, values):
+    _write(
+        tmp_path,
+        ann="age,income,label\n1,2,0\n3,4,1\n",
+        bob=f"{header}\n{values}\n",
+    )
+
+    with pytest.raises(tasks.DataError) as caught:
+        tasks.from_folder(tmp_path)
+
+    message = str(caught.value)
+    assert f"{tmp_path / 'bob.csv'}: client 'bob'" in message
+    assert f"{header.split(',')[:-1]}" in message
+    assert "['age', 'income']" in message
+    assert "ann.csv" in message
+    assert "features" in message
+
+
+def test_columns_that_only_some_clients_have_may_be_left_out(tmp_path):
+    _write(
+        tmp_path,
+        ann="age,income,label\n1,2,0\n3,4,1\n",
+        bob="height,age,label\n5,6,1\n",
+    )
+
+    task = tasks.from_folder(tmp_path, features=["age"])
+
+    assert task.train.examples("bob")[0].tolist() == [[6]]
+
+
+def test_a_file_whose_rows_are_longer_than_its_header_is_refused(tmp_path):
+    # pandas would take the first column for the names of the rows.
+    _write(tmp_path, ann="age,label\n1,2,0\n3,4,1\n")
+
+    with pytest.raises(tasks.DataError, match=r"ann\.csv.*3 fields.*2 columns"):
+        tasks.from_folder(tmp_path)
+
+
+def test_a_name_that_stands_twice_in_a_header_is_refused(tmp_path):
+    # pandas would rename the second.
+    _write(tmp_path, ann="age,age,label\n1,2,0\n3,4,1\n")
+
+    with pytest.raises(tasks.DataError, match=r"ann\.csv.*'age' more than once"):
+        tasks.from_folder(tmp_path)
+
+
+def test_arrays_beside_tables_and_of_other_shapes_are_refused(tmp_path):
+    np.savez(tmp_path / "ann.npz", x=np.zeros((3, 2)), label=[0, 1, 0])
+    np.savez(tmp_path / "bob.npz", x=np.zeros((3, 4)), label=[0, 1, 0])
+    with pytest.raises(tasks.DataError, match=r"bob\.npz.*\(4,\).*\(2,\).*ann\.npz"):
+        tasks.from_folder(tmp_path)
+
+    (tmp_path / "bob.npz").unlink()
+    _write(tmp_path, bob="a,b,label\n1,2,0\n")
+    with pytest.raises(tasks.DataError, match=r"bob\.csv.*ann\.npz"):
+        tasks.from_folder(tmp_path)
+
+
+def test_features_are_for_tables_alone(tmp_path):
+    np.savez(tmp_path / "ann.npz", x=np.zeros((3, 2)), label=[0, 1, 0])
+
+    with pytest.raises(ValueError, match=r"features.*ann\.npz"):
+        tasks.from_folder(tmp_path, features=["x"])
+
+
+def test_every_file_of_a_client_counts(tmp_path):
+    _write(tmp_path, ann="age,label\n1,0\n2,1\n")
+    (tmp_path / "ann.csv").rename(tmp_path / "ann.CSV")
+    assert tasks.from_folder(tmp_path).train.client_ids == ("ann",)
+
+    _write(tmp_path / "train", bob="age,label\n1,0\n2,1\n")
+    with pytest.raises(ValueError, match=r"both in .*ann\.CSV.* and in its subfolder"):
+        tasks.from_folder(tmp_path)
+
+
+def test_a_folder_with_tests_alone_is_refused(tmp_path):
+    _write(tmp_path / "test", bob="age,label\n1,0\n2,1\n")
+
+    with pytest.raises(FileNotFoundError, match="subfolder 'test', but none 'train'"):
+        tasks.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("other", "dtype"),
+    [("1", object), (1.0, object), (True, object), ("1", "category")],
+)
+def test_clients_are_not_merged_when_their_ids_read_alike(other, dtype):
+    owner = pd.Series([1, other, "b"], dtype=object).astype(dtype)
+
+    with pytest.raises(
+        tasks.DataError, match=r"frame, column 'owner': .*astype\(str\)"
+    ):
+        _from_frame(_frame(owner=owner))
+
+    task = _from_frame(_frame(owner=[str(1), str(other), "b"]), test=_frame())
+    assert sum(map(task.train.num_examples, task.train.client_ids)) == 3
+
+
+def test_ids_of_one_kind_become_texts():
+    task = _from_frame(_frame(owner=[10, 10, 9]), test=_frame(owner=["10", "10", "9"]))
+
+    assert task.train.client_ids == ("9", "10")
+    assert set(task.test.client_ids) == {"9", "10"}
+
+
+@pytest.mark.parametrize("kind", ["frame", "csv", "npz"])
+def test_a_huge_label_takes_no_memory_and_is_named(tmp_path, kind):
+    huge = 400_000_000
+
+    def load():
+        if kind == "frame":
+            return _from_frame(_frame(ill=[0, 1, huge]))
+        return tasks.from_folder(tmp_path, label="ill")
+
+    if kind == "csv":
+        _write(tmp_path, ann="age,ill\n1,0\n2,1\n", bob=f"age,ill\n1,{huge}\n")
+    if kind == "npz":
+        np.savez(tmp_path / "bob.npz", x=np.zeros((1, 2)), ill=[huge])
+
+    with pytest.raises(tasks.DataError, match=f"'ill'.*{huge}.*1000000") as caught:
+        load()
+    where = "frame: client 'b'" if kind == "frame" else f"{tmp_path}/bob.{kind}"
+    assert str(caught.value).startswith(where)
+
+
+def test_codes_as_text_are_numbered():
+    task = _from_frame(_frame(ill=["400000000", "17", "17"]))
+
+    assert task.options["classes"] == ("17", "400000000")
+
+
+def test_labels_of_two_kinds_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"'ill'.*of different kinds: .*'x'.*0"):
+        _from_frame(_frame(ill=np.array([0, "x", 0], object)))
+    _write(tmp_path, ann="age,ill\n1,0\n2,1\n", bob="age,ill\n1,x\n")
+    with pytest.raises(ValueError, match=r"'ill'.*of different kinds: .*'x'.*0"):
+        tasks.from_folder(tmp_path, label="ill")
+
+
+def test_a_missing_label_among_arrays_is_named(tmp_path):
+    np.savez(tmp_path / "bob.npz", x=np.zeros((2, 2)), label=[0, np.nan])
+
+    with pytest.raises(tasks.DataError, match=r"'bob', field 'label', example 1"):
+        tasks.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_utf_16_is_named(tmp_path, encoding):
+    (tmp_path / "ann.csv").write_bytes("age,label\n1,0\n2,1\n".encode(encoding))
+
+    with pytest.raises(tasks.DataError, match=r"ann\.csv: client 'ann'.*UTF-16.*UTF-8"):
+        tasks.from_folder(tmp_path)
+
+
+def test_unsigned_integers_that_have_no_room_are_refused(tmp_path):
+    path = tmp_path / "data.sqlite"
+    big = np.array([[1], [2**63]], np.uint64)
+
+    with pytest.raises(
+        ValueError, match=r"'ann'.*'x', example 1: found 92233720368547"
+    ):
+        tasks.write_sqlite(path, {"train": [("ann", {"x": big, "label": [0, 1]})]})
+    assert not path.exists()
+
+    largest = np.array([[2**63 - 1]], np.uint64)
+    tasks.write_sqlite(path, {"train": [("ann", {"x": largest, "label": [0]})]})
+    task = tasks.from_sqlite(path, num_classes=1, test_split="train")
+    assert task.train.examples("ann")[0].tolist() == [2.0**63]
