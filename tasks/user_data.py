@@ -122,7 +122,7 @@ def from_frame(
     if test is None:
         sizes = {owner: len(y) for owner, (_, y) in clients["frame"].items()}
         parts = user_tasks.hold_out(parts[0], sizes, test_fraction, seed)
-    return user_tasks.build_task("frame", *parts, classes, training)
+    return user_tasks.build_task("frame", parts, classes, training)
 
 
 def from_folder(
@@ -213,7 +213,7 @@ def from_folder(
     parts = [Part(paths, functools.partial(load, paths)) for paths in files.values()]
     if len(parts) == 1:
         parts = user_tasks.hold_out(parts[0], sizes, test_fraction, seed)
-    return user_tasks.build_task(folder.name, *parts, classes, training)
+    return user_tasks.build_task(folder.name, parts, classes, training)
 
 
 def from_sqlite(
@@ -291,11 +291,11 @@ def from_sqlite(
             x = np.concatenate(flat, axis=1)
         return x.astype(np.float32), found[label].astype(np.int32)
 
-    parts = (
+    parts = [
         Part(reader.client_ids(split_name), functools.partial(load, split_name))
         for split_name in splits
-    )
-    return user_tasks.build_task(path.stem, *parts, range(num_classes), training)
+    ]
+    return user_tasks.build_task(path.stem, parts, range(num_classes), training)
 
 
 def _feature_names(

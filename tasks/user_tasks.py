@@ -150,7 +150,7 @@ def check_test_fraction(test_fraction: float) -> None:
 
 def hold_out(
     part: Part, sizes: Mapping[str, int], fraction: float, seed: int
-) -> tuple[Part, Part]:
+) -> list[Part]:
     """Splits each client's examples into those to train and those to test on.
 
     Args:
@@ -181,16 +181,15 @@ def hold_out(
         rows = np.sort(order[:count] if held_out else order[count:])
         return x[rows], y[rows]
 
-    return (
+    return [
         Part(part.client_ids, functools.partial(load, False)),
         Part(testing, functools.partial(load, True)),
-    )
+    ]
 
 
 def build_task(
     name: str,
-    train_part: Part,
-    test_part: Part,
+    parts: Sequence[Part],
     classes: Sequence[Any],
     training: Training,
 ) -> definitions.Task:
@@ -198,8 +197,7 @@ def build_task(
 
     Args:
       name: The task's name.
-      train_part: The clients to train on.
-      test_part: The clients to test on.
+      parts: The clients to train and those to test on.
       classes: The classes in the order of their numbers.
       training: How to train.
 
@@ -210,7 +208,8 @@ def build_task(
       TypeError: If `build_keras_model` builds no Keras model.
       ValueError: If its inputs or outputs do not fit the data.
     """
-    batching = {
+    train_part, test_part = parts
+    batching: dict[str, Any] = {
         "batch_size": training.batch_size,
         "epochs": training.epochs,
         "seed": training.seed,
