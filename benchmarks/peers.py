@@ -1,10 +1,11 @@
 """Rounds of federated averaging by other frameworks, for `benchmarks/rounds.py`.
 
-    PYTHON benchmarks/peers.py fedjax|pfl logistic|cnn|lstm COHORT
+    PYTHON benchmarks/peers.py fedjax|pfl WORK
 
 Runs in an environment of the framework's own (`pip install fedjax`, or
-`pip install torch pfl`), on random data with the shapes that `rounds.py` uses. Every
-line on standard input asks for a round; the answer is a line with its seconds.
+`pip install torch pfl`), on the clients and the cohorts of `populations.py`, which
+`rounds.py` uses. Every line on standard input asks for a round; the answer is a line
+with its seconds.
 """
 
 from __future__ import annotations
@@ -17,28 +18,11 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-
-_EXAMPLES, _BATCH_SIZE, _CLASSES = 100, 20, 62
-_SEQUENCES, _LENGTH, _SEQUENCE_BATCH_SIZE, _VOCABULARY = 20, 80, 4, 90
-_RATE = 0.1
+import populations
+from populations import CLASSES, RATE, VOCABULARY, Work
 
 
-def _arrays(work: str, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the features and labels of a client."""
-    if work == "lstm":
-        tokens = random.integers(1, 86, (_SEQUENCES, _LENGTH)).astype(np.int32)
-        return tokens, tokens
-    return (
-        random.random((_EXAMPLES, 28, 28, 1), np.float32),
-        random.integers(0, _CLASSES, _EXAMPLES).astype(np.int32),
-    )
-
-
-def _batch_size(work: str) -> int:
-    return _SEQUENCE_BATCH_SIZE if work == "lstm" else _BATCH_SIZE
-
-
-def _fedjax(work: str, cohort: int) -> Callable[[], None]:
+def _fedjax(work: Work) -> Callable[[], None]:
     import jax
 
     # FedJAX 0.0.17 calls names that JAX has dropped.
@@ -46,39 +30,47 @@ def _fedjax(work: str, cohort: int) -> Callable[[], None]:
     jax.numpy.NINF = -jax.numpy.inf
     import fedjax
 
-    if work == "lstm":
+    if work.model == "lstm":
         model = fedjax.models.shakespeare.create_lstm_model(
             vocab_size=86, embed_size=8, lstm_hidden_size=256, lstm_num_layers=2
         )
-    elif work == "cnn":
+    elif work.model == "cnn":
         model = fedjax.models.emnist.create_conv_model(only_digits=False)
+    elif work.model == "dense":
+        model = fedjax.models.emnist.create_dense_model(
+            only_digits=False, hidden_units=100
+        )
     else:
         model = fedjax.models.emnist.create_logistic_model(only_digits=False)
     algorithm = fedjax.algorithms.fed_avg.federated_averaging(
         fedjax.model_grad(model),
-        fedjax.optimizers.sgd(_RATE),
+        fedjax.optimizers.sgd(RATE),
         fedjax.optimizers.sgd(1.0),
         fedjax.ShuffleRepeatBatchHParams(
-            batch_size=_batch_size(work), num_epochs=1, seed=0
+            batch_size=work.batch_size, num_epochs=1, seed=0
         ),
     )
-    random = np.random.default_rng(0)
-    clients = []
-    for number in range(cohort):
-        x, y = _arrays(work, random)
-        dataset = fedjax.ClientDataset({"x": x, "y": y})
-        clients.append((b"%d" % number, dataset, jax.random.PRNGKey(number)))
+    clients = [
+        (
+            b"%d" % number,
+            fedjax.ClientDataset({"x": x, "y": y}),
+            jax.random.PRNGKey(number),
+        )
+        for number, (x, y) in enumerate(populations.examples(work))
+    ]
+    rounds = itertools.count()
     state = algorithm.init(model.init(jax.random.PRNGKey(0)))
 
     def train() -> None:
         nonlocal state
-        state, _ = algorithm.apply(state, clients)
+        cohort = populations.cohort(work, next(rounds))
+        state, _ = algorithm.apply(state, [clients[number] for number in cohort])
         jax.block_until_ready(state.params)
 
     return train
 
 
-def _pfl_net(work: str) -> object:
+def _pfl_net(work: Work) -> object:
     import torch
 
     nn = torch.nn
@@ -86,17 +78,26 @@ def _pfl_net(work: str) -> object:
     class Recurrent(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embedding = nn.Embedding(_VOCABULARY, 8)
+            self.embedding = nn.Embedding(VOCABULARY, 8)
             self.lstm = nn.LSTM(8, 256, 2, batch_first=True)
-            self.output = nn.Linear(256, _VOCABULARY)
+            self.output = nn.Linear(256, VOCABULARY)
 
         def forward(self, tokens: torch.Tensor) -> torch.Tensor:
             return self.output(self.lstm(self.embedding(tokens))[0]).transpose(1, 2)
 
-    if work == "lstm":
+    if work.model == "lstm":
         return Recurrent()
-    if work == "logistic":
-        return nn.Sequential(nn.Flatten(), nn.Linear(784, _CLASSES))
+    if work.model == "logistic":
+        return nn.Sequential(nn.Flatten(), nn.Linear(784, CLASSES))
+    if work.model == "dense":
+        return nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(784, 100),
+            nn.ReLU(),
+            nn.Linear(100, 100),
+            nn.ReLU(),
+            nn.Linear(100, CLASSES),
+        )
     return nn.Sequential(
         nn.Conv2d(1, 32, 3),
         nn.ReLU(),
@@ -108,11 +109,11 @@ def _pfl_net(work: str) -> object:
         nn.Linear(9216, 128),
         nn.ReLU(),
         nn.Dropout(0.5),
-        nn.Linear(128, _CLASSES),
+        nn.Linear(128, CLASSES),
     )
 
 
-def _pfl(work: str, cohort: int) -> Callable[[], None]:
+def _pfl(work: Work) -> Callable[[], None]:
     os.environ.setdefault("PFL_PYTORCH_DEVICE", "cpu")
     import torch
     from pfl.aggregate.simulate import SimulatedBackend
@@ -140,15 +141,13 @@ def _pfl(work: str, cohort: int) -> Callable[[], None]:
                 loss = self.loss(x, y, eval=True).item()
             return {"loss": Weighted(loss * len(y), len(y))}
 
-    random = np.random.default_rng(0)
     data = []
-    for _ in range(cohort):
-        x, y = _arrays(work, random)
-        if work != "lstm":
-            x = x.reshape(-1, 1, 28, 28)
-        features = torch.tensor(x if work != "lstm" else x.astype(np.int64))
-        data.append([features, torch.tensor(y.astype(np.int64))])
-    clients = itertools.cycle(range(cohort))
+    for x, y in populations.examples(work):
+        x = x.astype(np.int64) if work.sequences else x.reshape(-1, 1, 28, 28)
+        data.append([torch.tensor(x), torch.tensor(y.astype(np.int64))])
+    clients = itertools.chain.from_iterable(
+        populations.cohort(work, number) for number in itertools.count()
+    )
     dataset = FederatedDataset(
         make_dataset_fn=lambda k: Dataset(raw_data=list(data[k]), user_id=str(k)),
         user_sampler=lambda: next(clients),
@@ -165,15 +164,15 @@ def _pfl(work: str, cohort: int) -> Callable[[], None]:
         algorithm_params=NNAlgorithmParams(
             central_num_iterations=10**9,
             evaluation_frequency=10**9,
-            train_cohort_size=cohort,
+            train_cohort_size=work.cohort_size,
             val_cohort_size=0,
         ),
         backend=backend,
         model=model,
         model_train_params=NNTrainHyperParams(
             local_num_epochs=1,
-            local_learning_rate=_RATE,
-            local_batch_size=_batch_size(work),
+            local_learning_rate=RATE,
+            local_batch_size=work.batch_size,
         ),
     )
 
@@ -217,11 +216,11 @@ def _pfl_rounds(algorithm: object, **run: object) -> Callable[[], None]:
 
 def main() -> None:
     """Answers requests for rounds."""
-    framework, work, cohort = sys.argv[1:]
+    framework, work = sys.argv[1:]
     # The frameworks print messages; the answers are for the program that asks.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    train = {"fedjax": _fedjax, "pfl": _pfl}[framework](work, int(cohort))
+    train = {"fedjax": _fedjax, "pfl": _pfl}[framework](populations.WORKS[work])
     for _ in sys.stdin:
         start = time.perf_counter()
         train()

@@ -1,0 +1,144 @@
+"""The models and the algorithms that the benchmarks compare."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+from populations import CLASSES, LENGTH, RATE, VOCABULARY, Work
+
+from tff_drift import algorithms, layers
+
+# UGA diverges at larger ones.
+_UGA_RATE = 0.01
+
+
+def _logistic(ours: bool) -> tf.keras.Model:
+    del ours  # There is no layer that differs.
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.Flatten(input_shape=(28, 28, 1)),
+            tf.keras.layers.Dense(CLASSES),
+        ]
+    )
+
+
+def _dense(ours: bool) -> tf.keras.Model:
+    """Two hidden layers of 100 units."""
+    del ours
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.Flatten(input_shape=(28, 28, 1)),
+            tf.keras.layers.Dense(100, activation="relu"),
+            tf.keras.layers.Dense(100, activation="relu"),
+            tf.keras.layers.Dense(CLASSES),
+        ]
+    )
+
+
+def _cnn(ours: bool) -> tf.keras.Model:
+    """The 1.2 million parameters of Reddi et al. (2021)."""
+    dropout = layers.Dropout if ours else tf.keras.layers.Dropout
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.Conv2D(32, 3, activation="relu", input_shape=(28, 28, 1)),
+            tf.keras.layers.Conv2D(64, 3, activation="relu"),
+            tf.keras.layers.MaxPool2D(2),
+            dropout(0.25),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(128, activation="relu"),
+            dropout(0.5),
+            tf.keras.layers.Dense(CLASSES),
+        ]
+    )
+
+
+def _lstm(ours: bool) -> tf.keras.Model:
+    """Two layers of 256 units on characters."""
+    layer = layers.LSTM if ours else tf.keras.layers.LSTM
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.Embedding(VOCABULARY, 8, input_length=LENGTH),
+            layer(256, return_sequences=True),
+            layer(256, return_sequences=True),
+            tf.keras.layers.Dense(VOCABULARY),
+        ]
+    )
+
+
+_MODELS: dict[str, Callable[[bool], tf.keras.Model]] = {
+    "logistic": _logistic,
+    "dense": _dense,
+    "cnn": _cnn,
+    "lstm": _lstm,
+}
+
+
+def batch_spec(work: Work) -> tuple[tf.TensorSpec, tf.TensorSpec]:
+    """Returns the specs of a batch's features and labels."""
+    if work.sequences:
+        tokens = tf.TensorSpec([None, LENGTH], tf.int32)
+        return tokens, tokens
+    features = tf.TensorSpec([None, 28, 28, 1], tf.float32)
+    return features, tf.TensorSpec([None], tf.int32)
+
+
+def _model_fn(work: Work, *, ours: bool) -> Callable[[], Any]:
+    def model_fn() -> tff.learning.models.VariableModel:
+        return tff.learning.models.from_keras_model(
+            _MODELS[work.model](ours),
+            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            input_spec=batch_spec(work),
+            metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
+        )
+
+    return model_fn
+
+
+def _tffs_fed_avg(work: Work) -> tff.learning.templates.LearningProcess:
+    return tff.learning.algorithms.build_weighted_fed_avg(
+        _model_fn(work, ours=False),
+        client_optimizer_fn=tff.learning.optimizers.build_sgdm(RATE),
+    )
+
+
+def _fed_avg(work: Work) -> tff.learning.templates.LearningProcess:
+    return algorithms.build_fed_avg(_model_fn(work, ours=True), RATE)
+
+
+def _scaffold(work: Work) -> tff.learning.templates.LearningProcess:
+    return algorithms.build_scaffold(_model_fn(work, ours=True), RATE, 1000)
+
+
+def _adabest(work: Work) -> tff.learning.templates.LearningProcess:
+    return algorithms.build_adabest(_model_fn(work, ours=True), RATE)
+
+
+def _fed_dyn(work: Work) -> tff.learning.templates.LearningProcess:
+    return algorithms.build_fed_dyn(_model_fn(work, ours=True), RATE, 1000)
+
+
+def _uga(work: Work) -> tff.learning.templates.LearningProcess:
+    # Of five batches, five epochs of one: four traced steps.
+    return algorithms.build_uga(
+        _model_fn(work, ours=True),
+        _UGA_RATE,
+        _UGA_RATE,
+        local_epochs=1 if work.mixed else 5,
+    )
+
+
+TFFS_FED_AVG, FED_AVG = "TFF's FedAvg", "build_fed_avg"
+ALGORITHMS: dict[str, Callable[[Work], Any]] = collections.OrderedDict(
+    {
+        TFFS_FED_AVG: _tffs_fed_avg,
+        FED_AVG: _fed_avg,
+        "build_scaffold": _scaffold,
+        "build_fed_dyn": _fed_dyn,
+        "build_adabest": _adabest,
+        "build_uga": _uga,
+    }
+)

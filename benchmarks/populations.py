@@ -1,0 +1,92 @@
+"""The clients that the benchmarks train, in NumPy alone: other frameworks read it too.
+
+Equal clients hold as many examples each, and all of them take part in every round.
+Those of the mixed works are as people have them: of unequal sizes (log-normal), a
+cohort drawn anew for each round, and every client's examples shuffled anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+CLASSES, VOCABULARY, LENGTH = 62, 90, 80
+RATE = 0.1
+_MEDIAN_SIZE, _SPREAD, _SMALLEST, _LARGEST = 90, 0.5, 10, 400
+
+Arrays = tuple[np.ndarray, np.ndarray]
+
+
+class Work(NamedTuple):
+    """What is trained.
+
+    Attributes:
+      model: The name of the model: 'logistic', 'dense', 'cnn' or 'lstm'.
+      cohort_size: The number of clients in a round.
+      population_size: The number of clients, if they are mixed; None for equal ones.
+    """
+
+    model: str
+    cohort_size: int
+    population_size: int | None = None
+
+    @property
+    def mixed(self) -> bool:
+        """Whether clients are of unequal sizes and drawn anew for every round."""
+        return self.population_size is not None
+
+    @property
+    def sequences(self) -> bool:
+        """Whether clients hold sequences of characters."""
+        return self.model == "lstm"
+
+    @property
+    def batch_size(self) -> int:
+        """The number of examples in a batch."""
+        return 4 if self.sequences else 20
+
+
+WORKS = {
+    "logistic_mixed": Work("logistic", 100, 400),
+    "dense_mixed": Work("dense", 100, 400),
+    "cnn_mixed": Work("cnn", 10, 60),
+    "logistic_10": Work("logistic", 10),
+    "logistic_100": Work("logistic", 100),
+    "logistic_1000": Work("logistic", 1000),
+    "cnn_10": Work("cnn", 10),
+    "lstm_10": Work("lstm", 10),
+}
+
+
+def sizes(work: Work) -> list[int]:
+    """Returns every client's number of examples."""
+    if work.population_size is None:
+        return [20 if work.sequences else 100] * work.cohort_size
+    random = np.random.default_rng(1)
+    drawn = random.lognormal(np.log(_MEDIAN_SIZE), _SPREAD, work.population_size)
+    return np.clip(drawn, _SMALLEST, _LARGEST).astype(int).tolist()
+
+
+def examples(work: Work) -> list[Arrays]:
+    """Returns every client's features and labels, of random numbers."""
+    random = np.random.default_rng(0)
+
+    def client(size: int) -> Arrays:
+        if work.sequences:
+            tokens = random.integers(1, 86, (size, LENGTH)).astype(np.int32)
+            return tokens, tokens
+        features = random.random((size, 28, 28, 1), np.float32)
+        return features, random.integers(0, CLASSES, size).astype(np.int32)
+
+    return [client(size) for size in sizes(work)]
+
+
+def cohort(work: Work, round_number: int) -> Sequence[int]:
+    """Returns the numbers of the clients of a round, the same in every program."""
+    if work.population_size is None:
+        return range(work.cohort_size)
+    random = np.random.default_rng((2, round_number))
+    drawn = random.choice(work.population_size, work.cohort_size, replace=False)
+    return drawn.tolist()
