@@ -19,16 +19,18 @@ from tff_drift import algorithms, optimizers
 from tff_drift.algorithms import Option
 from tff_drift.simulation import ClientDatasets
 
-# Of local training, for the builders that have them.
-_LOCAL = (
-    Option("weight_decay", "non_negative", "Weight decay λ of local training."),
+# Of local training, for all methods whose clients take local steps, with defaults.
+_LOCAL: dict[Option, Any] = {
+    Option(
+        "client_weight_decay", "non_negative", "Weight decay λ of local training."
+    ): 0.0,
     Option(
         "gradient_clipping_norm",
         "positive",
         "Largest norm of a local gradient.",
         may_be_none=True,
-    ),
-)
+    ): None,
+}
 # Of the data that a method needs, by the need: the options of the draw, and defaults.
 _DRAWS: dict[str, dict[Option, Any]] = {
     "meta_data": {
@@ -68,13 +70,16 @@ class Algorithm:
         """The options that only some algorithms have, with defaults."""
         method = self.method
         own = {option: method.defaults[option.name] for option in method.options}
-        local = {
-            option: method.parameters[option.name].default
-            for option in _LOCAL
-            if option.name in method.parameters and option.name not in method.defaults
-        }
         drawn = [_DRAWS.get(need, {}) for need in method.needs]
-        return {**own, **local, **{k: v for draw in drawn for k, v in draw.items()}}
+        return {
+            **own,
+            **self._local,
+            **{k: v for draw in drawn for k, v in draw.items()},
+        }
+
+    @property
+    def _local(self) -> Mapping[Option, Any]:
+        return _LOCAL if self.method.has_client_rate else {}
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -156,21 +161,16 @@ class Algorithm:
             # The clients' datasets hold it, see `training_data`.
             "shared_data": lambda: None,
         }
+        chosen = {*method.parameters, *(option.name for option in self._local)}
         arguments: dict[str, Any] = {
             **options,
-            **{name: values[name] for name in values if name in method.parameters},
+            **{name: values[name] for name in values if name in chosen},
             **{need: prepare[need]() for need in method.needs},
         }
         if method.has_client_rate:
             arguments["client_rate_schedule"] = client_rate_schedule
-        if "server_learning_rate" in method.parameters:
+        if method.has_server_rate:
             arguments["server_rate_schedule"] = server_rate_schedule
-        elif method.has_server_rate and server_rate_schedule is not None:
-            arguments["server_optimizer_fn"] = optimizers.build_scheduled(
-                tff.learning.optimizers.build_sgdm(server_learning_rate),
-                server_rate_schedule,
-            )
-            server_learning_rate = None
         return method.build(
             model_fn,
             client_learning_rate=client_learning_rate,

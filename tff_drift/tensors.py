@@ -58,6 +58,54 @@ def scaled(value: Any, factor: tf.Tensor) -> Any:
     return tf.nest.map_structure(times_factor, value)
 
 
+def clipped(tensors: Tensors, norm: float) -> Tensors:
+    """Returns tensors scaled down so that their common L2 norm is at most `norm`.
+
+    Args:
+      tensors: Float tensors, whose dtypes may differ.
+      norm: The largest norm allowed, greater than 0.
+
+    Returns:
+      The tensors where their norm is at most `norm`; NaN where it is not finite.
+    """
+    results, _ = tf.clip_by_global_norm(_widened(tensors), norm)
+    return tuple(
+        tf.cast(result, tensor.dtype) for result, tensor in zip(results, tensors)
+    )
+
+
+def clipped_product(tensors: Tensors, norm: float, vector: Tensors) -> Tensors:
+    """Returns the product of a vector and the derivative of `clipped`.
+
+    With g = `tensors`, c = `norm` and v = `vector` it is v where ‖g‖ <= c, and
+    otherwise (c / ‖g‖) (v - g (g'v) / ‖g‖²): the derivative is symmetric.
+
+    Args:
+      tensors: Float tensors, whose dtypes may differ.
+      norm: The largest norm that is not clipped, greater than 0.
+      vector: Tensors like `tensors`.
+
+    Returns:
+      Tensors like `tensors`.
+    """
+    wide, wide_vector = _widened(tensors), _widened(vector)
+    length = tf.linalg.global_norm(wide)
+    inner = tf.add_n([tf.reduce_sum(g * v) for g, v in zip(wide, wide_vector)])
+    scale = tf.math.divide_no_nan(tf.cast(norm, length.dtype), length)
+    along = tf.math.divide_no_nan(inner, tf.square(length))
+    return tuple(
+        tf.cast(tf.where(length > norm, scale * (v - along * g), v), tensor.dtype)
+        for g, v, tensor in zip(wide, wide_vector, tensors)
+    )
+
+
+def _widened(tensors: Tensors) -> list[tf.Tensor]:
+    """Returns tensors of one dtype, float32 at least: norms need no narrower one."""
+    has_doubles = any(tensor.dtype == tf.float64 for tensor in tensors)
+    dtype = tf.float64 if has_doubles else tf.float32
+    return [tf.cast(tensor, dtype) for tensor in tensors]
+
+
 def selected(condition: tf.Tensor, if_true: Any, if_false: Any) -> Any:
     """Returns one of two structures, its bits unchanged.
 

@@ -65,7 +65,7 @@ _DIGITS = {
     "num_clients": 100,
     "alpha": 0.03,
     "client_epochs": 5,
-    "weight_decay": 1e-4,
+    "client_weight_decay": 1e-4,
     **_DECAY,
 }
 _WRITERS = {
@@ -73,7 +73,7 @@ _WRITERS = {
     "network": "adabest",
     "batch_size": 45,
     "client_epochs": 5,
-    "weight_decay": 1e-4,
+    "client_weight_decay": 1e-4,
     **_DECAY,
 }
 # The net of Reddi et al. (2021), Adaptive Federated Optimization,

@@ -219,8 +219,16 @@ def test_bad_hyperparameters_are_named(builder, arguments, name):
         )
 
 
-def test_fed_sgd_has_no_client_rate_to_schedule():
-    with pytest.raises(ValueError, match="client_rate_schedule"):
-        algorithms.build_fed_sgd(
-            models.softmax_regression, 0.1, client_rate_schedule=lambda t: 1.0
-        )
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"client_rate_schedule": lambda t: 1.0},
+        {"client_weight_decay": 0.1},
+        {"gradient_clipping_norm": 1.0},
+    ],
+)
+def test_fed_sgd_has_no_local_steps_to_choose_options_of(option):
+    (name,) = option
+    with pytest.raises(ValueError, match=f"{name} is .* FedSGD takes no local steps"):
+        algorithms.build_fed_sgd(models.softmax_regression, 0.1, **option)
+    algorithms.build_fed_sgd(models.softmax_regression, 0.1, **{name: None})

@@ -267,14 +267,11 @@ def build(method, model_fn=stateful.LinearRegression, rate=0.1, **options):
 
 METHODS = ["scaffold", "scaffold_m", "fed_dyn", "adabest"]
 REFUSED_BY_ALL = [
-    ({"rate": 0.0}, ValueError, "client_learning_rate must be .* greater than 0"),
-    ({"rate": float("nan")}, ValueError, "client_learning_rate must be"),
-    (
-        {"rate": tff.learning.optimizers.build_sgdm(0.1)},
-        TypeError,
-        "client_learning_rate must be a number",
-    ),
-    ({"weight_decay": -1.0}, ValueError, "weight_decay must be .* at least 0"),
+    ({"rate": 0.0}, ValueError, "client_.* must be .* greater than 0"),
+    ({"rate": float("nan")}, ValueError, "client_(optimizer_fn|learning_rate) must be"),
+    ({"rate": None}, TypeError, "client_(optimizer_fn|learning_rate) must be"),
+    ({"client_weight_decay": -1.0}, ValueError, "client_weight_decay must be"),
+    ({"weight_decay": 0.1}, TypeError, "Did you mean client_weight_decay"),
     ({"gradient_clipping_norm": 0.0}, ValueError, "gradient_clipping_norm must be"),
     ({"evaluated_model": "mean"}, ValueError, "evaluated_model must be one of"),
     ({"client_weighting": "uniform"}, TypeError, "client_weighting must be"),
@@ -300,16 +297,24 @@ def test_a_bad_number_of_clients_is_refused(method, num_clients, error):
         build(method, num_clients=num_clients)
 
 
+SGD = tff.learning.optimizers.build_sgdm(0.1)
+SCHEDULE = {"server_rate_schedule": lambda round_number: 1.0}
 NUM_EXAMPLES = {"client_weighting": stateful.NUM_EXAMPLES}
 
 
 @pytest.mark.parametrize(
     ("method", "options", "error", "message"),
     [
+        ("scaffold", {"rate": SGD}, ValueError, "client_optimizer_fn must be a numb"),
+        ("scaffold_m", {"rate": SGD}, TypeError, "client_learning_rate must be a numb"),
+        ("scaffold", {"server_rate_schedule": 0.5}, TypeError, "server_rate_schedule"),
+        ("scaffold_m", SCHEDULE, ValueError, "server_rate_schedule must be None"),
+        ("fed_dyn", SCHEDULE, ValueError, "server_rate_schedule must be None"),
+        ("adabest", SCHEDULE, ValueError, "server_rate_schedule must be None"),
         ("scaffold", {"option": "III"}, ValueError, "option must be one of 'I', 'II'"),
         (
             "scaffold",
-            {"server_optimizer_fn": 0.1},
+            {"server_optimizer_fn": "sgd"},
             TypeError,
             "server_optimizer_fn must be",
         ),

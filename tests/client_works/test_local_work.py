@@ -77,11 +77,13 @@ def test_a_non_finite_update_is_rejected_with_its_metrics(bad):
 class _Proximal(client_works.LocalSgd):
     """A correction as drift control makes it: g + mu (y - x)."""
 
-    def correct(self, context, step):
+    def direction(self, context, correction, step):
         return tuple(
             g + 0.7 * (y - x)
             for g, y, x in zip(
-                step.gradients, step.trainable, context.initial_trainable
+                super().direction(context, correction, step),
+                step.trainable,
+                context.initial_trainable,
             )
         )
 

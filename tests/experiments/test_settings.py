@@ -123,6 +123,7 @@ GIVEN = {
     "initial_accumulator": (0.4, "--algorithm=fed_adam"),
     "weight_decay": (0.4, "--algorithm=fed_lamb"),
     "epsilon": (0.4, "--algorithm=fed_lars"),
+    "client_weight_decay": (0.4, "--algorithm=fed_avg"),
     "gradient_clipping_norm": (3.0, "--algorithm=scaffold"),
     "option": ("I", "--algorithm=scaffold"),
     "mu": (0.4, "--algorithm=fed_dyn"),

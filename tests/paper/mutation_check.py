@@ -83,8 +83,8 @@ MUTATIONS = [
     _mutation(
         "SCAFFOLD: -∇f_i for ∇f_i in option I",
         SCAFFOLD,
-        "new_c_i = local.full_gradient + self.weight_decay * x",
-        "new_c_i = -local.full_gradient + self.weight_decay * x",
+        "new_c_i = local.full_gradient + self.client_weight_decay * x",
+        "new_c_i = -local.full_gradient + self.client_weight_decay * x",
     ),
     _mutation(
         "SCAFFOLD: ∇f_i at y_i for at x in option I",
@@ -130,7 +130,7 @@ MUTATIONS = [
     _mutation(
         "SCAFFOLD: no weight decay in option I's c_i",
         SCAFFOLD,
-        "new_c_i = local.full_gradient + self.weight_decay * x",
+        "new_c_i = local.full_gradient + self.client_weight_decay * x",
         "new_c_i = local.full_gradient",
     ),
     _mutation("SCAFFOLD/m: h_i - h for h - h_i", SCAFFOLD_M, _CORRECTION, _FLIPPED),
@@ -213,7 +213,7 @@ MUTATIONS = [
     _mutation(
         "AdaBest: θ for θ̄ in h",
         ADABEST,
-        'zip(memory["aggregate_model"], aggregate)',
+        'zip(state["aggregate_model"], aggregate)',
         "zip(trainable, aggregate)",
     ),
     _mutation(
@@ -251,7 +251,7 @@ MUTATIONS = [
     _mutation(
         "FedDyn and AdaBest: the cloud model is deployed",
         STEPS,
-        'del trainable\n        return tuple(memory["aggregate_model"])',
+        'del trainable\n        return tuple(state["aggregate_model"])',
         "return trainable",
         tests="test_adabest.py",
     ),

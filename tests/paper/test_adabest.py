@@ -191,15 +191,13 @@ def test_it_knows_neither_N_nor_the_set_of_clients():
     parameters = set(inspect.signature(algorithms.build_adabest).parameters)
     assert parameters == {
         "model_fn",
-        "client_learning_rate",
+        "client_optimizer_fn",
         "mu",
         "beta",
         "beta_schedule",
         "beta_decay",
         "plateau_patience",
         "mu_by_examples",
-        "weight_decay",
-        "gradient_clipping_norm",
         "options",
     }
     driver = stateful.Driver(stateful.adabest(RATE, MU, BETA), RAGGED)

@@ -289,7 +289,7 @@ def test_weight_decay_and_clipped_gradients(option):
         rate,
         len(RAGGED),
         option=option,
-        weight_decay=decay,
+        client_weight_decay=decay,
         gradient_clipping_norm=norm,
     )
     driver = stateful.Driver(process, RAGGED)

@@ -14,9 +14,9 @@ import tensorflow_federated as tff
 from tests import models, stateful
 from tests.paper import reference
 from tests.paper.contexts import both_contexts
-from tff_drift import algorithms, client_works, layers, optimizers
+from tff_drift import algorithms, client_works, optimizers
 from tff_drift.client_works import keep_trace
-from tff_drift.layers import dropout
+from tff_drift.layers import Dropout, dropout
 
 RATE = 0.3
 EPOCHS = 3
@@ -47,7 +47,7 @@ def hidden_layer():
 
 def net_with_dropout():
     return models.from_keras(
-        models.keras_softmax_regression(hidden_layer(), layers.Dropout(DROPOUT_RATE))
+        models.keras_softmax_regression(hidden_layer(), Dropout(DROPOUT_RATE))
     )
 
 
@@ -193,7 +193,7 @@ def convolutional_net():
             layers.Conv2D(3, 3, activation="tanh", dtype="float64"),
             layers.MaxPool2D(2, dtype="float64"),
             layers.Flatten(dtype="float64"),
-            layers.Dropout(0.4, dtype="float64"),
+            Dropout(0.4, dtype="float64"),
             layers.Dense(4, dtype="float64"),
         ]
     )
@@ -220,9 +220,14 @@ def sequences(random, size):
 
 
 @pytest.mark.parametrize(
-    ("net", "draw"), [(convolutional_net, images), (recurrent_net, sequences)]
+    ("net", "draw", "decay", "norm"),
+    [
+        (convolutional_net, images, 0.0, None),
+        (recurrent_net, sequences, 0.0, None),
+        (recurrent_net, sequences, 0.3, 0.25),
+    ],
 )
-def test_the_gradient_agrees_with_finite_differences(net, draw):
+def test_the_gradient_agrees_with_finite_differences(net, draw, decay, norm):
     random = np.random.default_rng(0)
     keras_model = net()
     variables = keras_model.trainable_variables
@@ -247,8 +252,13 @@ def test_the_gradient_agrees_with_finite_differences(net, draw):
             seed.assign(dropout.build_step_seed(0, step, batch))
             loss, slopes = loss_and_slope(batch)
             if step < 2:
+                slopes = [tf.convert_to_tensor(slope) for slope in slopes]
+                length = np.sqrt(sum(np.sum(np.square(slope)) for slope in slopes))
+                # With a norm, both steps are clipped.
+                factor = 1.0 if norm is None else norm / length
+                assert factor == 1.0 if norm is None else factor < 1.0
                 for variable, slope in zip(variables, slopes):
-                    variable.assign_sub(RATE * tf.convert_to_tensor(slope))
+                    variable.assign_sub(RATE * (factor * slope + decay * variable))
             else:
                 total += float(loss) * len(batch[1]) / 5
         return total
@@ -261,10 +271,12 @@ def test_the_gradient_agrees_with_finite_differences(net, draw):
         )
 
     model, replay = (client_works.build_model_spec(model_fn).build() for _ in range(2))
+    sgd = client_works.LocalSgd(RATE, decay, norm)
 
     @tf.function
     def gradient(trainable):
         return keep_trace.run_keep_trace(
+            sgd,
             model,
             replay,
             tff.learning.models.ModelWeights(trainable, []),
@@ -325,6 +337,20 @@ def test_local_epochs_must_be_a_count(local_epochs):
         build_uga(local_epochs=local_epochs)
 
 
+def test_options_are_checked():
+    for options, message in (
+        ({"client_wieght_decay": 0.1}, "Did you mean client_weight_decay"),
+        ({"evaluated_model": "cloud"}, "unexpected keyword argument 'evaluated_model'"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            algorithms.build_uga(
+                models.softmax_regression, RATE, 1.0, local_epochs=2, **options
+            )
+    adam = tff.learning.optimizers.build_adam(RATE)
+    with pytest.raises(TypeError, match="the rate of plain SGD"):
+        algorithms.build_uga(models.softmax_regression, adam, 1.0, local_epochs=2)
+
+
 def test_rates_are_checked():
     with pytest.raises(ValueError, match="client_learning_rate must be"):
         algorithms.build_uga(models.softmax_regression, -1, 1.0, local_epochs=2)
@@ -344,5 +370,5 @@ def test_models_that_cannot_be_replayed_are_refused_by_the_operation():
 
     with pytest.raises(ValueError, match="operation LRNGrad has no gradient"):
         build_uga(with_layers(without_second_gradient))
-    with pytest.raises(ValueError, match=r"RandomUniform draws .*works\.Dropout"):
+    with pytest.raises(ValueError, match=r"RandomUniform draws .*layers\.Dropout"):
         build_uga(with_layers(lambda: [layers.Dropout(0.5)]))

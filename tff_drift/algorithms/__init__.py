@@ -1,7 +1,6 @@
 """Federated learning methods, each a builder of a TFF `LearningProcess`."""
 
 from tff_drift.algorithms.adabest import build_adabest
-from tff_drift.algorithms.composition import ProcessOptions, TrainingOptions
 from tff_drift.algorithms.fed_adagrad import build_fed_adagrad
 from tff_drift.algorithms.fed_adam import build_fed_adam
 from tff_drift.algorithms.fed_avg import build_fed_avg
@@ -25,12 +24,16 @@ from tff_drift.algorithms.methods import (
     register,
 )
 from tff_drift.algorithms.normalized_fed_avg import build_normalized_fed_avg
+from tff_drift.algorithms.options import (
+    ProcessOptions,
+    StatefulOptions,
+    TrainingOptions,
+)
 from tff_drift.algorithms.scaffold import build_scaffold
 from tff_drift.algorithms.scaffold_m import build_scaffold_m
 from tff_drift.algorithms.stateful_composition import (
     CLIENT_STATES,
     StatefulLearningProcess,
-    StatefulOptions,
 )
 from tff_drift.algorithms.uga import build_uga
 

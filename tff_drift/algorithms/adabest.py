@@ -13,22 +13,21 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks, client_works
+from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms import beta as beta_lib
 from tff_drift.algorithms import stateful_composition
 from tff_drift.algorithms.methods import Cost, Method, Option, register
+from tff_drift.algorithms.options import StatefulOptions, split
 from tff_drift.algorithms.server_steps import (
     Cohort,
     CorrectedCloudStep,
-    ServerMemory,
     ServerResult,
+    ServerState,
 )
 from tff_drift.tensors import Tensors, global_norm
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from tff_drift.optimizers import Schedule
 
 _NEVER = -1
 
@@ -38,13 +37,12 @@ class AdaBestWork(client_works.StatefulSgd):
 
     def __init__(
         self,
+        client_optimizer_fn: optimizers.OptimizerOrRate,
         mu: float,
-        learning_rate: float,
-        weight_decay: float,
-        clipping_norm: float | None,
         mu_by_examples: bool,
+        **local: Unpack[client_works.LocalOptions],
     ) -> None:
-        super().__init__(learning_rate, weight_decay, clipping_norm)
+        super().__init__(client_optimizer_fn, **local)
         checks.check_non_negative("mu", mu)
         self._mu = mu
         self._mu_by_examples = mu_by_examples
@@ -59,13 +57,13 @@ class AdaBestWork(client_works.StatefulSgd):
         """Returns -h_i."""
         h_i = context.client_state["gradient_estimate"]
         if self._mu_by_examples:
-            # The memory lacks the factor n̄, of which the present value counts.
+            # The client's state lacks the factor n̄, of which the present value counts.
             h_i *= tf.cast(context.server_message, h_i.dtype)
         return -h_i
 
     def remember(
         self, context: client_works.LocalContext, local: client_works.LocalResult
-    ) -> client_works.Memory:
+    ) -> client_works.ClientOutput:
         """Returns h_i <- h_i / (t - t'_i) + μ g_i and t'_i <- t."""
         h_i = context.client_state["gradient_estimate"]
         # At the first participation h_i is zero, whatever it is divided by.
@@ -74,7 +72,7 @@ class AdaBestWork(client_works.StatefulSgd):
         mu = tf.constant(self._mu, h_i.dtype)
         if self._mu_by_examples:
             mu = tf.math.divide_no_nan(mu, local.num_examples)
-        return client_works.Memory(
+        return client_works.ClientOutput(
             collections.OrderedDict(
                 gradient_estimate=decayed + mu * local.pseudo_gradient,
                 last_round=context.round_number,
@@ -89,80 +87,78 @@ class AdaBestStep(CorrectedCloudStep):
         self._rule = rule
         self._mu_by_examples = mu_by_examples
 
-    def initial_memory(self, trainable: Tensors) -> ServerMemory:
+    def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns the aggregate model θ̄⁰ = θ⁰."""
-        memory = collections.OrderedDict(
+        state = collections.OrderedDict(
             aggregate_model=tuple(trainable),
             beta=beta_lib.initial_beta_state(self._rule),
         )
         if self._mu_by_examples:
-            memory["examples_seen"] = tf.constant(0.0)
-            memory["clients_seen"] = tf.constant(0.0)
-        return memory
+            state["examples_seen"] = tf.constant(0.0)
+            state["clients_seen"] = tf.constant(0.0)
+        return state
 
-    def message(self, memory: ServerMemory) -> Any:
+    def message(self, state: ServerState) -> Any:
         """Returns n̄, the mean number of examples so far, where clients need it."""
         if not self._mu_by_examples:
             return ()
-        return tf.math.divide_no_nan(memory["examples_seen"], memory["clients_seen"])
+        return tf.math.divide_no_nan(state["examples_seen"], state["clients_seen"])
 
     def next(
         self,
-        memory: ServerMemory,
+        state: ServerState,
         trainable: Tensors,
         pseudo_gradient: Tensors,
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the step."""
         beta, beta_state = beta_lib.choose_beta(
-            self._rule, memory["beta"], cohort, tf.square(global_norm(pseudo_gradient))
+            self._rule, state["beta"], cohort, tf.square(global_norm(pseudo_gradient))
         )
         aggregate = tuple(x - g for x, g in zip(trainable, pseudo_gradient))
         h = tuple(
             tf.cast(beta, new.dtype) * (old - new)
-            for old, new in zip(memory["aggregate_model"], aggregate)
+            for old, new in zip(state["aggregate_model"], aggregate)
         )
         h_norm = global_norm(h)
-        new_memory = collections.OrderedDict(
+        new_state = collections.OrderedDict(
             aggregate_model=aggregate,
             beta=beta_lib.judge_plateau(self._rule, beta_state, h_norm),
         )
         if self._mu_by_examples:
-            new_memory["examples_seen"] = (
-                memory["examples_seen"] + cohort.num_clients * cohort.mean_examples
+            new_state["examples_seen"] = (
+                state["examples_seen"] + cohort.num_clients * cohort.mean_examples
             )
-            new_memory["clients_seen"] = memory["clients_seen"] + cohort.num_clients
+            new_state["clients_seen"] = state["clients_seen"] + cohort.num_clients
         return ServerResult(
-            new_memory,
+            new_state,
             tuple(model - step for model, step in zip(aggregate, h)),
             collections.OrderedDict(gradient_estimate_norm=h_norm, beta=beta),
         )
 
-    def get_hparams(self, memory: ServerMemory) -> collections.OrderedDict[str, Any]:
+    def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
         """Returns β, the largest value of an automatic β."""
-        return collections.OrderedDict(beta=memory["beta"]["beta"])
+        return collections.OrderedDict(beta=state["beta"]["beta"])
 
-    def set_hparams(self, memory: ServerMemory, hparams: Any) -> ServerMemory:
-        """Returns the memory with another β."""
-        changed = collections.OrderedDict(memory)
-        changed["beta"] = collections.OrderedDict(memory["beta"])
+    def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
+        """Returns the state with another β."""
+        changed = collections.OrderedDict(state)
+        changed["beta"] = collections.OrderedDict(state["beta"])
         changed["beta"]["beta"] = hparams["beta"]
         return changed
 
 
 def build_adabest(
     model_fn: client_works.ModelFn,
-    client_learning_rate: float,
+    client_optimizer_fn: optimizers.OptimizerOrRate,
     *,
     mu: float = 0.02,
     beta: float | str = 0.96,
-    beta_schedule: Schedule | None = None,
+    beta_schedule: optimizers.Schedule | None = None,
     beta_decay: float = 1.0,
     plateau_patience: int = 20,
     mu_by_examples: bool = False,
-    weight_decay: float = 0.0,
-    gradient_clipping_norm: float | None = None,
-    **options: Unpack[stateful_composition.StatefulOptions],
+    **options: Unpack[StatefulOptions],
 ) -> stateful_composition.StatefulLearningProcess:
     """Builds AdaBest, which controls drift without knowing the population.
 
@@ -183,7 +179,7 @@ def build_adabest(
 
     | paper | argument | unit |
     |---|---|---|
-    | η | `client_learning_rate` | per local step |
+    | η | the learning rate of `client_optimizer_fn` | per local step |
     | μ | `mu` | of a curvature |
     | β | `beta` | per round |
 
@@ -202,7 +198,7 @@ def build_adabest(
 
     Args:
       model_fn: As in `build_fed_avg`. Its trainable weights share one float dtype.
-      client_learning_rate: η of the local SGD, per local step.
+      client_optimizer_fn: As in `build_fed_avg`; η is its learning rate.
       mu: μ, at least 0.
       beta: β in [0, 1], or 'auto'.
       beta_schedule: Multiplies β, as a function of the round number from 0.
@@ -215,8 +211,6 @@ def build_adabest(
         examples although their models are averaged alike. client_weighting
         NUM_EXAMPLES reaches the same by weighing the models, and needs no n̄; with
         both at once, clients would count by n_i².
-      weight_decay: λ of the local gradient g(y) + λ y.
-      gradient_clipping_norm: Largest norm of a minibatch gradient; None: no limit.
       **options: See `tff_drift.algorithms.StatefulOptions`.
 
     Returns:
@@ -226,9 +220,10 @@ def build_adabest(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
+    local, shared = split(options, StatefulOptions)
     rule = beta_lib.build_beta_rule(beta, beta_schedule, beta_decay, plateau_patience)
     checks.check_one_of("mu_by_examples", mu_by_examples, (True, False))
-    weighting = options.get("client_weighting")
+    weighting = shared.get("client_weighting")
     if mu_by_examples and weighting == tff.learning.ClientWeighting.NUM_EXAMPLES:
         raise ValueError(
             "mu_by_examples must be False with client_weighting NUM_EXAMPLES, because "
@@ -236,15 +231,9 @@ def build_adabest(
         )
     return stateful_composition.compose_stateful(
         model_fn,
-        AdaBestWork(
-            mu,
-            client_learning_rate,
-            weight_decay,
-            gradient_clipping_norm,
-            mu_by_examples,
-        ),
+        AdaBestWork(client_optimizer_fn, mu, mu_by_examples, **local),
         AdaBestStep(rule, mu_by_examples),
-        **options,
+        **shared,
     )
 
 

@@ -1,92 +1,20 @@
-"""The composition that the methods share, and the options they share."""
+"""The composition of methods without client state."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, TypedDict, Union
+from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
 
-from tff_drift import checks, client_works, compat, optimizers
-
-ClientOptimizer = Union[tff.learning.optimizers.Optimizer, float]
-MetricsAggregator = Callable[[Any], Any]
-
-
-class ProcessOptions(TypedDict, total=False):
-    """The options that every `build_*` function of this package accepts.
-
-    Attributes:
-      server_rate_schedule: Multiplies the server learning rate, as a function of
-        the round number, which starts at 0; see `tff_drift.optimizers`. By
-        default the rate is constant.
-      model_distributor: How the server sends the model. By default
-        `tff.learning.templates.build_broadcast_process`.
-      model_aggregator: How updates are aggregated, a weighted or an unweighted
-        `tff.aggregators` factory; see `tff_drift.aggregators`. By default
-        `tff.aggregators.MeanFactory(no_nan_division=True)`: the weighted mean,
-        and no step if no client of the cohort carries weight.
-      metrics_aggregator: How the clients' training metrics are aggregated. By
-        default `tff.learning.metrics.sum_then_finalize`.
-      client_weighting: A client's weight p_i in the mean, a
-        `tff.learning.ClientWeighting`: by default NUM_EXAMPLES, the number of
-        examples it trained on; UNIFORM weighs every client 1.
-      loop_implementation: How the loop over a client's batches is built, a
-        `tff.learning.LoopImplementation`. The default depends on the model.
-    """
-
-    server_rate_schedule: optimizers.Schedule | None
-    model_distributor: tff.learning.templates.DistributionProcess | None
-    model_aggregator: tff.aggregators.WeightedAggregationFactory | None
-    metrics_aggregator: MetricsAggregator | None
-    client_weighting: tff.learning.ClientWeighting
-    loop_implementation: tff.learning.LoopImplementation | None
-
-
-class TrainingOptions(ProcessOptions, total=False):
-    """`ProcessOptions`, and what methods with local steps accept besides.
-
-    Attributes:
-      client_rate_schedule: Multiplies the clients' learning rate, as a function
-        of the round number, which starts at 0; see `tff_drift.optimizers`. By
-        default the rate is constant.
-    """
-
-    client_rate_schedule: optimizers.Schedule | None
-
-
-def as_client_optimizer(
-    client_optimizer_fn: ClientOptimizer,
-) -> tff.learning.optimizers.Optimizer:
-    """Returns the clients' optimizer: SGD if only a learning rate is given.
-
-    Args:
-      client_optimizer_fn: An optimizer, or the learning rate η of plain SGD.
-
-    Returns:
-      A `tff.learning.optimizers.Optimizer`.
-
-    Raises:
-      TypeError: If `client_optimizer_fn` is neither.
-      ValueError: If the learning rate is not a finite number greater than 0.
-    """
-    if isinstance(client_optimizer_fn, tff.learning.optimizers.Optimizer):
-        return client_optimizer_fn
-    if callable(client_optimizer_fn):
-        raise TypeError(
-            "client_optimizer_fn must be a learning rate or a "
-            "tff.learning.optimizers.Optimizer such as "
-            "tff.learning.optimizers.build_sgdm(0.1), found the function "
-            f"{client_optimizer_fn!r}. Pass what it returns."
-        )
-    checks.check_positive("client_optimizer_fn", client_optimizer_fn)
-    return tff.learning.optimizers.build_sgdm(float(client_optimizer_fn))
+from tff_drift import client_works, compat, optimizers
+from tff_drift.algorithms.options import MetricsAggregator
 
 
 def compose(
     model_fn: client_works.ModelFn,
-    work: client_works.LocalWork,
-    server_optimizer: tff.learning.optimizers.Optimizer,
+    work: client_works.ClientWork,
+    server_optimizer_fn: optimizers.OptimizerOrRate,
     *,
     client_rate_schedule: optimizers.Schedule | None = None,
     server_rate_schedule: optimizers.Schedule | None = None,
@@ -112,7 +40,7 @@ def compose(
     Args:
       model_fn: The model, see `tff_drift.client_works.build_model_spec`.
       work: The client's half of the method.
-      server_optimizer: The server's half.
+      server_optimizer_fn: The server's half, an optimizer or the rate η_g of SGD.
       client_rate_schedule: See `TrainingOptions`.
       server_rate_schedule: See `ProcessOptions`, as the others.
       model_distributor: See `ProcessOptions`.
@@ -129,6 +57,7 @@ def compose(
         another type than it takes.
       ValueError: If a schedule has no learning rate to act on.
     """
+    server_optimizer = as_server_optimizer(server_optimizer_fn, server_rate_schedule)
     spec = client_works.build_model_spec(model_fn)
     client_work = client_works.build_client_work(
         spec,
@@ -138,53 +67,6 @@ def compose(
         metrics_aggregator=metrics_aggregator,
         loop_implementation=loop_implementation,
     )
-    return compose_client_work(
-        spec,
-        client_work,
-        server_optimizer,
-        server_rate_schedule=server_rate_schedule,
-        model_distributor=model_distributor,
-        model_aggregator=model_aggregator,
-    )
-
-
-def compose_client_work(
-    spec: client_works.ModelSpec,
-    client_work: tff.learning.templates.ClientWorkProcess,
-    server_optimizer: tff.learning.optimizers.Optimizer,
-    *,
-    server_rate_schedule: optimizers.Schedule | None = None,
-    model_distributor: tff.learning.templates.DistributionProcess | None = None,
-    model_aggregator: Any = None,
-) -> tff.learning.templates.LearningProcess:
-    """Composes a client work and a server step into a learning process.
-
-    Args:
-      spec: The model.
-      client_work: The clients' half, a process for this model.
-      server_optimizer: The server's half.
-      server_rate_schedule: See `ProcessOptions`, as the others.
-      model_distributor: See `ProcessOptions`.
-      model_aggregator: See `ProcessOptions`.
-
-    Returns:
-      A `tff.learning.templates.LearningProcess`.
-
-    Raises:
-      TypeError: If an argument has the wrong type, or the aggregator returns
-        another type than it takes.
-      ValueError: If the schedule has no learning rate to act on.
-    """
-    if not isinstance(server_optimizer, tff.learning.optimizers.Optimizer):
-        raise TypeError(
-            "server_optimizer_fn must be a tff.learning.optimizers.Optimizer such as "
-            f"tff.learning.optimizers.build_sgdm(1.0), found {server_optimizer!r}."
-        )
-    if server_rate_schedule is not None:
-        server_optimizer = optimizers.build_scheduled(
-            server_optimizer,
-            optimizers.as_schedule(server_rate_schedule, "server_rate_schedule"),
-        )
     return tff.learning.templates.compose_learning_process(
         spec.initial_weights,
         model_distributor
@@ -194,6 +76,31 @@ def compose_client_work(
         tff.learning.templates.build_apply_optimizer_finalizer(
             server_optimizer, spec.weights_type
         ),
+    )
+
+
+def as_server_optimizer(
+    server_optimizer_fn: optimizers.OptimizerOrRate,
+    server_rate_schedule: optimizers.Schedule | None,
+) -> tff.learning.optimizers.Optimizer:
+    """Returns the server's optimizer, at a scheduled rate if there is a schedule.
+
+    Args:
+      server_optimizer_fn: An optimizer, or the rate η_g of SGD.
+      server_rate_schedule: See `ProcessOptions`.
+
+    Returns:
+      A `tff.learning.optimizers.Optimizer`.
+
+    Raises:
+      TypeError: If an argument has the wrong type.
+      ValueError: If a rate is not a finite number greater than 0.
+    """
+    optimizer = optimizers.as_optimizer("server_optimizer_fn", server_optimizer_fn)
+    if server_rate_schedule is None:
+        return optimizer
+    return optimizers.build_scheduled(
+        optimizer, optimizers.as_schedule(server_rate_schedule, "server_rate_schedule")
     )
 
 

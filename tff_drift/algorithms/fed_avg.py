@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import tensorflow_federated as tff
 
-from tff_drift import client_works
+from tff_drift import client_works, optimizers
 from tff_drift.algorithms import composition
 from tff_drift.algorithms.methods import Cost, Method, register
+from tff_drift.algorithms.options import TrainingOptions, split
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 def build_fed_avg(
     model_fn: client_works.ModelFn,
-    client_optimizer_fn: composition.ClientOptimizer,
-    server_optimizer_fn: tff.learning.optimizers.Optimizer | None = None,
-    **options: Unpack[composition.TrainingOptions],
+    client_optimizer_fn: optimizers.OptimizerOrRate,
+    server_optimizer_fn: optimizers.OptimizerOrRate = 1.0,
+    **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
     """Builds Federated Averaging (FedAvg), the base of this package's methods.
 
@@ -73,8 +74,8 @@ def build_fed_avg(
         `tff.learning.models.FunctionalModel`.
       client_optimizer_fn: The optimizer of the local steps, a
         `tff.learning.optimizers.Optimizer`, or a number: SGD with that rate.
-      server_optimizer_fn: The server's optimizer, of this library or TFF's. By
-        default SGD with rate 1.
+      server_optimizer_fn: The server's optimizer, of this library or TFF's, or a
+        number: SGD with that rate. By default SGD with rate 1.
       **options: See `tff_drift.algorithms.TrainingOptions`.
 
     Returns:
@@ -85,12 +86,12 @@ def build_fed_avg(
       ValueError: If a rate is not a finite positive number, or a schedule has no
         learning rate to act on.
     """
-    client_optimizer = composition.as_client_optimizer(client_optimizer_fn)
+    local, shared = split(options, TrainingOptions)
     return composition.compose(
         model_fn,
-        client_works.LocalSgd(client_optimizer),
-        server_optimizer_fn or tff.learning.optimizers.build_sgdm(1.0),
-        **options,
+        client_works.LocalSgd(client_optimizer_fn, **local),
+        server_optimizer_fn,
+        **shared,
     )
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import tensorflow_federated as tff
 
-from tff_drift import checks, client_works
-from tff_drift.algorithms import composition
+from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.methods import Method, Option, register
+from tff_drift.algorithms.options import TrainingOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 def build_fed_avgm(
     model_fn: client_works.ModelFn,
-    client_optimizer_fn: composition.ClientOptimizer,
+    client_optimizer_fn: optimizers.OptimizerOrRate,
     server_learning_rate: float = 1.0,
     *,
     momentum: float = 0.9,
-    **options: Unpack[composition.TrainingOptions],
+    **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
     """Builds FedAvgM, FedAvg with heavy-ball momentum on the server.
 

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from tff_drift import checks, client_works
+from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms import stateful_composition
 from tff_drift.algorithms.methods import Cost, Method, Option, register
+from tff_drift.algorithms.options import StatefulOptions, split
 from tff_drift.algorithms.server_steps import (
     Cohort,
     CorrectedCloudStep,
-    ServerMemory,
     ServerResult,
+    ServerState,
 )
 from tff_drift.tensors import Tensors, global_norm, to_vector
 
@@ -35,12 +36,11 @@ class FedDynWork(client_works.StatefulSgd):
 
     def __init__(
         self,
+        client_optimizer_fn: optimizers.OptimizerOrRate,
         mu: float,
-        learning_rate: float,
-        weight_decay: float,
-        clipping_norm: float | None,
+        **local: Unpack[client_works.LocalOptions],
     ) -> None:
-        super().__init__(learning_rate, weight_decay, clipping_norm)
+        super().__init__(client_optimizer_fn, **local)
         checks.check_non_negative("mu", mu)
         self._mu = mu
 
@@ -65,10 +65,10 @@ class FedDynWork(client_works.StatefulSgd):
 
     def remember(
         self, context: client_works.LocalContext, local: client_works.LocalResult
-    ) -> client_works.Memory:
+    ) -> client_works.ClientOutput:
         """Returns h_i <- h_i + μ g_i."""
         h_i = context.client_state["gradient_estimate"]
-        return client_works.Memory(
+        return client_works.ClientOutput(
             collections.OrderedDict(
                 gradient_estimate=h_i + self._mu * local.pseudo_gradient
             )
@@ -81,7 +81,7 @@ class FedDynStep(CorrectedCloudStep):
     def __init__(self, num_clients: int) -> None:
         self._num_clients = num_clients
 
-    def initial_memory(self, trainable: Tensors) -> ServerMemory:
+    def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns h = 0 and the aggregate model θ̄⁰ = θ⁰."""
         return collections.OrderedDict(
             gradient_estimate=tuple(tf.zeros_like(tensor) for tensor in trainable),
@@ -90,14 +90,14 @@ class FedDynStep(CorrectedCloudStep):
 
     def next(
         self,
-        memory: ServerMemory,
+        state: ServerState,
         trainable: Tensors,
         pseudo_gradient: Tensors,
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the step."""
         share = cohort.num_clients / self._num_clients
-        before = tuple(memory["gradient_estimate"])
+        before = tuple(state["gradient_estimate"])
         h = tuple(
             old + tf.cast(share, g.dtype) * g for old, g in zip(before, pseudo_gradient)
         )
@@ -140,13 +140,11 @@ def growth_condition(
 
 def build_fed_dyn(
     model_fn: client_works.ModelFn,
-    client_learning_rate: float,
+    client_optimizer_fn: optimizers.OptimizerOrRate,
     num_clients: int,
     *,
     mu: float = 0.02,
-    weight_decay: float = 0.0,
-    gradient_clipping_norm: float | None = None,
-    **options: Unpack[stateful_composition.StatefulOptions],
+    **options: Unpack[StatefulOptions],
 ) -> stateful_composition.StatefulLearningProcess:
     """Builds FedDyn, whose clients and server keep sums of past pseudo-gradients.
 
@@ -165,7 +163,7 @@ def build_fed_dyn(
 
     | paper | argument | unit |
     |---|---|---|
-    | η | `client_learning_rate` | per local step |
+    | η | the learning rate of `client_optimizer_fn` | per local step |
     | μ (α in Acar et al.) | `mu` | of a curvature |
     | N | `num_clients` | clients |
 
@@ -181,11 +179,9 @@ def build_fed_dyn(
 
     Args:
       model_fn: As in `build_fed_avg`. Its trainable weights share one float dtype.
-      client_learning_rate: η of the local SGD, per local step.
+      client_optimizer_fn: As in `build_fed_avg`; η is its learning rate.
       num_clients: N, the number of all clients, not of those in a round.
       mu: μ, at least 0; 0.02 is what Varno et al. use throughout.
-      weight_decay: λ of the local gradient g(y) + λ y.
-      gradient_clipping_norm: Largest norm of a minibatch gradient; None: no limit.
       **options: See `tff_drift.algorithms.StatefulOptions`.
 
     Returns:
@@ -195,12 +191,13 @@ def build_fed_dyn(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
+    local, shared = split(options, StatefulOptions)
     checks.check_integer("num_clients", num_clients)
     return stateful_composition.compose_stateful(
         model_fn,
-        FedDynWork(mu, client_learning_rate, weight_decay, gradient_clipping_norm),
+        FedDynWork(client_optimizer_fn, mu, **local),
         FedDynStep(num_clients),
-        **options,
+        **shared,
     )
 
 

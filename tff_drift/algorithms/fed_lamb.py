@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms import composition
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.methods import Method, Option, register
+from tff_drift.algorithms.options import TrainingOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def build_fed_lamb(
     model_fn: client_works.ModelFn,
-    client_optimizer_fn: composition.ClientOptimizer,
+    client_optimizer_fn: optimizers.OptimizerOrRate,
     server_learning_rate: float,
     *,
     beta_1: float = 0.9,
@@ -33,7 +33,7 @@ def build_fed_lamb(
     weight_decay: float = 0.0,
     epsilon: float = 0.0,
     initial_accumulator: float = 0.0,
-    **options: Unpack[composition.TrainingOptions],
+    **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
     """Builds FedLamb, FedAvg with LAMB as the server step.
 

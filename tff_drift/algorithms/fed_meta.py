@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import client_works
-from tff_drift.algorithms import composition, meta_step
+from tff_drift import client_works, optimizers
+from tff_drift.algorithms import meta_step
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.methods import Method, Option, register
+from tff_drift.algorithms.options import TrainingOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 
 def build_fed_meta(
     model_fn: client_works.ModelFn,
-    client_optimizer_fn: composition.ClientOptimizer,
+    client_optimizer_fn: optimizers.OptimizerOrRate,
     meta_data: tf.data.Dataset,
-    server_optimizer_fn: tff.learning.optimizers.Optimizer | None = None,
+    server_optimizer_fn: optimizers.OptimizerOrRate = 1.0,
     *,
     meta_learning_rate: float | None = None,
     meta_rate_decay: float | None = None,
-    **options: Unpack[composition.TrainingOptions],
+    **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
     """Builds FedMeta over FedAvg.
 

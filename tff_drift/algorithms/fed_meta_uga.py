@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import client_works
-from tff_drift.algorithms import composition, meta_step, uga
+from tff_drift import client_works, optimizers
+from tff_drift.algorithms import meta_step, uga
 from tff_drift.algorithms.methods import Method, Option, register
+from tff_drift.algorithms.options import TrainingOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -22,13 +23,13 @@ if TYPE_CHECKING:
 def build_fed_meta_uga(
     model_fn: client_works.ModelFn,
     client_learning_rate: float,
-    server_optimizer_fn: uga.ServerOptimizer,
+    server_optimizer_fn: optimizers.OptimizerOrRate,
     meta_data: tf.data.Dataset,
     *,
     local_epochs: int,
     meta_learning_rate: float | None = None,
     meta_rate_decay: float | None = None,
-    **options: Unpack[composition.TrainingOptions],
+    **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
     """Builds FedMeta over UGA.
 

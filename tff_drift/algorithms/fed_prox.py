@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import tensorflow_federated as tff
 
-from tff_drift import client_works
+from tff_drift import client_works, optimizers
 from tff_drift.algorithms import composition
 from tff_drift.algorithms.methods import Method, Option, register
+from tff_drift.algorithms.options import TrainingOptions, split
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 
 def build_fed_prox(
     model_fn: client_works.ModelFn,
-    client_optimizer_fn: composition.ClientOptimizer,
-    server_optimizer_fn: tff.learning.optimizers.Optimizer | None = None,
+    client_optimizer_fn: optimizers.OptimizerOrRate,
+    server_optimizer_fn: optimizers.OptimizerOrRate = 1.0,
     *,
     mu: float = 2e-4,
-    **options: Unpack[composition.TrainingOptions],
+    **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
     """Builds FedProx, which pulls local training back to the server's model.
 
@@ -60,12 +61,12 @@ def build_fed_prox(
       ValueError: If a rate is not a finite positive number, `mu` is not finite or
         below 0, or a schedule has no learning rate to act on.
     """
-    client_optimizer = composition.as_client_optimizer(client_optimizer_fn)
+    local, shared = split(options, TrainingOptions)
     return composition.compose(
         model_fn,
-        client_works.ProximalSgd(client_optimizer, mu),
-        server_optimizer_fn or tff.learning.optimizers.build_sgdm(1.0),
-        **options,
+        client_works.ProximalSgd(client_optimizer_fn, mu, **local),
+        server_optimizer_fn,
+        **shared,
     )
 
 

@@ -13,6 +13,7 @@ import tensorflow_federated as tff
 from tff_drift import checks, client_works
 from tff_drift.algorithms import composition
 from tff_drift.algorithms.methods import Method, register
+from tff_drift.algorithms.options import ProcessOptions, refuse_local_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def build_fed_sgd(
     model_fn: client_works.ModelFn,
     server_learning_rate: float,
-    **options: Unpack[composition.ProcessOptions],
+    **options: Unpack[ProcessOptions],
 ) -> tff.learning.templates.LearningProcess:
     """Builds FedSGD, distributed SGD with the clients' full gradients.
 
@@ -40,8 +41,8 @@ def build_fed_sgd(
     Args:
       model_fn: As in `build_fed_avg`.
       server_learning_rate: η_g, per round, finite and greater than 0.
-      **options: See `tff_drift.algorithms.ProcessOptions`. There is no client rate
-        to schedule.
+      **options: See `tff_drift.algorithms.ProcessOptions`. Clients take no local
+        steps: the options of local training are refused.
 
     Returns:
       A `tff.learning.templates.LearningProcess` with the type signatures of
@@ -49,14 +50,15 @@ def build_fed_sgd(
 
     Raises:
       TypeError: If an argument has the wrong type; the message names it.
-      ValueError: If `server_learning_rate` is not a finite positive number.
+      ValueError: If `server_learning_rate` is not a finite positive number, or an
+        option of local training is given.
     """
     checks.check_positive("server_learning_rate", server_learning_rate)
     return composition.compose(
         model_fn,
         client_works.FullGradient(),
         tff.learning.optimizers.build_sgdm(float(server_learning_rate)),
-        **options,
+        **refuse_local_options(options, "FedSGD takes no local steps"),
     )
 
 

@@ -12,22 +12,21 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import client_works, compat
+from tff_drift import client_works, compat, optimizers
 from tff_drift.algorithms import fed_avg
 from tff_drift.algorithms.methods import Method, register
+from tff_drift.algorithms.options import TrainingOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from tff_drift.algorithms import composition
-
 
 def build_fed_share(
     model_fn: client_works.ModelFn,
-    client_optimizer_fn: composition.ClientOptimizer,
+    client_optimizer_fn: optimizers.OptimizerOrRate,
     shared_data: tf.data.Dataset | None,
-    server_optimizer_fn: tff.learning.optimizers.Optimizer | None = None,
-    **options: Unpack[composition.TrainingOptions],
+    server_optimizer_fn: optimizers.OptimizerOrRate = 1.0,
+    **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
     """Builds FedShare: FedAvg whose clients also train on a public data set.
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms import composition
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.methods import Method, register
+from tff_drift.algorithms.options import TrainingOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 def build_normalized_fed_avg(
     model_fn: client_works.ModelFn,
-    client_optimizer_fn: composition.ClientOptimizer,
+    client_optimizer_fn: optimizers.OptimizerOrRate,
     server_learning_rate: float,
-    **options: Unpack[composition.TrainingOptions],
+    **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
     """Builds normalised FedAvg: the server model moves by exactly η_g per round.
 

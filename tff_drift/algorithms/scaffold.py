@@ -13,9 +13,10 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import aggregators, checks, client_works
+from tff_drift import aggregators, checks, client_works, optimizers
 from tff_drift.algorithms import stateful_composition
 from tff_drift.algorithms.methods import Cost, Method, Option, register
+from tff_drift.algorithms.options import StatefulOptions, split
 from tff_drift.algorithms.server_steps import OptimizerStep
 from tff_drift.tensors import to_vector
 
@@ -30,14 +31,23 @@ class ScaffoldWork(client_works.StatefulSgd):
 
     def __init__(
         self,
+        client_optimizer_fn: optimizers.OptimizerOrRate,
         option: str,
-        learning_rate: float,
-        weight_decay: float,
-        clipping_norm: float | None,
         weigh_message: bool,
+        **local: Unpack[client_works.LocalOptions],
     ) -> None:
-        super().__init__(learning_rate, weight_decay, clipping_norm)
+        super().__init__(client_optimizer_fn, **local)
         checks.check_one_of("option", option, ("I", "II"))
+        has_optimizer = isinstance(
+            client_optimizer_fn, tff.learning.optimizers.Optimizer
+        )
+        if option == "II" and has_optimizer:
+            raise ValueError(
+                "client_optimizer_fn must be a number, the rate of plain SGD, with "
+                "option 'II', which takes (x - y_i) / (K η) for the mean of the local "
+                f"gradients, found the optimizer {client_optimizer_fn!r}. Give its "
+                "rate, or take option 'I'."
+            )
         self.needs_full_gradient = option == "I"
         self._weigh_message = weigh_message
 
@@ -51,12 +61,12 @@ class ScaffoldWork(client_works.StatefulSgd):
 
     def remember(
         self, context: client_works.LocalContext, local: client_works.LocalResult
-    ) -> client_works.Memory:
+    ) -> client_works.ClientOutput:
         """Returns c_i⁺, and c_i⁺ - c_i for the server."""
         c, c_i = context.server_message, context.client_state["control_variate"]
         if local.full_gradient is not None:
             x = to_vector(context.initial_trainable)
-            new_c_i = local.full_gradient + self.weight_decay * x
+            new_c_i = local.full_gradient + self.client_weight_decay * x
         else:
             rate = tf.cast(context.hparams[_RATE], c.dtype)
             # (x - y_i) / (K_i η): the mean of the directions taken.
@@ -67,25 +77,23 @@ class ScaffoldWork(client_works.StatefulSgd):
         change = new_c_i - c_i
         if self._weigh_message:
             change *= local.num_examples
-        return client_works.Memory(
+        return client_works.ClientOutput(
             collections.OrderedDict(control_variate=new_c_i), message=change
         )
 
 
 def build_scaffold(
     model_fn: client_works.ModelFn,
-    client_learning_rate: float,
+    client_optimizer_fn: optimizers.OptimizerOrRate,
     num_clients: int,
-    server_optimizer_fn: tff.learning.optimizers.Optimizer | None = None,
+    server_optimizer_fn: optimizers.OptimizerOrRate = 1.0,
     *,
     option: str = "II",
     total_examples: float | None = None,
     control_variate_sum_factory: (
         tff.aggregators.UnweightedAggregationFactory | None
     ) = None,
-    weight_decay: float = 0.0,
-    gradient_clipping_norm: float | None = None,
-    **options: Unpack[stateful_composition.StatefulOptions],
+    **options: Unpack[StatefulOptions],
 ) -> stateful_composition.StatefulLearningProcess:
     """Builds SCAFFOLD, whose control variates cancel the drift of local training.
 
@@ -111,7 +119,7 @@ def build_scaffold(
 
     | paper | argument | unit |
     |---|---|---|
-    | η | `client_learning_rate` | per local step |
+    | η | `client_optimizer_fn` | per local step |
     | η_g | the learning rate of `server_optimizer_fn` | per round |
     | N | `num_clients` | clients |
     | options I, II | `option` | |
@@ -128,10 +136,11 @@ def build_scaffold(
 
     Args:
       model_fn: As in `build_fed_avg`. Its trainable weights share one float dtype.
-      client_learning_rate: η of the local SGD; option II presumes plain SGD.
+      client_optimizer_fn: A number, the rate η of plain SGD; with option I any
+        optimizer, as in `build_fed_avg`. Option II presumes plain SGD: of another
+        optimizer's steps, (x - y_i) / (K_i η) is not the mean of the gradients.
       num_clients: N, the number of all clients, not of those in a round.
-      server_optimizer_fn: The server's optimizer for the model; by default SGD with
-        η_g = 1.
+      server_optimizer_fn: As in `build_fed_avg`.
       option: 'I' computes ∇f_i(x) in another pass over the client's data, 'II'
         reuses the local steps and costs nothing.
       total_examples: With client_weighting NUM_EXAMPLES, the sum over *all* clients
@@ -139,8 +148,6 @@ def build_scaffold(
         of the variates, as section 2.1 allows. Needed exactly then.
       control_variate_sum_factory: How the changes of the variates are summed, for
         instance securely; by default a plain sum.
-      weight_decay: λ of the local gradient g(y) + λ y.
-      gradient_clipping_norm: Largest norm of a minibatch gradient; None: no limit.
       **options: See `tff_drift.algorithms.StatefulOptions`.
 
     Returns:
@@ -150,36 +157,30 @@ def build_scaffold(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
+    local, shared = split(options, StatefulOptions)
     checks.check_integer("num_clients", num_clients)
-    if server_optimizer_fn is None:
-        server_optimizer_fn = tff.learning.optimizers.build_sgdm(1.0)
-    if not isinstance(server_optimizer_fn, tff.learning.optimizers.Optimizer):
-        raise TypeError(
-            "server_optimizer_fn must be a tff.learning.optimizers.Optimizer, found "
-            f"{server_optimizer_fn!r}."
-        )
     weighted = (
-        options.get("client_weighting") == tff.learning.ClientWeighting.NUM_EXAMPLES
+        shared.get("client_weighting") == tff.learning.ClientWeighting.NUM_EXAMPLES
     )
     if weighted != (total_examples is not None):
         raise ValueError(
             "total_examples must be given exactly if client_weighting is "
             f"NUM_EXAMPLES, found {total_examples!r} with weighting "
-            f"{options.get('client_weighting', 'UNIFORM')}."
+            f"{shared.get('client_weighting', 'UNIFORM')}."
         )
     if total_examples is not None:
         checks.check_positive("total_examples", total_examples)
     return stateful_composition.compose_stateful(
         model_fn,
-        ScaffoldWork(
-            option, client_learning_rate, weight_decay, gradient_clipping_norm, weighted
+        ScaffoldWork(client_optimizer_fn, option, weighted, **local),
+        OptimizerStep(
+            optimizers.as_optimizer("server_optimizer_fn", server_optimizer_fn)
         ),
-        OptimizerStep(server_optimizer_fn),
         control_variate_factory=aggregators.ControlVariateFactory(
             num_clients if total_examples is None else total_examples,
             control_variate_sum_factory,
         ),
-        **options,
+        **shared,
     )
 
 

@@ -16,10 +16,11 @@ import tensorflow_federated as tff
 from tff_drift import checks, client_works
 from tff_drift.algorithms import stateful_composition
 from tff_drift.algorithms.methods import Cost, Method, register
+from tff_drift.algorithms.options import StatefulOptions, split
 from tff_drift.algorithms.server_steps import (
     Cohort,
-    ServerMemory,
     ServerResult,
+    ServerState,
     ServerStep,
 )
 from tff_drift.tensors import Tensors, global_norm, to_vector
@@ -43,14 +44,14 @@ class ScaffoldMWork(client_works.StatefulSgd):
 
     def remember(
         self, context: client_works.LocalContext, local: client_works.LocalResult
-    ) -> client_works.Memory:
+    ) -> client_works.ClientOutput:
         """Returns h_i <- h_i - h + g_i / (K_i η)."""
         h, h_i = context.server_message, context.client_state["control_variate"]
         rate = tf.cast(context.hparams[_RATE], h.dtype)
         mean_direction = tf.math.divide_no_nan(
             local.pseudo_gradient, local.num_steps * rate
         )
-        return client_works.Memory(
+        return client_works.ClientOutput(
             collections.OrderedDict(control_variate=h_i - h + mean_direction)
         )
 
@@ -61,19 +62,19 @@ class ScaffoldMStep(ServerStep):
     def __init__(self, num_clients: int) -> None:
         self._num_clients = num_clients
 
-    def initial_memory(self, trainable: Tensors) -> ServerMemory:
+    def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns h = 0."""
         return collections.OrderedDict(
             control_variate=tuple(tf.zeros_like(tensor) for tensor in trainable)
         )
 
-    def message(self, memory: ServerMemory) -> Any:
+    def message(self, state: ServerState) -> Any:
         """Returns h as one vector."""
-        return to_vector(tuple(memory["control_variate"]))
+        return to_vector(tuple(state["control_variate"]))
 
     def next(
         self,
-        memory: ServerMemory,
+        state: ServerState,
         trainable: Tensors,
         pseudo_gradient: Tensors,
         cohort: Cohort,
@@ -84,7 +85,7 @@ class ScaffoldMStep(ServerStep):
         scale = tf.math.divide_no_nan(share, cohort.mean_steps * cohort.learning_rate)
         h = tuple(
             tf.cast(1 - share, g.dtype) * h + tf.cast(scale, g.dtype) * g
-            for h, g in zip(memory["control_variate"], pseudo_gradient)
+            for h, g in zip(state["control_variate"], pseudo_gradient)
         )
         return ServerResult(
             collections.OrderedDict(control_variate=h),
@@ -97,10 +98,7 @@ def build_scaffold_m(
     model_fn: client_works.ModelFn,
     client_learning_rate: float,
     num_clients: int,
-    *,
-    weight_decay: float = 0.0,
-    gradient_clipping_norm: float | None = None,
-    **options: Unpack[stateful_composition.StatefulOptions],
+    **options: Unpack[StatefulOptions],
 ) -> stateful_composition.StatefulLearningProcess:
     """Builds SCAFFOLD/m, which saves the quarter of SCAFFOLD's traffic.
 
@@ -129,10 +127,10 @@ def build_scaffold_m(
 
     Args:
       model_fn: As in `build_fed_avg`. Its trainable weights share one float dtype.
-      client_learning_rate: η of the local SGD, per local step.
+      client_learning_rate: η of the local steps, which are of plain SGD: only then
+        is g_i / (K η) the mean of the local gradients. `build_scaffold` with option
+        I takes any client optimizer.
       num_clients: N, the number of all clients, not of those in a round.
-      weight_decay: λ of the local gradient g(y) + λ y.
-      gradient_clipping_norm: Largest norm of a minibatch gradient; None: no limit.
       **options: See `tff_drift.algorithms.StatefulOptions`.
 
     Returns:
@@ -142,12 +140,17 @@ def build_scaffold_m(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
+    local, shared = split(options, StatefulOptions)
+    client_works.check_sgd_rate(
+        client_learning_rate,
+        "(θ - θ_i) / (K η) is the mean of the local gradients for SGD alone",
+    )
     checks.check_integer("num_clients", num_clients)
     return stateful_composition.compose_stateful(
         model_fn,
-        ScaffoldMWork(client_learning_rate, weight_decay, gradient_clipping_norm),
+        ScaffoldMWork(client_learning_rate, **local),
         ScaffoldMStep(num_clients),
-        **options,
+        **shared,
     )
 
 

@@ -1,4 +1,4 @@
-"""The server's half of methods with client memory."""
+"""The server's half of methods whose clients keep a state."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_drift import optimizers
 from tff_drift.tensors import Tensors
 
-ServerMemory = collections.OrderedDict[str, Any]
+ServerState = collections.OrderedDict[str, Any]
 
 
 class Cohort(NamedTuple):
@@ -40,27 +41,27 @@ class ServerResult(NamedTuple):
     """What a server step comes to.
 
     Attributes:
-      memory: The server's new memory.
+      state: The server's new state.
       trainable: The cloud model θ, which the next cohort receives.
       measurements: Scalars to report, by their names.
     """
 
-    memory: ServerMemory
+    state: ServerState
     trainable: Tensors
     measurements: collections.OrderedDict[str, tf.Tensor]
 
 
 class ServerStep(abc.ABC):
-    """A server step with memory, from the cohort's mean pseudo-gradient."""
+    """A server step with a state, from the cohort's mean pseudo-gradient."""
 
     @abc.abstractmethod
-    def initial_memory(self, trainable: Tensors) -> ServerMemory:
-        """Returns the memory before the first round, at the initial model."""
+    def initial_state(self, trainable: Tensors) -> ServerState:
+        """Returns the state before the first round, at the initial model."""
 
     @abc.abstractmethod
     def next(
         self,
-        memory: ServerMemory,
+        state: ServerState,
         trainable: Tensors,
         pseudo_gradient: Tensors,
         cohort: Cohort,
@@ -68,52 +69,66 @@ class ServerStep(abc.ABC):
         """Takes the step.
 
         Args:
-          memory: The server's memory.
+          state: The server's state.
           trainable: The cloud model θ that the cohort received.
           pseudo_gradient: ḡ = θ - θ̄, the mean of the cohort's pseudo-gradients.
           cohort: The cohort's figures.
         """
 
-    def message(self, memory: ServerMemory) -> Any:
+    def scheduled(self, schedule: optimizers.Schedule) -> ServerStep:
+        """Returns the step at a scheduled learning rate.
+
+        Args:
+          schedule: Multiplies the rate, as a function of the round number.
+
+        Raises:
+          ValueError: If the step has no rate, as here.
+        """
+        raise ValueError(
+            "server_rate_schedule must be None for a method whose server step has no "
+            f"learning rate, found {schedule!r}. Leave it out."
+        )
+
+    def message(self, state: ServerState) -> Any:
         """Returns what clients receive besides the model: nothing."""
-        del memory
+        del state
         return ()
 
-    def aggregate_model(self, memory: ServerMemory, trainable: Tensors) -> Tensors:
+    def aggregate_model(self, state: ServerState, trainable: Tensors) -> Tensors:
         """Returns θ̄, the mean of the clients' models: here the cloud model."""
-        del memory
+        del state
         return trainable
 
-    def replace_model(self, memory: ServerMemory, trainable: Tensors) -> ServerMemory:
-        """Returns the memory after the model was set from outside."""
+    def replace_model(self, state: ServerState, trainable: Tensors) -> ServerState:
+        """Returns the state after the model was set from outside."""
         del trainable
-        return memory
+        return state
 
-    def get_hparams(self, memory: ServerMemory) -> collections.OrderedDict[str, Any]:
-        """Returns the hyperparameters in the memory."""
-        del memory
+    def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
+        """Returns the hyperparameters in the state."""
+        del state
         return collections.OrderedDict()
 
-    def set_hparams(self, memory: ServerMemory, hparams: Any) -> ServerMemory:
-        """Returns the memory with other hyperparameters."""
+    def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
+        """Returns the state with other hyperparameters."""
         del hparams
-        return memory
+        return state
 
 
 class CorrectedCloudStep(ServerStep):
-    """A step whose cloud model is not the aggregate: it remembers θ̄ as well.
+    """A step whose cloud model is not the aggregate: it keeps θ̄ as well.
 
-    The memory holds θ̄ under 'aggregate_model'.
+    The state holds θ̄ under 'aggregate_model'.
     """
 
-    def aggregate_model(self, memory: ServerMemory, trainable: Tensors) -> Tensors:
+    def aggregate_model(self, state: ServerState, trainable: Tensors) -> Tensors:
         """Returns θ̄."""
         del trainable
-        return tuple(memory["aggregate_model"])
+        return tuple(state["aggregate_model"])
 
-    def replace_model(self, memory: ServerMemory, trainable: Tensors) -> ServerMemory:
-        """Returns the memory with another aggregate model."""
-        changed = collections.OrderedDict(memory)
+    def replace_model(self, state: ServerState, trainable: Tensors) -> ServerState:
+        """Returns the state with another aggregate model."""
+        changed = collections.OrderedDict(state)
         changed["aggregate_model"] = tuple(trainable)
         return changed
 
@@ -128,37 +143,41 @@ class OptimizerStep(ServerStep):
     def __init__(self, optimizer: tff.learning.optimizers.Optimizer) -> None:
         self._optimizer = optimizer
 
-    def initial_memory(self, trainable: Tensors) -> ServerMemory:
+    def scheduled(self, schedule: optimizers.Schedule) -> ServerStep:
+        """Returns the step with the optimizer's rate scheduled."""
+        return OptimizerStep(optimizers.build_scheduled(self._optimizer, schedule))
+
+    def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns the optimizer's initial state."""
         specs = tuple(tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in trainable)
         return collections.OrderedDict(optimizer=self._optimizer.initialize(specs))
 
     def next(
         self,
-        memory: ServerMemory,
+        state: ServerState,
         trainable: Tensors,
         pseudo_gradient: Tensors,
         cohort: Cohort,
     ) -> ServerResult:
         """Takes a step of the optimizer."""
         del cohort
-        state, trainable = self._optimizer.next(
-            memory["optimizer"], tuple(trainable), tuple(pseudo_gradient)
+        optimizer_state, trainable = self._optimizer.next(
+            state["optimizer"], tuple(trainable), tuple(pseudo_gradient)
         )
         return ServerResult(
-            collections.OrderedDict(optimizer=state),
+            collections.OrderedDict(optimizer=optimizer_state),
             tuple(trainable),
             collections.OrderedDict(),
         )
 
-    def get_hparams(self, memory: ServerMemory) -> collections.OrderedDict[str, Any]:
+    def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
         """Returns the optimizer's hyperparameters."""
-        return self._optimizer.get_hparams(memory["optimizer"])
+        return self._optimizer.get_hparams(state["optimizer"])
 
-    def set_hparams(self, memory: ServerMemory, hparams: Any) -> ServerMemory:
-        """Returns the memory with other hyperparameters of the optimizer."""
-        state = self._optimizer.set_hparams(memory["optimizer"], hparams)
-        return collections.OrderedDict(optimizer=state)
+    def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
+        """Returns the state with other hyperparameters of the optimizer."""
+        optimizer_state = self._optimizer.set_hparams(state["optimizer"], hparams)
+        return collections.OrderedDict(optimizer=optimizer_state)
 
 
 class AveragedStep(ServerStep):
@@ -174,57 +193,57 @@ class AveragedStep(ServerStep):
     def __init__(self, step: ServerStep) -> None:
         self._step = step
 
-    def initial_memory(self, trainable: Tensors) -> ServerMemory:
-        """Returns the inner memory with an average of no models."""
+    def initial_state(self, trainable: Tensors) -> ServerState:
+        """Returns the inner state with an average of no models."""
         return collections.OrderedDict(
-            step=self._step.initial_memory(trainable),
+            step=self._step.initial_state(trainable),
             average_model=tuple(trainable),
             averaged=tf.constant(0.0),
         )
 
     def next(
         self,
-        memory: ServerMemory,
+        state: ServerState,
         trainable: Tensors,
         pseudo_gradient: Tensors,
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the inner step and averages its aggregate model."""
-        result = self._step.next(memory["step"], trainable, pseudo_gradient, cohort)
-        averaged = memory["averaged"] + 1.0
-        aggregate = self._step.aggregate_model(result.memory, result.trainable)
+        result = self._step.next(state["step"], trainable, pseudo_gradient, cohort)
+        averaged = state["averaged"] + 1.0
+        aggregate = self._step.aggregate_model(result.state, result.trainable)
         average = tuple(
             mean + (model - mean) / tf.cast(averaged, model.dtype)
-            for mean, model in zip(memory["average_model"], aggregate)
+            for mean, model in zip(state["average_model"], aggregate)
         )
         return result._replace(
-            memory=collections.OrderedDict(
-                step=result.memory, average_model=average, averaged=averaged
+            state=collections.OrderedDict(
+                step=result.state, average_model=average, averaged=averaged
             )
         )
 
-    def message(self, memory: ServerMemory) -> Any:
+    def message(self, state: ServerState) -> Any:
         """Returns the inner step's message."""
-        return self._step.message(memory["step"])
+        return self._step.message(state["step"])
 
-    def aggregate_model(self, memory: ServerMemory, trainable: Tensors) -> Tensors:
+    def aggregate_model(self, state: ServerState, trainable: Tensors) -> Tensors:
         """Returns the inner step's aggregate model."""
-        return self._step.aggregate_model(memory["step"], trainable)
+        return self._step.aggregate_model(state["step"], trainable)
 
-    def replace_model(self, memory: ServerMemory, trainable: Tensors) -> ServerMemory:
-        """Returns the memory with an average that starts anew."""
+    def replace_model(self, state: ServerState, trainable: Tensors) -> ServerState:
+        """Returns the state with an average that starts anew."""
         return collections.OrderedDict(
-            step=self._step.replace_model(memory["step"], trainable),
+            step=self._step.replace_model(state["step"], trainable),
             average_model=tuple(trainable),
-            averaged=tf.zeros_like(memory["averaged"]),
+            averaged=tf.zeros_like(state["averaged"]),
         )
 
-    def get_hparams(self, memory: ServerMemory) -> collections.OrderedDict[str, Any]:
+    def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
         """Returns the inner step's hyperparameters."""
-        return self._step.get_hparams(memory["step"])
+        return self._step.get_hparams(state["step"])
 
-    def set_hparams(self, memory: ServerMemory, hparams: Any) -> ServerMemory:
-        """Returns the memory with other hyperparameters of the inner step."""
-        changed = collections.OrderedDict(memory)
-        changed["step"] = self._step.set_hparams(memory["step"], hparams)
+    def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
+        """Returns the state with other hyperparameters of the inner step."""
+        changed = collections.OrderedDict(state)
+        changed["step"] = self._step.set_hparams(state["step"], hparams)
         return changed

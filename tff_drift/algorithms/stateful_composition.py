@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections
 import functools
 from collections.abc import Callable
-from typing import Any, Optional, TypedDict
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,40 +20,12 @@ import tensorflow_federated as tff
 
 from tff_drift import aggregators, checks, client_works, compat, optimizers, tensors
 from tff_drift.algorithms import composition, stateful_parts
+from tff_drift.algorithms.options import MetricsAggregator
 from tff_drift.algorithms.server_steps import AveragedStep, ServerStep
 from tff_drift.client_works import client_work, round_state
 
 # The name under which `next` returns the cohort's new client states.
 CLIENT_STATES = "client_states"
-
-
-class StatefulOptions(TypedDict, total=False):
-    """The options that every method with client memory accepts.
-
-    Attributes:
-      client_rate_schedule: Multiplies the clients' learning rate, as a function of
-        the round number, which starts at 0. By default the rate is constant.
-      evaluated_model: The model that `get_model_weights` returns: 'aggregate' (the
-        mean of the cohort's models, the default), 'cloud' (the model that the next
-        cohort receives) or 'average' (the running average of the aggregates, which
-        costs the server one more copy of the model).
-      model_distributor: As in `ProcessOptions`.
-      model_aggregator: As in `ProcessOptions`.
-      metrics_aggregator: As in `ProcessOptions`.
-      client_weighting: A client's weight in the mean of the models. By default
-        UNIFORM, as in the papers.
-      loop_implementation: As in `ProcessOptions`.
-    """
-
-    client_rate_schedule: Optional[optimizers.Schedule]  # noqa: UP045
-    evaluated_model: str
-    model_distributor: Optional[  # noqa: UP045
-        tff.learning.templates.DistributionProcess
-    ]
-    model_aggregator: Any
-    metrics_aggregator: Optional[composition.MetricsAggregator]  # noqa: UP045
-    client_weighting: tff.learning.ClientWeighting
-    loop_implementation: Optional[tff.learning.LoopImplementation]  # noqa: UP045
 
 
 class StatefulLearningProcess(tff.learning.templates.LearningProcess):
@@ -127,10 +99,11 @@ def compose_stateful(
     *,
     control_variate_factory: aggregators.ControlVariateFactory | None = None,
     client_rate_schedule: optimizers.Schedule | None = None,
+    server_rate_schedule: optimizers.Schedule | None = None,
     evaluated_model: str = stateful_parts.AGGREGATE,
     model_distributor: tff.learning.templates.DistributionProcess | None = None,
     model_aggregator: Any = None,
-    metrics_aggregator: composition.MetricsAggregator | None = None,
+    metrics_aggregator: MetricsAggregator | None = None,
     client_weighting: tff.learning.ClientWeighting = (
         tff.learning.ClientWeighting.UNIFORM
     ),
@@ -146,6 +119,7 @@ def compose_stateful(
         their updates, and holds the server's control variate, which is sent to the
         clients; None for methods whose clients send nothing else.
       client_rate_schedule: See `StatefulOptions`, as the others.
+      server_rate_schedule: See `StatefulOptions`.
       evaluated_model: See `StatefulOptions`.
       model_distributor: See `StatefulOptions`.
       model_aggregator: See `StatefulOptions`.
@@ -165,6 +139,10 @@ def compose_stateful(
     checks.check_one_of(
         "evaluated_model", evaluated_model, stateful_parts.EVALUATED_MODELS
     )
+    if server_rate_schedule is not None:
+        server_step = server_step.scheduled(
+            optimizers.as_schedule(server_rate_schedule, "server_rate_schedule")
+        )
     if evaluated_model == stateful_parts.AVERAGE:
         server_step = AveragedStep(server_step)
     composer = _Composer(model_fn, work, server_step, client_rate_schedule)
@@ -218,10 +196,10 @@ class _Composer:
         )
 
         @compat.tf_computation(spec.weights_type)
-        def server_memory(weights: Any) -> Any:
-            return server_step.initial_memory(tuple(tf.nest.flatten(weights.trainable)))
+        def initial_server_state(weights: Any) -> Any:
+            return server_step.initial_state(tuple(tf.nest.flatten(weights.trainable)))
 
-        self.server_memory = server_memory
+        self.initial_server_state = initial_server_state
 
     def compose(
         self,
@@ -293,11 +271,12 @@ class _Composer:
             client_work_metrics = collections.OrderedDict(
                 train=aggregate_metrics(client.metrics),
                 rejected_clients=sums.rejected,
-                learning_rate=compat.federated_map(
-                    rounds.learning_rate, state.client_work
-                ),
                 drift=server.drift,
             )
+            if rounds.learning_rate is not None:
+                client_work_metrics["learning_rate"] = compat.federated_map(
+                    rounds.learning_rate, state.client_work
+                )
             metrics = collections.OrderedDict(
                 distributor=distributed.measurements,
                 client_work=compat.federated_zip(client_work_metrics),
@@ -309,13 +288,15 @@ class _Composer:
                 distributor=distributed.state,
                 client_work=compat.federated_map(rounds.advance, state.client_work),
                 aggregator=aggregated.state,
-                finalizer=server.memory,
+                finalizer=server.state,
             )
-            memory = collections.OrderedDict(index=client.index, state=client.state)
+            client_states = collections.OrderedDict(
+                index=client.index, state=client.state
+            )
             return (
                 compat.federated_zip(new_state),
                 metrics,
-                compat.federated_zip(memory),
+                compat.federated_zip(client_states),
             )
 
         parameters = (
@@ -325,8 +306,8 @@ class _Composer:
 
         @compat.federated_computation(*parameters)
         def next_fn(state: Any, client_data: Any) -> Any:
-            new_state, metrics, memory = run_round(state, client_data)
-            collected = collection.next(collection.initialize(), memory)
+            new_state, metrics, client_states = run_round(state, client_data)
+            collected = collection.next(collection.initialize(), client_states)
             metrics[CLIENT_STATES] = collected.result
             return tff.learning.templates.LearningProcessOutput(
                 new_state, compat.federated_zip(metrics)
@@ -335,11 +316,11 @@ class _Composer:
         def build_next_at_clients() -> compat.Computation:
             @compat.federated_computation(*parameters)
             def next_at_clients(state: Any, client_data: Any) -> Any:
-                new_state, metrics, memory = run_round(state, client_data)
+                new_state, metrics, client_states = run_round(state, client_data)
                 output = tff.learning.templates.LearningProcessOutput(
                     new_state, compat.federated_zip(metrics)
                 )
-                return output, memory
+                return output, client_states
 
             return next_at_clients
 
@@ -371,7 +352,7 @@ class _Composer:
                         self.rounds.initialize, compat.SERVER
                     ),
                     aggregator=aggregator.initialize(),
-                    finalizer=compat.federated_map(self.server_memory, weights),
+                    finalizer=compat.federated_map(self.initial_server_state, weights),
                 )
             )
 

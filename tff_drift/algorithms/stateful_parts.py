@@ -1,4 +1,4 @@
-"""The TensorFlow computations that a process with client memory is made of."""
+"""The TensorFlow computations that a process with client state is made of."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def build_client_training(
         ) -> Any:
             pseudo_gradient = to_vector(outcome.update)
             dtype = pseudo_gradient.dtype
-            memory = work.remember(
+            output = work.remember(
                 context,
                 client_works.LocalResult(
                     pseudo_gradient,
@@ -116,12 +116,12 @@ def build_client_training(
                     client_weighting, outcome.num_examples, idle
                 ),
                 message=tf.nest.map_structure(
-                    lambda new: tf.where(idle, tf.zeros_like(new), new), memory.message
+                    lambda new: tf.where(idle, tf.zeros_like(new), new), output.message
                 ),
                 state=tf.nest.map_structure(
                     lambda old, new: tf.where(idle, old, new),
                     collections.OrderedDict(client["state"]),
-                    memory.client_state,
+                    output.client_state,
                 ),
                 metrics=outcome.metrics,
                 sums=collections.OrderedDict(
@@ -143,7 +143,7 @@ def build_server_next(
     spec: client_works.ModelSpec,
     rounds: round_state.RoundState,
     server_step: ServerStep,
-    memory_type: compat.Type,
+    server_state_type: compat.Type,
     sums_type: compat.Type,
 ) -> compat.Computation:
     """Builds the server's part of a round.
@@ -155,21 +155,25 @@ def build_server_next(
       spec: The model.
       rounds: The round's state.
       server_step: The server's half of the method.
-      memory_type: The type of the server's memory.
+      server_state_type: The type of the server step's state.
       sums_type: The type of the figures that the clients send, summed.
 
     Returns:
-      A computation of the memory, the round's state, the weights, the mean
-      pseudo-gradient and the sums to `<memory, weights, measurements, drift>`.
+      A computation of the server step's state, the round's state, the weights, the mean
+      pseudo-gradient and the sums to `<state, weights, measurements, drift>`.
     """
     trainable_type = spec.weights_type.trainable
 
     @compat.tf_computation(
-        memory_type, rounds.type_signature, spec.weights_type, trainable_type, sums_type
+        server_state_type,
+        rounds.type_signature,
+        spec.weights_type,
+        trainable_type,
+        sums_type,
     )
     @tf.function
     def server_next(
-        memory: Any, state: Any, weights: Any, update: Any, sums: Any
+        server_state: Any, state: Any, weights: Any, update: Any, sums: Any
     ) -> Any:
         trainable = tuple(tf.nest.flatten(weights.trainable))
         pseudo_gradient = tuple(tf.nest.flatten(update))
@@ -182,10 +186,10 @@ def build_server_next(
             mean_steps=mean("steps"),
             mean_examples=mean("examples"),
             mean_squared_drift=mean("squared_drift"),
-            learning_rate=rounds.hparams_of_round(state)[_RATE],
+            learning_rate=rounds.hparams_of_round(state).get(_RATE),
             round_number=state["round_number"],
         )
-        result = server_step.next(memory, trainable, pseudo_gradient, cohort)
+        result = server_step.next(server_state, trainable, pseudo_gradient, cohort)
         finite = tf.reduce_all(
             [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in pseudo_gradient]
         )
@@ -193,7 +197,7 @@ def build_server_next(
         keep = lambda old, new: tf.nest.map_structure(  # noqa: E731
             lambda o, n: tf.where(counts, n, o), old, new
         )
-        memory = keep(memory, result.memory)
+        server_state = keep(server_state, result.state)
         trainable = keep(trainable, tuple(result.trainable))
         measurements = collections.OrderedDict(
             update_non_finite=tf.cast(tf.logical_not(finite), tf.int32),
@@ -202,7 +206,7 @@ def build_server_next(
         )
         measurements.update(result.measurements)
         return collections.OrderedDict(
-            memory=memory,
+            state=server_state,
             weights=tff.learning.models.ModelWeights(
                 tf.nest.pack_sequence_as(weights.trainable, trainable),
                 weights.non_trainable,

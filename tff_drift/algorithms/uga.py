@@ -6,27 +6,26 @@ Controllable Meta Updating, section 3.1. https://arxiv.org/abs/1910.08234
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 
 import tensorflow_federated as tff
 
-from tff_drift import checks, client_works
+from tff_drift import client_works, optimizers
 from tff_drift.algorithms import composition
 from tff_drift.algorithms.methods import Method, register
+from tff_drift.algorithms.options import TrainingOptions, split
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-ServerOptimizer = Union[tff.learning.optimizers.Optimizer, float]
 
 
 def build_uga(
     model_fn: client_works.ModelFn,
     client_learning_rate: float,
-    server_optimizer_fn: ServerOptimizer,
+    server_optimizer_fn: optimizers.OptimizerOrRate,
     *,
     local_epochs: int,
-    **options: Unpack[composition.TrainingOptions],
+    **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
     """Builds UGA, which sends the gradient through local training.
 
@@ -64,6 +63,10 @@ def build_uga(
     clients' whole data with step η_g. With one traced step it is Per-FedAvg's
     g = (I - ηH(ω)) ∇L(ω⁽¹⁾).
 
+    `client_weight_decay` λ and `gradient_clipping_norm` shape the traced steps, whose
+    factors are then I - η (H_i clip'(∇L) + λ I); ∇L(·; D_k) is the gradient of the
+    data's loss alone.
+
     Dropout is on in the traced steps and in the evaluation, and the masks of a step
     are repeated when it is differentiated: the layer to use is
     `tff_drift.layers.Dropout`.
@@ -83,11 +86,10 @@ def build_uga(
       model_fn: As in `build_fed_avg`. The loss must be differentiable twice.
       client_learning_rate: η, finite and greater than 0. The local steps are plain
         SGD.
-      server_optimizer_fn: The server's optimizer, or a number: SGD with that rate η_g.
-        The paper takes η_g = 0.002.
+      server_optimizer_fn: As in `build_fed_avg`. The paper takes SGD with η_g = 0.002.
       local_epochs: E, at least 1.
       **options: See `tff_drift.algorithms.TrainingOptions`. The loops are over the
-        batches in memory: `loop_implementation` has no effect.
+        batches in RAM: `loop_implementation` has no effect.
 
     Returns:
       A `tff.learning.templates.LearningProcess`.
@@ -98,30 +100,12 @@ def build_uga(
         1, or the model has an operation without a second-order gradient or one that
         draws other random numbers at every call; the message names the operation.
     """
-    checks.check_integer("local_epochs", local_epochs)
-    if not isinstance(server_optimizer_fn, tff.learning.optimizers.Optimizer):
-        checks.check_positive("server_optimizer_fn", server_optimizer_fn)
-        server_optimizer_fn = tff.learning.optimizers.build_sgdm(
-            float(server_optimizer_fn)
-        )
-    spec = client_works.build_model_spec(model_fn)
-    client_work = client_works.build_keep_trace_work(
-        spec,
-        client_learning_rate,
-        local_epochs,
-        client_weighting=options.get(
-            "client_weighting", tff.learning.ClientWeighting.NUM_EXAMPLES
-        ),
-        rate_schedule=options.get("client_rate_schedule"),
-        metrics_aggregator=options.get("metrics_aggregator"),
-    )
-    return composition.compose_client_work(
-        spec,
-        client_work,
+    local, shared = split(options, TrainingOptions)
+    return composition.compose(
+        model_fn,
+        client_works.KeepTraceSgd(client_learning_rate, local_epochs, **local),
         server_optimizer_fn,
-        server_rate_schedule=options.get("server_rate_schedule"),
-        model_distributor=options.get("model_distributor"),
-        model_aggregator=options.get("model_aggregator"),
+        **shared,
     )
 
 

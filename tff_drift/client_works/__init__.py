@@ -1,7 +1,8 @@
 """Local training on clients, written as init / step / finish."""
 
 from tff_drift.client_works.client_work import build_client_work, check_batches
-from tff_drift.client_works.keep_trace_work import build_keep_trace_work
+from tff_drift.client_works.full_gradient import FullGradient
+from tff_drift.client_works.keep_trace_work import KeepTraceSgd
 from tff_drift.client_works.local_models import (
     LocalModel,
     ModelFn,
@@ -9,33 +10,36 @@ from tff_drift.client_works.local_models import (
     StepResult,
     build_model_spec,
 )
+from tff_drift.client_works.local_sgd import LocalOptions, LocalSgd, check_sgd_rate
 from tff_drift.client_works.local_work import (
-    FullGradient,
+    ClientWork,
     LocalContext,
     LocalOutcome,
-    LocalSgd,
     LocalWork,
     Step,
     run_local_work,
 )
 from tff_drift.client_works.proximal import ProximalSgd
-from tff_drift.client_works.stateful_work import (
+from tff_drift.client_works.stateful_sgd import (
+    ClientOutput,
     ClientState,
     LocalResult,
-    Memory,
     StatefulSgd,
 )
 
 __all__ = [
+    "ClientOutput",
     "ClientState",
+    "ClientWork",
     "FullGradient",
+    "KeepTraceSgd",
     "LocalContext",
     "LocalModel",
+    "LocalOptions",
     "LocalOutcome",
     "LocalResult",
     "LocalSgd",
     "LocalWork",
-    "Memory",
     "ModelFn",
     "ModelSpec",
     "ProximalSgd",
@@ -43,8 +47,8 @@ __all__ = [
     "Step",
     "StepResult",
     "build_client_work",
-    "build_keep_trace_work",
     "build_model_spec",
     "check_batches",
+    "check_sgd_rate",
     "run_local_work",
 ]

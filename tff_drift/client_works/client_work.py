@@ -10,22 +10,14 @@ import tensorflow_federated as tff
 
 from tff_drift import compat
 from tff_drift.client_works.local_models import ModelSpec
-from tff_drift.client_works.local_work import (
-    LocalContext,
-    LocalOutcome,
-    LocalWork,
-    run_local_work,
-)
-from tff_drift.client_works.round_state import RoundState, build_round_state
+from tff_drift.client_works.local_work import ClientWork, LocalContext
+from tff_drift.client_works.round_state import build_round_state
 from tff_drift.optimizers import schedules
-
-# What one client does, of the server's weights, its dataset and its context.
-RunWork = Callable[[Any, tf.data.Dataset, LocalContext], LocalOutcome]
 
 
 def build_client_work(
     spec: ModelSpec,
-    work: LocalWork,
+    work: ClientWork,
     *,
     client_weighting: tff.learning.ClientWeighting,
     rate_schedule: schedules.Schedule | None = None,
@@ -50,7 +42,7 @@ def build_client_work(
 
     Args:
       spec: The model, see `build_model_spec`.
-      work: The client's half of the algorithm.
+      work: The client's half of the method.
       client_weighting: Weight of a client in the aggregate: the number of
         examples it trained on, or 1.
       rate_schedule: Multiplies the local learning rate, as a function of the
@@ -66,55 +58,12 @@ def build_client_work(
     Raises:
       TypeError: If `client_weighting` is not a `tff.learning.ClientWeighting`,
         or `rate_schedule` is neither None nor callable.
-      ValueError: If there is a schedule and no learning rate for it.
-    """
-    loop = loop_implementation or spec.loop_implementation
-
-    def prepare() -> RunWork:
-        model = spec.build()
-
-        def run(weights: Any, dataset: tf.data.Dataset, context: LocalContext) -> Any:
-            return run_local_work(
-                work, model, weights, dataset, context=context, loop_implementation=loop
-            )
-
-        return run
-
-    return build_work_process(
-        spec,
-        build_round_state(work, rate_schedule),
-        prepare,
-        client_weighting=client_weighting,
-        metrics_aggregator=metrics_aggregator,
-    )
-
-
-def build_work_process(
-    spec: ModelSpec,
-    round_state: RoundState,
-    prepare: Callable[[], RunWork],
-    *,
-    client_weighting: tff.learning.ClientWeighting,
-    metrics_aggregator: Callable[[Any], Any] | None,
-) -> tff.learning.templates.ClientWorkProcess:
-    """Builds the process around what one client does, see `build_client_work`.
-
-    Args:
-      spec: The model.
-      round_state: The server-side state.
-      prepare: Builds the models that a client needs, in the current graph, and
-        returns a function of the weights, the client's dataset and a `LocalContext`
-        to a `LocalOutcome`.
-      client_weighting: As in `build_client_work`.
-      metrics_aggregator: As in `build_client_work`.
-
-    Returns:
-      A `tff.learning.templates.ClientWorkProcess`.
-
-    Raises:
-      TypeError: If `client_weighting` is not a `tff.learning.ClientWeighting`.
+      ValueError: If there is a schedule and no learning rate for it, or clients
+        cannot do this work with the model.
     """
     check_client_weighting(client_weighting)
+    work.check_model(spec)
+    round_state = build_round_state(work, rate_schedule)
     aggregate_metrics = (metrics_aggregator or tff.learning.metrics.sum_then_finalize)(
         spec.metric_finalizers
     )
@@ -122,7 +71,7 @@ def build_work_process(
 
     @compat.tf_computation(state_type, spec.weights_type, spec.data_type)
     def train(state: Any, weights: Any, dataset: tf.data.Dataset) -> Any:
-        run = prepare()
+        run = work.prepare(spec, loop_implementation or spec.loop_implementation)
 
         @tf.function
         def client_update(state: Any, weights: Any, dataset: tf.data.Dataset) -> Any:

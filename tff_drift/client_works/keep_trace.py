@@ -12,10 +12,14 @@ with H_k the Hessian of the minibatch loss L(·; B_k) at ω⁽ᵏ⁻¹⁾. Rathe
 of all steps, the iterates are kept, and the product is walked from its right end:
 
     v <- ∇L(ω⁽ᴷ⁾; D);   for k = K … 1:  v <- v - η H_k v.
+
+With clipping and weight decay a step is ω <- ω - η (clip(∇L) + λ ω), and the product
+has I - η (H_k clip'(∇L) + λ I) for I - η H_k.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -23,6 +27,7 @@ import tensorflow_federated as tff
 
 from tff_drift import tensors
 from tff_drift.client_works.local_models import LocalModel
+from tff_drift.client_works.local_sgd import LocalSgd
 from tff_drift.client_works.local_work import (
     LocalContext,
     LocalOutcome,
@@ -90,6 +95,7 @@ def _collect(dataset: tf.data.Dataset, round_number: tf.Tensor) -> _Batches:
 
 
 def run_keep_trace(
+    sgd: LocalSgd,
     model: LocalModel,
     replay: LocalModel,
     weights: tff.learning.models.ModelWeights,
@@ -106,6 +112,7 @@ def run_keep_trace(
     a NaN or an infinity is rejected: it sends zeros, and its metrics do not count.
 
     Args:
+      sgd: The local gradient of the traced steps, which are of plain SGD.
       model: The model, which takes the steps and counts the metrics.
       replay: The same model once more, in which steps are differentiated.
       weights: The weights ω that the server sent.
@@ -121,7 +128,7 @@ def run_keep_trace(
         num_steps = batches.count // local_epochs * (local_epochs - 1)
     rate = context.hparams[RATE]
     state, trace, traced = _descend(
-        model, model.start(weights), batches, num_steps, rate, context
+        sgd, model, model.start(weights), batches, num_steps, rate, context
     )
     trainable = model.trainable(state)
     state, gradient, evaluated = _evaluate(model, state, trainable, batches, num_steps)
@@ -130,7 +137,7 @@ def run_keep_trace(
     ):
         gradient = tuple(map(tf.identity, gradient))
     update = _walk_back(
-        replay, replay.start(weights), batches, trace, num_steps, rate, gradient
+        sgd, replay, replay.start(weights), batches, trace, num_steps, rate, gradient
     )
     update, rejected = reject_if_not_finite(update)
     return LocalOutcome(
@@ -149,6 +156,7 @@ def _scaled_step(rate: tf.Tensor, start: Tensors, direction: Tensors) -> Tensors
 
 
 def _descend(
+    sgd: LocalSgd,
     model: LocalModel,
     state: Any,
     batches: _Batches,
@@ -173,8 +181,9 @@ def _descend(
             array.write(index, tensor) for array, tensor in zip(trace, trainable)
         )
         result = model.gradients(state, *batches.read(index))
+        direction = sgd.local_gradients(result.gradients, trainable)
         state = model.replace_trainable(
-            result.model_state, _scaled_step(rate, trainable, result.gradients)
+            result.model_state, _scaled_step(rate, trainable, direction)
         )
         return index + 1, state, trace, num_examples + result.num_examples
 
@@ -217,6 +226,7 @@ def _evaluate(
 
 
 def _walk_back(
+    sgd: LocalSgd,
     replay: LocalModel,
     state: Any,
     batches: _Batches,
@@ -229,8 +239,13 @@ def _walk_back(
 
     def step(index: tf.Tensor, vector: Any) -> Any:
         iterate = tuple(array.read(index) for array in trace)
-        product = replay.hessian_product(
-            replay.replace_trainable(state, iterate), *batches.read(index), vector
+        product = sgd.local_gradients_product(
+            functools.partial(
+                replay.hessian_product,
+                replay.replace_trainable(state, iterate),
+                *batches.read(index),
+            ),
+            vector,
         )
         return index - 1, _scaled_step(rate, vector, product)
 

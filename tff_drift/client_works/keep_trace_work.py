@@ -1,24 +1,27 @@
-"""A `ClientWorkProcess` of keep-trace gradient descent."""
+"""The client's half of UGA."""
 
 from __future__ import annotations
 
+import collections
 import re
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
-from tff_drift.client_works.client_work import (
-    RunWork,
-    build_work_process,
-    check_client_weighting,
-)
 from tff_drift.client_works.keep_trace import run_keep_trace
 from tff_drift.client_works.local_models import ModelSpec
-from tff_drift.client_works.local_work import LocalContext, LocalSgd
-from tff_drift.client_works.round_state import build_round_state
-from tff_drift.optimizers import schedules
+from tff_drift.client_works.local_sgd import LocalOptions, LocalSgd, check_sgd_rate
+from tff_drift.client_works.local_work import (
+    ClientWork,
+    LocalContext,
+    LocalOutcome,
+    RunWork,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # Operations that draw other numbers each time that they run.
 _RANDOM = re.compile(
@@ -30,68 +33,76 @@ _RANDOM = re.compile(
 _NO_GRADIENT = re.compile(r"no entry for: (\w+)|op type: (\w+)")
 
 
-def build_keep_trace_work(
-    spec: ModelSpec,
-    learning_rate: float,
-    local_epochs: int,
-    *,
-    client_weighting: tff.learning.ClientWeighting,
-    rate_schedule: schedules.Schedule | None = None,
-    metrics_aggregator: Callable[[Any], Any] | None = None,
-) -> tff.learning.templates.ClientWorkProcess:
-    """Builds the clients' part of UGA, see `tff_drift.algorithms.build_uga`.
+class KeepTraceSgd(ClientWork):
+    """Plain SGD that sends the gradient through its steps, see `run_keep_trace`.
 
-    The process has the functional type signatures of `build_client_work`'s; the
-    update of a client is g, a gradient with respect to the server's weights.
+    The local model takes the steps of all epochs but the last. The update is a
+    gradient with respect to the server's weights.
 
     Args:
-      spec: The model, see `build_model_spec`.
-      learning_rate: η of the traced steps.
+      client_learning_rate: η of the traced steps.
       local_epochs: E, the epochs that every client's dataset holds.
-      client_weighting: Weight of a client in the aggregate: the number of
-        examples it processed, or 1.
-      rate_schedule: Multiplies η, as a function of the round number.
-      metrics_aggregator: As in `tff.learning.algorithms`; the default is
-        `tff.learning.metrics.sum_then_finalize`.
-
-    Returns:
-      A `tff.learning.templates.ClientWorkProcess`.
+      **local: See `LocalOptions`.
 
     Raises:
       TypeError: If an argument has the wrong type.
-      ValueError: If `learning_rate` is not a finite positive number, `local_epochs`
-        is below 1, or the model cannot be differentiated twice or replayed.
+      ValueError: If an argument is out of its range.
     """
-    checks.check_positive("client_learning_rate", learning_rate)
-    checks.check_integer("local_epochs", local_epochs)
-    check_client_weighting(client_weighting)
-    if local_epochs > 1:
-        _check_replay(spec)
 
-    def prepare() -> RunWork:
+    def __init__(
+        self,
+        client_learning_rate: float,
+        local_epochs: int,
+        **local: Unpack[LocalOptions],
+    ) -> None:
+        check_sgd_rate(
+            client_learning_rate, "the gradient is sent through steps of plain SGD"
+        )
+        checks.check_integer("local_epochs", local_epochs)
+        self._sgd = LocalSgd(client_learning_rate, **local)
+        self._local_epochs = local_epochs
+
+    def initial_hparams(self) -> collections.OrderedDict[str, Any]:
+        """Returns the learning rate."""
+        return self._sgd.initial_hparams()
+
+    def check_model(self, spec: ModelSpec) -> None:
+        """Raises unless a step of the model can be repeated and differentiated twice.
+
+        Args:
+          spec: The model.
+
+        Raises:
+          ValueError: If the model has an operation without a second-order gradient
+            or one that draws other random numbers at every call.
+        """
+        if self._local_epochs > 1:
+            _check_replay(spec)
+
+    def prepare(
+        self, spec: ModelSpec, loop_implementation: tff.learning.LoopImplementation
+    ) -> RunWork:
+        """Builds the model twice; the loops are over the batches in RAM."""
+        del loop_implementation
         # The metrics of steps that are differentiated once more must not count.
         model, replay = spec.build(), spec.build()
 
-        def run(weights: Any, dataset: tf.data.Dataset, context: LocalContext) -> Any:
+        def run(
+            weights: tff.learning.models.ModelWeights,
+            dataset: tf.data.Dataset,
+            context: LocalContext,
+        ) -> LocalOutcome:
             return run_keep_trace(
+                self._sgd,
                 model,
                 replay,
                 weights,
                 dataset,
                 context=context,
-                local_epochs=local_epochs,
+                local_epochs=self._local_epochs,
             )
 
         return run
-
-    sgd = LocalSgd(tff.learning.optimizers.build_sgdm(float(learning_rate)))
-    return build_work_process(
-        spec,
-        build_round_state(sgd, rate_schedule),
-        prepare,
-        client_weighting=client_weighting,
-        metrics_aggregator=metrics_aggregator,
-    )
 
 
 def _check_replay(spec: ModelSpec) -> None:
@@ -104,7 +115,9 @@ def _check_replay(spec: ModelSpec) -> None:
         @tf.function
         def probe(weights: Any, batch: Any, seed: tf.Tensor) -> Any:
             state = model.start(weights)
-            return model.hessian_product(state, batch, seed, model.trainable(state))
+            return model.hessian_product(
+                state, batch, seed, lambda gradients: gradients
+            )
 
         try:
             function = probe.get_concrete_function(

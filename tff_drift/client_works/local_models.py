@@ -74,7 +74,11 @@ class LocalModel(abc.ABC):
 
     @abc.abstractmethod
     def hessian_product(
-        self, model_state: Any, batch: Any, seed: tf.Tensor, vector: Tensors
+        self,
+        model_state: Any,
+        batch: Any,
+        seed: tf.Tensor,
+        vector_of: Callable[[Tensors], Tensors],
     ) -> Tensors:
         """Returns H v, with H the Hessian of a batch's mean loss.
 
@@ -86,7 +90,8 @@ class LocalModel(abc.ABC):
           model_state: The state of the model.
           batch: A batch of the type of the model's `input_spec`.
           seed: The seed of the dropout masks, as for `gradients`.
-          vector: v, like the trainable weights.
+          vector_of: v, like the trainable weights, as a function of the batch's
+            gradient.
 
         Returns:
           One dense tensor for each trainable weight.
@@ -150,12 +155,16 @@ class _VariableLocalModel(LocalModel):
         )
 
     def hessian_product(
-        self, model_state: Any, batch: Any, seed: tf.Tensor, vector: Tensors
+        self,
+        model_state: Any,
+        batch: Any,
+        seed: tf.Tensor,
+        vector_of: Callable[[Tensors], Tensors],
     ) -> Tensors:
         with tf.GradientTape() as tape:
             gradients = self.gradients(model_state, batch, seed).gradients
         variables = tf.nest.flatten(self._weights.trainable)
-        return _differentiate(tape, gradients, variables, vector)
+        return _differentiate(tape, gradients, variables, vector_of(gradients))
 
     def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
         def reset() -> tf.Tensor:
@@ -214,13 +223,17 @@ class _FunctionalLocalModel(LocalModel):
         )
 
     def hessian_product(
-        self, model_state: Any, batch: Any, seed: tf.Tensor, vector: Tensors
+        self,
+        model_state: Any,
+        batch: Any,
+        seed: tf.Tensor,
+        vector_of: Callable[[Tensors], Tensors],
     ) -> Tensors:
         trainable = self.trainable(model_state)
         with tf.GradientTape() as tape:
             tape.watch(trainable)
             gradients = self.gradients(model_state, batch, seed).gradients
-        return _differentiate(tape, gradients, trainable, vector)
+        return _differentiate(tape, gradients, trainable, vector_of(gradients))
 
     def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
         return tf.cond(

@@ -1,7 +1,8 @@
-"""What a client does with its data, written as init / step / finish.
+"""What a client does with its data in one round.
 
-A `LocalWork` is the client's half of an algorithm. `run_local_work` drives it
-over the batches of one client; variants differ in the three methods only:
+A `ClientWork` is the client's half of a method. Most are a `LocalWork`, written as
+init / step / finish, which `run_local_work` drives over the client's batches; variants
+differ in the three methods only:
 
     state = work.init(context)
     for batch in dataset:
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 import abc
 import collections
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift.client_works.local_models import LocalModel
+from tff_drift.client_works.local_models import LocalModel, ModelSpec
 from tff_drift.layers import dropout
 from tff_drift.tensors import Tensors
 
@@ -31,7 +33,7 @@ class LocalContext(NamedTuple):
         tuple of tensors.
       hparams: The hyperparameters in force in this round, an `OrderedDict`.
       round_number: Scalar `int32`, counted from 0.
-      client_state: The memory of this client, empty for methods without.
+      client_state: The client's state, empty for methods without.
       server_message: What the server sends besides the model, such as its control
         variate; empty for methods that send nothing else.
     """
@@ -41,6 +43,65 @@ class LocalContext(NamedTuple):
     round_number: tf.Tensor
     client_state: Any = ()
     server_message: Any = ()
+
+
+class LocalOutcome(NamedTuple):
+    """What one client's work ends with.
+
+    Attributes:
+      update: The update to aggregate, zeros if it was rejected.
+      trainable: The local weights y after the last step.
+      num_examples: Scalar `int64`, examples trained on, epochs included.
+      num_steps: Scalar `int32`, the minibatches trained on: K_i.
+      rejected: Scalar boolean, true if the update held a non-finite value.
+      metrics: The model's unfinalized training metrics.
+    """
+
+    update: Tensors
+    trainable: Tensors
+    num_examples: tf.Tensor
+    num_steps: tf.Tensor
+    rejected: tf.Tensor
+    metrics: Any
+
+
+# What one client does, of the server's weights, its dataset and its context.
+RunWork = Callable[
+    [tff.learning.models.ModelWeights, tf.data.Dataset, LocalContext], LocalOutcome
+]
+
+
+class ClientWork(abc.ABC):
+    """The client's half of a method."""
+
+    @abc.abstractmethod
+    def initial_hparams(self) -> collections.OrderedDict[str, Any]:
+        """Returns the hyperparameters that live in the process's state."""
+
+    @abc.abstractmethod
+    def prepare(
+        self, spec: ModelSpec, loop_implementation: tff.learning.LoopImplementation
+    ) -> RunWork:
+        """Builds the models that a client needs, in the current graph.
+
+        Args:
+          spec: The model.
+          loop_implementation: How the loop over the batches is built.
+
+        Returns:
+          What a client does with them.
+        """
+
+    def check_model(self, spec: ModelSpec) -> None:
+        """Raises unless clients can do this work with the model.
+
+        Args:
+          spec: The model.
+
+        Raises:
+          ValueError: If they cannot; the message says why.
+        """
+        del spec
 
 
 class Step(NamedTuple):
@@ -57,12 +118,8 @@ class Step(NamedTuple):
     num_examples: tf.Tensor
 
 
-class LocalWork(abc.ABC):
-    """The client's half of an algorithm."""
-
-    @abc.abstractmethod
-    def initial_hparams(self) -> collections.OrderedDict[str, Any]:
-        """Returns the hyperparameters that live in the process's state."""
+class LocalWork(ClientWork):
+    """A client's half that passes over the client's batches once."""
 
     @abc.abstractmethod
     def init(self, context: LocalContext) -> Any:
@@ -93,118 +150,27 @@ class LocalWork(abc.ABC):
           trainable: The local weights after the last batch.
         """
 
+    def prepare(
+        self, spec: ModelSpec, loop_implementation: tff.learning.LoopImplementation
+    ) -> RunWork:
+        """Builds the model; see `run_local_work` for what a client does."""
+        model = spec.build()
 
-class LocalSgd(LocalWork):
-    """Local training: y starts at x and takes an optimizer step per minibatch.
+        def run(
+            weights: tff.learning.models.ModelWeights,
+            dataset: tf.data.Dataset,
+            context: LocalContext,
+        ) -> LocalOutcome:
+            return run_local_work(
+                self,
+                model,
+                weights,
+                dataset,
+                context=context,
+                loop_implementation=loop_implementation,
+            )
 
-    With SGD, y <- y - η g(y). The update is the pseudo-gradient Δ_i = x - y_i, a
-    descent direction for the server.
-
-    Args:
-      optimizer: The `tff.learning.optimizers.Optimizer` of the local steps. Its
-        state starts anew in every round.
-    """
-
-    def __init__(self, optimizer: tff.learning.optimizers.Optimizer) -> None:
-        self._optimizer = optimizer
-
-    def initial_hparams(self) -> collections.OrderedDict[str, Any]:
-        """Returns the hyperparameters of the local optimizer."""
-        # The hyperparameters do not depend on the weights: any spec will do.
-        scalar = tf.TensorSpec([], tf.float32)
-        return self._optimizer.get_hparams(self._optimizer.initialize(scalar))
-
-    def init(self, context: LocalContext) -> Any:
-        """Returns a fresh optimizer state that holds the round's rates."""
-        specs = tf.nest.map_structure(
-            lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype),
-            context.initial_trainable,
-        )
-        return self._optimizer.set_hparams(
-            self._optimizer.initialize(specs), context.hparams
-        )
-
-    def correct(self, context: LocalContext, step: Step) -> Tensors:
-        """Returns the direction of the local step: here the gradient itself.
-
-        Methods that control drift override this: a proximal term, a control
-        variate, a dynamic regulariser.
-        """
-        del context
-        return step.gradients
-
-    def step(
-        self, context: LocalContext, state: Any, step: Step
-    ) -> tuple[Any, Tensors]:
-        """Takes one step of the local optimizer along the corrected gradient."""
-        return self._optimizer.next(state, step.trainable, self.correct(context, step))
-
-    def finish(self, context: LocalContext, state: Any, trainable: Tensors) -> Tensors:
-        """Returns the pseudo-gradient Δ_i = x - y_i."""
-        del state
-        return tuple(
-            initial - final
-            for initial, final in zip(context.initial_trainable, trainable)
-        )
-
-
-class FullGradient(LocalWork):
-    """The gradient of the client's whole local loss at the server model.
-
-    The weights do not move: the update is ∇f_i(x), the mean of the minibatch
-    gradients weighted by their numbers of examples. In a pass of several epochs
-    every epoch counts, which leaves the mean as it is.
-    """
-
-    def initial_hparams(self) -> collections.OrderedDict[str, Any]:
-        """Returns no hyperparameters: there is no local step."""
-        return collections.OrderedDict()
-
-    def init(self, context: LocalContext) -> Any:
-        """Returns an empty sum of gradients."""
-        zeros = tuple(tf.zeros_like(tensor) for tensor in context.initial_trainable)
-        return zeros, tf.constant(0, tf.int64)
-
-    def step(
-        self, context: LocalContext, state: Any, step: Step
-    ) -> tuple[Any, Tensors]:
-        """Adds the batch's gradient, times its number of examples."""
-        del context
-        gradient_sum, num_examples = state
-        gradient_sum = tuple(
-            total + tf.cast(step.num_examples, gradient.dtype) * gradient
-            for total, gradient in zip(gradient_sum, step.gradients)
-        )
-        return (gradient_sum, num_examples + step.num_examples), step.trainable
-
-    def finish(self, context: LocalContext, state: Any, trainable: Tensors) -> Tensors:
-        """Returns the mean gradient, zero for a client without examples."""
-        del context, trainable
-        gradient_sum, num_examples = state
-        return tuple(
-            tf.math.divide_no_nan(total, tf.cast(num_examples, total.dtype))
-            for total in gradient_sum
-        )
-
-
-class LocalOutcome(NamedTuple):
-    """What one client's work ends with.
-
-    Attributes:
-      update: The update to aggregate, zeros if it was rejected.
-      trainable: The local weights y after the last step.
-      num_examples: Scalar `int64`, examples trained on, epochs included.
-      num_steps: Scalar `int32`, the minibatches trained on: K_i.
-      rejected: Scalar boolean, true if the update held a non-finite value.
-      metrics: The model's unfinalized training metrics.
-    """
-
-    update: Tensors
-    trainable: Tensors
-    num_examples: tf.Tensor
-    num_steps: tf.Tensor
-    rejected: tf.Tensor
-    metrics: Any
+        return run
 
 
 def run_local_work(
@@ -222,7 +188,7 @@ def run_local_work(
     and its metrics, poisoned as well, do not count.
 
     Args:
-      work: The client's half of the algorithm.
+      work: The client's half of the method.
       model: The model, as local training sees it.
       weights: The weights that the server sent.
       dataset: The client's batches.

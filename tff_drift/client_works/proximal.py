@@ -6,12 +6,17 @@ https://arxiv.org/abs/1812.06127
 
 from __future__ import annotations
 
-import tensorflow as tf
-import tensorflow_federated as tff
+from typing import TYPE_CHECKING
 
-from tff_drift import checks
-from tff_drift.client_works.local_work import LocalContext, LocalSgd, Step
+import tensorflow as tf
+
+from tff_drift import checks, optimizers
+from tff_drift.client_works.local_sgd import LocalOptions, LocalSgd
+from tff_drift.client_works.local_work import LocalContext, Step
 from tff_drift.tensors import Tensors
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class ProximalSgd(LocalSgd):
@@ -20,24 +25,34 @@ class ProximalSgd(LocalSgd):
     With μ = 0 it is `LocalSgd`, bit for bit.
 
     Args:
-      optimizer: The `tff.learning.optimizers.Optimizer` of the local steps.
+      client_optimizer_fn: As in `LocalSgd`.
       mu: μ, at least 0.
+      **local: See `LocalOptions`.
 
     Raises:
-      TypeError: If `mu` is not a number.
-      ValueError: If `mu` is not finite or below 0.
+      TypeError: If an argument has the wrong type.
+      ValueError: If an argument is out of its range.
     """
 
-    def __init__(self, optimizer: tff.learning.optimizers.Optimizer, mu: float) -> None:
-        super().__init__(optimizer)
+    def __init__(
+        self,
+        client_optimizer_fn: optimizers.OptimizerOrRate,
+        mu: float,
+        **local: Unpack[LocalOptions],
+    ) -> None:
+        super().__init__(client_optimizer_fn, **local)
         checks.check_non_negative("mu", mu)
         self._mu = float(mu)
 
-    def correct(self, context: LocalContext, step: Step) -> Tensors:
-        """Returns g(y) + μ (y - x)."""
+    def direction(
+        self, context: LocalContext, correction: Tensors, step: Step
+    ) -> Tensors:
+        """Returns clip(g(y)) + λ y + μ (y - x)."""
         return tuple(
             gradient + tf.cast(self._mu, gradient.dtype) * (local - server)
             for gradient, local, server in zip(
-                step.gradients, step.trainable, context.initial_trainable
+                super().direction(context, correction, step),
+                step.trainable,
+                context.initial_trainable,
             )
         )

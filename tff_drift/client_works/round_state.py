@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import compat
-from tff_drift.client_works.local_work import LocalWork
+from tff_drift.client_works.local_work import ClientWork
 from tff_drift.optimizers import schedules
 
 RATE = tff.learning.optimizers.LEARNING_RATE_KEY
@@ -43,12 +43,12 @@ class RoundState(NamedTuple):
 
 
 def build_round_state(
-    work: LocalWork, rate_schedule: schedules.Schedule | None
+    work: ClientWork, rate_schedule: schedules.Schedule | None
 ) -> RoundState:
     """Builds the state's computations.
 
     Args:
-      work: The client's half of the algorithm, which names the hyperparameters.
+      work: The client's half of the method, which names the hyperparameters.
       rate_schedule: Multiplies the local learning rate, as a function of the
         round number; None for a constant rate.
 

@@ -1,0 +1,130 @@
+"""The options that the builders share: each is described here, once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+import tensorflow_federated as tff
+
+from tff_drift import client_works, optimizers
+
+MetricsAggregator = Callable[[Any], Any]
+
+
+class ProcessOptions(TypedDict, total=False):
+    """The options that every `build_*` function of this package accepts.
+
+    Attributes:
+      server_rate_schedule: Multiplies the server learning rate, as a function of
+        the round number, which starts at 0; see `tff_drift.optimizers`. By
+        default the rate is constant. SCAFFOLD/m, FedDyn and AdaBest refuse a
+        schedule: their server steps have no rate.
+      model_distributor: How the server sends the model. By default
+        `tff.learning.templates.build_broadcast_process`.
+      model_aggregator: How updates are aggregated, a weighted or an unweighted
+        `tff.aggregators` factory; see `tff_drift.aggregators`. By default
+        `tff.aggregators.MeanFactory(no_nan_division=True)`: the weighted mean,
+        and no step if no client of the cohort carries weight.
+      metrics_aggregator: How the clients' training metrics are aggregated. By
+        default `tff.learning.metrics.sum_then_finalize`.
+      client_weighting: A client's weight p_i in the mean, a
+        `tff.learning.ClientWeighting`: by default NUM_EXAMPLES, the number of
+        examples it trained on; UNIFORM weighs every client 1.
+      loop_implementation: How the loop over a client's batches is built, a
+        `tff.learning.LoopImplementation`. The default depends on the model.
+    """
+
+    server_rate_schedule: optimizers.Schedule | None
+    model_distributor: tff.learning.templates.DistributionProcess | None
+    model_aggregator: tff.aggregators.WeightedAggregationFactory | None
+    metrics_aggregator: MetricsAggregator | None
+    client_weighting: tff.learning.ClientWeighting
+    loop_implementation: tff.learning.LoopImplementation | None
+
+
+class TrainingOptions(client_works.LocalOptions, ProcessOptions, total=False):
+    """`ProcessOptions` and `LocalOptions`: what methods with local steps accept.
+
+    Attributes:
+      client_rate_schedule: Multiplies the clients' learning rate, as a function
+        of the round number, which starts at 0; see `tff_drift.optimizers`. By
+        default the rate is constant.
+    """
+
+    client_rate_schedule: optimizers.Schedule | None
+
+
+class StatefulOptions(TrainingOptions, total=False):
+    """`TrainingOptions`, and what methods whose clients keep a state accept besides.
+
+    `client_weighting`, a client's weight in the mean of the models, is UNIFORM by
+    default, as in the papers of these methods.
+
+    Attributes:
+      evaluated_model: The model that `get_model_weights` returns: 'aggregate' (the
+        mean of the cohort's models, the default), 'cloud' (the model that the next
+        cohort receives) or 'average' (the running average of the aggregates, which
+        costs the server one more copy of the model).
+    """
+
+    evaluated_model: str
+
+
+def split(
+    options: Mapping[str, Any], accepted: Any
+) -> tuple[client_works.LocalOptions, dict[str, Any]]:
+    """Separates the options of local training from those of the composition.
+
+    Args:
+      options: The options that a builder was called with.
+      accepted: The class above that the builder accepts.
+
+    Returns:
+      The options of local training, and the rest.
+
+    Raises:
+      TypeError: If there is an option that `accepted` does not have.
+    """
+    known = set(accepted.__optional_keys__)
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            remedy = f"Did you mean {close[0]}? " if close else ""
+            raise TypeError(
+                f"unexpected keyword argument {name!r}. {remedy}The options are "
+                f"{', '.join(sorted(known))}."
+            )
+    local_names = client_works.LocalOptions.__optional_keys__
+    local = {name: options[name] for name in options if name in local_names}
+    rest = {name: options[name] for name in options if name not in local_names}
+    return client_works.LocalOptions(**local), rest  # type: ignore[typeddict-item]
+
+
+def refuse_local_options(options: Mapping[str, Any], reason: str) -> dict[str, Any]:
+    """Returns the options of a method without local steps.
+
+    Args:
+      options: The options that a builder was called with. An option of local
+        training may be there with the value for none.
+      reason: Why the method has no local steps, a clause; for the message.
+
+    Returns:
+      `options` without those of local training.
+
+    Raises:
+      TypeError: If there is an option that no method has.
+      ValueError: If an option of local training is given.
+    """
+    split(options, TrainingOptions)
+    rest = {}
+    for name, value in options.items():
+        if name in ProcessOptions.__optional_keys__:
+            rest[name] = value
+        elif value is not None and value != 0:
+            raise ValueError(
+                f"{name} is an option of local training, and {reason}, found "
+                f"{value!r}. Leave it out."
+            )
+    return rest

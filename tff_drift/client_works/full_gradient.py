@@ -1,0 +1,50 @@
+"""The gradient of a client's whole data, without a local step."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import tensorflow as tf
+
+from tff_drift.client_works.local_work import LocalContext, LocalWork, Step
+from tff_drift.tensors import Tensors
+
+
+class FullGradient(LocalWork):
+    """The gradient of the client's whole local loss at the server model.
+
+    The weights do not move: the update is ∇f_i(x), the mean of the minibatch
+    gradients weighted by their numbers of examples. In a pass of several epochs
+    every epoch counts, which leaves the mean as it is.
+    """
+
+    def initial_hparams(self) -> collections.OrderedDict[str, Any]:
+        """Returns no hyperparameters: there is no local step."""
+        return collections.OrderedDict()
+
+    def init(self, context: LocalContext) -> Any:
+        """Returns an empty sum of gradients."""
+        zeros = tuple(tf.zeros_like(tensor) for tensor in context.initial_trainable)
+        return zeros, tf.constant(0, tf.int64)
+
+    def step(
+        self, context: LocalContext, state: Any, step: Step
+    ) -> tuple[Any, Tensors]:
+        """Adds the batch's gradient, times its number of examples."""
+        del context
+        gradient_sum, num_examples = state
+        gradient_sum = tuple(
+            total + tf.cast(step.num_examples, gradient.dtype) * gradient
+            for total, gradient in zip(gradient_sum, step.gradients)
+        )
+        return (gradient_sum, num_examples + step.num_examples), step.trainable
+
+    def finish(self, context: LocalContext, state: Any, trainable: Tensors) -> Tensors:
+        """Returns the mean gradient, zero for a client without examples."""
+        del context, trainable
+        gradient_sum, num_examples = state
+        return tuple(
+            tf.math.divide_no_nan(total, tf.cast(num_examples, total.dtype))
+            for total in gradient_sum
+        )
