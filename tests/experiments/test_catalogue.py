@@ -42,6 +42,8 @@ def test_hyperparameters_are_those_of_the_signatures():
         "beta_2": 0.99,
         "tau": 1e-3,
         "initial_accumulator": 0.0,
+        "client_weight_decay": 0.0,
+        "gradient_clipping_norm": None,
     }
     assert algorithms.ALGORITHMS["fed_avg"].hyperparameters == {}
     assert algorithms.ALGORITHMS["fed_adagrad"].hyperparameters["beta_1"] == 0.0

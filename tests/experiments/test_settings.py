@@ -17,7 +17,11 @@ def test_train_with_no_flags():
     assert (run.task, run.algorithm, run.seed) == ("digits", "fed_avg", 1)
     assert str(run.folder) == "results/train/digits/fed_avg/seed_1"
     assert run.rounds == defaults.TASKS["digits"].rounds
-    assert run.hyperparameters == {}
+    # Of local training, which every method with local steps has.
+    assert run.hyperparameters == {
+        "client_weight_decay": 0.0,
+        "gradient_clipping_norm": None,
+    }
 
 
 def test_published_rates_are_the_defaults():
@@ -242,15 +246,17 @@ def test_scaling_refers_to_the_cohort_that_the_rates_were_tuned_for():
         (
             ["train", "--algorithm=fed_adam", "--momentum=0.5"],
             "--momentum is no hyperparameter of fed_adam, which has --beta_1, "
-            "--beta_2, --initial_accumulator, --tau.",
+            "--beta_2, --client_weight_decay, --gradient_clipping_norm, "
+            "--initial_accumulator, --tau.",
         ),
         (
-            ["train", "--tau=0.5"],
-            "--tau is no hyperparameter of fed_avg, which has none.",
+            ["train", "--algorithm=fed_sgd", "--tau=0.5"],
+            "--tau is no hyperparameter of fed_sgd, which has none.",
         ),
         (
             ["compare", "--algorithms=fed_avg,fed_avgm", "--tau=0.5"],
-            "--tau is no hyperparameter of fed_avg or fed_avgm, which has --momentum.",
+            "--tau is no hyperparameter of fed_avg or fed_avgm, which has "
+            "--client_weight_decay, --gradient_clipping_norm, --momentum.",
         ),
         (
             ["train", "--task=quadratic", "--alpha=1"],
