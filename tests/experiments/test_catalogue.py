@@ -45,7 +45,7 @@ def test_hyperparameters_are_those_of_the_signatures():
         "client_weight_decay": 0.0,
         "gradient_clipping_norm": None,
     }
-    assert algorithms.ALGORITHMS["fed_avg"].hyperparameters == {}
+    assert algorithms.ALGORITHMS["fed_sgd"].hyperparameters == {}
     assert algorithms.ALGORITHMS["fed_adagrad"].hyperparameters["beta_1"] == 0.0
 
 
