@@ -272,8 +272,8 @@ MUTATIONS = [
     _mutation(
         "UGA: other dropout masks where steps are differentiated",
         TRACE,
-        "*batches.read(index), vector",
-        "batches.read(index)[0], batches.read(index)[1] + 1, vector",
+        "*batches.read(index),\n",
+        "batches.read(index)[0], batches.read(index)[1] + 1,\n",
         tests="test_uga.py",
     ),
     _mutation(
