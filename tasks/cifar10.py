@@ -36,7 +36,7 @@ from tasks import (
     image_transforms,
     partitioned_data,
 )
-from tff_drift.simulation.client_datasets import Transform
+from tff_drift.simulation.example_store import Transform
 
 _NAME = "cifar10"
 _NUM_CLASSES = 10

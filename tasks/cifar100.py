@@ -44,7 +44,7 @@ from tasks import (
     resnet,
     sqlite_files,
 )
-from tff_drift.simulation.client_datasets import Transform
+from tff_drift.simulation.example_store import Transform
 
 _NAME = "cifar100"
 _NUM_CLASSES = 100

@@ -17,7 +17,7 @@ import numpy as np
 
 from tasks import central_data, definitions, partitioners
 from tff_drift.simulation import ClientDatasets
-from tff_drift.simulation.client_datasets import Transform
+from tff_drift.simulation.example_store import Transform
 
 ALPHA_OPTION = definitions.Option(
     "alpha",

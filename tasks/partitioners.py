@@ -102,13 +102,13 @@ def partition_iid(num_examples: int, sizes: np.ndarray, seed: int) -> list[np.nd
       One array of example indices per client.
 
     Raises:
-      TypeError: If `num_examples` or `seed` is not an integer.
+      TypeError: If an argument has the wrong type.
       ValueError: If `sizes` ask for more examples than there are, or `seed` is
         negative.
     """
     checks.check_integer("num_examples", num_examples)
     checks.check_integer("seed", seed, at_least=0)
-    sizes = np.asarray(sizes)
+    sizes = _integers("sizes", sizes)
     _check_sizes(sizes, num_examples)
     order = seeds.generator(seed, "partition").permutation(num_examples)
     return np.split(order[: sizes.sum()], np.cumsum(sizes)[:-1])
@@ -162,11 +162,12 @@ def partition_by_proportions(
       One array of example indices per client, in the order dealt.
 
     Raises:
-      TypeError: If `seed` is not an integer.
+      TypeError: If an argument has the wrong type.
       ValueError: If the shapes do not fit, `sizes` ask for more examples than
-        there are, or `seed` is negative.
+        there are, or a number is out of its range.
     """
-    labels, sizes = np.asarray(labels), np.asarray(sizes)
+    labels, sizes = _integers("labels", labels), _integers("sizes", sizes)
+    proportions = _check_proportions(proportions)
     _check_deal(labels, proportions, sizes, seed)
     rng = seeds.generator(seed, "partition")
     num_classes = proportions.shape[1]
@@ -192,6 +193,35 @@ def partition_by_proportions(
     return [np.array(share, np.int64) for share in shares]
 
 
+def _integers(name: str, values: np.ndarray) -> np.ndarray:
+    """Returns an argument as an array of integers from 0."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.kind not in "iu" or array.ndim != 1 or not len(array):
+        raise TypeError(
+            f"{name} must be an array of integers with one dimension, found {values!r}."
+        )
+    if array.min() < 0:
+        raise ValueError(f"{name} must be at least 0, found {array.min()}.")
+    return array
+
+
+def _check_proportions(proportions: np.ndarray) -> np.ndarray:
+    array = np.asarray(proportions)
+    if array.dtype.kind not in "iuf" or array.ndim != 2:
+        raise TypeError(
+            "proportions must be an array of numbers, one row per client and one "
+            f"column per class, found {proportions!r}."
+        )
+    if not (np.isfinite(array).all() and (array >= 0).all()):
+        raise ValueError(
+            f"proportions must be finite numbers of at least 0, found {proportions!r}."
+        )
+    return array
+
+
 def _check_deal(
     labels: np.ndarray, proportions: np.ndarray, sizes: np.ndarray, seed: int
 ) -> None:
@@ -201,7 +231,7 @@ def _check_deal(
             f"sizes are of {len(sizes)} clients and proportions of {len(proportions)}. "
             "Give one of each per client."
         )
-    if len(labels) and not 0 <= labels.min() <= labels.max() < proportions.shape[1]:
+    if labels.max() >= proportions.shape[1]:
         raise ValueError(
             f"labels are from {labels.min()} to {labels.max()}, but proportions are of "
             f"{proportions.shape[1]} classes. Number the classes from 0."
@@ -236,10 +266,12 @@ def hold_out_clients(
       The clients that stay and those held out, each in the order of `client_ids`.
 
     Raises:
-      TypeError: If `num_held_out` or `seed` is not an integer.
+      TypeError: If an argument has the wrong type.
       ValueError: If `num_held_out` is negative or leaves no client, or `seed` is
         negative.
     """
+    if isinstance(client_ids, str) or not isinstance(client_ids, Sequence):
+        raise TypeError(f"client_ids must be a list of ids, found {client_ids!r}.")
     checks.check_integer("num_held_out", num_held_out, at_least=0)
     checks.check_integer("seed", seed, at_least=0)
     if num_held_out >= len(client_ids):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from typing import Any
 
 
@@ -116,7 +116,8 @@ def check_one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
     Raises:
       ValueError: If `value` is not in `allowed`.
     """
-    if value not in allowed:
+    # An array is equal to nothing in a way that can be asked for.
+    if not isinstance(value, Hashable) or value not in allowed:
         choices = ", ".join(repr(choice) for choice in allowed)
         raise ValueError(f"{name} must be one of {choices}, found {value!r}.")
 

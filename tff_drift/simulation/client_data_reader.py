@@ -8,21 +8,34 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_drift import checks
 from tff_drift.simulation.example_store import Examples
 
 
 def client_data_reader(
     client_data: tff.simulation.datasets.ClientData,
+    preprocess: Callable[[Examples], Examples] | None,
 ) -> Callable[[str], Examples]:
     """Returns a function that stacks the elements of a client's dataset.
 
     Args:
       client_data: The clients and their datasets of single examples.
+      preprocess: What to do with a client's stacked examples; `None` is nothing.
 
     Returns:
       A function of a client id that returns the structure of arrays of the
       client's examples. It raises a `ValueError` if there are none.
+
+    Raises:
+      TypeError: If an argument has the wrong type.
     """
+    if not isinstance(client_data, tff.simulation.datasets.ClientData):
+        raise TypeError(
+            "client_data must be a tff.simulation.datasets.ClientData, found "
+            f"{client_data!r}. Use ClientDatasets.from_arrays for arrays."
+        )
+    if preprocess is not None:
+        checks.check_callable("preprocess", preprocess, "a function of examples")
 
     # One traced function for all clients. `create_tf_dataset_for_client` would
     # trace the data's parsing functions anew for every client, which takes longer
@@ -43,6 +56,7 @@ def client_data_reader(
                     f"Client {client_id!r} has no examples. Leave it out."
                 ) from error
             raise
-        return tf.nest.map_structure(lambda tensor: tensor.numpy(), tensors)
+        examples = tf.nest.map_structure(lambda tensor: tensor.numpy(), tensors)
+        return examples if preprocess is None else preprocess(examples)
 
     return load_client

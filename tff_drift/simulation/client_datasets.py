@@ -1,51 +1,36 @@
 """Examples of many clients, read on demand and turned into a round's datasets.
 
 A simulation asks for a cohort's training data in every round. `ClientDatasets`
-answers from NumPy arrays kept in memory within a limit, and shuffles them as a
+answers from NumPy arrays kept in RAM within a limit, and shuffles them as a
 pure function of the seed, the round and the client, so that a run that is
 resumed sees exactly the batches that an uninterrupted run sees.
 """
 
 from __future__ import annotations
 
-import collections
-import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
+from tff_drift.simulation import batching
 from tff_drift.simulation.client_data_reader import client_data_reader
 from tff_drift.simulation.example_store import (
     Examples,
     ExampleStore,
-    batch_spec,
-    checked,
+    Transform,
+    checked_clients,
+    checked_ids,
     num_rows,
-    take,
 )
 
 _DEFAULT_CACHE_BYTES = 2**30
 
-# `examples, generator -> examples`: see `ClientDatasets.transform`.
-Transform = Callable[[Examples, "np.random.Generator | None"], Examples]
-
-
-def _shuffling_generator(
-    seed: int, round_number: int, client_id: str
-) -> np.random.Generator:
-    # Python's `hash` of a string changes from one process to the next.
-    digest = hashlib.sha256(client_id.encode()).digest()[:16]
-    words = np.frombuffer(digest, dtype="<u4").tolist()
-    sequence = np.random.SeedSequence((int(seed), int(round_number), *words))
-    return np.random.Generator(np.random.PCG64(sequence))
-
 
 class ClientDatasets:
-    """Examples of many clients, read on demand and cached within a memory limit.
+    """Examples of many clients, read on demand and cached within a limit of RAM.
 
     One client's examples are a structure of NumPy arrays with equal first
     dimension, such as `(x, y)`; all clients share one structure, dtypes and
@@ -53,8 +38,8 @@ class ClientDatasets:
     batches that goes into any TFF computation of type
     `{<x=float32[?,...],y=...>*}@CLIENTS`.
 
-    Every shuffle is a pure function of (`seed`, `round_number`, `client_id`):
-    neither the order of the calls nor a restart of the program changes it.
+    Every draw is a pure function of (`seed`, `round_number`, `client_id`): neither
+    the order of the calls nor a restart of the program changes it.
 
     Instances are immutable from outside and may be used from several threads.
 
@@ -62,13 +47,11 @@ class ClientDatasets:
       client_ids: The ids of all clients, in the order given.
       batch_size: The number of examples in a training batch (the papers' B).
       epochs: The passes over a client's examples per round (the papers' E).
-      max_examples: A client's examples beyond this number are left out; `None`
-        keeps all of them.
+      max_examples: The number of examples kept of each client, or `None` for all.
       shuffle: Whether training data is shuffled.
       seed: The seed of the shuffles.
-      cache_bytes: The memory that cached examples may hold, in bytes.
-      transform: Turns loaded examples into those that models take; `None` if they
-        take them as they are. See `__init__`.
+      last_batch: What becomes of an epoch's last batch if it is short.
+      cache_bytes: The RAM that cached examples may hold, in bytes.
     """
 
     def __init__(
@@ -81,6 +64,7 @@ class ClientDatasets:
         max_examples: int | None = None,
         shuffle: bool = True,
         seed: int = 0,
+        last_batch: str = "short",
         cache_bytes: int = _DEFAULT_CACHE_BYTES,
         transform: Transform | None = None,
     ) -> None:
@@ -95,7 +79,13 @@ class ClientDatasets:
             keeps all.
           shuffle: Whether to shuffle training data, in each epoch anew.
           seed: The seed of the shuffles, at least 0.
-          cache_bytes: The memory that cached examples may hold, in bytes. The
+          last_batch: What becomes of the last batch of each epoch if it is short of
+            `batch_size`: "short" leaves it so. "drop" leaves it out, unless it is
+            the client's only one. "bootstrap" fills it up with examples of the
+            client, drawn with replacement, as Varno et al., AdaBest (2022,
+            https://arxiv.org/abs/2204.13170), appendix D.1, do; what is drawn
+            counts in the client's weight, but not in `num_examples`.
+          cache_bytes: The RAM that cached examples may hold, in bytes. The
             clients used last stay; 0 reads a client anew at every use.
           transform: A function of examples and a random generator that returns
             as many examples, at each use, so that what is cached can be small
@@ -110,56 +100,36 @@ class ClientDatasets:
             is out of its range.
         """
         self._set_clients(client_ids)
-        if not callable(load_client):
-            raise TypeError(
-                f"load_client must be a function of a client id, found {load_client!r}."
-            )
+        checks.check_callable("load_client", load_client, "a function of a client id")
         if max_examples is not None:
             checks.check_integer("max_examples", max_examples)
         checks.check_integer("cache_bytes", cache_bytes, at_least=0)
-        if transform is not None and not callable(transform):
-            raise TypeError(
-                "transform must be a function of examples and a generator, found "
-                f"{transform!r}."
+        if transform is not None:
+            checks.check_callable(
+                "transform", transform, "a function of examples and a generator"
             )
-        self.transform = transform
-        self._store = ExampleStore(load_client, max_examples, cache_bytes)
-        self._set_batching(batch_size, epochs, shuffle, seed)
+        self._store = ExampleStore(load_client, max_examples, cache_bytes, transform)
+        self._set_batching(batch_size, epochs, shuffle, seed, last_batch)
 
-    def _set_clients(self, client_ids: Sequence[str]) -> None:
-        if isinstance(client_ids, str):
-            raise TypeError(
-                f"client_ids must be a sequence of strings, found {client_ids!r}."
-            )
-        self.client_ids = tuple(client_ids)
-        if not self.client_ids:
-            raise ValueError("client_ids is empty. Give at least one client id.")
-        for client_id in self.client_ids:
-            if not isinstance(client_id, str):
-                raise TypeError(f"client_ids must be strings, found {client_id!r}.")
+    def _set_clients(self, client_ids: Iterable[str]) -> None:
+        self.client_ids = checked_ids(client_ids)
         self._known = frozenset(self.client_ids)
-        if len(self._known) < len(self.client_ids):
-            twice = collections.Counter(self.client_ids).most_common(1)[0][0]
-            raise ValueError(
-                f"client_ids holds {twice!r} more than once. Give each id once."
-            )
 
     def _set_batching(
-        self, batch_size: int, epochs: int, shuffle: bool, seed: int
+        self, batch_size: int, epochs: int, shuffle: bool, seed: int, last_batch: str
     ) -> None:
-        checks.check_integer("batch_size", batch_size)
-        checks.check_integer("epochs", epochs)
-        checks.check_integer("seed", seed, at_least=0)
+        batching.check(batch_size, epochs, shuffle, seed, last_batch)
         self.batch_size = int(batch_size)
         self.epochs = int(epochs)
-        self.shuffle = bool(shuffle)
+        self.shuffle = shuffle
         self.seed = int(seed)
+        self.last_batch = last_batch
 
     @classmethod
     def from_arrays(
         cls, clients: Mapping[str, Examples], **options: Any
     ) -> ClientDatasets:
-        """Makes client datasets of arrays that are in memory already.
+        """Makes client datasets of arrays that are in RAM already.
 
         Args:
           clients: Each client's examples by client id, for instance
@@ -174,10 +144,7 @@ class ClientDatasets:
           ValueError: If an argument is out of its range, or a client has no
             examples or arrays of different lengths.
         """
-        arrays = {
-            client_id: checked(client_id, examples)
-            for client_id, examples in clients.items()
-        }
+        arrays = checked_clients(clients)
         # The arrays are held by `clients` anyway: a cache would count them twice.
         options.setdefault("cache_bytes", 0)
         return cls(tuple(arrays), arrays.__getitem__, **options)
@@ -205,18 +172,8 @@ class ClientDatasets:
           TypeError: If an argument has the wrong type.
           ValueError: If an argument is out of its range.
         """
-        if not isinstance(client_data, tff.simulation.datasets.ClientData):
-            raise TypeError(
-                "client_data must be a tff.simulation.datasets.ClientData, found "
-                f"{client_data!r}. Use ClientDatasets.from_arrays for arrays."
-            )
-        read = client_data_reader(client_data)
-
-        def load_client(client_id: str) -> Examples:
-            examples = read(client_id)
-            return examples if preprocess is None else preprocess(examples)
-
-        return cls(client_data.client_ids, load_client, **options)
+        load_client = client_data_reader(client_data, preprocess)
+        return cls(tuple(client_data.client_ids), load_client, **options)
 
     def subset(self, client_ids: Sequence[str]) -> ClientDatasets:
         """Returns the datasets of some of the clients, with the same cache.
@@ -228,7 +185,7 @@ class ClientDatasets:
           Client datasets like these, of the clients in `client_ids`.
 
         Raises:
-          TypeError: If an id is not a string.
+          TypeError: If `client_ids` are no strings.
           ValueError: If `client_ids` is empty or holds an unknown id or an id
             twice.
         """
@@ -246,7 +203,7 @@ class ClientDatasets:
 
         Args:
           **options: `batch_size`, `epochs`, `max_examples`, `shuffle`, `seed`,
-            `cache_bytes` or `transform`, as for `ClientDatasets`.
+            `last_batch`, `cache_bytes` or `transform`, as for `ClientDatasets`.
 
         Returns:
           Client datasets with these options changed.
@@ -255,19 +212,19 @@ class ClientDatasets:
           TypeError: If an option is unknown or has the wrong type.
           ValueError: If an option is out of its range.
         """
-        batching = {
+        own = {
             name: options.pop(name, getattr(self, name))
-            for name in ("batch_size", "epochs", "shuffle", "seed")
+            for name in ("batch_size", "epochs", "shuffle", "seed", "last_batch")
         }
         if options:
             options.setdefault("max_examples", self.max_examples)
             options.setdefault("cache_bytes", self.cache_bytes)
             options.setdefault("transform", self.transform)
             return ClientDatasets(
-                self.client_ids, self._store.load_client, **options, **batching
+                self.client_ids, self._store.load_client, **options, **own
             )
         other = self._copy()
-        other._set_batching(**batching)
+        other._set_batching(**own)
         return other
 
     def _copy(self) -> ClientDatasets:
@@ -281,13 +238,18 @@ class ClientDatasets:
         return self._store.max_examples
 
     @property
+    def transform(self) -> Transform | None:
+        """What turns loaded examples into those that models take; see `__init__`."""
+        return self._store.transform
+
+    @property
     def cache_bytes(self) -> int:
-        """The memory that cached examples may hold, in bytes."""
+        """The RAM that cached examples may hold, in bytes."""
         return self._store.cache_bytes
 
     @property
     def cached_bytes(self) -> int:
-        """The memory that cached examples hold now, in bytes."""
+        """The RAM that cached examples hold now, in bytes."""
         return self._store.used_bytes
 
     @property
@@ -296,33 +258,14 @@ class ClientDatasets:
 
         Reads the first client if none has been read yet.
         """
-        if self.transform is None:
-            return self._store.spec(self.client_ids[0])
-        first = take(self._store.examples(self.client_ids[0]), slice(0, 1))
-        return batch_spec(self._transformed(self.client_ids[0], first, None))
-
-    def _transformed(
-        self,
-        client_id: str,
-        examples: Examples,
-        generator: np.random.Generator | None,
-    ) -> Examples:
-        if self.transform is None:
-            return examples
-        result = checked(client_id, self.transform(examples, generator))
-        if num_rows(result) != num_rows(examples):
-            raise ValueError(
-                f"transform made {num_rows(result)} examples of the "
-                f"{num_rows(examples)} of client {client_id!r}. Let it keep their "
-                "number."
-            )
-        return result
+        return self._store.spec(self.client_ids[0])
 
     def __len__(self) -> int:
         """Returns the number of clients."""
         return len(self.client_ids)
 
     def _check_known(self, client_id: str) -> None:
+        checks.check_text("client_id", client_id)
         if client_id not in self._known:
             raise ValueError(
                 f"Unknown client_id {client_id!r}. There are {len(self)} clients, "
@@ -345,7 +288,7 @@ class ClientDatasets:
             other clients'.
         """
         self._check_known(client_id)
-        return self._transformed(client_id, self._store.examples(client_id), None)
+        return self._store.transformed(client_id, self._store.examples(client_id), None)
 
     def num_examples(self, client_id: str) -> int:
         """Returns a client's number of examples, after `max_examples`.
@@ -367,8 +310,8 @@ class ClientDatasets:
         """Returns the batches that a client trains on in one round.
 
         Each epoch holds every example once, in an order of its own, in batches
-        of `batch_size` of which the last may be short. No batch crosses the
-        border of two epochs.
+        of `batch_size` of which the last may be short, or is filled up or left out
+        as `last_batch` says. No batch crosses the border of two epochs.
 
         Args:
           client_id: The id of the client.
@@ -386,7 +329,10 @@ class ClientDatasets:
         # Slices of arrays shuffled here, not `Dataset.shuffle` and `map`: these
         # would trace functions at every call and leave them behind.
         first, *others = (
-            tf.data.Dataset.from_tensor_slices(epoch).batch(self.batch_size)
+            # A batch larger than all examples may be too large for TensorFlow.
+            tf.data.Dataset.from_tensor_slices(epoch).batch(
+                min(self.batch_size, num_rows(epoch))
+            )
             for epoch in self._training_epochs(client_id, round_number)
         )
         for other in others:
@@ -404,17 +350,15 @@ class ClientDatasets:
           round_number: The round, see `training_data`.
 
         Returns:
-          The batches, each a structure of arrays. They may be views of cached
-          arrays: do not write to them.
+          The batches, structures of arrays that may be cached: do not write to them.
 
         Raises:
-          TypeError: As in `training_data`.
-          ValueError: As in `training_data`.
+          TypeError: As in `training_data`; so ValueError.
         """
         return [
             batch
             for epoch in self._training_epochs(client_id, round_number)
-            for batch in _split(epoch, self.batch_size)
+            for batch in batching.split(epoch, self.batch_size)
         ]
 
     def _training_epochs(self, client_id: str, round_number: int) -> Iterator[Examples]:
@@ -422,12 +366,12 @@ class ClientDatasets:
         checks.check_integer("round_number", round_number, at_least=0)
         self._check_known(client_id)
         examples = self._store.examples(client_id)
-        generator = _shuffling_generator(self.seed, round_number, client_id)
+        draw = batching.generator(self.seed, int(round_number), client_id)
         for _ in range(self.epochs):
-            epoch = examples
-            if self.shuffle:
-                epoch = take(examples, generator.permutation(num_rows(examples)))
-            yield self._transformed(client_id, epoch, generator)
+            epoch = batching.epoch_of(
+                examples, self.batch_size, self.shuffle, self.last_batch, draw
+            )
+            yield self._store.transformed(client_id, epoch, draw)
 
     def evaluation_batches(
         self, client_id: str, batch_size: int = 256
@@ -448,11 +392,4 @@ class ClientDatasets:
             client's examples are not as `examples` wants them.
         """
         checks.check_integer("batch_size", batch_size)
-        return _split(self.examples(client_id), batch_size)
-
-
-def _split(examples: Examples, batch_size: int) -> list[Examples]:
-    return [
-        take(examples, slice(start, start + batch_size))
-        for start in range(0, num_rows(examples), batch_size)
-    ]
+        return batching.split(self.examples(client_id), batch_size)

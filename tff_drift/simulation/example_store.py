@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ import tensorflow as tf
 # A structure (tuple, dictionary, ...) of arrays whose first dimensions are
 # equal: row i of every array belongs to example i.
 Examples = Any
+
+# `examples, generator -> examples`: see `ClientDatasets`.
+Transform = Callable[[Examples, "np.random.Generator | None"], Examples]
 
 
 def _leaves(examples: Examples) -> list[np.ndarray]:
@@ -30,7 +33,7 @@ def take(examples: Examples, rows: Any) -> Examples:
 
 
 def _num_bytes(examples: Examples) -> int:
-    """Returns the memory that `examples` hold, strings included."""
+    """Returns the RAM that `examples` hold, strings included."""
     total = 0
     for leaf in _leaves(examples):
         total += leaf.nbytes
@@ -47,6 +50,34 @@ def batch_spec(examples: Examples) -> Any:
     )
 
 
+def checked_ids(client_ids: Iterable[str]) -> tuple[str, ...]:
+    """Returns the ids of clients.
+
+    Args:
+      client_ids: The ids.
+
+    Raises:
+      TypeError: If they are no strings.
+      ValueError: If there is none, or one comes twice.
+    """
+    if isinstance(client_ids, (str, bytes)) or not isinstance(client_ids, Iterable):
+        raise TypeError(
+            f"client_ids must be a sequence of strings, found {client_ids!r}."
+        )
+    checked = tuple(client_ids)
+    if not checked:
+        raise ValueError("client_ids is empty. Give at least one client id.")
+    for client_id in checked:
+        if not isinstance(client_id, str):
+            raise TypeError(f"client_ids must be strings, found {client_id!r}.")
+    if len(set(checked)) < len(checked):
+        twice = collections.Counter(checked).most_common(1)[0][0]
+        raise ValueError(
+            f"client_ids holds {twice!r} more than once. Give each id once."
+        )
+    return checked
+
+
 def checked(client_id: str, examples: Examples) -> Examples:
     """Returns a client's examples as arrays.
 
@@ -58,10 +89,16 @@ def checked(client_id: str, examples: Examples) -> Examples:
       The structure of arrays.
 
     Raises:
-      ValueError: If there is no array or no example, or if the arrays differ in
-        their first dimension.
+      ValueError: If there is no array or no example, if the arrays differ in their
+        first dimension, or if TensorFlow has no type for an array.
     """
-    arrays = tf.nest.map_structure(np.asarray, examples)
+    try:
+        arrays = tf.nest.map_structure(np.asarray, examples)
+    except ValueError as error:
+        raise ValueError(
+            f"Client {client_id!r} has rows of different shapes, which make no array "
+            f"({error}). Give all rows of an array one shape."
+        ) from error
     leaves = _leaves(arrays)
     if not leaves:
         raise ValueError(
@@ -83,17 +120,50 @@ def checked(client_id: str, examples: Examples) -> Examples:
         raise ValueError(
             f"Client {client_id!r} has no examples. Leave it out of `client_ids`."
         )
+    for leaf in leaves:
+        if not _has_type(leaf):
+            raise ValueError(
+                f"Client {client_id!r} has an array of {leaf.dtype}, such as "
+                f"{leaf.ravel()[:1].tolist()}, for which TensorFlow has no type. Give "
+                "numbers or texts."
+            )
     return arrays
 
 
+def _has_type(array: np.ndarray) -> bool:
+    if array.dtype == object:
+        return all(isinstance(item, (str, bytes)) for item in array.flat)
+    return array.dtype.kind in "biufcSU"
+
+
+def checked_clients(clients: Mapping[str, Examples]) -> dict[str, Examples]:
+    """Returns the examples of clients as arrays.
+
+    Args:
+      clients: Each client's examples by its id.
+
+    Raises:
+      TypeError: If `clients` is no mapping.
+      ValueError: As in `checked`.
+    """
+    if not isinstance(clients, Mapping):
+        raise TypeError(
+            "clients must have each client's arrays by its id, such as "
+            f'{{"ann": (x, y)}}, found {type(clients).__name__}.'
+        )
+    return {each: checked(each, examples) for each, examples in clients.items()}
+
+
 class ExampleStore:
-    """Loads clients' examples and keeps those used last within a memory limit.
+    """Loads clients' examples and keeps those used last within a limit of RAM.
 
     Attributes:
       load_client: Returns a client's examples, given its id.
       max_examples: The number of examples kept of each client, `None` for all.
-      cache_bytes: The memory that cached examples may hold, in bytes.
-      used_bytes: The memory that cached examples hold now, in bytes.
+      cache_bytes: The RAM that cached examples may hold, in bytes.
+      transform: Turns examples into those that models take, at each use; `None` if
+        models take them as they are.
+      used_bytes: The RAM that cached examples hold now, in bytes.
     """
 
     def __init__(
@@ -101,10 +171,12 @@ class ExampleStore:
         load_client: Callable[[str], Examples],
         max_examples: int | None,
         cache_bytes: int,
+        transform: Transform | None,
     ) -> None:
         self.load_client = load_client
         self.max_examples = max_examples
         self.cache_bytes = cache_bytes
+        self.transform = transform
         self.used_bytes = 0
         self._examples: collections.OrderedDict[str, Examples] = (
             collections.OrderedDict()
@@ -119,7 +191,10 @@ class ExampleStore:
         with self._lock:
             if self._spec is None:
                 self.examples(any_client_id)
-            return self._spec
+            if self.transform is None:
+                return self._spec
+            first = take(self.examples(any_client_id), slice(0, 1))
+            return batch_spec(self.transformed(any_client_id, first, None))
 
     def num_examples(self, client_id: str) -> int:
         """Returns a client's number of examples, remembered after the first use."""
@@ -138,6 +213,33 @@ class ExampleStore:
             self._num_examples[client_id] = num_rows(examples)
             self._keep(client_id, examples)
             return examples
+
+    def transformed(
+        self,
+        client_id: str,
+        examples: Examples,
+        generator: np.random.Generator | None,
+    ) -> Examples:
+        """Returns examples of a client as models take them.
+
+        Args:
+          client_id: The client.
+          examples: Some of its examples.
+          generator: The generator of the client's round; `None` outside training.
+
+        Raises:
+          ValueError: If `transform` changes their number.
+        """
+        if self.transform is None:
+            return examples
+        result = checked(client_id, self.transform(examples, generator))
+        if num_rows(result) != num_rows(examples):
+            raise ValueError(
+                f"transform made {num_rows(result)} examples of the "
+                f"{num_rows(examples)} of client {client_id!r}. Let it keep their "
+                "number."
+            )
+        return result
 
     def _load(self, client_id: str) -> Examples:
         examples = checked(client_id, self.load_client(client_id))

@@ -52,6 +52,7 @@ def sample_examples(datasets: ClientDatasets, fraction: float, seed: int) -> Exa
       TypeError: If an argument has the wrong type.
       ValueError: If `fraction` or `seed` is out of its range.
     """
+    _check_datasets(datasets)
     checks.check_probability("fraction", fraction)
     checks.check_integer("seed", seed, at_least=0)
     client_ids = datasets.client_ids
@@ -103,11 +104,19 @@ def share(
       New client datasets with the same options and the same ids.
 
     Raises:
-      TypeError: If `examples` are not of the type of the clients' own.
+      TypeError: If `examples` are not of the type of the clients' own, or another
+        argument has the wrong type.
     """
+    _check_datasets(datasets)
+    checks.check_flag("split", split)
     own = datasets.replace(transform=None, cache_bytes=0)
-    examples = tf.nest.map_structure(np.asarray, examples)
-    found, wanted = batch_spec(examples), own.element_spec
+    wanted = own.element_spec
+    try:
+        examples = tf.nest.map_structure(np.asarray, examples)
+        found = batch_spec(examples)
+    # What has no first dimension, no type, or rows of different shapes.
+    except (IndexError, TypeError, ValueError):
+        found = examples
     if found != wanted:
         raise TypeError(
             f"examples must be of the type of the clients' own, {wanted}, found "
@@ -135,6 +144,15 @@ def share(
         epochs=datasets.epochs,
         shuffle=datasets.shuffle,
         seed=datasets.seed,
+        last_batch=datasets.last_batch,
         cache_bytes=datasets.cache_bytes,
         transform=datasets.transform,
     )
+
+
+def _check_datasets(datasets: ClientDatasets) -> None:
+    if not isinstance(datasets, ClientDatasets):
+        raise TypeError(
+            f"datasets must be a ClientDatasets, found {type(datasets).__name__}. See "
+            "ClientDatasets.from_arrays."
+        )

@@ -1,0 +1,359 @@
+"""Every argument of the data's public functions with every kind of bad value.
+
+A bad value gets one line, raised by this library, that names the argument or, for
+names of columns and splits, the value.
+"""
+
+import itertools
+import pathlib
+import traceback
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tasks
+from tasks import partitioners
+from tff_drift import simulation
+from tff_drift.simulation import ClientDatasets
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_NAN, _INF = float("nan"), float("inf")
+_ARRAYS = {
+    "a": (np.zeros((4, 2), np.float32), np.zeros(4, np.int32)),
+    "b": (np.zeros((2, 2), np.float32), np.zeros(2, np.int32)),
+}
+_FRAME = pd.DataFrame(
+    {"o": ["a"] * 4 + ["b"] * 4, "f": range(8), "g": [1.5] * 8, "l": [0, 1] * 4}
+)
+_DATASETS = ClientDatasets.from_arrays(_ARRAYS, batch_size=2)
+_DEALT = {
+    "labels": np.zeros(9, int),
+    "proportions": np.full((2, 2), 0.5),
+    "sizes": np.array([3, 3]),
+    "seed": 0,
+}
+
+# Bad values of each kind of argument. What only some functions forbid is added there.
+_ANY = [object(), np.zeros(2), {1: 2}, b"a"]
+_INTEGER = [*_ANY, None, "a", "", 1.5, _NAN, _INF, True, [], -1]
+_COUNT = [*_INTEGER, 0]
+_OPTIONAL = [value for value in _COUNT if value is not None]
+_NUMBER = [*_ANY, None, "a", _NAN, _INF, True, [], -1.0, 10**400]
+_POSITIVE = [*_NUMBER, 0.0]
+_FLAG = [*_ANY, None, "no", 0, 1, 1.0, []]
+_PATH = [*_ANY, None, "", "a\0b", 0, []]
+_TEXT = [*_ANY, None, "", 0, 1.5, []]
+_COLUMN = [None, [], {1: 2}, np.zeros(2)]
+_COLUMNS = ["a", b"a", 0, [], {1: 2}, [None], [["f"]], ["f", "f"], ["l"], object()]
+_FUNCTION = [*_ANY, "a", 0, []]
+_MODEL = [*_FUNCTION, lambda: 1]
+_FRACTION = [*_POSITIVE, 1, 1.5]
+_CLASSES = [*_OPTIONAL, 10**30, 400_000_000]
+_CLIENTS = [*_ANY, None, "a", 0, [], [1], ["a", "a"]]
+_TABLE = [*_ANY, None, "a", 0, [], _FRAME.iloc[:0], pd.DataFrame()]
+_TRAINING = {
+    "build_keras_model": _MODEL,
+    "batch_size": _COUNT,
+    "epochs": _COUNT,
+    "max_examples": _OPTIONAL,
+    "seed": _INTEGER,
+}
+_SIZES = [None, "a", [[1]], [1.5, 2], [-1, 3], [], ["a"], [100, 1], object(), 3]
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """A folder of clients' files, and a SQLite file."""
+    place = tmp_path_factory.mktemp("data")
+    for owner, rows in _FRAME.groupby("o"):
+        rows.drop(columns="o").to_csv(place / f"{owner}.csv", index=False)
+    features = {"x": [[1.0, 2.0]], "label": [0]}
+    tasks.write_sqlite(place / "data.sqlite", {"train": [("a", features)]})
+    return place
+
+
+# Function, good arguments, and bad values of each argument.
+_CASES = [
+    (
+        tasks.from_frame,
+        {"frame": _FRAME, "client_id": "o", "label": "l"},
+        {
+            "frame": _TABLE,
+            "client_id": [*_COLUMN, "l"],
+            "label": [*_COLUMN, "o"],
+            "features": [*_COLUMNS, ["o"]],
+            "num_classes": [*_CLASSES, 1],
+            "test": [value for value in _TABLE if value is not None],
+            "test_fraction": _FRACTION,
+            **_TRAINING,
+        },
+    ),
+    (
+        tasks.from_folder,
+        {"folder": None, "label": "l"},
+        {
+            "folder": _PATH,
+            "label": _TEXT,
+            "features": _COLUMNS,
+            "num_classes": [*_CLASSES, 1],
+            "test_fraction": _FRACTION,
+            **_TRAINING,
+        },
+    ),
+    (
+        tasks.from_sqlite,
+        {"path": None, "num_classes": 1, "test_split": "train"},
+        {
+            "path": _PATH,
+            "num_classes": [*_CLASSES, None],
+            "label": _TEXT,
+            "element_spec": ["a", 0, {"x": 1}, [1], object()],
+            "train_split": _TEXT,
+            "test_split": _TEXT,
+            **_TRAINING,
+        },
+    ),
+    (
+        tasks.write_sqlite,
+        {"path": None, "splits": {"t": [("a", {"x": [1.0]})]}},
+        {
+            "path": _PATH,
+            "splits": [
+                *_ANY,
+                None,
+                "a",
+                [],
+                {},
+                {"t": None},
+                {"t": "a"},
+                {"t": {"a": 1}},
+                {"t": [1]},
+                {"t": [("a",)]},
+                {"t": [(1, {"x": [1.0]})]},
+                {"t": [("", {"x": [1.0]})]},
+                {"t": [("a", None)]},
+                {"t": [("a", {})]},
+                {"t": [("a", {1: [1.0]})]},
+                {"t": [("a", {"x": None})]},
+                {"t": [("a", {"x": [[1.0], [1.0, 2.0]]})]},
+                {"t": [("a", {"x": [1j]})]},
+                {"t": [("a", {"x": [object()]})]},
+                {"t": [("a", {"x": ["\ud800"]})]},
+                {"t": [("a", {"x": np.zeros((2, 0))})]},
+                {"": [("a", {"x": [1.0]})]},
+            ],
+            "overwrite": _FLAG,
+        },
+    ),
+    (
+        ClientDatasets,
+        {"client_ids": ["a", "b"], "load_client": _ARRAYS.get, "batch_size": 2},
+        {
+            "client_ids": _CLIENTS,
+            "load_client": [*_FUNCTION, None],
+            "batch_size": _COUNT,
+            "epochs": _COUNT,
+            "max_examples": _OPTIONAL,
+            "shuffle": _FLAG,
+            "seed": _INTEGER,
+            "last_batch": [*_ANY, None, "", "long", 0, []],
+            "cache_bytes": _INTEGER,
+            "transform": _FUNCTION,
+            "unknown": [1],
+        },
+    ),
+    (
+        ClientDatasets.from_arrays,
+        {"clients": _ARRAYS, "batch_size": 2},
+        {
+            "clients": [
+                object(),
+                np.zeros(2),
+                None,
+                "a",
+                [],
+                {},
+                {1: np.zeros(2)},
+                {"a": None},
+                {"a": 3.0},
+                {"a": ()},
+                {"a": np.zeros(0)},
+                {"a": (np.zeros(2), np.zeros(3))},
+                {"a": ([[1], [1, 2]],)},
+                {"a": np.array([object()])},
+                {"a": np.array(["2020-01-01"], "datetime64[D]")},
+            ],
+            "shuffle": _FLAG,
+            "unknown": [1],
+        },
+    ),
+    (
+        ClientDatasets.from_client_data,
+        {"client_data": None, "batch_size": 2},
+        {"client_data": [*_ANY, None, "a", _ARRAYS]},
+    ),
+    (_DATASETS.subset, {}, {"client_ids": [*_CLIENTS, ["c"]]}),
+    (
+        _DATASETS.replace,
+        {},
+        {
+            "batch_size": _COUNT,
+            "shuffle": _FLAG,
+            "transform": _FUNCTION,
+            "unknown": [1],
+        },
+    ),
+    (_DATASETS.examples, {}, {"client_id": [*_TEXT, "c"]}),
+    (_DATASETS.num_examples, {}, {"client_id": [*_TEXT, "c"]}),
+    (
+        _DATASETS.training_data,
+        {"client_id": "a", "round_number": 0},
+        {"client_id": [*_TEXT, "c"], "round_number": _INTEGER},
+    ),
+    (
+        _DATASETS.training_batches,
+        {"client_id": "a", "round_number": 0},
+        {"client_id": [*_TEXT, "c"], "round_number": _INTEGER},
+    ),
+    (
+        _DATASETS.evaluation_batches,
+        {"client_id": "a"},
+        {"client_id": [*_TEXT, "c"], "batch_size": _COUNT},
+    ),
+    (
+        simulation.sample_examples,
+        {"datasets": _DATASETS, "fraction": 0.5, "seed": 0},
+        {
+            "datasets": [*_ANY, None, _ARRAYS],
+            "fraction": [*_NUMBER, 1.5],
+            "seed": _INTEGER,
+        },
+    ),
+    (
+        simulation.share,
+        {"datasets": _DATASETS, "examples": _ARRAYS["a"]},
+        {
+            "datasets": [*_ANY, None, _ARRAYS],
+            "examples": [*_ANY, None, "a", [], 0, ([[1], [1, 2]], [0])],
+            "split": _FLAG,
+        },
+    ),
+    (
+        partitioners.balanced_sizes,
+        {"num_examples": 9, "num_clients": 3},
+        {"num_examples": _COUNT, "num_clients": [*_COUNT, 10]},
+    ),
+    (
+        partitioners.log_normal_sizes,
+        {"num_examples": 9, "num_clients": 3, "sigma": 0.3, "seed": 0},
+        {
+            "num_examples": _COUNT,
+            "num_clients": [*_COUNT, 10],
+            "sigma": _NUMBER,
+            "seed": _INTEGER,
+        },
+    ),
+    (
+        partitioners.partition_iid,
+        {"num_examples": 9, "sizes": np.array([3, 3]), "seed": 0},
+        {"num_examples": _COUNT, "sizes": _SIZES, "seed": _INTEGER},
+    ),
+    (
+        partitioners.dirichlet_proportions,
+        {"num_clients": 3, "num_classes": 2, "alpha": 0.3, "seed": 0},
+        {
+            "num_clients": _COUNT,
+            "num_classes": _COUNT,
+            "alpha": _POSITIVE,
+            "seed": _INTEGER,
+        },
+    ),
+    (
+        partitioners.partition_by_proportions,
+        _DEALT,
+        {
+            "labels": [None, "a", [1.5] * 9, [[0] * 9], [-1] * 9, [2] * 9, object()],
+            "proportions": [
+                None,
+                "a",
+                [0.5, 0.5],
+                [[_NAN, 1.0]] * 2,
+                [[-1.0, 2.0]] * 2,
+            ],
+            "sizes": [*_SIZES, [1]],
+            "seed": _INTEGER,
+        },
+    ),
+    (
+        partitioners.hold_out_clients,
+        {"client_ids": ["a", "b"], "num_held_out": 1, "seed": 0},
+        {
+            "client_ids": [None, "a", 0, object()],
+            "num_held_out": [*_INTEGER, 2],
+            "seed": _INTEGER,
+        },
+    ),
+]
+_WALK = [
+    pytest.param(
+        function, good, argument, bad, id=f"{function.__qualname__}-{argument}"
+    )
+    for function, good, arguments in _CASES
+    for argument, bad in arguments.items()
+]
+
+# Files and tables are named by themselves.
+_OTHER_NAMES = {
+    "splits": r"splits|no client|client '|the name of a split|id of a client",
+    "clients": "clients|client_ids|Client 'a'",
+    "labels": "labels",
+}
+
+
+def _complaint(error, argument, bad):
+    """Returns what is wrong with an error, if anything."""
+    frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    ours = [
+        name for name in frames if name.startswith(str(_ROOT)) and "/.venv/" not in name
+    ]
+    names = _OTHER_NAMES.get(argument, argument).split("|")
+    if not isinstance(error, (TypeError, ValueError, OSError)):
+        return f"{type(error).__name__}: {error}"
+    if frames[-1] != ours[-1] or (frames[-1] == __file__ and argument != "unknown"):
+        return f"raised by {frames[-1]}: {error}"
+    if "\n" in str(error).strip() and "\n" not in repr(bad):
+        return f"several lines: {error}"
+    if not any(name in str(error) for name in names) and repr(bad) not in str(error):
+        return f"neither argument nor value: {error}"
+    return None
+
+
+@pytest.mark.parametrize(("function", "good", "argument", "bad"), _WALK)
+def test_a_bad_value_is_named(paths, tmp_path, function, good, argument, bad):
+    places = {"folder": paths, "path": paths / "data.sqlite"}
+    if function is tasks.write_sqlite:
+        places["path"] = tmp_path / "new.sqlite"
+    good = {**good, **{name: places[name] for name in places if name in good}}
+    complaints = []
+    for value in bad:
+        try:
+            function(**{**good, argument: value})
+        except Exception as error:
+            complaint = _complaint(error, argument, value)
+        else:
+            complaint = "taken"
+        if complaint:
+            complaints.append(f"{value!r}: {complaint}")
+    assert not complaints, "\n".join(complaints)
+
+
+def test_the_walk_covers_every_public_function():
+    walked = {function.__qualname__ for function, *_ in _CASES}
+    public = {
+        name
+        for name in itertools.chain(tasks.__all__, dir(partitioners))
+        if callable(getattr(tasks, name, None)) and name.islower()
+    }
+    # These take the names of tasks, see test_catalogue.py.
+    assert public - {"load", "describe", "names"} <= walked
