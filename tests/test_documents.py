@@ -1,5 +1,6 @@
 """The code that the documents show runs, and does what they say."""
 
+import asyncio
 import collections
 import pathlib
 import re
@@ -41,12 +42,13 @@ def test_the_readme_names_every_builder():
 
 @pytest.fixture
 def surroundings(tmp_path, monkeypatch):
-    """The names that the examples on client memory use without defining them."""
+    """The names that the examples on client states use without defining them."""
     monkeypatch.chdir(tmp_path)
     arrays = models.client_arrays([5, 8, 11])
     clients = {f"client_{index}": client for index, client in enumerate(arrays)}
     train = tff_drift.simulation.ClientDatasets.from_arrays(clients, batch_size=4)
     return {
+        "asyncio": asyncio,
         "collections": collections,
         "tf": tf,
         "tff": tff,
@@ -58,17 +60,27 @@ def surroundings(tmp_path, monkeypatch):
     }
 
 
-def test_the_examples_on_client_memory_run(surroundings):
-    with_driver, by_hand, at_clients = python_blocks("docs/client_memory.md")
+def test_the_examples_on_client_states_run(surroundings):
+    blocks = python_blocks("docs/client_state.md")
+    with_driver, own_loop, simulation_loop, program, by_hand, at_clients = blocks
+
+    def last_rounds(store):
+        names = ["client_0", "client_1", "client_2"]
+        return [int(state["last_round"]) for state in store.gather(names)]
+
     exec(with_driver.replace("cohort_size=10", "cohort_size=2"), surroundings)
     assert len(surroundings["states"]) == 3
+    exec(own_loop, surroundings)
+    assert last_rounds(surroundings["kept"].client_states) == [0, 1, 1]
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    for loop, folder in [
+        (simulation_loop, "program"),
+        (program, "federated_program"),
+    ]:
+        exec(loop, surroundings)
+        assert max(last_rounds(surroundings["kept"].client_states)) == 2
+        assert pathlib.Path(folder, "program_state_3").is_dir()
     exec(by_hand, surroundings)
-    last_rounds = [
-        int(state["last_round"])
-        for state in surroundings["states"].gather(["client_0", "client_1", "client_2"])
-    ]
-    assert last_rounds == [0, 1, 1]
+    assert last_rounds(surroundings["states"]) == [0, 1, 1]
     exec(at_clients, surroundings)
-    names = ["client_1", "client_2"]
-    for state in surroundings["states"].gather(names):
-        assert int(state["last_round"]) == 2
+    assert last_rounds(surroundings["states"]) == [0, 2, 2]

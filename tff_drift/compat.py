@@ -48,5 +48,17 @@ structure_names = tff.structure.name_list_with_nones
 contains_only = tff.types.contains_only
 is_structure_of_floats = tff.types.is_structure_of_floats
 
+# Where a computation runs that is called.
+AsyncContext = tff.framework.AsyncContext
+FederatedContext = tff.program.FederatedContext
+get_context_stack = tff.framework.get_context_stack
+
+# Federated programs: what `tff.learning.programs.train_model` works with.
+FederatedDataSource = tff.program.FederatedDataSource
+FederatedDataSourceIterator = tff.program.FederatedDataSourceIterator
+MaterializableValueReference = tff.program.MaterializableValueReference
+ProgramStateManager = tff.program.ProgramStateManager
+materialize_value = tff.program.materialize_value
+
 ReleaseManager = tff.program.ReleaseManager
 TensorBoardReleaseManager = tff.program.TensorBoardReleaseManager

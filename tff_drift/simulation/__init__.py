@@ -7,12 +7,19 @@ from tff_drift.simulation.checkpoint import CheckpointError
 from tff_drift.simulation.client_datasets import ClientDatasets
 from tff_drift.simulation.evaluation import build_evaluation
 from tff_drift.simulation.failures import Failure
+from tff_drift.simulation.federated_program import (
+    ClientDataSource,
+    ClientStatesProgramStateManager,
+)
+from tff_drift.simulation.kept_client_states import (
+    ProcessWithClientStates,
+    unstack_client_states,
+)
 from tff_drift.simulation.metrics import is_timing, without_timing
 from tff_drift.simulation.metrics_file import MetricsFileError, read_rows
 from tff_drift.simulation.output_dir import OutputDir
 from tff_drift.simulation.records import Position, Record
 from tff_drift.simulation.results import Totals, TrainingResult
-from tff_drift.simulation.rounds import unstack_client_states
 from tff_drift.simulation.run_folder import OutputDirError
 from tff_drift.simulation.sampling import build_uniform_sampling
 from tff_drift.simulation.sharing import sample_examples, share
@@ -21,12 +28,15 @@ from tff_drift.simulation.training import run_training
 
 __all__ = [
     "CheckpointError",
+    "ClientDataSource",
     "ClientDatasets",
+    "ClientStatesProgramStateManager",
     "Failure",
     "MetricsFileError",
     "OutputDir",
     "OutputDirError",
     "Position",
+    "ProcessWithClientStates",
     "Record",
     "Totals",
     "Traffic",

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-import numpy as np
 import tensorflow_federated as tff
-import tree
 
 from tff_drift import execution
-from tff_drift.algorithms import CLIENT_STATES, StatefulLearningProcess
-from tff_drift.client_states import ClientStates, InMemoryClientStates
+from tff_drift.algorithms import StatefulLearningProcess
+from tff_drift.client_states import ClientStates
 from tff_drift.simulation.client_datasets import ClientDatasets
+from tff_drift.simulation.kept_client_states import ProcessWithClientStates
 
 
 class RoundRunner(Protocol):
     """Runs rounds of a process on cohorts.
 
     Attributes:
-      client_states: The store of the clients' memory; `None` for processes whose
+      client_states: The store of the clients' states; `None` for processes whose
         clients have none.
     """
 
     @property
     def client_states(self) -> ClientStates | None:
-        """The store of the clients' memory, if they have any."""
+        """The store of the clients' states, if they have any."""
 
-    @property
-    def rounds_kept(self) -> int | None:
-        """After how many rounds the memory kept is; `None` without memory."""
+    def begin(self, state: Any) -> None:
+        """Says that the store holds the clients' states of a server state."""
 
-    def begin(self, rounds_completed: int) -> None:
-        """Says after how many rounds the memory is that was restored."""
+    def is_in_step(self, state: Any) -> bool:
+        """Returns whether it does."""
 
     def run(
         self, state: Any, cohort: Sequence[str], round_number: int
@@ -51,7 +48,7 @@ def build_round_runner(
     Args:
       process: The process.
       train: The clients' data.
-      client_states: Where the clients' memory is kept; by default in memory, if the
+      client_states: Where the clients' states are kept; by default in RAM, if the
         process's clients have any.
 
     Returns:
@@ -59,30 +56,29 @@ def build_round_runner(
 
     Raises:
       TypeError: If `client_states` is not a store.
-      ValueError: If it is given for a process whose clients have no memory.
+      ValueError: If it is given for a process whose clients have no states, or for one
+        that has a store already, or is a store of other states.
     """
-    if not isinstance(process, StatefulLearningProcess):
+    if isinstance(process, StatefulLearningProcess):
+        return _StatefulRunner(ProcessWithClientStates(process, client_states), train)
+    if isinstance(process, ProcessWithClientStates):
         if client_states is not None:
             raise ValueError(
-                "client_states is given, but the clients of this process keep no "
-                "memory. Leave it out."
+                "client_states is given, but process has a store. Leave it out."
             )
-        return _PlainRunner(process, train)
-    if client_states is None:
-        client_states = InMemoryClientStates(process.initial_client_state)
-    if not isinstance(client_states, ClientStates):
-        raise TypeError(
-            "client_states must be a store of tff_drift.client_states, found "
-            f"{client_states!r}."
+        return _StatefulRunner(process, train)
+    if client_states is not None:
+        raise ValueError(
+            "client_states is given, but the clients of this process keep no states. "
+            "Leave it out."
         )
-    return _StatefulRunner(process, train, client_states)
+    return _PlainRunner(process, train)
 
 
 class _PlainRunner:
-    """Rounds of a process whose clients keep no memory."""
+    """Rounds of a process whose clients keep no states."""
 
     client_states = None
-    rounds_kept = None
 
     def __init__(
         self, process: tff.learning.templates.LearningProcess, train: ClientDatasets
@@ -90,117 +86,59 @@ class _PlainRunner:
         self._process = process
         self._train = train
 
-    def begin(self, rounds_completed: int) -> None:
-        del rounds_completed
+    def begin(self, state: Any) -> None:
+        del state
+
+    def is_in_step(self, state: Any) -> bool:
+        del state
+        return True
 
     def run(
         self, state: Any, cohort: Sequence[str], round_number: int
     ) -> tuple[Any, Mapping[str, Any]]:
-        output = self._process.next(
-            state, [_client_data(self._train, name, round_number) for name in cohort]
-        )
+        data = [client_data(self._train, name, round_number) for name in cohort]
+        output = self._process.next(state, data)
         return output.state, output.metrics
 
 
-class _NewMemory(NamedTuple):
-    """The memory that a cohort's clients return.
-
-    Attributes:
-      indices: The indices that were given to the clients.
-      states: The new state of each.
-      are_views: Whether the states are parts of arrays of the whole cohort, which
-        one of them would keep in memory.
-    """
-
-    indices: list[int]
-    states: list[Any]
-    are_views: bool
-
-
 class _StatefulRunner:
-    """Rounds of a process whose clients keep memory, which is kept here."""
+    """Rounds of a process whose clients keep states, which are in its store."""
 
-    def __init__(
-        self,
-        process: StatefulLearningProcess,
-        train: ClientDatasets,
-        client_states: ClientStates,
-    ) -> None:
+    def __init__(self, process: ProcessWithClientStates, train: ClientDatasets) -> None:
         self._process = process
         self._train = train
-        self.client_states = client_states
-        self.rounds_kept: int | None = 0
+        self.client_states = process.client_states
 
-    def begin(self, rounds_completed: int) -> None:
-        self.rounds_kept = rounds_completed
+    def begin(self, state: Any) -> None:
+        self._process.begin(state)
+
+    def is_in_step(self, state: Any) -> bool:
+        return self._process.is_in_step(state)
 
     def run(
         self, state: Any, cohort: Sequence[str], round_number: int
     ) -> tuple[Any, Mapping[str, Any]]:
-        memories = self.client_states.gather(cohort, copy=False)
-        output, new = self._next(
-            state,
-            [
-                collections.OrderedDict(
-                    examples=_client_data(self._train, name, round_number),
-                    state=memory,
-                    index=np.int32(index),
-                )
-                for index, (name, memory) in enumerate(zip(cohort, memories))
-            ],
-        )
-        metrics = dict(output.metrics)
-        metrics.pop(CLIENT_STATES, None)
-        # Between these two lines the memory is of no round: an interrupt that
-        # comes there must not save it.
-        self.rounds_kept = None
-        names = [cohort[index] for index in new.indices]
-        self.client_states.scatter(names, new.states, copy=new.are_views)
-        self.rounds_kept = round_number + 1
-        return output.state, metrics
-
-    def _next(self, state: Any, client_data: Sequence[Any]) -> tuple[Any, _NewMemory]:
-        """Returns the output of `next` and the clients' new memory."""
-        initial = self._process.initial_client_state
-        of_client = sum(np.asarray(leaf).nbytes for leaf in tree.flatten(initial))
-        preferences = execution.current_preferences()
-        if preferences.prefers_states_at_clients(of_client, len(client_data)):
-            output, kept = self._process.next_at_clients(state, client_data)
-            states = [
-                tree.unflatten_as(initial, tree.flatten(dict(each["state"])))
-                for each in kept
-            ]
-            indices = [int(each["index"]) for each in kept]
-            return output, _NewMemory(indices, states, are_views=False)
-        output = self._process.next(state, client_data)
-        indices, states = unstack_client_states(output.metrics[CLIENT_STATES], initial)
-        return output, _NewMemory(indices, states, are_views=True)
+        data = {name: client_data(self._train, name, round_number) for name in cohort}
+        if len(data) < len(cohort):
+            raise ValueError(
+                f"sampling returned a client more than once in round {round_number}: "
+                f"{list(cohort)}. A client has one state: return each id once."
+            )
+        output = self._process.next(state, data)
+        return output.state, output.metrics
 
 
-def _client_data(train: ClientDatasets, client_id: str, round_number: int) -> Any:
-    """Returns a client's batches in the form that the context takes quickest."""
+def client_data(train: ClientDatasets, client_id: str, round_number: int) -> Any:
+    """Returns a client's batches in the form that the context prefers.
+
+    Args:
+      train: The clients' data.
+      client_id: The client.
+      round_number: The round, from 0.
+
+    Returns:
+      A list of batches or a `tf.data.Dataset`.
+    """
     if execution.current_preferences().prefers_lists:
         return train.training_batches(client_id, round_number)
     return train.training_data(client_id, round_number)
-
-
-def unstack_client_states(
-    collected: Mapping[str, Any], initial_client_state: Any
-) -> tuple[list[int], list[Any]]:
-    """Separates the states of a cohort, which `next` returns stacked.
-
-    Args:
-      collected: `<index=int32[M],state=C*>`, from a process's metrics under
-        `tff_drift.algorithms.CLIENT_STATES`.
-      initial_client_state: A state of one client, for its containers and dtypes.
-
-    Returns:
-      The indices that were given to the clients, and the state of each.
-    """
-    indices = [int(index) for index in np.asarray(collected["index"])]
-    stacked = [np.asarray(leaf) for leaf in tree.flatten(dict(collected["state"]))]
-    states = [
-        tree.unflatten_as(initial_client_state, [leaf[row] for leaf in stacked])
-        for row in range(len(indices))
-    ]
-    return indices, states

@@ -290,7 +290,7 @@ class _Loop:
                 f"{self._saved}. Ask for at least as many, or choose another "
                 "output_dir."
             )
-        self._runner.begin(self._saved)
+        self._runner.begin(self._position.state)
         run = TrainingRun(
             process,
             train,
@@ -340,7 +340,8 @@ class _Loop:
                 if due or run.rounds_completed == run.rounds or run.stop_reason:
                     self._save(run)
         except KeyboardInterrupt:
-            if self._is_in_step(run):
+            # Else the clients' states are of a later round than the server's.
+            if self._runner.is_in_step(run.state):
                 self._save(run)
             self._tell_interrupted(run)
             raise
@@ -349,13 +350,6 @@ class _Loop:
         if run.rounds_completed > self._saved:
             self._record.save(self._position)
             self._saved = run.rounds_completed
-
-    def _is_in_step(self, run: TrainingRun) -> bool:
-        """Whether the clients' states are of the same round as the server state."""
-        return (
-            self._runner.client_states is None
-            or self._runner.rounds_kept == run.rounds_completed
-        )
 
     def _tell_interrupted(self, run: TrainingRun) -> None:
         if run.folder is None:

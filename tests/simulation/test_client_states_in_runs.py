@@ -1,6 +1,7 @@
-"""The driver keeps the memory of clients, in step with the server state."""
+"""The driver keeps clients' states in step with the server state."""
 
 import collections
+import types
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def run(process, train, rounds=6, output_dir=None, **options):
 
 
 def store(kind, process, folder):
-    if kind == "memory":
+    if kind == "ram":
         return client_states.InMemoryClientStates(process.initial_client_state)
     return client_states.DiskClientStates(folder, process.initial_client_state)
 
@@ -56,7 +57,7 @@ def test_equals_rounds_driven_by_hand(process, train):
     result = run(process, train, client_states=states)
 
     sample = simulation.build_uniform_sampling(train.client_ids, 2, 3)
-    memory = dict.fromkeys(CLIENTS, process.initial_client_state)
+    by_hand = dict.fromkeys(CLIENTS, process.initial_client_state)
     state = process.initialize()
     for round_number in range(6):
         cohort = sample(round_number)
@@ -65,7 +66,7 @@ def test_equals_rounds_driven_by_hand(process, train):
             [
                 collections.OrderedDict(
                     examples=train.training_data(name, round_number),
-                    state=memory[name],
+                    state=by_hand[name],
                     index=index,
                 )
                 for index, name in enumerate(cohort)
@@ -74,19 +75,20 @@ def test_equals_rounds_driven_by_hand(process, train):
         state = output.state
         collected = output.metrics[algorithms.CLIENT_STATES]
         for row, index in enumerate(collected["index"]):
-            memory[cohort[index]] = collections.OrderedDict(
+            by_hand[cohort[index]] = collections.OrderedDict(
                 control_variate=collected["state"]["control_variate"][row]
             )
     models.assert_bit_equal(
         models.trainable(process, result.state), models.trainable(process, state)
     )
     models.assert_bit_equal(
-        variates(states), [np.asarray(m["control_variate"]) for m in memory.values()]
+        variates(states),
+        [np.asarray(each["control_variate"]) for each in by_hand.values()],
     )
     assert len(states) == len(CLIENTS)
 
 
-@pytest.mark.parametrize("kind", ["memory", "disk"])
+@pytest.mark.parametrize("kind", ["ram", "disk"])
 def test_a_resumed_run_equals_a_whole_one(kind, process, train, tmp_path):
     whole = store(kind, process, tmp_path / "whole_states")
     expected = run(process, train, client_states=whole, output_dir=tmp_path / "whole")
@@ -107,7 +109,7 @@ def test_a_resumed_run_equals_a_whole_one(kind, process, train, tmp_path):
     assert rows[0] == rows[1]
 
 
-def test_the_memory_itself_is_no_metric(process, train):
+def test_the_states_themselves_are_no_metric(process, train):
     row = run(process, train, rounds=1).rows[-1]
     assert not [name for name in row if "client_states" in name]
     assert row["client_work/drift"] > 0
@@ -125,7 +127,7 @@ def test_traffic_counts_the_variates(process):
 
 
 def test_a_store_of_another_run_is_refused(process, train, tmp_path):
-    states = store("memory", process, None)
+    states = store("ram", process, None)
     run(process, train, rounds=1, client_states=states)
     with pytest.raises(client_states.ClientStatesError, match="empty store"):
         run(process, train, client_states=states, output_dir=tmp_path)
@@ -133,7 +135,7 @@ def test_a_store_of_another_run_is_refused(process, train, tmp_path):
 
 def test_a_store_without_need_or_of_another_kind_is_refused(process, train):
     plain = algorithms.build_fed_avg(models.softmax_regression, 0.1)
-    states = store("memory", process, None)
+    states = store("ram", process, None)
     with pytest.raises(ValueError, match="client_states"):
         run(plain, train, client_states=states)
     with pytest.raises(TypeError, match="client_states"):
@@ -159,11 +161,13 @@ class _Preferences:
 def test_states_stay_at_the_clients_where_the_context_prefers_it(
     process, train, monkeypatch, create_context
 ):
-    stores = [store("memory", process, None) for _ in range(2)]
+    stores = [store("ram", process, None) for _ in range(2)]
     with tff.framework.get_context_stack().install(create_context()):
         collected = run(process, train, client_states=stores[0])
         monkeypatch.setattr(execution, "current_preferences", _Preferences)
-        monkeypatch.setattr(process, "_next_fn", None)
+        # It has a type, and cannot be called.
+        unused = types.SimpleNamespace(type_signature=process.next.type_signature)
+        monkeypatch.setattr(process, "_next_fn", unused)
         left = run(process, train, client_states=stores[1])
     for a, b in zip(
         models.trainable(process, left.state),

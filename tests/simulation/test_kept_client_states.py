@@ -1,0 +1,391 @@
+"""A process beside its store, in loops of one's own and in TFF's."""
+
+import asyncio
+import copy
+import functools
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from tests import models
+from tff_drift import algorithms, client_states, execution, simulation
+from tff_drift.simulation import ProcessWithClientStates
+
+SIZES = [5, 8, 11, 14]
+CLIENTS = {
+    f"client_{index}": client
+    for index, client in enumerate(models.client_arrays(SIZES, seed=2))
+}
+ROUNDS = 4
+SEED = 3
+
+
+@functools.cache
+def built(method):
+    if method == "scaffold":
+        return algorithms.build_scaffold(models.softmax_regression, 0.2, len(CLIENTS))
+    if method == "fed_dyn":
+        return algorithms.build_fed_dyn(
+            models.softmax_regression, 0.2, len(CLIENTS), mu=0.1
+        )
+    return algorithms.build_adabest(models.softmax_regression, 0.2)
+
+
+@pytest.fixture(params=["scaffold", "fed_dyn", "adabest"])
+def process(request):
+    return built(request.param)
+
+
+@pytest.fixture(scope="module")
+def train():
+    return simulation.ClientDatasets.from_arrays(CLIENTS, batch_size=4, seed=6)
+
+
+def sampling(train):
+    return simulation.build_uniform_sampling(train.client_ids, 2, SEED)
+
+
+def cohort(train, round_number):
+    return {
+        name: train.training_data(name, round_number)
+        for name in sampling(train)(round_number)
+    }
+
+
+def store(kind, process, folder):
+    if kind == "ram":
+        return client_states.InMemoryClientStates(process.initial_client_state)
+    return client_states.DiskClientStates(folder, process.initial_client_state)
+
+
+def contents(states):
+    return [
+        np.asarray(leaf)
+        for state in states.gather(list(CLIENTS))
+        for leaf in state.values()
+    ]
+
+
+@functools.cache
+def expected(process):
+    """The weights and clients' states of `run_training`."""
+    train = simulation.ClientDatasets.from_arrays(CLIENTS, batch_size=4, seed=6)
+    states = store("ram", process, None)
+    result = simulation.run_training(
+        process,
+        train,
+        rounds=ROUNDS,
+        cohort_size=2,
+        seed=SEED,
+        client_states=states,
+    )
+    return models.trainable(process, result.state), contents(states)
+
+
+def assert_as_expected(process, state, states):
+    weights, of_clients = expected(process)
+    found = process.get_model_weights(state).trainable
+    for a, b in zip([*found, *contents(states)], [*weights, *of_clients]):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_loop_of_one_s_own(process, train):
+    kept = ProcessWithClientStates(process)
+    state = kept.initialize()
+    for round_number in range(ROUNDS):
+        state, metrics = kept.next(state, cohort(train, round_number))
+        assert algorithms.CLIENT_STATES not in metrics
+    weights, of_clients = expected(process)
+    models.assert_bit_equal(models.trainable(process, state), weights)
+    models.assert_bit_equal(contents(kept.client_states), of_clients)
+
+
+def test_lists_of_batches_are_taken_too(train):
+    process = built("scaffold")
+    kept = ProcessWithClientStates(process)
+    state = kept.initialize()
+    with tff.framework.get_context_stack().install(
+        execution.create_local_execution_context()
+    ):
+        for round_number in range(ROUNDS):
+            batches = {
+                name: train.training_batches(name, round_number)
+                for name in sampling(train)(round_number)
+            }
+            state, _ = kept.next(state, batches)
+    assert_as_expected(process, state, kept.client_states)
+
+
+def test_the_type_of_next_hides_the_states():
+    process = built("scaffold")
+    kept = ProcessWithClientStates(process)
+    plain = algorithms.build_fed_avg(models.softmax_regression, 0.1)
+    assert (
+        kept.next.type_signature.parameter[1]
+        == (plain.next.type_signature.parameter[1])
+    )
+    metrics = kept.next.type_signature.result.metrics.member
+    assert "client_states" not in dir(metrics)
+    assert (
+        metrics["client_work"]
+        == (process.next.type_signature.result.metrics.member["client_work"])
+    )
+
+
+def test_run_training_takes_it_as_it_is(train):
+    process = built("scaffold")
+    kept = ProcessWithClientStates(process)
+    result = simulation.run_training(
+        kept, train, rounds=ROUNDS, cohort_size=2, seed=SEED
+    )
+    assert_as_expected(process, result.state, kept.client_states)
+    with pytest.raises(ValueError, match="process has a store"):
+        simulation.run_training(
+            kept,
+            train,
+            rounds=ROUNDS,
+            cohort_size=2,
+            client_states=store("ram", process, None),
+        )
+
+
+def test_an_asynchronous_context(train):
+    process = built("scaffold")
+    kept = ProcessWithClientStates(process)
+    state = kept.initialize()
+
+    async def run(state):
+        for round_number in range(ROUNDS):
+            state, _ = await kept.next(state, cohort(train, round_number))
+        return state
+
+    context = execution.create_async_local_execution_context(
+        execution.create_local_execution_context()
+    )
+    with tff.framework.get_context_stack().install(context):
+        state = asyncio.run(run(state))
+    assert_as_expected(process, state, kept.client_states)
+
+
+def test_states_of_another_round_are_refused(train):
+    process = built("scaffold")
+    kept = ProcessWithClientStates(process)
+    first = kept.initialize()
+    second, _ = kept.next(first, cohort(train, 0))
+    kept.next(second, cohort(train, 1))
+    before = contents(kept.client_states)
+    with pytest.raises(
+        client_states.ClientStatesError, match=r"after 2 rounds, but .* after 1"
+    ):
+        kept.next(second, cohort(train, 1))
+    models.assert_bit_equal(contents(kept.client_states), before)
+    # A store of which nobody has said what it belongs to.
+    again = ProcessWithClientStates(process, kept.client_states)
+    with pytest.raises(client_states.ClientStatesError, match="after no round"):
+        again.next(first, cohort(train, 0))
+    # An empty store beside a state that has been trained.
+    fresh = ProcessWithClientStates(process)
+    with pytest.raises(client_states.ClientStatesError, match="of 0 clients"):
+        fresh.next(second, cohort(train, 1))
+    fresh.begin(second)
+    fresh.next(second, cohort(train, 1))
+
+
+def test_bad_arguments_are_errors(train):
+    process = built("scaffold")
+    plain = algorithms.build_fed_avg(models.softmax_regression, 0.1)
+    with pytest.raises(TypeError, match="process must be one whose clients keep"):
+        ProcessWithClientStates(plain)
+    with pytest.raises(TypeError, match="client_states must be a store"):
+        ProcessWithClientStates(process, {})
+    other = client_states.InMemoryClientStates({"x": np.zeros(3)})
+    with pytest.raises(ValueError, match="made for other states"):
+        ProcessWithClientStates(process, other)
+    kept = ProcessWithClientStates(process)
+    state = kept.initialize()
+    with pytest.raises(TypeError, match="takes the cohort's data by client id"):
+        kept.next(state, list(cohort(train, 0).values()))
+    with pytest.raises(TypeError, match="state must be the server state"):
+        kept.next({}, cohort(train, 0))
+
+
+class KilledError(Exception):
+    pass
+
+
+def run_tffs_loop(kept, train, folder, rounds=ROUNDS, every=1, kill_at=None):
+    """Trains with `tff.simulation.run_training_process`."""
+
+    def select(round_number):
+        if round_number == kill_at:
+            raise KilledError
+        return cohort(train, round_number - 1)
+
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    return tff.simulation.run_training_process(
+        kept,
+        select,
+        rounds,
+        program_state_manager=simulation.ClientStatesProgramStateManager(
+            tff.program.FileProgramStateManager(folder), kept
+        ),
+        rounds_per_saving_program_state=every,
+    )
+
+
+def test_tffs_simulation_loop_trains_them(process, train):
+    kept = ProcessWithClientStates(process)
+    released = []
+
+    class Rows(tff.program.ReleaseManager):
+        async def release(self, value, key):
+            released.append(value)
+
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    state = tff.simulation.run_training_process(
+        kept,
+        lambda round_number: cohort(train, round_number - 1),
+        ROUNDS,
+        metrics_managers=[Rows()],
+    )
+    assert_as_expected(process, state, kept.client_states)
+    assert len(released) == ROUNDS
+    assert algorithms.CLIENT_STATES not in released[0]
+
+
+@pytest.mark.parametrize("kind", ["ram", "disk"])
+def test_tffs_simulation_loop_resumes(kind, train, tmp_path):
+    process = built("scaffold")
+    states = None
+    for kill_at in (2, 4, None):
+        # A program that ends: its store is lost, or closed.
+        if states is not None:
+            states.close()
+        states = store(kind, process, tmp_path / "states")
+        kept = ProcessWithClientStates(process, states)
+        try:
+            state = run_tffs_loop(
+                kept, train, tmp_path / "program", every=2, kill_at=kill_at
+            )
+        except KilledError:
+            continue
+    assert_as_expected(process, state, states)
+    states.close()
+
+
+def test_a_store_that_is_newer_than_the_program_state_is_refused(train, tmp_path):
+    process = built("scaffold")
+    with store("disk", process, tmp_path / "states") as states:
+        kept = ProcessWithClientStates(process, states)
+        run_tffs_loop(kept, train, tmp_path / "program", rounds=2)
+    with store("disk", process, tmp_path / "states") as states:
+        kept = ProcessWithClientStates(process, states)
+        with pytest.raises(client_states.ClientStatesError, match="no program state"):
+            run_tffs_loop(kept, train, tmp_path / "another")
+
+
+def train_model(kept, train, folder, rounds=ROUNDS, discard=None):
+    """Trains with `tff.learning.programs.train_model`."""
+    asyncio.run(
+        tff.learning.programs.train_model(
+            train_process=kept,
+            train_data_source=simulation.ClientDataSource(train, seed=SEED),
+            train_per_round_clients=2,
+            train_total_rounds=rounds,
+            should_discard_round=discard,
+            program_state_manager=simulation.ClientStatesProgramStateManager(
+                tff.program.FileProgramStateManager(folder / "program"), kept
+            ),
+            model_output_manager=tff.program.SavedModelFileReleaseManager(
+                str(folder / "models"), "model_"
+            ),
+            evaluation_manager=None,
+            evaluation_periodicity=100,
+        )
+    )
+
+
+def program_context(name):
+    if name == "local":
+        context = execution.create_async_local_execution_context(
+            execution.create_local_execution_context()
+        )
+    else:
+        context = tff.backends.native.create_async_local_cpp_execution_context()
+    return tff.program.NativeFederatedContext(context)
+
+
+async def last_state(kept, folder):
+    manager = tff.program.FileProgramStateManager(folder / "program")
+    version = max(await manager.get_versions())
+    return version
+
+
+class Watched(simulation.ProcessWithClientStates):
+    """Remembers the server state that a program has come to."""
+
+    state = None
+
+    def _end(self, *arguments, **options):
+        output = super()._end(*arguments, **options)
+        self.state = output.state
+        return output
+
+
+@pytest.mark.parametrize("context", ["local", "native"])
+def test_tffs_program_trains_them(context, process, train, tmp_path):
+    kept = Watched(process)
+    with tff.framework.get_context_stack().install(program_context(context)):
+        train_model(kept, train, tmp_path)
+    assert_as_expected(process, kept.state, kept.client_states)
+
+
+@pytest.mark.parametrize("kind", ["ram", "disk"])
+def test_tffs_program_resumes(kind, train, tmp_path):
+    process = built("scaffold")
+    with tff.framework.get_context_stack().install(program_context("local")):
+        for rounds in (1, 3, ROUNDS):
+            states = store(kind, process, tmp_path / "states")
+            kept = Watched(process, states)
+            train_model(kept, train, tmp_path, rounds)
+            found = contents(states)
+            states.close()
+    again = store("ram", process, None)
+    again.scatter(
+        list(CLIENTS),
+        [dict(zip(process.initial_client_state, [leaf])) for leaf in found],
+    )
+    assert_as_expected(process, kept.state, again)
+
+
+def test_tffs_program_may_discard_a_round(train, tmp_path):
+    process = built("scaffold")
+    outputs = []
+
+    def discard(output):
+        outputs.append(output)
+        return len(outputs) in (1, 3)
+
+    kept = Watched(process)
+    with tff.framework.get_context_stack().install(program_context("local")):
+        train_model(kept, train, tmp_path, discard=discard)
+    assert len(outputs) == ROUNDS + 2
+    assert_as_expected(process, kept.state, kept.client_states)
+
+
+def test_a_data_source_selects_what_run_training_samples(train):
+    source = simulation.ClientDataSource(train, seed=SEED)
+    iterator = source.iterator()
+    selected = [list(iterator.select(2)) for _ in range(3)]
+    assert selected == [sampling(train)(number) for number in range(3)]
+    # A copy, and one restored from its bytes, go on from there.
+    for other in (
+        copy.deepcopy(iterator),
+        type(iterator).from_bytes(iterator.to_bytes()),
+    ):
+        assert list(other.select(2)) == sampling(train)(3)
+    changed = simulation.ClientDataSource(train.replace(batch_size=3), seed=SEED)
+    with pytest.raises(ValueError, match="trained on other clients"):
+        type(changed.iterator()).from_bytes(iterator.to_bytes())
+    assert source.federated_type == iterator.federated_type
