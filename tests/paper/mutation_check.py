@@ -1,6 +1,6 @@
 """Breaks the methods on purpose and shows which test of a paper notices.
 
-    python -m tests.paper.mutation_check [--only PATTERN]
+    python -m tests.paper.mutation_check [--only PATTERN] [--part K/N]
 
 Each mutation is a mistake that published implementations have made, or could: a
 change of one or two places in a temporary copy of the library, against which the
@@ -395,16 +395,42 @@ def check(mutations: list[Mutation]) -> list[tuple[str, str]]:
     return rows
 
 
+def part_of(mutations: list[Mutation], number: int, parts: int) -> list[Mutation]:
+    """Returns one of equal parts, in which every method has about its share.
+
+    Args:
+      mutations: All mutations, those of a method beside each other.
+      number: Which part; numbers that go on and on, such as days, take turns.
+      parts: How many parts there are.
+    """
+    return mutations[number % parts :: parts]
+
+
+def _part(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)/([1-9]\d*)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not K/N, such as 3/7")
+    return int(match[1]), int(match[2])
+
+
 def main() -> int:
     """Prints the table; returns 0 if every mutation was noticed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--only", default="", help="mutations whose name this regular expression finds"
     )
-    only = parser.parse_args().only
-    mutations = [m for m in MUTATIONS if re.search(only, m.name)]
+    parser.add_argument(
+        "--part",
+        type=_part,
+        default=(0, 1),
+        metavar="K/N",
+        help="of N parts the one with the number K modulo N, such as a day's",
+    )
+    flags = parser.parse_args()
+    mutations = [m for m in MUTATIONS if re.search(flags.only, m.name)]
+    mutations = part_of(mutations, *flags.part)
     if not mutations:
-        parser.error(f"no mutation's name matches {only!r}")
+        parser.error(f"no mutation in part {flags.part} matches {flags.only!r}")
     start = time.monotonic()
     rows = check(mutations)
     noticed = sum(bool(test) for _, test in rows)

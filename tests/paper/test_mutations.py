@@ -25,6 +25,17 @@ def test_a_mutation_that_no_longer_fits_is_an_error():
         mutation_check.mutated(mutation_check.ROOT, mutation)
 
 
+def test_the_parts_of_as_many_days_are_all_mutations():
+    parts = [
+        mutation_check.part_of(mutation_check.MUTATIONS, day, 7)
+        for day in range(365, 372)
+    ]
+    assert sorted(m.name for part in parts for m in part) == sorted(
+        m.name for m in mutation_check.MUTATIONS
+    )
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
 @pytest.mark.skipif(
     VARIABLE not in os.environ,
     reason=f"takes about fifteen minutes; set {VARIABLE}=1 to run it",
