@@ -1,1 +1,11 @@
-"""Experiments: the command line, the default settings and the reports."""
+"""Experiments: the command line, the default settings and the reports.
+
+Each floor uses those above it alone:
+
+    flags      what can be said and what it means; without TensorFlow
+    reports    results as tables, figures and files
+    training   from the settings of runs to their results
+    presets    the experiments of papers
+    commands   what `tff-drift` can do; imports the others when it does it
+    main       the entry
+"""

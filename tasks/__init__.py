@@ -9,13 +9,23 @@ task.model_fn()
 A task on data of one's own:
 
 task = tasks.from_frame(frame, client_id="hospital", label="diagnosis")
+
+What the tasks are called and what can be chosen is known without TensorFlow, which is
+imported when a task is loaded.
 """
 
-from tasks.definitions import Clients, Option, Task, TaskDefinition
-from tasks.example_checks import DataError
-from tasks.registry import describe, load, names
-from tasks.sqlite_writer import write_sqlite
-from tasks.user_data import from_folder, from_frame, from_sqlite
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tasks.catalogue import TaskDefinition, describe, names, register
+from tasks.options import Option
+
+if TYPE_CHECKING:
+    from tasks.definitions import Clients, Task
+    from tasks.example_checks import DataError
+    from tasks.loading import load
+    from tasks.sqlite_writer import write_sqlite
+    from tasks.user_data import from_folder, from_frame, from_sqlite
 
 __all__ = [
     "Clients",
@@ -29,5 +39,26 @@ __all__ = [
     "from_sqlite",
     "load",
     "names",
+    "register",
     "write_sqlite",
 ]
+
+# Of what needs TensorFlow: the module that has it.
+_MODULES = {
+    "Clients": "definitions",
+    "DataError": "example_checks",
+    "Task": "definitions",
+    "from_folder": "user_data",
+    "from_frame": "user_data",
+    "from_sqlite": "user_data",
+    "load": "loading",
+    "write_sqlite": "sqlite_writer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"tasks.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

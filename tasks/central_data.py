@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tasks import array_files, example_checks, seeds
+from tasks import array_files, example_checks, missing_data, seeds
 
 _PARTS = ("train", "test")
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -99,12 +99,11 @@ def load(
     for name in data.file_names:
         if (folder / name).is_file():
             return read_file(folder / name, data)
-    ways = (
-        f"There are three ways to go on: download=True fetches {data.tfds_name!r} "
-        "through TensorFlow Datasets, on a machine with network; cache_dir=FOLDER "
-        f"names a folder with {data.file_names[0]}, which holds the arrays "
-        f"{', '.join(_KEYS)}, or with the set as TensorFlow Datasets prepared it; "
-        "synthetic=True runs on a small synthetic stand-in."
+    ways = missing_data.ways_to_go_on(
+        f"{data.tfds_name!r} through TensorFlow Datasets",
+        f"with {data.file_names[0]}, which holds the arrays {', '.join(_KEYS)}, or "
+        "with the set as TensorFlow Datasets prepared it",
+        "a small synthetic stand-in",
     )
     found = _from_tfds(data, cache_dir, download, ways)
     if found is None and data.pool is not None:

@@ -88,9 +88,19 @@ def build_transform(
     return transform
 
 
-def _build(
+def build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
+    """Builds the task.
+
+    Args:
+      cache_dir: The folder with the data files, see `tasks.load`.
+      seed: The seed of everything that is drawn.
+      options: The value of every option of the task.
+
+    Returns:
+      The clients and the model function.
+    """
     data = central_data.load(
         DATA,
         task_name=_NAME,
@@ -110,30 +120,3 @@ def _build(
         functools.partial(NETWORKS[options["network"]], _NUM_CLASSES, seed), BATCH_SPEC
     )
     return clients, model_fn
-
-
-TASK = definitions.TaskDefinition(
-    name=_NAME,
-    description="Small photographs of 10 classes (CIFAR-10), split with Dirichlet "
-    "label skew, convolutional net.",
-    options=(
-        definitions.batch_size_option(45),
-        *definitions.BATCHING_OPTIONS,
-        definitions.Option(
-            "network",
-            "choice",
-            "adabest",
-            "The net, by paper.",
-            choices=tuple(NETWORKS),
-        ),
-        definitions.Option(
-            "augment",
-            "flag",
-            True,
-            "Flip and crop training images, each with probability 1/2.",
-        ),
-        *partitioned_data.OPTIONS,
-        *partitioned_data.DATA_OPTIONS,
-    ),
-    build=_build,
-)

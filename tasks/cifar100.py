@@ -131,9 +131,19 @@ def build_transform(augment: bool) -> Transform:
     return transform
 
 
-def _build(
+def build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
+    """Builds the task.
+
+    Args:
+      cache_dir: The folder with the data files, see `tasks.load`.
+      seed: The seed of everything that is drawn.
+      options: The value of every option of the task.
+
+    Returns:
+      The clients and the model function.
+    """
     setting = options["setting"]
     by_setting = {
         "batch_size": _BATCH_SIZES[setting],
@@ -189,44 +199,3 @@ def _build_adabest(
         cifar10.BATCH_SPEC,
     )
     return clients, model_fn
-
-
-TASK = definitions.TaskDefinition(
-    name=_NAME,
-    description="Small photographs of 100 classes (TFF CIFAR-100), ResNet-18 with "
-    "group normalisation; or split over clients, convolutional net.",
-    options=(
-        definitions.Option(
-            "batch_size",
-            "count",
-            None,
-            "Examples in a training batch; none takes the setting's, 20 or 45.",
-            may_be_none=True,
-        ),
-        *definitions.BATCHING_OPTIONS,
-        definitions.Option(
-            "setting",
-            "choice",
-            "large_cohort",
-            "The paper whose clients and net to take.",
-            choices=tuple(_BATCH_SIZES),
-        ),
-        definitions.Option(
-            "augment",
-            "flag",
-            None,
-            "Distort training images; none: only in the setting adabest.",
-            may_be_none=True,
-        ),
-        *partitioned_data.OPTIONS[:-1],
-        definitions.Option(
-            "validation_fraction",
-            "rate",
-            None,
-            "Clients held out for tuning; none: 0, or 0.1 in the setting adabest.",
-            may_be_none=True,
-        ),
-        *official_data.DATA_OPTIONS,
-    ),
-    build=_build,
-)

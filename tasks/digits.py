@@ -76,9 +76,19 @@ def _split_over_clients(
     }
 
 
-def _build(
+def build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
+    """Builds the task.
+
+    Args:
+      cache_dir: The folder with the data files, see `tasks.load`.
+      seed: The seed of everything that is drawn.
+      options: The value of every option of the task.
+
+    Returns:
+      The clients and the model function.
+    """
     del cache_dir  # The data comes with scikit-learn.
     images, labels = sklearn.datasets.load_digits(return_X_y=True)
     images = (images / _MAX_PIXEL).astype(np.float32)
@@ -113,17 +123,3 @@ def _build(
         ClientDatasets.from_arrays(test, **{**batching, "max_examples": None}),
     )
     return clients, model_fn
-
-
-TASK = definitions.TaskDefinition(
-    name="digits",
-    description="Handwritten 8 x 8 digits that come with scikit-learn, split with "
-    "Dirichlet label skew, small dense net.",
-    options=(
-        definitions.batch_size_option(10),
-        *definitions.BATCHING_OPTIONS,
-        definitions.Option("num_clients", "count", 50, "Clients to split over."),
-        partitioned_data.ALPHA_OPTION,
-    ),
-    build=_build,
-)

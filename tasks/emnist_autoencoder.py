@@ -69,9 +69,19 @@ def _build_model(seed: int) -> tff.learning.models.VariableModel:
     )
 
 
-def _build(
+def build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
+    """Builds the task.
+
+    Args:
+      cache_dir: The folder with the data files, see `tasks.load`.
+      seed: The seed of everything that is drawn.
+      options: The value of every option of the task.
+
+    Returns:
+      The clients and the model function.
+    """
     clients = official_data.load_clients(
         emnist_data.build(only_digits=False),
         preprocess,
@@ -81,19 +91,3 @@ def _build(
         options=options,
     )
     return clients, functools.partial(_build_model, seed)
-
-
-TASK = definitions.TaskDefinition(
-    name=_NAME,
-    description="Autoencoding of handwritten digits and letters by writer (TFF EMNIST, "
-    "62 classes), dense net with a bottleneck.",
-    options=(
-        definitions.batch_size_option(20),
-        *definitions.BATCHING_OPTIONS,
-        official_data.VALIDATION_OPTION,
-        *official_data.DATA_OPTIONS,
-    ),
-    build=_build,
-    accuracy_metric=_METRIC,
-    higher_is_better=False,
-)

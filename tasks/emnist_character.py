@@ -55,9 +55,19 @@ def build_keras_model(seed: int) -> tf.keras.Model:
     )
 
 
-def _build(
+def build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
+    """Builds the task.
+
+    Args:
+      cache_dir: The folder with the data files, see `tasks.load`.
+      seed: The seed of everything that is drawn.
+      options: The value of every option of the task.
+
+    Returns:
+      The clients and the model function.
+    """
     clients = official_data.load_clients(
         emnist_data.build(only_digits=False),
         emnist_data.preprocess,
@@ -70,17 +80,3 @@ def _build(
         functools.partial(build_keras_model, seed), emnist_data.BATCH_SPEC
     )
     return clients, model_fn
-
-
-TASK = definitions.TaskDefinition(
-    name=_NAME,
-    description="Handwritten digits and letters by writer (TFF EMNIST, 62 classes), "
-    "convolutional net with dropout.",
-    options=(
-        definitions.batch_size_option(20),
-        *definitions.BATCHING_OPTIONS,
-        official_data.VALIDATION_OPTION,
-        *official_data.DATA_OPTIONS,
-    ),
-    build=_build,
-)

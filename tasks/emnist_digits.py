@@ -90,9 +90,19 @@ def preprocess_standardized(
     return (images - np.float32(_MEAN)) / np.float32(_STD), labels
 
 
-def _build(
+def build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
+    """Builds the task.
+
+    Args:
+      cache_dir: The folder with the data files, see `tasks.load`.
+      seed: The seed of everything that is drawn.
+      options: The value of every option of the task.
+
+    Returns:
+      The clients and the model function.
+    """
     is_adabest = options["network"] == _ADABEST
     clients = official_data.load_clients(
         emnist_data.build(only_digits=True),
@@ -107,34 +117,9 @@ def _build(
         clients = official_data.draw_clients(
             clients, options["num_clients"], seed, "writers"
         )
-    build = functools.partial(build_keras_model, seed, options["dropout_rate"])
+    build_net = functools.partial(build_keras_model, seed, options["dropout_rate"])
     if is_adabest:
-        build = functools.partial(emnist_letters.build_keras_model, seed, _NUM_CLASSES)
-    return clients, classification.build_model_fn(build, emnist_data.BATCH_SPEC)
-
-
-TASK = definitions.TaskDefinition(
-    name=_NAME,
-    description="Handwritten digits of 100 random writers (TFF EMNIST), "
-    "convolutional net with dropout.",
-    options=(
-        definitions.batch_size_option(64),
-        *definitions.BATCHING_OPTIONS,
-        definitions.Option("num_clients", "count", 100, "Writers drawn by the seed."),
-        definitions.Option(
-            "dropout_rate",
-            "rate",
-            0.5,
-            "Dropout before the last layer of the convolutional net.",
-        ),
-        definitions.Option(
-            "network",
-            "choice",
-            _UGA,
-            "The net, by paper.",
-            choices=(_UGA, _ADABEST),
-        ),
-        *official_data.DATA_OPTIONS,
-    ),
-    build=_build,
-)
+        build_net = functools.partial(
+            emnist_letters.build_keras_model, seed, _NUM_CLASSES
+        )
+    return clients, classification.build_model_fn(build_net, emnist_data.BATCH_SPEC)

@@ -84,9 +84,19 @@ def pixel_statistics(images: np.ndarray) -> tuple[float, float]:
     return float(mean), float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
 
 
-def _build(
+def build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
+    """Builds the task.
+
+    Args:
+      cache_dir: The folder with the data files, see `tasks.load`.
+      seed: The seed of everything that is drawn.
+      options: The value of every option of the task.
+
+    Returns:
+      The clients and the model function.
+    """
     data = central_data.load(
         DATA,
         task_name=_NAME,
@@ -115,17 +125,3 @@ def _build(
         ),
     )
     return clients, model_fn
-
-
-TASK = definitions.TaskDefinition(
-    name=_NAME,
-    description="Handwritten letters (EMNIST letters), split with Dirichlet label "
-    "skew, dense net.",
-    options=(
-        definitions.batch_size_option(45),
-        *definitions.BATCHING_OPTIONS,
-        *partitioned_data.OPTIONS,
-        *partitioned_data.DATA_OPTIONS,
-    ),
-    build=_build,
-)

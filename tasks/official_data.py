@@ -15,28 +15,6 @@ from tff_drift.simulation.example_store import Transform
 
 Examples = Any
 
-DATA_OPTIONS = (
-    definitions.Option(
-        "download",
-        "flag",
-        False,
-        "Download TFF's official file into cache_dir if it is absent.",
-    ),
-    definitions.Option(
-        "synthetic",
-        "flag",
-        False,
-        "Run on TFF's tiny built-in stand-in, for a first try without data.",
-    ),
-)
-
-VALIDATION_OPTION = definitions.Option(
-    "validation_fraction",
-    "rate",
-    0.0,
-    "Share of the training clients that is held out for tuning.",
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class OfficialData:
@@ -84,9 +62,8 @@ def load_clients(
       task_name: The task that needs the data, for messages.
       cache_dir: The folder that holds the file; `None` is TFF's own, `~/.tff`.
       seed: The seed of the shuffles and of the clients held out.
-      options: The values of `DATA_OPTIONS`, perhaps of `VALIDATION_OPTION`, and
-        of the options of `ClientDatasets`. `max_examples` cuts training clients
-        alone.
+      options: The values of the task's options, see `tasks.catalogue`.
+        `max_examples` cuts training clients alone.
       transform: What to do with examples at each use, see `ClientDatasets`.
 
     Returns:
@@ -131,7 +108,7 @@ def load_clients(
     if data.validation_split:
         validation = clients(data.validation_split, **batching)
         return definitions.Clients(train, test, validation)
-    fraction = options.get(VALIDATION_OPTION.name, 0.0)
+    fraction = options.get("validation_fraction", 0.0)
     train, held_out = hold_out(train, fraction, seed)
     return definitions.Clients(train, test, held_out)
 

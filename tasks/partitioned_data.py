@@ -19,46 +19,6 @@ from tasks import central_data, definitions, partitioners
 from tff_drift.simulation import ClientDatasets
 from tff_drift.simulation.example_store import Transform
 
-ALPHA_OPTION = definitions.Option(
-    "alpha",
-    "positive",
-    0.3,
-    "Dirichlet concentration; small: few classes; none: IID.",
-    may_be_none=True,
-)
-
-OPTIONS = (
-    definitions.Option("num_clients", "count", 100, "Clients to split over."),
-    ALPHA_OPTION,
-    definitions.Option(
-        "size_sigma",
-        "non_negative",
-        0.0,
-        "Standard deviation of the logarithm of clients' sizes; 0: all alike.",
-    ),
-    definitions.Option(
-        "validation_fraction",
-        "rate",
-        0.1,
-        "Clients held out for tuning, as a share of num_clients, besides these.",
-    ),
-)
-
-DATA_OPTIONS = (
-    definitions.Option(
-        "download",
-        "flag",
-        False,
-        "Fetch the data through TensorFlow Datasets if it is absent.",
-    ),
-    definitions.Option(
-        "synthetic",
-        "flag",
-        False,
-        "Run on a small synthetic stand-in, for a first try without data.",
-    ),
-)
-
 
 def split_over_clients(
     data: central_data.Splits,
@@ -76,7 +36,7 @@ def split_over_clients(
       transform: Turns images and labels into what the model takes, see
         `tff_drift.simulation.ClientDatasets`.
       seed: The seed of the split and of the shuffles.
-      options: The values of `OPTIONS` and of the options of `ClientDatasets`.
+      options: The values of the task's options, see `tasks.catalogue`.
         `max_examples` cuts training clients alone.
 
     Returns:

@@ -117,9 +117,19 @@ def _build_model(optimum: np.ndarray, seed: int) -> tff.learning.models.Variable
     )
 
 
-def _build(
+def build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
+    """Builds the task.
+
+    Args:
+      cache_dir: The folder with the data files, see `tasks.load`.
+      seed: The seed of everything that is drawn.
+      options: The value of every option of the task.
+
+    Returns:
+      The clients and the model function.
+    """
     del cache_dir  # The data is drawn.
     dimension = options["dimension"]
     clients = draw_clients(
@@ -133,31 +143,3 @@ def _build(
     )
     model_fn = functools.partial(_build_model, global_optimum(clients), seed)
     return definitions.Clients(datasets, datasets), model_fn
-
-
-TASK = definitions.TaskDefinition(
-    name="quadratic",
-    description="Synthetic quadratics, one per client, with a known common optimum: "
-    "shows client drift in seconds.",
-    options=(
-        definitions.Option(
-            "batch_size",
-            "count",
-            None,
-            "Examples in a batch; none takes all, for exact gradients.",
-            may_be_none=True,
-        ),
-        definitions.Option("epochs", "count", 10, "Passes over the data per round."),
-        definitions.Option("num_clients", "count", 10, "Clients, a quadratic each."),
-        definitions.Option("dimension", "count", 10, "Weights of the model."),
-        definitions.Option(
-            "heterogeneity",
-            "non_negative",
-            1.0,
-            "Standard deviation of the clients' optima.",
-        ),
-    ),
-    build=_build,
-    accuracy_metric="distance",
-    higher_is_better=False,
-)

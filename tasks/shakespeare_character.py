@@ -161,9 +161,19 @@ DATA = official_data.OfficialData(
 )
 
 
-def _build(
+def build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
+    """Builds the task.
+
+    Args:
+      cache_dir: The folder with the data files, see `tasks.load`.
+      seed: The seed of everything that is drawn.
+      options: The value of every option of the task.
+
+    Returns:
+      The clients and the model function.
+    """
     clients = official_data.load_clients(
         DATA,
         preprocess,
@@ -178,24 +188,3 @@ def _build(
         )
         clients = drawn._replace(validation=clients.validation)
     return clients, build_model_fn(functools.partial(build_keras_model, seed))
-
-
-TASK = definitions.TaskDefinition(
-    name=_NAME,
-    description="Next characters of Shakespeare's plays by role (TFF Shakespeare), two "
-    "LSTMs of 256 units.",
-    options=(
-        definitions.batch_size_option(4),
-        *definitions.BATCHING_OPTIONS,
-        definitions.Option(
-            "num_clients",
-            "count",
-            None,
-            "Roles drawn by the seed; none takes all.",
-            may_be_none=True,
-        ),
-        official_data.VALIDATION_OPTION,
-        *official_data.DATA_OPTIONS,
-    ),
-    build=_build,
-)

@@ -55,9 +55,19 @@ def build_keras_model(seed: int) -> tf.keras.Model:
     )
 
 
-def _build(
+def build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
+    """Builds the task.
+
+    Args:
+      cache_dir: The folder with the data files, see `tasks.load`.
+      seed: The seed of everything that is drawn.
+      options: The value of every option of the task.
+
+    Returns:
+      The clients and the model function.
+    """
     clients = official_data.load_clients(
         shakespeare_character.DATA,
         shakespeare_character.preprocess,
@@ -74,17 +84,3 @@ def _build(
     return clients, shakespeare_character.build_model_fn(
         functools.partial(build_keras_model, seed)
     )
-
-
-TASK = definitions.TaskDefinition(
-    name=_NAME,
-    description="Next characters of Shakespeare's plays by 100 random roles (TFF "
-    "Shakespeare), a GRU of 1,024 units.",
-    options=(
-        definitions.batch_size_option(4),
-        *definitions.BATCHING_OPTIONS,
-        definitions.Option("num_clients", "count", 100, "Roles drawn by the seed."),
-        *official_data.DATA_OPTIONS,
-    ),
-    build=_build,
-)

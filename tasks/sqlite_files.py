@@ -22,7 +22,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tasks import example_checks, row_index, sqlite_access, sqlite_checksums
+from tasks import (
+    example_checks,
+    missing_data,
+    row_index,
+    sqlite_access,
+    sqlite_checksums,
+)
 
 _KINDS = {
     "bytes_list": tf.string,
@@ -63,11 +69,10 @@ def find_file(
     path = folder / file_name
     if path.is_file():
         return path
-    ways = (
-        f"There are three ways to go on: download=True fetches TFF's official file "
-        f"into this folder, on a machine with network; cache_dir=FOLDER names a "
-        f"folder that holds {file_name} already unpacked; synthetic=True runs on "
-        "TFF's small synthetic stand-in."
+    ways = missing_data.ways_to_go_on(
+        "TFF's official file into this folder",
+        f"that holds {file_name} already unpacked",
+        "TFF's small synthetic stand-in",
     )
     if not download:
         raise FileNotFoundError(

@@ -16,24 +16,10 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tasks import definitions, official_data, seeds
+from tasks import definitions, missing_data, official_data, seeds
 from tff_drift.simulation import ClientDatasets
 
 _source = tff.simulation.datasets.stackoverflow
-
-OPTIONS = (
-    definitions.Option(
-        "vocabulary_size", "count", 10_000, "Words known, the most frequent ones."
-    ),
-    definitions.Option(
-        "test_clients",
-        "count",
-        100,
-        "Test clients, and clients to tune on, drawn by the seed; none takes all.",
-        may_be_none=True,
-    ),
-    *official_data.DATA_OPTIONS,
-)
 
 
 def load_clients(
@@ -53,7 +39,7 @@ def load_clients(
       task_name: The task that needs the data, for messages.
       cache_dir: The folder that holds the file; `None` is TFF's own, `~/.tff`.
       seed: The seed of the shuffles and of the draw of test clients.
-      options: The values of `OPTIONS` and of the options of `ClientDatasets`.
+      options: The values of the task's options, see `tasks.catalogue`.
 
     Returns:
       All training users, a sample of the test users, and a sample of the users
@@ -104,7 +90,7 @@ def load_words(
     Args:
       task_name: The task that needs them, for messages.
       cache_dir: The folder that holds the data.
-      options: The values of `OPTIONS`.
+      options: The values of the task's options.
 
     Returns:
       As many words as `vocabulary_size` says; of the stand-in all it has.
@@ -141,7 +127,7 @@ def load_tags(
     Args:
       task_name: The task that needs them, for messages.
       cache_dir: The folder that holds the data.
-      options: The values of `OPTIONS`, and `num_tags`.
+      options: The values of the task's options.
 
     Returns:
       As many tags as `num_tags` says; of the stand-in all it has.
@@ -258,11 +244,10 @@ def _find_counts(
     folder = pathlib.Path("~/.tff" if cache_dir is None else cache_dir).expanduser()
     archive = f"{file_name}.tar.bz2"
     path = folder / "datasets" / file_name
-    ways = (
-        "There are three ways to go on: download=True fetches TFF's official archive "
-        f"into this folder, on a machine with network; cache_dir=FOLDER names a folder "
-        f"whose subfolder datasets holds {file_name} or {archive}; synthetic=True runs "
-        "on TFF's small synthetic stand-in."
+    ways = missing_data.ways_to_go_on(
+        "TFF's official archive into this folder",
+        f"whose subfolder datasets holds {file_name} or {archive}",
+        "TFF's small synthetic stand-in",
     )
     if not download and not path.with_name(archive).is_file():
         raise FileNotFoundError(

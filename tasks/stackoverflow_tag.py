@@ -109,9 +109,19 @@ def _build_model(
     )
 
 
-def _build(
+def build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
+    """Builds the task.
+
+    Args:
+      cache_dir: The folder with the data files, see `tasks.load`.
+      seed: The seed of everything that is drawn.
+      options: The value of every option of the task.
+
+    Returns:
+      The clients and the model function.
+    """
     words = stackoverflow_data.load_words(_NAME, cache_dir, options)
     tags = stackoverflow_data.load_tags(_NAME, cache_dir, options)
     clients = stackoverflow_data.load_clients(
@@ -123,21 +133,3 @@ def _build(
         options=options,
     )
     return clients, functools.partial(_build_model, len(words), len(tags), seed)
-
-
-TASK = definitions.TaskDefinition(
-    name=_NAME,
-    description="Tags of questions from bags of words by user (TFF Stack Overflow), "
-    "logistic regression.",
-    options=(
-        definitions.batch_size_option(100),
-        definitions.EPOCHS_OPTION,
-        definitions.max_examples_option(1000),
-        definitions.Option(
-            "num_tags", "count", 500, "Tags to predict, the most frequent ones."
-        ),
-        *stackoverflow_data.OPTIONS,
-    ),
-    build=_build,
-    accuracy_metric=_METRIC,
-)

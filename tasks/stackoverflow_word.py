@@ -122,9 +122,19 @@ def _build_model(num_words: int, seed: int) -> tff.learning.models.VariableModel
     )
 
 
-def _build(
+def build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
+    """Builds the task.
+
+    Args:
+      cache_dir: The folder with the data files, see `tasks.load`.
+      seed: The seed of everything that is drawn.
+      options: The value of every option of the task.
+
+    Returns:
+      The clients and the model function.
+    """
     words = stackoverflow_data.load_words(_NAME, cache_dir, options)
     clients = stackoverflow_data.load_clients(
         ("tokens",),
@@ -135,17 +145,3 @@ def _build(
         options=options,
     )
     return clients, functools.partial(_build_model, len(words), seed)
-
-
-TASK = definitions.TaskDefinition(
-    name=_NAME,
-    description="Next words of questions and answers by user (TFF Stack Overflow), an "
-    "LSTM of 670 units.",
-    options=(
-        definitions.batch_size_option(32),
-        definitions.EPOCHS_OPTION,
-        definitions.max_examples_option(1000),
-        *stackoverflow_data.OPTIONS,
-    ),
-    build=_build,
-)

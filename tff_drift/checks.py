@@ -19,6 +19,21 @@ def _real(name: str, value: Any) -> float:
         return math.inf if value > 0 else -math.inf
 
 
+def check_finite(name: str, value: Any) -> None:
+    """Raises unless `value` is a finite number.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The value to check.
+
+    Raises:
+      TypeError: If `value` is not a real number.
+      ValueError: If `value` is not finite.
+    """
+    if not math.isfinite(_real(name, value)):
+        raise ValueError(f"{name} must be a finite number, found {value!r}.")
+
+
 def check_positive(name: str, value: Any) -> None:
     """Raises unless `value` is a finite number greater than 0.
 

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from experiments import commands, results, texts
+from experiments.flags.presets import Request
 from experiments.presets import studies
-from experiments.presets.registry import Request
 from experiments.presets.studies import Study, Variant
-from experiments.results import Result
+from experiments.reports import results, texts
+from experiments.reports.results import Result
+from experiments.training import log
 from tff_drift import algorithms
 
 COST_FILE = "cost.md"
@@ -36,7 +37,7 @@ def run(request: Request) -> None:
       KeyboardInterrupt: On Ctrl-C.
       UserError: If something asked for cannot be had.
     """
-    commands.show_log()
+    log.show()
     for part in request.parts:
         study = Study(
             part,

@@ -22,11 +22,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments import commands, plots
+from experiments.flags.presets import Request
 from experiments.presets import searches, studies
-from experiments.presets.registry import Request
 from experiments.presets.studies import Study, Variant
-from experiments.results import Result
+from experiments.reports import plots
+from experiments.reports.results import Result
+from experiments.training import log
 
 NORMS_FILE = "norms.png"
 
@@ -161,7 +162,7 @@ def run(request: Request) -> None:
       KeyboardInterrupt: On Ctrl-C.
       UserError: If something asked for cannot be had.
     """
-    commands.show_log()
+    log.show()
     for name in request.parts:
         part = PARTS[request.scale][name]
         study = searches.choose(
@@ -190,11 +191,11 @@ def build_study(name: str, part: Part) -> Study:
         [
             # FedAvg with the weight decay of the others: AdaBest at β = μ = 0 is
             # FedAvg bit for bit.
-            Variant("fed_avg", "adabest", {"mu": 0.0, "beta": 0.0}),
+            Variant("fed_avg", "adabest", {"adabest_mu": 0.0, "beta": 0.0}),
             Variant("scaffold", "scaffold"),
             Variant("fed_dyn", "fed_dyn"),
-            Variant("adabest", "adabest", {"mu": 0.02}),
-            Variant("adabest_auto", "adabest", {"mu": 0.02, "beta": "auto"}),
+            Variant("adabest", "adabest", {"adabest_mu": 0.02}),
+            Variant("adabest_auto", "adabest", {"adabest_mu": 0.02, "beta": "auto"}),
         ],
     )
 
@@ -212,7 +213,7 @@ def build_grids(part: Part) -> dict[str, dict[str, Sequence[float]]]:
     return {
         "fed_avg": rates,
         "scaffold": {"client_learning_rate": scaffold_rates},
-        "fed_dyn": {"mu": part.mus, **rates},
+        "fed_dyn": {"fed_dyn_mu": part.mus, **rates},
         "adabest": {"beta": part.betas, **rates},
         "adabest_auto": rates,
     }

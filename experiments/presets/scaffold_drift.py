@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments import commands
+from experiments.flags.presets import Request
 from experiments.presets import studies
-from experiments.presets.registry import Request
 from experiments.presets.studies import Study, Variant
+from experiments.training import log
 
 _QUADRATIC = {
     "task": "quadratic",
@@ -39,7 +39,7 @@ def run(request: Request) -> None:
       KeyboardInterrupt: On Ctrl-C.
       UserError: If something asked for cannot be had.
     """
-    commands.show_log()
+    log.show()
     for part in request.parts:
         study = build_study(part)
         done = studies.run_study(request, study)

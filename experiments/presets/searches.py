@@ -20,11 +20,12 @@ from typing import Any
 import pandas as pd
 
 import tasks
-from experiments import results, runs, tuning
-from experiments.errors import UserError, as_user_errors
+from experiments.flags.errors import UserError, as_user_errors
+from experiments.flags.presets import Request
 from experiments.presets import studies
-from experiments.presets.registry import Request
 from experiments.presets.studies import Study, Variant
+from experiments.reports import results
+from experiments.training import runs, tuning
 from tasks import partitioners
 
 SEED = 0

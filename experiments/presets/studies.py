@@ -8,11 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from experiments import command_line, commands, results, settings
-from experiments.flag_table import TRAIN, show
-from experiments.presets.registry import Request
-from experiments.results import Result
-from experiments.settings import RunSettings
+from experiments.flags import settings
+from experiments.flags.presets import Request
+from experiments.flags.settings import RunSettings
+from experiments.reports import results
+from experiments.reports.results import Result
+from experiments.training import comparison
 
 METRICS_FILE = "metrics.csv"
 
@@ -65,29 +66,15 @@ def run_settings(
       UserError: If a flag does not fit the task or the algorithm.
     """
     folder = request.folder / study.part / variant.label / f"seed_{seed}"
-    flags = {
+    given = {
         **study.flags,
         **variant.flags,
+        **request.circumstances,
         "algorithm": variant.algorithm,
         "seed": seed,
-        "cache_dir": request.cache_dir,
-        "output_dir": folder,
-        "execution": request.execution,
-        "workers": request.workers,
+        "output_dir": str(folder),
     }
-    words = [
-        f"--{name}={value if isinstance(value, str) else _show(value)}"
-        for name, value in flags.items()
-        # Only these can be left to their defaults.
-        if not (name in ("cache_dir", "workers") and value is None)
-    ]
-    (run,) = settings.resolve(command_line.parse(TRAIN, words))
-    return dataclasses.replace(run, label=variant.label)
-
-
-def _show(value: Any) -> str:
-    # In full precision, where help rounds.
-    return repr(value) if isinstance(value, float) else show(value)
+    return settings.resolve(given, variant.label)
 
 
 def run_study(request: Request, study: Study) -> list[Result]:
@@ -118,11 +105,10 @@ def run_study(request: Request, study: Study) -> list[Result]:
         "scale": request.scale,
         "part": study.part,
         "seeds": request.seeds,
-        "cache_dir": request.cache_dir,
-        "execution": request.execution,
+        **request.circumstances,
         **study.flags,
     }
-    return commands.run_comparison(request.folder / study.part, flags, runs)
+    return comparison.run(request.folder / study.part, flags, runs)
 
 
 def write_metrics(

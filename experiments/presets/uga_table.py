@@ -30,11 +30,12 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from experiments import commands, results, texts
+from experiments.flags.presets import Request
 from experiments.presets import searches, studies
-from experiments.presets.registry import Request
 from experiments.presets.studies import Study, Variant
-from experiments.results import Result
+from experiments.reports import results, texts
+from experiments.reports.results import Result
+from experiments.training import log
 
 MILESTONES_FILE = "milestones.md"
 MILESTONES_DATA_FILE = "milestones.csv"
@@ -136,7 +137,7 @@ def run(request: Request) -> None:
       KeyboardInterrupt: On Ctrl-C.
       UserError: If something asked for cannot be had.
     """
-    commands.show_log()
+    log.show()
     scale = SCALES[request.scale]
     for part in request.parts:
         study = build_study(part, scale)
@@ -161,7 +162,7 @@ def build_study(part: str, scale: Scale) -> Study:
     for name in _METHODS:
         flags: dict[str, Any] = {"client_learning_rate": 0.002}
         if name == "fed_prox":
-            flags["mu"] = 2e-4
+            flags["fed_prox_mu"] = 2e-4
         if name not in _SUMMED:
             variants.append(Variant(name, name, flags))
             continue

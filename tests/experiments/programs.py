@@ -6,7 +6,20 @@ import pathlib
 import subprocess
 import sys
 
+from experiments.commands import COMMANDS
+from experiments.flags import settings
+
 ROOT = pathlib.Path(__file__).parents[2]
+
+
+def parse(command, *words):
+    """Returns the values of the words after a command, by name."""
+    return COMMANDS[command].parser().parse(words)
+
+
+def resolve(*words):
+    """Returns the run that `tff-drift train` with some words stands for."""
+    return settings.resolve(parse("train", *words))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -68,4 +68,4 @@ def test_a_run_goes_on_with_its_store_and_refuses_others(train, tmp_path):
     shutil.copytree(in_memory, tmp_path / "moved")
     outcome = train(tmp_path / "moved", "--rounds=6", "--client_states=disk")
     assert outcome.status == 2
-    assert "--client_states=memory" in outcome.stderr
+    assert "--client_states=ram" in outcome.stderr

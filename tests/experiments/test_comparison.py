@@ -7,7 +7,7 @@ import matplotlib.image
 import pandas as pd
 import pytest
 
-from experiments import command_line, results, settings
+from experiments.reports import results
 from tests.experiments import programs
 
 ALGORITHMS = ("fed_avg", "fed_adam")
@@ -118,7 +118,7 @@ def test_readable_tables_show_the_numbers(comparison):
 def test_work_beyond_sgd_is_that_of_the_steps_taken():
     def work(algorithm, *words):
         words = (f"--algorithm={algorithm}", *words)
-        (run,) = settings.resolve(command_line.parse("train", words))
+        run = programs.resolve(*words)
         # Four clients, of which two take three steps and two take five; then two.
         rows = [
             {"round": 0, "test_accuracy": 0.1},
@@ -135,8 +135,8 @@ def test_work_beyond_sgd_is_that_of_the_steps_taken():
     assert known["server"] == {"sums": 5, "products": 1}
     nothing = {"sums": 0, "products": 0}
     assert work("fed_avg")["client"] == nothing
-    assert work("adabest", "--mu=0", "--beta=0")["client"] == nothing
-    assert work("adabest", "--mu=0", "--beta=auto")["client"] != nothing
+    assert work("adabest", "--adabest_mu=0", "--beta=0")["client"] == nothing
+    assert work("adabest", "--adabest_mu=0", "--beta=auto")["client"] != nothing
 
 
 def test_summary_of_a_run(comparison):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from experiments import comparison, plots, settings
-from experiments.results import Result
+from experiments.flags import settings
+from experiments.reports import comparison, plots
+from experiments.reports.results import Result
 
 
 def result(algorithm="fed_avg", seed=1, accuracies=(0.1, 0.5, 0.9), losses=(2, 1, 0.5)):

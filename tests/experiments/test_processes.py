@@ -8,14 +8,10 @@ import pytest
 import tensorflow_federated as tff
 
 import tasks
-from experiments import (
-    algorithms,
-    command_line,
-    defaults,
-    processes,
-    settings,
-)
-from tff_drift import optimizers
+from experiments.flags import published_rates
+from experiments.training import processes
+from tests.experiments.programs import resolve
+from tff_drift import algorithms, optimizers
 from tff_drift.algorithms import meta_step
 
 
@@ -24,12 +20,13 @@ def task():
     return tasks.load("quadratic", num_clients=3, dimension=2)
 
 
+QUADRATIC = ("--task=quadratic", "--num_clients=3", "--dimension=2")
+
+
 @pytest.fixture
 def build(task):
     def build(*words):
-        flags = ["--task=quadratic", "--num_clients=3", "--dimension=2", *words]
-        (run,) = settings.resolve(command_line.parse("train", flags))
-        return processes.build_process(run, task)
+        return processes.build_process(resolve(*QUADRATIC, *words), task)
 
     return build
 
@@ -37,35 +34,28 @@ def build(task):
 @pytest.fixture
 def captured(monkeypatch):
     """Collects what builders are given, and builds nothing."""
-    calls = []
-    for name, entry in list(algorithms.ALGORITHMS.items()):
-        method = entry.method
-
+    calls, methods = [], dict(algorithms.methods())
+    for name, method in methods.items():
         # Keeps the signature, from which the arguments are chosen.
         @functools.wraps(method.builder)
         def builder(model_fn, **arguments):
             calls.append(arguments)
 
-        monkeypatch.setitem(
-            algorithms.ALGORITHMS,
-            name,
-            algorithms.Algorithm(dataclasses.replace(method, builder=builder)),
-        )
+        methods[name] = dataclasses.replace(method, builder=builder)
+    monkeypatch.setattr(algorithms, "methods", lambda: methods)
     return calls
 
 
-@pytest.mark.parametrize("algorithm", list(algorithms.ALGORITHMS))
+@pytest.mark.parametrize("algorithm", list(algorithms.methods()))
 def test_every_builder_gets_what_it_takes(build, captured, task, algorithm):
     build(f"--algorithm={algorithm}", "--adaptive_clipping")
     (arguments,) = captured
-    entry = algorithms.ALGORITHMS[algorithm]
-    method = entry.method
+    method = algorithms.methods()[algorithm]
     inspect.signature(method.builder).bind(task.model_fn, **arguments)
-    rates = defaults.rates("quadratic", algorithm)
-    for name, default in entry.hyperparameters.items():
-        # The others tell what data the clients train on.
-        if name in method.parameters:
-            assert arguments[name] == rates.hyperparameters.get(name, default)
+    rates = published_rates.rates("quadratic", algorithm)
+    for option in method.options:
+        default = method.defaults[option.name]
+        assert arguments[option.name] == rates.hyperparameters.get(option.flag, default)
     given = {
         arguments.get("client_learning_rate"),
         arguments.get("client_optimizer_fn"),
@@ -123,14 +113,14 @@ def test_the_rate_of_the_meta_step(build, monkeypatch, words, rate, multipliers)
 
 
 def test_public_examples_are_part_of_the_data(task):
-    own = task.train
-    fed_share = algorithms.ALGORITHMS["fed_share"]
-    to_all = {"share_fraction": 0.5, "share_split": False}
-    shared = fed_share.training_data(own, 1, to_all)
-    assert [shared.num_examples(name) for name in own.client_ids] == [5, 5, 5]
-    split = fed_share.training_data(own, 1, {"share_fraction": 0.5})
-    assert [split.num_examples(name) for name in own.client_ids] == [3, 3, 3]
-    assert algorithms.ALGORITHMS["fed_avg"].training_data(own, 1, {}) is own
+    def examples(*words):
+        data = processes.training_data(resolve(*QUADRATIC, *words), task)
+        return [data.num_examples(name) for name in task.train.client_ids]
+
+    half = ("--algorithm=fed_share", "--share_fraction=0.5")
+    assert examples(*half, "--noshare_split") == [5, 5, 5]
+    assert examples(*half) == [3, 3, 3]
+    assert processes.training_data(resolve(*QUADRATIC), task) is task.train
 
 
 def test_methods_with_memory_run(build):

@@ -6,7 +6,7 @@ import csv
 import pytest
 import tensorflow_federated as tff
 
-from experiments import runs
+from experiments.training import runs
 from tff_drift import execution
 from tff_drift.execution.worker import Worker
 

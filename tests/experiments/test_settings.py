@@ -1,27 +1,23 @@
 import pytest
 
-from experiments import command_line, defaults, errors, flag_table, settings
+from experiments.flags import declarations, errors, published_rates, settings
+from tests.experiments.programs import parse
+from tests.experiments.programs import resolve as resolve_one
 
 
 def resolve(command, *words):
-    return settings.resolve(command_line.parse(command, words))
-
-
-def resolve_one(*words):
-    (run,) = resolve("train", *words)
-    return run
+    given = parse(command, *words)
+    if command == "train":
+        return [settings.resolve(given)]
+    return settings.resolve_comparison(given)
 
 
 def test_train_with_no_flags():
     run = resolve_one()
     assert (run.task, run.algorithm, run.seed) == ("digits", "fed_avg", 1)
     assert str(run.folder) == "results/train/digits/fed_avg/seed_1"
-    assert run.rounds == defaults.TASKS["digits"].rounds
-    # Of local training, which every method with local steps has.
-    assert run.hyperparameters == {
-        "client_weight_decay": 0.0,
-        "gradient_clipping_norm": None,
-    }
+    assert run.rounds == published_rates.TASKS["digits"].rounds
+    assert run.options == {}
 
 
 def test_published_rates_are_the_defaults():
@@ -116,6 +112,7 @@ GIVEN = {
     "rounds_per_checkpoint": (3, ""),
     "tensorboard": (True, ""),
     "client_states": ("disk", ""),
+    "plugin": (("some.py",), ""),
     "measure_mismatch": (True, ""),
     "execution": ("native", ""),
     "max_concurrent_clients": (1, ""),
@@ -125,12 +122,14 @@ GIVEN = {
     "beta_2": (0.4, "--algorithm=fed_adam"),
     "tau": (0.4, "--algorithm=fed_adam"),
     "initial_accumulator": (0.4, "--algorithm=fed_adam"),
-    "weight_decay": (0.4, "--algorithm=fed_lamb"),
+    "server_weight_decay": (0.4, "--algorithm=fed_lamb"),
     "epsilon": (0.4, "--algorithm=fed_lars"),
     "client_weight_decay": (0.4, "--algorithm=fed_avg"),
     "gradient_clipping_norm": (3.0, "--algorithm=scaffold"),
     "option": ("I", "--algorithm=scaffold"),
-    "mu": (0.4, "--algorithm=fed_dyn"),
+    "adabest_mu": (0.4, "--algorithm=adabest"),
+    "fed_dyn_mu": (0.4, "--algorithm=fed_dyn"),
+    "fed_prox_mu": (0.4, "--algorithm=fed_prox"),
     "beta": ("auto", "--algorithm=adabest"),
     "beta_decay": (0.4, "--algorithm=adabest"),
     "plateau_patience": (4, "--algorithm=adabest"),
@@ -159,20 +158,20 @@ GIVEN = {
 
 
 def test_a_run_has_the_flags_of_train_alone():
-    known = set(flag_table.flags_of("train"))
+    known = set(declarations.flags_of("train"))
     for words in (["train"], ["compare", "--algorithms=adabest", "--seeds=1"]):
         (run,) = resolve(*words)
         assert {*run.configuration, *run.circumstances} <= known
 
 
 def test_the_table_of_values_covers_every_flag():
-    assert set(GIVEN) == set(flag_table.flags_of("train"))
+    assert set(GIVEN) == set(declarations.flags_of("train"))
 
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_every_flag_reaches_the_run(name):
     value, others = GIVEN[name]
-    text = flag_table.show(value)
+    text = declarations.show(value)
     run = resolve_one(f"--{name}={text}", *others.split())
     recorded = {**run.circumstances, **run.configuration}
     assert recorded[name] == value
@@ -183,7 +182,7 @@ def test_every_flag_reaches_the_run(name):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--execution=remote", "needs --workers=host:port"),
+        ("--execution=remote", "needs --workers. Addresses host:port of"),
         ("--workers=a:1", "--workers has no meaning for --execution=local"),
         (
             "--execution=remote --workers=a:1 --max_concurrent_clients=2",
@@ -236,7 +235,7 @@ def test_schedule_parameters_with_defaults():
 
 def test_scaling_refers_to_the_cohort_that_the_rates_were_tuned_for():
     run = resolve_one("--clients_per_round=40", "--server_rate_scaling=sqrt")
-    tuned = defaults.TASKS["digits"].clients_per_round
+    tuned = published_rates.TASKS["digits"].clients_per_round
     assert run.configuration["reference_clients_per_round"] == tuned
 
 
@@ -245,18 +244,16 @@ def test_scaling_refers_to_the_cohort_that_the_rates_were_tuned_for():
     [
         (
             ["train", "--algorithm=fed_adam", "--momentum=0.5"],
-            "--momentum is no hyperparameter of fed_adam, which has --beta_1, "
-            "--beta_2, --client_weight_decay, --gradient_clipping_norm, "
-            "--initial_accumulator, --tau.",
+            "--momentum is no option of fed_adam, which has --beta_1, "
+            "--beta_2, --initial_accumulator, --tau.",
         ),
         (
-            ["train", "--algorithm=fed_sgd", "--tau=0.5"],
-            "--tau is no hyperparameter of fed_sgd, which has none.",
+            ["train", "--tau=0.5"],
+            "--tau is no option of fed_avg, which has none.",
         ),
         (
             ["compare", "--algorithms=fed_avg,fed_avgm", "--tau=0.5"],
-            "--tau is no hyperparameter of fed_avg or fed_avgm, which has "
-            "--client_weight_decay, --gradient_clipping_norm, --momentum.",
+            "--tau is no option of fed_avg or fed_avgm, which has --momentum.",
         ),
         (
             ["train", "--task=quadratic", "--alpha=1"],
@@ -294,7 +291,7 @@ def test_scaling_refers_to_the_cohort_that_the_rates_were_tuned_for():
         ),
         (
             ["train", "--server_warm_up_rounds=5", "--server_warm_up_from=reference"],
-            "it needs --server_rate_scaling",
+            "reference needs --server_rate_scaling.",
         ),
     ],
 )

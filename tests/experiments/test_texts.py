@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from experiments import texts
+from experiments.reports import texts
 
 
 @pytest.mark.parametrize(

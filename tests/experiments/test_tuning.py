@@ -1,6 +1,6 @@
 import pandas as pd
 
-from experiments import tuning
+from experiments.training import tuning
 
 
 def test_the_best_mean_over_seeds_wins_and_ties_go_to_the_loss():

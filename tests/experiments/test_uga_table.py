@@ -5,13 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments import command_line, results
-from experiments.presets import registry, studies, uga_table
+from experiments.flags import presets
+from experiments.presets import studies, uga_table
+from experiments.reports import results
+from tests.experiments.programs import parse
 
 
 def build_request(folder, *words):
     words = [*words, f"--output_dir={folder}"]
-    return registry.request("uga_table", command_line.parse("preset", words))
+    return presets.request("uga_table", parse("preset", "uga_table", *words))
 
 
 @pytest.mark.parametrize("scale", ["local", "paper"])

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from tasks import cifar10, cifar100, convolutional_nets, resnet
+from tasks import cifar10, convolutional_nets, resnet
 
 _CONVOLUTIONS = (5 * 5 * 3 * 64 + 64) + (5 * 5 * 64 * 64 + 64)
 
@@ -271,4 +271,4 @@ def test_settings_have_their_papers_options():
     # The stand-in has clients of its own and ignores the share.
     assert tuned.validation is None
     assert cifar10.NETWORKS.keys() == {"adabest", "uga"}
-    assert cifar100.TASK.higher_is_better
+    assert tasks.describe("cifar100").higher_is_better

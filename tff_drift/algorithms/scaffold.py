@@ -206,7 +206,6 @@ METHOD = register(
                 "choice",
                 "How control variates are computed.",
                 choices=("I", "II"),
-                flag="scaffold_option",
             ),
         ),
     )

@@ -1,0 +1,17 @@
+"""The commands, each in a module of its own; known without importing TensorFlow.
+
+A new command is a module with a `COMMAND` and a line in `COMMANDS`.
+"""
+
+from experiments.commands import compare, data, listing, preset, train
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        train.COMMAND,
+        compare.COMMAND,
+        listing.COMMAND,
+        data.COMMAND,
+        preset.COMMAND,
+    )
+}

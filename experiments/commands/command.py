@@ -1,0 +1,51 @@
+"""What a command is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from experiments.flags import declarations, parser, plugins
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes:
+      name: Its name; it has the flags that are declared for it.
+      summary: What it does, in a few words.
+      description: What it does, as its help tells it, with an example.
+      run: Runs it; takes the values of what was given, by name. What needs TensorFlow
+        is imported inside, when no mistake is left to be found without.
+      arguments: Its arguments that are no flags, by name: the options of
+        `argparse.ArgumentParser.add_argument`.
+    """
+
+    name: str
+    summary: str
+    description: str
+    run: Callable[[dict[str, Any]], None]
+    arguments: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+
+    def call(self, words: Sequence[str]) -> None:
+        """Runs it on the words after its name; raises `UserError` for a mistake."""
+        plugins.load(parser.plugins(words))
+        self.run(self.parser().parse(words))
+
+    def parser(self) -> parser.Parser:
+        """Returns the parser of the words after the command's name."""
+        flags = declarations.flags_of(self.name)
+        words = [str(each["metavar"]) for each in self.arguments.values()]
+        words += ["[--flag=value ...]"] if flags else []
+        result = parser.Parser(
+            prog=f"tff-drift {self.name}",
+            usage=" ".join(["%(prog)s", *words]),
+            description=self.description,
+            epilog=parser.CLOSING if flags else None,
+        )
+        for name, options in self.arguments.items():
+            result.add_argument(name, **options)
+        result.add_flags(flags)
+        return result

@@ -1,0 +1,56 @@
+"""The command `data`: what data there is, to fetch it, and what it looks like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.commands.command import Command
+from experiments.flags import declarations, errors, fit
+
+_ACTIONS = ("check", "fetch", "describe")
+
+
+def _run(given: dict[str, Any]) -> None:
+    action = given.pop("action")
+    if action not in _ACTIONS:
+        raise errors.unknown("action on data", action, _ACTIONS)
+    values = declarations.values(declarations.DATA, given)
+    task = values["task"]
+    fit.check_task_flags(given, task)
+    options = {
+        flag.option: given[name]
+        for name, flag in fit.task_flags(task).items()
+        if name in given
+    }
+    if action == "fetch" and "download" not in fit.task_flags(task):
+        raise errors.UserError(f"task {task} needs no data: there is nothing to fetch.")
+    # Imports TensorFlow, which takes seconds.
+    from experiments.reports import data
+
+    if action == "check":
+        data.check(values["cache_dir"])
+        return
+    if action == "fetch":
+        options.update(download=True, synthetic=False)
+    with errors.as_user_errors(OSError, TypeError, ValueError):
+        loaded = data.load(task, values["cache_dir"], values["seed"], options)
+        if action == "fetch":
+            data.tell_fetched(loaded, values["cache_dir"])
+        else:
+            data.describe(loaded, values["output_dir"] or f"results/data/{task}")
+
+
+COMMAND = Command(
+    "data",
+    "check, fetch or describe the tasks' data",
+    """\
+check     shows which data is there, how much of it, and where it comes from
+fetch     downloads a task's data, if it is absent, into --cache_dir
+describe  tells and draws (data.png) how a task's examples are spread over clients
+
+example:
+  tff-drift data describe --task=digits --alpha=0.1
+""",
+    _run,
+    {"action": {"metavar": "check|fetch|describe"}},
+)

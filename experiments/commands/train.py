@@ -1,0 +1,36 @@
+"""The command `train`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.commands.command import Command
+from experiments.flags import settings
+
+
+def _run(given: dict[str, Any]) -> None:
+    run = settings.resolve(given)
+    # Imports TensorFlow, which takes seconds.
+    from experiments.reports import summary
+    from experiments.training import log, runs
+
+    log.show()
+    print(summary.describe(runs.Runs([run]).execute(run)))
+    print(
+        f"Files in {run.folder}: config.json, metrics.csv, summary.json, curves.png",
+    )
+
+
+COMMAND = Command(
+    "train",
+    "train one algorithm on one task",
+    """\
+Trains one algorithm on one task. The folder of the results gets config.json,
+metrics.csv (one row per round), summary.json, curves.png and a checkpoint: the same
+command goes on where an interrupted run stopped, or with more --rounds.
+
+example:
+  tff-drift train --task=digits --algorithm=fed_adam --rounds=20
+""",
+    _run,
+)

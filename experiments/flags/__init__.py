@@ -1,0 +1,15 @@
+"""The flags of the command line, from their words to the settings of runs.
+
+Nothing here imports TensorFlow, so that help, lists and most mistakes are answered at
+once. In the order of a call:
+
+    parser.py           words -> values by names of flags
+    declarations.py     which flags there are: kinds, help, defaults
+    methods.py          what the methods say of themselves, read from their source
+    plugins.py          files of the user that register methods and tasks
+    fit.py              which flags mean something together
+    settings.py         values -> the settings of runs; for programs too
+    published_rates.py  the defaults that papers tuned
+    presets.py          which presets there are
+    errors.py           mistakes that the user can mend
+"""

@@ -1,0 +1,57 @@
+"""Errors that the user of the command line can mend."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+from collections.abc import Collection, Iterator
+
+# Names that flags and their values had, with what says the same now.
+_FORMER = {
+    "--weight_decay": ("--client_weight_decay", "--server_weight_decay"),
+    "--mu": ("--adabest_mu", "--fed_dyn_mu", "--fed_prox_mu"),
+    "memory": ("ram",),
+}
+
+
+class UserError(Exception):
+    """A mistake in what was asked for, told in one line and without a traceback."""
+
+
+def unknown(
+    kind: str, name: str, known: Collection[str], otherwise: str = ""
+) -> UserError:
+    """Returns the error for a name that does not exist, with the nearest that do.
+
+    Args:
+      kind: What the name should name, such as "task".
+      name: The name.
+      known: The names that exist.
+      otherwise: What to say if none of them is near; by default all of them.
+    """
+    nearest = [each for each in _FORMER.get(name, ()) if each in known]
+    nearest = nearest or difflib.get_close_matches(name, known, n=3)
+    advice = otherwise or f"Known are {', '.join(known)}."
+    if nearest:
+        first = ", ".join(nearest[:-1])
+        advice = f"Did you mean {first}{' or ' if first else ''}{nearest[-1]}?"
+    return UserError(f"unknown {kind} {name!r}. {advice}")
+
+
+@contextlib.contextmanager
+def as_user_errors(*kinds: type[BaseException]) -> Iterator[None]:
+    """Turns errors of some kinds, whose messages are for the user, into `UserError`s.
+
+    Args:
+      *kinds: The classes of the errors.
+
+    Yields:
+      Nothing.
+
+    Raises:
+      UserError: In place of an error of one of the kinds, on one line.
+    """
+    try:
+        yield
+    except kinds as error:
+        raise UserError(" ".join(str(error).split())) from error

@@ -1,0 +1,157 @@
+"""From the words of a command line to the values of flags, by argparse."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from experiments.flags import declarations, errors
+from experiments.flags.declarations import Flag
+from tff_drift import kinds
+
+# What `--flagfile=` is for argparse; no word of a command line has this character.
+_FILE, _FILE_FLAG = "\0", "--flagfile="
+_METAVARS: dict[Any, str] = {int: "N", float: "X"}
+CLOSING = """\
+Brackets hold defaults; those by task and algorithm are in `tff-drift list`. Switches
+are set by --name and --noname. --flagfile=FILE reads flags from a file, one per line.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose mistakes are `UserError`s that name what was meant."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            allow_abbrev=False,
+            fromfile_prefix_chars=_FILE,
+            # What is not given is left out.
+            argument_default=argparse.SUPPRESS,
+            formatter_class=functools.partial(
+                argparse.RawDescriptionHelpFormatter, max_help_position=30, width=88
+            ),
+            **options,
+        )
+        self._names: list[str] = []
+
+    def error(self, message: str) -> NoReturn:
+        """Raises a `UserError`; called by argparse."""
+        raise errors.UserError(f"{message}. See {self.prog} --help.")
+
+    def add_flags(self, flags: Mapping[str, Flag]) -> None:
+        """Adds flags under their headings."""
+        self._names = [f"--{name}" for name in flags]
+        titles = dict.fromkeys(flag.group for flag in flags.values())
+        groups = {title: self.add_argument_group(title) for title in titles}
+        for flag in flags.values():
+            _add(groups[flag.group], flag)
+
+    def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
+        """Returns the flags in a line of a file; called by argparse."""
+        word = arg_line.strip()
+        return _with_files([word]) if word and not word.startswith("#") else []
+
+    def parse(self, words: Sequence[str]) -> dict[str, Any]:
+        """Returns the values of what was given, by name.
+
+        Args:
+          words: The words.
+
+        Raises:
+          UserError: If a flag or one of its values is unknown or out of range.
+        """
+        known, rest = self.parse_known_args(_with_files(words))
+        for word in rest:
+            name, _, _ = word.partition("=")
+            if not word.startswith("--"):
+                self.error(f"unexpected argument {word!r}: flags are --name=value")
+            otherwise = f"See {self.prog} --help."
+            raise errors.unknown("flag", name, self._names, otherwise)
+        return vars(known)
+
+
+def plugins(words: Sequence[str]) -> tuple[str, ...]:
+    """Returns the values of `--plugin` among words whose other flags are not known."""
+    parser = Parser(add_help=False)
+    parser.add_flags({"plugin": declarations.flags_of(declarations.LIST)["plugin"]})
+    known, _ = parser.parse_known_args(_with_files(words))
+    return getattr(known, "plugin", ())
+
+
+def _with_files(words: Iterable[str]) -> list[str]:
+    return [
+        _FILE + word[len(_FILE_FLAG) :] if word.startswith(_FILE_FLAG) else word
+        for word in words
+    ]
+
+
+def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
+    text = flag.help
+    if flag.choices:
+        text += f" One of {', '.join(flag.choices)}."
+    if flag.default is not None:
+        text += f" [{declarations.show(flag.default)}]"
+    options: dict[str, Any] = {
+        "type": functools.partial(read, flag),
+        "help": text.replace("%", "%%"),
+        "metavar": "TEXT",
+    }
+    if flag.kind == "flag":
+        options.update(nargs="?", const=True, metavar="true|false")
+        group.add_argument(
+            f"--no{flag.name}",
+            dest=flag.name,
+            action="store_false",
+            help=argparse.SUPPRESS,
+        )
+    elif flag.kind == "choice":
+        options["metavar"] = "NAME"
+    elif flag.kind != "text":
+        options["metavar"] = _METAVARS.get(kinds.KINDS[flag.kind].read, "X")
+    group.add_argument(f"--{flag.name}", **options)
+
+
+def read(flag: Flag, text: str) -> Any:
+    """Returns the value of a flag that a text spells.
+
+    Args:
+      flag: The flag.
+      text: What is given for it.
+
+    Raises:
+      UserError: If the text spells no value of the flag.
+    """
+    if not flag.many:
+        return _read_one(flag, text)
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    values = tuple(_read_one(flag, part) for part in parts)
+    if not values:
+        raise errors.UserError(f"--{flag.name} must name at least one.")
+    for value in values:
+        if values.count(value) > 1:
+            raise errors.UserError(f"--{flag.name} has {value!r} more than once.")
+    return values
+
+
+def _read_one(flag: Flag, text: str) -> Any:
+    if flag.may_be_none and text.lower() == "none":
+        return None
+    if flag.kind == "choice":
+        if text not in flag.choices:
+            what = flag.name.rstrip("s")
+            if what not in ("task", "algorithm"):
+                what = f"value of --{flag.name}"
+            raise errors.unknown(what, text, flag.choices)
+        return text
+    kind = kinds.KINDS[flag.kind]
+    try:
+        value = kind.read(text)
+        kind.check(flag.name, value)
+    except ValueError:
+        wanted = f"{kind.wanted}, or none" if flag.may_be_none else kind.wanted
+        raise errors.UserError(
+            f"--{flag.name} must be {wanted}, found {text!r}."
+        ) from None
+    return value

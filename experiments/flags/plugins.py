@@ -1,0 +1,32 @@
+"""Files of the user that register algorithms and tasks."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import sys
+from collections.abc import Sequence
+
+from experiments.flags import errors
+
+
+def load(paths: Sequence[str]) -> None:
+    """Imports Python files, once each.
+
+    Args:
+      paths: The files. Each calls `tff_drift.algorithms.register` or
+        `tasks.register` when it is imported.
+
+    Raises:
+      UserError: If there is no such file, or it is no Python file.
+    """
+    for path in map(pathlib.Path, paths):
+        name = f"tff_drift_plugin_{path.resolve()}"
+        if name in sys.modules:
+            continue
+        spec = importlib.util.spec_from_file_location(name, path)
+        if spec is None or spec.loader is None or not path.is_file():
+            raise errors.UserError(f"--plugin: {str(path)!r} is no Python file.")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)

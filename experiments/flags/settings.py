@@ -1,0 +1,199 @@
+"""What one run is: every flag resolved, from what was given and from defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tasks
+from experiments.flags import declarations, errors, fit, methods, published_rates
+from experiments.flags.declarations import METHOD_OPTIONS, TASK_OPTIONS, TRAIN
+
+# Flags of `compare` that a single run has in another form.
+_COMPARED = ("algorithms", "seeds", "output_dir")
+# Flags that change how a run goes but not what it results in.
+_CIRCUMSTANCES = (
+    "cache_dir",
+    "output_dir",
+    "rounds_per_checkpoint",
+    "tensorboard",
+    "client_states",
+    "measure_mismatch",
+    "max_concurrent_clients",
+    "workers",
+    "plugin",
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RunSettings:
+    """One run: an algorithm on a task with a seed.
+
+    A key of mappings by its identity.
+
+    Attributes:
+      configuration: What the results depend on: values by the names of their
+        flags. `None` where a common flag has no meaning for the run; the
+        hyperparameters of other algorithms and the options of other tasks are
+        left out.
+      circumstances: The other flags' values by name.
+      label: What tables and figures call the run's algorithm, its name by default.
+        Runs with one label differ in their seeds alone.
+    """
+
+    configuration: Mapping[str, Any]
+    circumstances: Mapping[str, Any]
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.label:
+            object.__setattr__(self, "label", self.configuration["algorithm"])
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return self.configuration["task"]
+
+    @property
+    def algorithm(self) -> str:
+        """The algorithm's name."""
+        return self.configuration["algorithm"]
+
+    @property
+    def seed(self) -> int:
+        """The seed of everything random."""
+        return self.configuration["seed"]
+
+    @property
+    def rounds(self) -> int:
+        """The rounds of training."""
+        return self.configuration["rounds"]
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The folder of the results."""
+        return pathlib.Path(self.circumstances["output_dir"])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that only some algorithms have, by the builder's keywords."""
+        options = methods.methods()[self.algorithm].options
+        return {
+            options[flag].name if flag in options else flag: self.configuration[flag]
+            for flag in fit.method_flags(self.algorithm)
+        }
+
+    @property
+    def task_options(self) -> dict[str, Any]:
+        """The task's options by name."""
+        return {
+            flag.option: self.configuration[name]
+            for name, flag in fit.task_flags(self.task).items()
+        }
+
+
+def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
+    """Returns the run that `tff-drift train` with some flags stands for.
+
+    Args:
+      given: The values of the flags that are given, by name.
+      label: What tables and figures call the run; by default its algorithm.
+
+    Raises:
+      UserError: If a flag is unknown, is out of its range, or does not fit the task,
+        the algorithm or other flags.
+    """
+    values = declarations.values(TRAIN, given)
+    task, algorithm, seed = values["task"], values["algorithm"], values["seed"]
+    _check(given, [algorithm])
+    folder = f"results/train/{task}/{algorithm}/seed_{seed}"
+    return _settle({"output_dir": folder, **given}, label)
+
+
+def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
+    """Returns the runs that `tff-drift compare` with some flags asks for.
+
+    Args:
+      given: The values of the flags that are given, by name.
+
+    Returns:
+      One run per seed and algorithm, seed by seed, so that all algorithms have a
+      result early.
+
+    Raises:
+      UserError: As `resolve`.
+    """
+    values = declarations.values(declarations.COMPARE, given)
+    folder = values["output_dir"] or f"results/compare/{values['task']}"
+    shared = {name: given[name] for name in given if name not in _COMPARED}
+    _check(shared, values["algorithms"])
+    return [
+        _settle(
+            {
+                **shared,
+                "algorithm": algorithm,
+                "seed": seed,
+                "output_dir": f"{folder}/{algorithm}/seed_{seed}",
+            }
+        )
+        for seed in values["seeds"]
+        for algorithm in values["algorithms"]
+    ]
+
+
+def _check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
+    flags = declarations.flags_of(TRAIN)
+    for name, value in given.items():
+        if name not in flags:
+            raise errors.unknown("flag", f"--{name}", [f"--{each}" for each in flags])
+        with errors.as_user_errors(TypeError, ValueError):
+            flags[name].check(value)
+    fit.check(given, declarations.values(TRAIN, given), algorithms)
+
+
+def _settle(given: Mapping[str, Any], label: str = "") -> RunSettings:
+    """Returns a run with the values of all its flags, none for those it ignores."""
+    values = declarations.values(TRAIN, given)
+    algorithm = values["algorithm"]
+    configuration = {
+        name: given.get(name, default)
+        for name, default in _defaults(values["task"], algorithm).items()
+    }
+    configuration.update(task=values["task"], algorithm=algorithm)
+    if configuration["server_warm_up_from"] is None:
+        scaled = configuration["server_rate_scaling"] != "none"
+        configuration["server_warm_up_from"] = "reference" if scaled else "zero"
+    configuration.update(dict.fromkeys(fit.meaningless(configuration, algorithm)))
+    if configuration["client_epochs"] is None:
+        # A full gradient over several epochs is the same gradient.
+        configuration["client_epochs"] = 1
+    circumstances = {name: values[name] for name in _CIRCUMSTANCES}
+    return RunSettings(configuration, circumstances, label)
+
+
+def _defaults(task: str, algorithm: str) -> dict[str, Any]:
+    """Returns the default of every flag that a run of an algorithm on a task has."""
+    of_task = published_rates.of_task(task)
+    rates = published_rates.rates(task, algorithm)
+    method = methods.methods()[algorithm]
+    options = {option.name: option.default for option in tasks.describe(task).options}
+    common = {
+        name: flag.value
+        for name, flag in declarations.flags_of(TRAIN).items()
+        if flag.group not in (METHOD_OPTIONS, TASK_OPTIONS)
+        and name not in _CIRCUMSTANCES
+    }
+    return {
+        **common,
+        "weighting": method.weighting,
+        "client_learning_rate": rates.client,
+        "server_learning_rate": rates.server,
+        "reference_clients_per_round": of_task.clients_per_round,
+        **{name: flag.value for name, flag in fit.method_flags(algorithm).items()},
+        **{flag: option.default for flag, option in method.options.items()},
+        **rates.hyperparameters,
+        **{name: options[f.option] for name, f in fit.task_flags(task).items()},
+        **of_task.flags(),
+    }

@@ -1,0 +1,1 @@
+"""What runs and data resulted in: tables, figures, summaries, files."""

@@ -1,0 +1,211 @@
+"""Several algorithms with several seeds: one table, one figure, one summary.
+
+Where it says algorithm, two runs of one algorithm with different settings are two,
+each with a label of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from experiments.flags.settings import RunSettings
+from experiments.reports import plots, results, texts
+from experiments.reports.results import Result
+from tff_drift.simulation import run_folder
+
+TABLE_FILE = "table.md"
+DATA_FILE = "table.csv"
+FORMAT = "tff_drift comparison"
+
+
+def tabulate(runs: Sequence[Result]) -> pd.DataFrame:
+    """Returns one row per algorithm: means over seeds of the runs' last figures.
+
+    A column `<name>_sd` holds the standard deviation of a sample over seeds, NaN
+    for a single seed. A figure that is NaN for one seed is NaN in the table.
+    `failures` is a sum.
+
+    Args:
+      runs: The runs, of one task.
+
+    Returns:
+      The table, in full precision.
+    """
+    figures = pd.DataFrame([_figures(run) for run in runs])
+    by_algorithm = figures.drop(columns="seed").groupby("algorithm", sort=False)
+    # A seed that broke down must not drop out of the mean.
+    table = by_algorithm.agg(lambda values: values.mean(skipna=False))
+    table = table.drop(columns="failures")
+    deviations = by_algorithm.agg(lambda values: values.std(skipna=False))
+    metric = runs[0].headline.removeprefix("test_")
+    for name in (metric, "loss"):
+        position = list(table.columns).index(name) + 1
+        table.insert(position, f"{name}_sd", deviations[name])
+    table.insert(0, "seeds", by_algorithm.size())
+    table["failures"] = by_algorithm["failures"].sum()
+    return table.reset_index()
+
+
+def _figures(run: Result) -> dict[str, Any]:
+    """Returns the figures of a run that enter the table."""
+    configuration, headline = run.settings.configuration, run.headline
+    metric = headline.removeprefix("test_")
+    last = [row for row in run.rows if headline in row][-1]
+    return {
+        "algorithm": run.settings.label,
+        "seed": run.settings.seed,
+        "client_learning_rate": _number(configuration["client_learning_rate"]),
+        "server_learning_rate": configuration["server_learning_rate"],
+        metric: last[headline],
+        f"best_{metric}": _number(run.summary["best"].get(headline, {}).get("value")),
+        f"{metric}_client_p5": last[f"{headline}_client_p5"],
+        f"{metric}_client_p50": last[f"{headline}_client_p50"],
+        f"{metric}_client_p95": last[f"{headline}_client_p95"],
+        "loss": last["test_loss"],
+        "examples": run.rows[-1]["total_examples"],
+        "bytes": run.rows[-1]["total_bytes"],
+        **_arithmetic(run),
+        "seconds": run.summary["totals"]["seconds"]
+        + run.summary["totals"]["seconds_evaluation"],
+        "failures": len(run.summary["failures"]),
+    }
+
+
+def _arithmetic(run: Result) -> dict[str, float]:
+    """Returns a client's arithmetic beyond SGD in a mean round, in units of n."""
+    known = results.arithmetic(run.settings, run.rows)
+    operations = dict.fromkeys(("sums", "products"), math.nan)
+    if known is not None:
+        operations = known["client"]
+    return {f"client_{name}": value for name, value in operations.items()}
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def readable(
+    table: pd.DataFrame, metric: str, short: bool = False
+) -> tuple[list[str], list[list[str]]]:
+    """Returns the headers and the cells of a table for people.
+
+    Args:
+      table: The full table.
+      metric: The task's headline metric.
+      short: Whether to leave out what does not fit 80 columns.
+    """
+    essential = {
+        "algorithm": lambda row: row["algorithm"],
+        metric: lambda row: texts.metric_with_deviation(
+            metric, row[metric], row[f"{metric}_sd"]
+        ),
+        "5 % of clients below": lambda row: texts.metric(
+            metric, row[f"{metric}_client_p5"]
+        ),
+        "loss": lambda row: texts.metric_with_deviation(
+            "loss", row["loss"], row["loss_sd"]
+        ),
+        "failures": lambda row: str(row["failures"]),
+    }
+    further = {
+        "best": lambda row: texts.metric(metric, row[f"best_{metric}"]),
+        "client rate": lambda row: texts.rate(row["client_learning_rate"]),
+        "server rate": lambda row: texts.rate(row["server_learning_rate"]),
+        "examples": lambda row: f"{row['examples']:,.0f}",
+        "traffic": lambda row: texts.size(row["bytes"]),
+        "extra work": lambda row: texts.units(
+            row["client_sums"] + row["client_products"]
+        ),
+        "time": lambda row: texts.duration(row["seconds"]),
+    }
+    columns = essential if short else {**essential, **further}
+    rows = [[show(row) for show in columns.values()] for _, row in table.iterrows()]
+    return list(columns), rows
+
+
+def describe(runs: Sequence[Result]) -> str:
+    """Returns one sentence on what a comparison's table shows."""
+    first, seeds = runs[0], list(dict.fromkeys(run.settings.seed for run in runs))
+    over_seeds = (
+        f"seeds {', '.join(map(str, seeds))} (mean ± standard deviation)"
+        if len(seeds) > 1
+        else f"seed {seeds[0]}"
+    )
+    return (
+        f"{first.settings.task}, {first.summary['clients_per_round']} of "
+        f"{first.summary['clients']} clients per round, {first.settings.rounds} "
+        f"rounds, {over_seeds}"
+    )
+
+
+def write(folder: pathlib.Path, runs: Sequence[Result]) -> None:
+    """Writes table, figure and summary of a comparison.
+
+    Args:
+      folder: The folder of the comparison.
+      runs: Its runs, all of them.
+
+    Raises:
+      OSError: If a file cannot be written.
+    """
+    table = tabulate(runs)
+    headers, cells = readable(table, runs[0].headline.removeprefix("test_"))
+    markdown = f"{describe(runs)}.\n\n{texts.markdown_table(headers, cells)}"
+    results.write_text(folder / TABLE_FILE, markdown)
+    results.write_table(folder / DATA_FILE, table)
+    plots.save(plots.draw_comparison(runs), folder)
+    results.write_json(folder / results.SUMMARY_FILE, _summarize(runs, table))
+
+
+def _summarize(runs: Sequence[Result], table: pd.DataFrame) -> dict[str, Any]:
+    totals = [run.summary["totals"] for run in runs]
+    summary = {
+        "format": "tff_drift comparison summary",
+        "task": runs[0].settings.task,
+        "algorithms": list(table["algorithm"]),
+        "seeds": list(dict.fromkeys(run.settings.seed for run in runs)),
+        "rounds": runs[0].settings.rounds,
+        "clients": runs[0].summary["clients"],
+        "clients_per_round": runs[0].summary["clients_per_round"],
+        "table": table.to_dict(orient="records"),
+        "runs": [
+            {
+                "algorithm": run.settings.label,
+                "seed": run.settings.seed,
+                **{name: run.summary[name] for name in ("final", "best", "failures")},
+            }
+            for run in runs
+        ],
+        "totals": {name: sum(each[name] for each in totals) for name in totals[0]},
+        **results.provenance(),
+    }
+    return results.json_values(summary)
+
+
+def write_configuration(
+    folder: pathlib.Path, flags: Mapping[str, Any], runs: Sequence[RunSettings]
+) -> None:
+    """Writes the configuration of a comparison.
+
+    Args:
+      folder: The folder of the comparison.
+      flags: The command's flags as given, defaults included.
+      runs: Its runs.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    content = {
+        "format": FORMAT,
+        "flags": flags,
+        "runs": [
+            {"folder": str(run.folder.relative_to(folder)), **run.configuration}
+            for run in runs
+        ],
+    }
+    results.write_json(folder / run_folder.CONFIGURATION_FILE, content)

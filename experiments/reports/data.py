@@ -1,0 +1,137 @@
+"""What data there is, and how a task's examples are spread over its clients."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import tasks
+from experiments.reports import data_plots
+from tasks import inventory
+from tff_drift.simulation import build_uniform_sampling
+
+# Reading many clients of a large set takes long, and a sample tells as much.
+_MOST_CLIENTS = 300
+_PICTURE = "data.png"
+
+
+def check(cache_dir: str | None) -> None:
+    """Prints what data there is, how much of it, and where it comes from.
+
+    Args:
+      cache_dir: The folder to look into; `None` is TFF's own.
+    """
+    findings = inventory.inspect(cache_dir)
+    for finding in findings:
+        _print_finding(finding)
+        print(f"  for {', '.join(finding.tasks)}")
+    if any(finding.state == inventory.MISSING for finding in findings):
+        print("What is missing comes with: tff-drift data fetch --task=NAME")
+
+
+def _print_finding(finding: inventory.Finding) -> None:
+    print(f"{finding.name}: {finding.state}, source: {finding.source}")
+    for content in finding.contents:
+        print(f"  {content}")
+
+
+def load(
+    name: str, cache_dir: str | None, seed: int, options: Mapping[str, Any]
+) -> tasks.Task:
+    """Returns a task, whose files are looked into.
+
+    Args:
+      name: Its name.
+      cache_dir: The folder of its data; `None` is TFF's own.
+      seed: Its seed.
+      options: Its options.
+
+    Raises:
+      OSError: If its data is missing.
+      TypeError: If an option has the wrong type.
+      ValueError: If an option is out of its range, or the data is damaged.
+    """
+    task = tasks.load(name, cache_dir=cache_dir, seed=seed, **options)
+    task.train.num_examples(task.train.client_ids[0])
+    return task
+
+
+def tell_fetched(task: tasks.Task, cache_dir: str | None) -> None:
+    """Prints what a task's files hold.
+
+    Args:
+      task: The task, loaded.
+      cache_dir: The folder that they are in.
+    """
+    for finding in inventory.inspect(cache_dir):
+        if task.name in finding.tasks and finding.state != inventory.MISSING:
+            _print_finding(finding)
+
+
+def describe(task: tasks.Task, output_dir: str) -> None:
+    """Prints and draws how a task's examples are spread over its clients.
+
+    Args:
+      task: The task, loaded.
+      output_dir: The folder for the figure.
+
+    Raises:
+      OSError: If the figure cannot be written.
+      ValueError: If a client's data is damaged.
+    """
+    clients = task.train.client_ids
+    sample = build_uniform_sampling(
+        clients, min(_MOST_CLIENTS, len(clients)), task.seed
+    )(0)
+    labels = [_labels(task, client_id) for client_id in sample]
+    sizes = np.array([task.train.num_examples(client_id) for client_id in sample])
+    folder, shares = pathlib.Path(output_dir), None
+    if all(each is not None for each in labels):
+        shares = class_shares([each for each in labels if each is not None])
+    figure = data_plots.draw(task.name, len(clients), sizes, shares)
+    folder.mkdir(parents=True, exist_ok=True)
+    data_plots.save(figure, folder / _PICTURE)
+    print(f"{task.name}: {task.description}")
+    for part, datasets in (
+        ("train", task.train),
+        ("test", task.test),
+        ("validation", task.validation),
+    ):
+        if datasets is not None:
+            print(f"  {part:12}{len(datasets):,} clients")
+    seen = "all" if len(sample) == len(clients) else f"{len(sample)} sampled"
+    quartiles = ", ".join(
+        f"{value:g}" for value in np.percentile(sizes, (0, 25, 50, 75, 100))
+    )
+    print(f"  examples of {seen} training clients: {sizes.sum():,}")
+    print(f"  per client (least, quartiles, most): {quartiles}")
+    if shares is not None:
+        largest = shares.max(axis=1).mean()
+        print(f"  share of a client's largest class, on average: {100 * largest:.0f} %")
+    print(f"Files in {folder}: {_PICTURE}")
+
+
+def class_shares(labels: list[np.ndarray]) -> np.ndarray:
+    """Returns the share of each class in each client's examples.
+
+    Args:
+      labels: The classes of each client's examples.
+
+    Returns:
+      A `float64[clients, classes]` array whose rows sum to 1.
+    """
+    num_classes = 1 + max(int(each.max()) for each in labels)
+    counts = np.stack([np.bincount(each, minlength=num_classes) for each in labels])
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+def _labels(task: tasks.Task, client_id: str) -> np.ndarray | None:
+    """Returns a client's classes, or `None` if its labels are something else."""
+    examples = task.train.examples(client_id)
+    labels = examples[1] if isinstance(examples, tuple) else None
+    if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
+        return None
+    return labels

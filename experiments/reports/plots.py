@@ -1,0 +1,268 @@
+"""Learning curves of one run, and of a comparison."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+import matplotlib.axes
+import matplotlib.figure
+import matplotlib.ticker
+import pandas as pd
+from matplotlib.backends import backend_agg
+
+from experiments.reports.results import Result
+from tff_drift.simulation import files
+
+CURVES_FILE = "curves.png"
+
+_DOTS_PER_INCH = 150
+_INCHES = (10, 5)
+# Okabe and Ito's colours, which colour-blind readers can tell apart. Their yellow,
+# hardly seen on white, gives way to a grey and a brown.
+_COLOURS = (
+    "#000000",
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#E69F00",
+    "#7F7F7F",
+    "#7A4B2A",
+)
+_LINE_STYLES = ("-", "--", "-.")
+# An axis is logarithmic if its values span more than this ratio.
+_LOG_RATIO = 100.0
+_ROUND = "round"
+_LOSS = "test_loss"
+
+
+def save(
+    figure: matplotlib.figure.Figure, folder: pathlib.Path, name: str = CURVES_FILE
+) -> None:
+    """Writes a figure in one step.
+
+    Args:
+      figure: The figure.
+      folder: The folder of the file.
+      name: The file's name, `curves.png` by default.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    canvas = backend_agg.FigureCanvasAgg(figure)
+    files.replace_file(folder / name, canvas.print_png)
+
+
+def draw_run(result: Result) -> matplotlib.figure.Figure:
+    """Draws the learning curves of a run.
+
+    The left panel has the task's headline metric: on all test examples, on the
+    cohorts' training examples, and bands between percentiles over test clients.
+    The right panel has the losses.
+
+    Args:
+      result: The run.
+
+    Returns:
+      The figure.
+    """
+    settings = result.settings
+    figure, (left, right) = _two_panels()
+    frame = pd.DataFrame(list(result.rows))
+    tested = frame.dropna(subset=[result.headline])
+    metric = result.headline.removeprefix("test_")
+    for low, high, alpha in ((5, 95, 0.12), (25, 75, 0.25)):
+        lower = tested[f"{result.headline}_client_p{low}"]
+        upper = tested[f"{result.headline}_client_p{high}"]
+        if (lower == upper).all():
+            continue  # A metric of the model alone.
+        left.fill_between(
+            tested[_ROUND],
+            lower,
+            upper,
+            color=_COLOURS[1],
+            alpha=alpha,
+            linewidth=0,
+            label=f"test clients, {low} % to {high} %",
+        )
+    for axes, name in ((left, metric), (right, "loss")):
+        if f"train_{name}" in frame:
+            axes.plot(
+                frame[_ROUND],
+                frame[f"train_{name}"],
+                color=_COLOURS[2],
+                linewidth=1,
+                alpha=0.7,
+                label="training, this round's cohort",
+            )
+        axes.plot(
+            tested[_ROUND],
+            tested[f"test_{name}"],
+            color=_COLOURS[1],
+            linewidth=2,
+            label="all test examples",
+        )
+    _label_panels(left, right, metric, "")
+    _finish(
+        figure,
+        f"{settings.algorithm} on {_describe_cohort(result)}, seed {settings.seed}",
+        "",
+    )
+    return figure
+
+
+def draw_comparison(results: Sequence[Result]) -> matplotlib.figure.Figure:
+    """Draws the learning curves of several algorithms.
+
+    Args:
+      results: The runs, of one task; the runs of an algorithm differ in their
+        seeds alone.
+
+    Returns:
+      The figure: one panel with the task's headline metric, one with the loss.
+    """
+    figure, (left, right) = _two_panels()
+    headline = results[0].headline
+    _draw_lines(left, results, headline)
+    _draw_lines(right, results, _LOSS)
+    _label_panels(left, right, headline.removeprefix("test_"), "test ")
+    _finish(figure, _describe_cohort(results[0]), _explain_lines(results))
+    return figure
+
+
+def draw_measurements(
+    results: Sequence[Result], left: tuple[str, str], right: tuple[str, str]
+) -> matplotlib.figure.Figure:
+    """Draws two columns of the metrics of several algorithms, in all rounds.
+
+    Args:
+      results: The runs, as for `draw_comparison`.
+      left: The column of the left panel and what its axis is called. Runs without
+        the column are left out.
+      right: Those of the right panel.
+
+    Returns:
+      The figure.
+    """
+    figure, panels = _two_panels()
+    for axes, (column, label) in zip(panels, (left, right)):
+        _draw_lines(axes, results, column)
+        axes.set_ylabel(label)
+        _format_panel(axes, may_be_log=True)
+    _finish(figure, _describe_cohort(results[0]), _explain_lines(results))
+    return figure
+
+
+def _draw_lines(
+    axes: matplotlib.axes.Axes, results: Sequence[Result], column: str
+) -> None:
+    """Draws a line per label, the mean over its seeds, with a band around it."""
+    names = dict.fromkeys(result.settings.label for result in results)
+    for position, name in enumerate(names):
+        rows = [
+            row
+            for result in results
+            if result.settings.label == name
+            for row in result.rows
+            if column in row
+        ]
+        if not rows:
+            continue
+        by_round = pd.DataFrame(rows).groupby(_ROUND)[column]
+        # Where a seed broke down there is no mean, rather than that of the others.
+        mean = by_round.agg(lambda values: values.mean(skipna=False))
+        (line,) = axes.plot(
+            mean.index,
+            mean,
+            color=_COLOURS[position % len(_COLOURS)],
+            linestyle=_line_style(position),
+            linewidth=2,
+            label=name,
+        )
+        axes.fill_between(
+            mean.index,
+            by_round.min(),
+            by_round.max(),
+            color=line.get_color(),
+            alpha=0.13,
+            linewidth=0,
+        )
+
+
+def _explain_lines(results: Sequence[Result]) -> str:
+    seeds = sorted({result.settings.seed for result in results})
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    return f"lines: mean over {len(seeds)} seeds; bands: smallest to largest seed"
+
+
+def _line_style(position: int) -> str:
+    # Lines that lie on one another differ in style too, and so do colours that come
+    # round again.
+    turn = position // len(_COLOURS)
+    return _LINE_STYLES[(position + turn) % len(_LINE_STYLES)]
+
+
+def _two_panels() -> tuple[
+    matplotlib.figure.Figure, tuple[matplotlib.axes.Axes, matplotlib.axes.Axes]
+]:
+    figure = matplotlib.figure.Figure(
+        figsize=_INCHES, dpi=_DOTS_PER_INCH, layout="constrained"
+    )
+    left, right = figure.subplots(1, 2)
+    return figure, (left, right)
+
+
+def _describe_cohort(result: Result) -> str:
+    cohort, population = (
+        result.summary["clients_per_round"],
+        result.summary["clients"],
+    )
+    return f"{result.settings.task}, {cohort} of {population} clients per round"
+
+
+def _label_panels(
+    left: matplotlib.axes.Axes, right: matplotlib.axes.Axes, metric: str, prefix: str
+) -> None:
+    left.set_ylabel(f"{prefix}{metric}")
+    if metric.endswith("accuracy"):
+        left.set_ylabel(f"{prefix}{metric} (% of examples)")
+        left.yaxis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
+    right.set_ylabel(f"{prefix}loss (mean per example)")
+    # Accuracy has a scale of its own, from none to all.
+    _format_panel(left, may_be_log=not metric.endswith("accuracy"))
+    _format_panel(right, may_be_log=True)
+
+
+def _format_panel(axes: matplotlib.axes.Axes, may_be_log: bool) -> None:
+    axes.set_xlabel("round of communication")
+    axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+    axes.grid(alpha=0.25)
+    axes.margins(x=0.01)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    low, high = _extremes(axes)
+    if may_be_log and low > 0 and high > _LOG_RATIO * low:
+        axes.set_yscale("log")
+
+
+def _extremes(axes: matplotlib.axes.Axes) -> tuple[float, float]:
+    values = pd.concat([pd.Series(line.get_ydata()) for line in axes.get_lines()])
+    return values.min(), values.max()
+
+
+def _finish(figure: matplotlib.figure.Figure, title: str, explanation: str) -> None:
+    """Adds title and legend, both outside the panels."""
+    figure.suptitle(title, fontweight="bold")
+    left = figure.axes[0]
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=min(len(labels), 5),
+        frameon=False,
+        title=explanation or None,
+    )

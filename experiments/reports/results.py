@@ -1,0 +1,245 @@
+"""What a run resulted in, and the files that say so."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import pathlib
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tasks
+import tff_drift
+from experiments.flags.settings import RunSettings
+from tff_drift import algorithms, simulation
+from tff_drift.simulation import files, run_folder
+
+SUMMARY_FILE = "summary.json"
+_SUMMARY_FORMAT = "tff_drift summary"
+# Hyperparameters of AdaBest that make it FedAvg where all are zero.
+_FED_AVG = ("beta", "mu")
+
+Row = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A run at its end.
+
+    Attributes:
+      settings: The run.
+      rows: One mapping per round, as in metrics.csv.
+      summary: What summary.json says.
+    """
+
+    settings: RunSettings
+    rows: Sequence[Row]
+    summary: Mapping[str, Any]
+
+    @property
+    def headline(self) -> str:
+        """The column of the task's headline metric on test clients."""
+        return headline_of(self.settings.task)
+
+
+def headline_of(task: str) -> str:
+    """Returns the column of a task's headline metric on test clients."""
+    return f"test_{tasks.describe(task).accuracy_metric}"
+
+
+def summarize(
+    settings: RunSettings, training: simulation.TrainingResult, population: int
+) -> dict[str, Any]:
+    """Returns the summary of a run.
+
+    Args:
+      settings: The run.
+      training: What its training returned.
+      population: The number of training clients.
+
+    Returns:
+      JSON values; a number that is not finite is `None`.
+    """
+    evaluations = [row for row in training.rows if headline_of(settings.task) in row]
+    summary = {
+        "format": _SUMMARY_FORMAT,
+        "task": settings.task,
+        "algorithm": settings.algorithm,
+        "seeds": {"task": settings.seed, "sampling": settings.seed},
+        "rounds": settings.rounds,
+        "clients": population,
+        "clients_per_round": settings.configuration["clients_per_round"],
+        "final": _final(training.rows, evaluations),
+        "best": _best(evaluations, settings.task),
+        "totals": dataclasses.asdict(training.totals),
+        "arithmetic": arithmetic(settings, training.rows),
+        "failures": [dataclasses.asdict(failure) for failure in training.failures],
+        **provenance(),
+    }
+    return json_values(summary)
+
+
+def _final(rows: Sequence[Row], evaluations: Sequence[Row]) -> dict[str, Any]:
+    """Returns the metrics of the last round and of the last evaluation."""
+    last = {"round": rows[-1]["round"]}
+    for prefix, row in (("train_", rows[-1]), ("test_", evaluations[-1])):
+        last.update({name: row[name] for name in row if name.startswith(prefix)})
+    return last
+
+
+def _best(evaluations: Sequence[Row], task: str) -> dict[str, Any]:
+    """Returns the best headline metric and the lowest loss, with their rounds."""
+    definition = tasks.describe(task)
+    signs = {
+        "test_loss": -1,
+        headline_of(task): 1 if definition.higher_is_better else -1,
+    }
+    best = {}
+    for column, sign in signs.items():
+        rows = [row for row in evaluations if math.isfinite(row.get(column, math.nan))]
+        if rows:
+            row = max(rows, key=lambda row: sign * row[column])
+            best[column] = {"round": row["round"], "value": row[column]}
+    return best
+
+
+def arithmetic(settings: RunSettings, rows: Sequence[Row]) -> dict[str, Any] | None:
+    """Returns what a client and the server compute in a mean round.
+
+    Args:
+      settings: The run.
+      rows: Its rows.
+
+    Returns:
+      Sums and products in units of the model's trainable weights: of a client those
+      beyond SGD. `None` for a method whose row does not tell them, see
+      `tff_drift.algorithms.Method`.
+    """
+    method, hyperparameters = settings.algorithm, settings.options
+    if method == "adabest" and not any(hyperparameters[name] for name in _FED_AVG):
+        method = "fed_avg"  # At β = μ = 0 all its estimates are zero.
+    trained = [row for row in rows if "train_num_batches" in row]
+    row = algorithms.methods()[method]
+    if row.client_cost is None or row.server_cost is None or not trained:
+        return None
+    cohort = sum(row["cohort_size"] for row in trained) / len(trained)
+    steps = sum(row["train_num_batches"] for row in trained) / len(trained) / cohort
+    return {
+        "local_steps": steps,
+        "client": row.client_cost.times(steps)._asdict(),
+        "server": row.server_cost.times(cohort)._asdict(),
+    }
+
+
+def json_values(value: Any) -> Any:
+    """Returns a structure in JSON values, `None` for numbers that are not finite."""
+    if isinstance(value, Mapping):
+        return {name: json_values(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_values(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def provenance() -> dict[str, Any]:
+    """Returns what made a result: versions and the git revision."""
+    return {
+        "versions": {
+            "python": platform.python_version(),
+            "tff_drift": tff_drift.__version__,
+            "tensorflow": tf.__version__,
+            "tensorflow_federated": tff.__version__,
+            "numpy": np.__version__,
+        },
+        "git_revision": git_revision(),
+    }
+
+
+@functools.cache
+def git_revision() -> str | None:
+    """Returns the checkout's revision, with "-dirty" if files differ from it.
+
+    Returns:
+      The revision; `None` outside a git checkout or without git.
+    """
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    folder = pathlib.Path(__file__).parent
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
+    """Replaces a JSON file in one step.
+
+    Args:
+      path: The file.
+      content: JSON values.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_text(path, text)
+
+
+def write_table(path: pathlib.Path, table: pd.DataFrame) -> None:
+    """Replaces a CSV file in one step.
+
+    Args:
+      path: The file.
+      table: The table; its index is left out.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    write_text(path, table.to_csv(index=False))
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Replaces a text file in one step.
+
+    Args:
+      path: The file.
+      text: What it is to hold.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    files.replace_file(path, lambda file: file.write(text.encode()))
+
+
+def read_finished(settings: RunSettings) -> Result | None:
+    """Returns the result of a run whose folder has all of it.
+
+    Args:
+      settings: The run, whose folder holds this run or none.
+
+    Returns:
+      The result; `None` if the run has rounds to go.
+
+    Raises:
+      MetricsFileError: If the metrics are damaged.
+    """
+    try:
+        summary = json.loads((settings.folder / SUMMARY_FILE).read_text())
+        _, rows = simulation.read_rows(settings.folder / run_folder.METRICS_FILE)
+    except (FileNotFoundError, ValueError):
+        return None
+    if summary.get("rounds") != settings.rounds:
+        return None
+    return Result(settings, rows, summary)

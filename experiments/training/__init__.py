@@ -1,0 +1,1 @@
+"""From the settings of runs to their results: processes, checks, training, search."""

@@ -1,0 +1,54 @@
+"""The runs of a comparison, from their settings to its files."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.flags.settings import RunSettings
+from experiments.reports import comparison, texts
+from experiments.reports.results import Result
+from experiments.training import preflight
+from experiments.training.runs import Runs
+
+_FULL_TABLE_WIDTH = 162
+
+
+def run(
+    folder: pathlib.Path, flags: Mapping[str, Any], runs: Sequence[RunSettings]
+) -> list[Result]:
+    """Trains all runs of a comparison, writes its files and prints its table.
+
+    Args:
+      folder: The folder of the comparison.
+      flags: The flags that made the runs, for config.json.
+      runs: The runs, in the order to train them.
+
+    Returns:
+      Their results, in the same order.
+
+    Raises:
+      KeyboardInterrupt: On Ctrl-C.
+      UserError: If something asked for cannot be had.
+    """
+    preflight.check_comparison_folder(folder)
+    checked = Runs(runs)
+    comparison.write_configuration(folder, flags, runs)
+    # On a terminal each run has a bar; elsewhere the line that announces it will do.
+    progress = sys.stderr.isatty()
+    done = []
+    for number, run in enumerate(runs, start=1):
+        name = f"[{number}/{len(runs)}] {run.label}, seed {run.seed}"
+        note = ": finished before" if checked.is_finished(run) else ""
+        print(f"{name}{note}", file=sys.stderr)
+        done.append(checked.execute(run, progress))
+    comparison.write(folder, done)
+    table = comparison.tabulate(done)
+    print(f"\n{comparison.describe(done)}:")
+    metric = done[0].headline.removeprefix("test_")
+    # A narrow terminal gets the main columns; the file has all of them.
+    short = texts.terminal_width() < _FULL_TABLE_WIDTH
+    texts.print_table(*comparison.readable(table, metric, short=short))
+    return done

@@ -1,0 +1,165 @@
+"""From the settings of a run to its learning process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tasks
+from experiments.flags.settings import RunSettings
+from tff_drift import aggregators, algorithms, optimizers, simulation
+
+_WEIGHTINGS = {
+    "num_examples": tff.learning.ClientWeighting.NUM_EXAMPLES,
+    "uniform": tff.learning.ClientWeighting.UNIFORM,
+}
+
+
+def build_process(
+    settings: RunSettings, task: tasks.Task
+) -> tff.learning.templates.LearningProcess:
+    """Builds the learning process of a run.
+
+    Args:
+      settings: The run.
+      task: Its task, loaded.
+
+    Returns:
+      The learning process.
+
+    Raises:
+      TypeError: If an option has the wrong type.
+      ValueError: If an option is out of its range.
+    """
+    method = algorithms.methods()[settings.algorithm]
+    values, configuration = settings.options, settings.configuration
+    prepare = _preparations(settings, task)
+    arguments: dict[str, Any] = {
+        "client_weighting": _WEIGHTINGS[configuration["weighting"]],
+        "model_aggregator": _aggregator(settings),
+        # The others tell what data is drawn.
+        **{name: values[name] for name in values if name in method.parameters},
+        **{need: prepare[need]() for need in method.needs},
+    }
+    if method.has_client_rate:
+        arguments["client_rate_schedule"] = _client_rate_schedule(settings)
+        for name in ("client_weight_decay", "gradient_clipping_norm"):
+            arguments[name] = configuration[name]
+    server_rate = configuration["server_learning_rate"]
+    schedule = _server_rate_schedule(settings)
+    if "server_learning_rate" in method.parameters:
+        arguments["server_rate_schedule"] = schedule
+    elif schedule is not None:
+        arguments["server_optimizer_fn"] = optimizers.build_scheduled(
+            tff.learning.optimizers.build_sgdm(server_rate), schedule
+        )
+        server_rate = None
+    return method.build(
+        task.model_fn,
+        client_learning_rate=configuration["client_learning_rate"],
+        server_learning_rate=server_rate,
+        **arguments,
+    )
+
+
+def training_data(settings: RunSettings, task: tasks.Task) -> simulation.ClientDatasets:
+    """Returns the data that a run's clients train on.
+
+    Args:
+      settings: The run.
+      task: Its task, loaded.
+
+    Returns:
+      The clients' own data, with public examples where the method shares any.
+
+    Raises:
+      ValueError: If the share of public examples is out of its range.
+    """
+    method = algorithms.methods()[settings.algorithm]
+    if "shared_data" not in method.needs:
+        return task.train
+    public = simulation.sample_examples(
+        task.train.replace(transform=None),
+        settings.configuration["share_fraction"],
+        settings.seed,
+    )
+    return simulation.share(
+        task.train, public, split=settings.configuration["share_split"]
+    )
+
+
+def _preparations(
+    settings: RunSettings, task: tasks.Task
+) -> dict[str, Callable[[], Any]]:
+    """Returns what methods need, by the names of their needs."""
+    configuration, train = settings.configuration, task.train
+
+    def total_examples() -> int | None:
+        if configuration["weighting"] != "num_examples":
+            return None
+        return train.epochs * sum(map(train.num_examples, train.client_ids))
+
+    def meta_data() -> tf.data.Dataset:
+        examples = simulation.sample_examples(
+            train, configuration["meta_fraction"], task.seed
+        )
+        return tf.data.Dataset.from_tensor_slices(examples).batch(train.batch_size)
+
+    return {
+        "num_clients": lambda: len(train),
+        "total_examples": total_examples,
+        "local_epochs": lambda: train.epochs,
+        "meta_data": meta_data,
+        # The clients' datasets hold it, see `training_data`.
+        "shared_data": lambda: None,
+    }
+
+
+def _client_rate_schedule(settings: RunSettings) -> optimizers.Schedule | None:
+    configuration = settings.configuration
+    decay = configuration["client_rate_decay"]
+    decay_rounds = configuration["client_rate_decay_rounds"]
+    schedule = configuration["client_rate_schedule"]
+    if schedule == "exponential":
+        return optimizers.exponential(
+            decay, decay_rounds, configuration["client_rate_staircase"]
+        )
+    if schedule == "per_round_factor":
+        return optimizers.per_round_factor(decay)
+    if schedule == "inverse_sqrt":
+        return optimizers.inverse_sqrt(decay_rounds)
+    return None
+
+
+def _server_rate_schedule(settings: RunSettings) -> optimizers.Schedule | None:
+    configuration = settings.configuration
+    if configuration["server_learning_rate"] is None:
+        return None
+    warm_up_rounds = configuration["server_warm_up_rounds"]
+    if configuration["server_rate_scaling"] != "none":
+        return optimizers.cohort_scaling(
+            configuration["clients_per_round"],
+            configuration["reference_clients_per_round"],
+            configuration["server_rate_scaling"],
+            warm_up_rounds,
+            configuration["server_warm_up_from"] or "reference",
+        )
+    return optimizers.warm_up(warm_up_rounds) if warm_up_rounds else None
+
+
+def _aggregator(settings: RunSettings) -> tff.aggregators.AggregationFactory | None:
+    configuration = settings.configuration
+    factory = None
+    if configuration["adaptive_clipping"]:
+        factory = aggregators.adaptive_clipping_factory(
+            initial_clipping_norm=configuration["clipping_initial_norm"],
+            target_quantile=configuration["clipping_quantile"],
+            learning_rate=configuration["clipping_learning_rate"],
+        )
+    if configuration["cohort_measurements"]:
+        # Outside the clipping, so as to measure what the clients computed.
+        factory = aggregators.cohort_measurements_factory(factory)
+    return factory

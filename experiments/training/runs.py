@@ -1,0 +1,287 @@
+"""Runs, from their settings to the files in their folders."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow_federated as tff
+
+import tasks
+from experiments.flags.errors import UserError, as_user_errors
+from experiments.flags.settings import RunSettings
+from experiments.reports import plots, results
+from experiments.training import preflight, processes
+from tff_drift import algorithms, client_states, execution, simulation
+from tff_drift.simulation import callbacks, run_folder
+
+# What validation raises, with a message meant for the user.
+_BAD_INPUT = (OSError, TypeError, ValueError)
+# What ends a run for reasons outside the program.
+_TROUBLE = (
+    client_states.ClientStatesError,
+    execution.WorkerError,
+    simulation.CheckpointError,
+    simulation.MetricsFileError,
+    simulation.OutputDirError,
+    tasks.DataError,
+)
+
+
+@functools.lru_cache(maxsize=2)
+def _load(
+    name: str, cache_dir: str | None, seed: int, options: tuple[tuple[str, Any], ...]
+) -> tasks.Task:
+    return tasks.load(name, cache_dir=cache_dir, seed=seed, **dict(options))
+
+
+def load_task(settings: RunSettings) -> tasks.Task:
+    """Loads the task of a run; runs that follow one another share it.
+
+    Args:
+      settings: The run.
+
+    Returns:
+      The task, with the data that the run's algorithm has clients train on.
+
+    Raises:
+      OSError: If its data is missing.
+      TypeError: If an option has the wrong type.
+      ValueError: If an option is out of its range, or the data is damaged.
+    """
+    task = _load(
+        settings.task,
+        settings.circumstances["cache_dir"],
+        settings.seed,
+        tuple(settings.task_options.items()),
+    )
+    return dataclasses.replace(task, train=processes.training_data(settings, task))
+
+
+class Runs:
+    """The runs of a command, all checked before the first one trains.
+
+    Attributes:
+      settings: The runs.
+    """
+
+    def __init__(self, settings: Sequence[RunSettings]) -> None:
+        """Checks the runs.
+
+        Args:
+          settings: The runs, of one command.
+
+        Raises:
+          UserError: If data is missing, a setting is out of its range, or a folder
+            cannot be used.
+        """
+        self.settings = tuple(settings)
+        self._finished: dict[RunSettings, results.Result] = {}
+        self._interrupt = callbacks.SoftInterrupt()
+        self._processes: dict[RunSettings, tff.learning.templates.LearningProcess] = {}
+        with as_user_errors(*_BAD_INPUT):
+            set_execution_context(self.settings[0])
+            for run in self.settings:
+                _check_cohort(run, load_task(run))
+            for run in self.settings:
+                preflight.check_run_folder(run)
+                finished = results.read_finished(run)
+                if finished is not None:
+                    self._finished[run] = finished
+            self._build_one_of_each()
+
+    def _build_one_of_each(self) -> None:
+        """Builds the first unfinished run of each label.
+
+        A label's runs differ in their seeds alone: where one can be built, all can.
+        """
+        built = set()
+        for run in self.settings:
+            if run not in self._finished and run.label not in built:
+                self._processes[run] = processes.build_process(run, load_task(run))
+                built.add(run.label)
+
+    def is_finished(self, settings: RunSettings) -> bool:
+        """Returns whether a run was finished before.
+
+        Args:
+          settings: One of the runs.
+        """
+        return settings in self._finished
+
+    def execute(
+        self, settings: RunSettings, progress: bool | None = None
+    ) -> results.Result:
+        """Trains a run, from where its folder stands, and writes its files.
+
+        Args:
+          settings: One of the runs. One that was finished before is drawn anew.
+          progress: As for `tff_drift.simulation.run_training`.
+
+        Returns:
+          The result.
+
+        Raises:
+          KeyboardInterrupt: On Ctrl-C; the rounds completed are kept.
+          UserError: If the folder or the worker fails.
+        """
+        # In a comparison it may have come too late for the run before.
+        self._interrupt.check()
+        result = self._finished.get(settings)
+        if result is None:
+            task = load_task(settings)
+            process = self._processes.pop(settings, None)
+            if process is None:
+                process = processes.build_process(settings, task)
+            with as_user_errors(*_TROUBLE):
+                training = _train(settings, task, process, progress, self._interrupt)
+            summary = results.summarize(settings, training, len(task.train))
+            results.write_json(settings.folder / results.SUMMARY_FILE, summary)
+            result = results.Result(settings, training.rows, summary)
+        plots.save(plots.draw_run(result), settings.folder)
+        return result
+
+
+def _check_cohort(settings: RunSettings, task: tasks.Task) -> None:
+    cohort = settings.configuration["clients_per_round"]
+    if cohort > len(task.train):
+        raise UserError(
+            f"--clients_per_round is {cohort}, but task {task.name} has only "
+            f"{len(task.train)} training clients to sample without replacement. "
+            f"Choose at most {len(task.train)}."
+        )
+
+
+def _train(
+    settings: RunSettings,
+    task: tasks.Task,
+    process: tff.learning.templates.LearningProcess,
+    progress: bool | None,
+    interrupt: callbacks.SoftInterrupt,
+) -> simulation.TrainingResult:
+    configuration = settings.configuration
+    try:
+        with interrupt, _open_client_states(settings, process) as states:
+            return simulation.run_training(
+                process,
+                task.train,
+                rounds=settings.rounds,
+                cohort_size=configuration["clients_per_round"],
+                seed=settings.seed,
+                client_states=states,
+                callbacks=[*_callbacks(settings, task, progress), interrupt],
+                output_dir=simulation.OutputDir(
+                    settings.folder,
+                    settings.circumstances["rounds_per_checkpoint"],
+                    configuration,
+                ),
+            )
+    finally:
+        _record_circumstances(settings)
+
+
+def _callbacks(
+    settings: RunSettings, task: tasks.Task, progress: bool | None
+) -> list[callbacks.Callback]:
+    configuration = settings.configuration
+    evaluation = simulation.build_evaluation(
+        task.model_fn,
+        task.test,
+        accuracy_metric=task.accuracy_metric,
+        max_clients=configuration["max_evaluation_clients"],
+        seed=settings.seed,
+    )
+    # A metric that is to fall must not be watched for a fall. The name of one that the
+    # model lacks watches nothing.
+    watched = task.accuracy_metric if task.higher_is_better else "accuracy"
+    parts: list[callbacks.Callback] = [
+        callbacks.FailureWatch(watched),
+        callbacks.PeriodicEvaluation(
+            evaluation, rounds_per_evaluation=configuration["rounds_per_evaluation"]
+        ),
+        callbacks.Progress(progress, accuracy_metric=watched),
+    ]
+    if settings.circumstances["measure_mismatch"]:
+        parts.append(callbacks.ControlVariateMismatch())
+    if settings.circumstances["tensorboard"]:
+        parts.append(callbacks.TensorBoard())
+    return parts
+
+
+@contextlib.contextmanager
+def _open_client_states(
+    settings: RunSettings, process: tff.learning.templates.LearningProcess
+) -> Iterator[client_states.ClientStates | None]:
+    """Opens the store of the clients' memory; `None` leaves it to the training."""
+    if not isinstance(process, algorithms.StatefulLearningProcess):
+        yield None
+        return
+    folder = settings.folder / run_folder.CLIENT_STATES_FOLDER
+    on_disk = settings.circumstances["client_states"] == "disk"
+    has_begun = (settings.folder / run_folder.CHECKPOINT_FILE).is_file()
+    if has_begun and folder.is_dir() and not on_disk:
+        raise UserError(
+            f"the run in {str(settings.folder)!r} keeps its clients' memory on disk: "
+            "go on with --client_states=disk."
+        )
+    if has_begun and on_disk and not folder.is_dir():
+        raise UserError(
+            f"the run in {str(settings.folder)!r} has no folder {folder.name}: go on "
+            "with --client_states=ram if its checkpoint holds the clients' memory; "
+            "if the folder is lost, begin the run anew."
+        )
+    if not on_disk:
+        yield None
+        return
+    configuration = {
+        name: value
+        for name, value in settings.configuration.items()
+        if name != "rounds"
+    }
+    text = json.dumps(configuration, sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    store = client_states.DiskClientStates(
+        folder,
+        process.initial_client_state,
+        run_id=f"{settings.algorithm} on {settings.task}, seed {settings.seed}, "
+        f"configuration {digest}",
+    )
+    with contextlib.closing(store):
+        yield store
+
+
+def _record_circumstances(settings: RunSettings) -> None:
+    """Adds the flags that are not compared on resume to the run's config.json."""
+    path = settings.folder / run_folder.CONFIGURATION_FILE
+    if not path.is_file():
+        return  # The folder could not be used, which is an error already.
+    content = json.loads(path.read_text())
+    results.write_json(path, {**content, "circumstances": settings.circumstances})
+
+
+def set_execution_context(run: RunSettings) -> None:
+    """Sets where TFF computations run, the same for all runs of a command.
+
+    Args:
+      run: One of the runs.
+
+    Raises:
+      WorkerError: If TFF's worker does not start.
+    """
+    concurrent = run.circumstances["max_concurrent_clients"]
+    if run.configuration["execution"] == "remote":
+        try:
+            execution.set_remote_execution_context(run.circumstances["workers"])
+        except ValueError as error:
+            raise UserError(f"--workers: {error}") from error
+    elif run.configuration["execution"] == "native":
+        execution.set_native_execution_context(
+            max_concurrent_computation_calls=concurrent
+        )
+    else:
+        execution.set_local_execution_context(max_concurrent_clients=concurrent)

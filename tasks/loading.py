@@ -1,0 +1,60 @@
+"""Loading of a task by its name."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from tasks import catalogue, definitions
+from tff_drift import checks
+
+
+def load(
+    name: str, *, cache_dir: str | None = None, seed: int = 0, **options: Any
+) -> definitions.Task:
+    """Loads a task.
+
+    Args:
+      name: One of `tasks.names()`.
+      cache_dir: The folder with the unpacked SQLite files of TFF's data sets;
+        `None` is TFF's own, `~/.tff`. Tasks that need no file ignore it.
+      seed: The seed of partitions, draws of clients, shuffles and initial
+        weights. The task is a pure function of its arguments and its data.
+      **options: Options of the task, see `tasks.describe(name).options`.
+
+    Returns:
+      The task. A client's data is read when it is first used.
+
+    Raises:
+      FileNotFoundError: If the task's file is absent and not to be downloaded.
+      OSError: If the file cannot be downloaded.
+      TypeError: If an argument has the wrong type.
+      ValueError: If the task or an option is unknown, an option is out of its
+        range, or the task's file is damaged or another data set's.
+    """
+    definition = catalogue.describe(name)
+    checks.check_integer("seed", seed, at_least=0)
+    known = {option.name: option for option in definition.options}
+    for option_name, value in options.items():
+        if option_name not in known:
+            raise catalogue.unknown(f"option of task {name!r}:", option_name, known)
+        known[option_name].check(value)
+    values = types.MappingProxyType(
+        {
+            option.name: options.get(option.name, option.default)
+            for option in definition.options
+        }
+    )
+    clients, model_fn = definition.builder()(cache_dir, int(seed), values)
+    return definitions.Task(
+        name=name,
+        description=definition.description,
+        train=clients.train,
+        test=clients.test,
+        validation=clients.validation,
+        model_fn=model_fn,
+        accuracy_metric=definition.accuracy_metric,
+        higher_is_better=definition.higher_is_better,
+        seed=int(seed),
+        options=values,
+    )

@@ -1,0 +1,137 @@
+"""The command `data`, from flags to files."""
+
+import numpy as np
+import pytest
+from matplotlib import image
+
+import tasks
+from experiments.reports import data as report
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a few roles of Shakespeare's, made up."""
+    clients = [
+        (f"client_{k}", {"snippets": ["To be, or not to be"] * (k + 1)})
+        for k in range(4)
+    ]
+    path = tmp_path / "data" / "shakespeare.sqlite"
+    path.parent.mkdir()
+    tasks.write_sqlite(path, {"train": clients, "test": clients})
+    return path.parent
+
+
+def test_check_shows_what_is_there_and_what_is_missing(run_command, folder):
+    outcome = run_command("data", "check", f"--cache_dir={folder}")
+
+    assert outcome.status == 0
+    assert outcome.stderr == ""
+    assert (
+        "shakespeare.sqlite: a part, source: TFF\n"
+        f"  {folder / 'shakespeare.sqlite'}\n"
+        "  train: 4 clients, 10 examples (of 715 and 16,068)\n"
+        "  test: 4 clients, 10 examples (of 715 and 2,356)\n"
+        "  for shakespeare_character, shakespeare_character_gru\n"
+    ) in outcome.stdout
+    assert "emnist_all.sqlite: missing, source: TFF\n" in outcome.stdout
+    assert "cifar10.npz: missing, source: TensorFlow Datasets\n" in outcome.stdout
+    assert outcome.stdout.endswith("tff-drift data fetch --task=NAME\n")
+
+
+def test_describe_tells_and_draws_how_labels_are_spread(run_command, tmp_path):
+    outcome = run_command(
+        "data",
+        "describe",
+        "--task=digits",
+        "--num_clients=20",
+        "--alpha=0.01",
+        f"--output_dir={tmp_path / 'out'}",
+    )
+
+    assert outcome.status == 0, outcome.stderr
+    # 1,438 images for training; 0.01 leaves most clients one class.
+    lines = outcome.stdout.splitlines()
+    assert "  train       20 clients" in lines
+    assert "  examples of all training clients: 1,438" in lines
+    assert "  per client (least, quartiles, most): 71, 72, 72, 72, 72" in lines
+    (share,) = (line for line in lines if "largest class" in line)
+    assert int(share.split()[-2]) > 60
+    picture = image.imread(tmp_path / "out" / "data.png")
+    assert picture.shape[0] > 500
+    assert picture.std() > 0.01
+
+
+def test_describe_does_without_classes(run_command, folder, tmp_path):
+    outcome = run_command(
+        "data",
+        "describe",
+        "--task=shakespeare_character",
+        f"--cache_dir={folder}",
+        f"--output_dir={tmp_path / 'out'}",
+    )
+
+    assert outcome.status == 0, outcome.stderr
+    assert (
+        "  per client (least, quartiles, most): 1, 1.75, 2.5, 3.25, 4" in outcome.stdout
+    )
+    assert "largest class" not in outcome.stdout
+    assert (tmp_path / "out" / "data.png").is_file()
+
+
+def test_fetch_leaves_alone_what_is_there(run_command, folder):
+    outcome = run_command(
+        "data", "fetch", "--task=shakespeare_character", f"--cache_dir={folder}"
+    )
+
+    assert outcome.status == 0, outcome.stderr
+    assert outcome.stdout.startswith("shakespeare.sqlite: a part, source: TFF\n")
+
+
+def test_fetch_tells_of_a_failed_download(run_command, tmp_path, monkeypatch):
+    def urlopen(url):
+        raise OSError("no network")
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+
+    outcome = run_command(
+        "data", "fetch", "--task=shakespeare_character", f"--cache_dir={tmp_path}"
+    )
+
+    assert outcome.status == 2
+    assert "shakespeare.sqlite, and its download failed: no network" in outcome.stderr
+    for way in (
+        "download=True (--download) fetches",
+        "cache_dir=FOLDER (--cache_dir) names",
+        "synthetic=True (--synthetic) runs",
+    ):
+        assert way in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "arguments are required: check|fetch|describe."),
+        (["chek"], "unknown action on data 'chek'. Did you mean check?"),
+        (["fetch", "--task=digits"], "task digits needs no data"),
+        (["describe", "--network=uga"], "--network is no option of task digits"),
+        (["describe", "--rounds=3"], "unknown flag '--rounds'"),
+        (["describe", "--task=digits", "--alpha=-1"], "--alpha must be a finite"),
+        (
+            ["describe", "--task=cifar10", "--network=big"],
+            "unknown value of --network 'big'. Known are uga, adabest.",
+        ),
+    ],
+)
+def test_mistakes_are_told_in_a_line(run_command, words, message):
+    outcome = run_command("data", *words)
+
+    assert outcome.status == 2
+    assert message in outcome.stderr
+    assert outcome.stderr.count("\n") == 1
+
+
+def test_class_shares_count_each_clients_classes():
+    shares = report.class_shares([np.array([0, 2, 2, 2]), np.array([1])])
+
+    assert shares.tolist() == [[0.25, 0.0, 0.75], [0.0, 1.0, 0.0]]

@@ -1,0 +1,144 @@
+import pytest
+
+import tasks
+from experiments.flags import declarations, errors
+from tests.experiments.programs import parse
+
+
+def test_what_is_not_given_is_left_to_its_default():
+    assert parse("train") == {}
+    values = declarations.values("train", {})
+    assert values["task"] == "digits"
+    assert values["algorithm"] == "fed_avg"
+    assert values["rounds"] is None
+
+
+@pytest.mark.parametrize(
+    ("word", "name", "value"),
+    [
+        ("--rounds=7", "rounds", 7),
+        ("--client_learning_rate=0.25", "client_learning_rate", 0.25),
+        ("--client_learning_rate=1e-3", "client_learning_rate", 1e-3),
+        ("--tensorboard", "tensorboard", True),
+        ("--notensorboard", "tensorboard", False),
+        ("--tensorboard=false", "tensorboard", False),
+        ("--weighting=uniform", "weighting", "uniform"),
+        ("--batch_size=none", "batch_size", None),
+        ("--beta_1=0", "beta_1", 0.0),
+        ("--beta=auto", "beta", "auto"),
+        ("--beta=0.5", "beta", 0.5),
+        ("--alpha=0.1", "alpha", 0.1),
+        ("--synthetic", "synthetic", True),
+        ("--output_dir=some/folder", "output_dir", "some/folder"),
+    ],
+)
+def test_values(word, name, value):
+    given = parse("train", word)
+    assert given == {name: value}
+    assert type(given[name]) is type(value)
+
+
+def test_lists():
+    given = parse("compare", "--seeds=3, 1", "--algorithms=fed_sgd,fed_avg")
+    assert given == {"seeds": (3, 1), "algorithms": ("fed_sgd", "fed_avg")}
+
+
+def test_flag_and_value_may_be_two_words():
+    assert parse("train", "--rounds", "9") == {"rounds": 9}
+
+
+def test_flagfile(tmp_path):
+    path = tmp_path / "some.flags"
+    inner = tmp_path / "inner.flags"
+    inner.write_text("--algorithm=fed_yogi\n")
+    path.write_text(f"# A comment.\n\n--rounds=11\n--flagfile={inner}\n")
+    assert parse("train", f"--flagfile={path}", "--seed=4") == {
+        "rounds": 11,
+        "algorithm": "fed_yogi",
+        "seed": 4,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "--task=digit"], "unknown task 'digit'. Did you mean digits?"),
+        (
+            ["train", "--algorithm=fed_addam"],
+            "unknown algorithm 'fed_addam'. Did you mean fed_adam",
+        ),
+        (
+            ["compare", "--algorithms=fed_avg,fedavg"],
+            "unknown algorithm 'fedavg'. Did you mean fed_avg",
+        ),
+        (["train", "--task=zzz"], "unknown task 'zzz'. Known are digits, quadratic,"),
+        (["train", "--rouns=3"], "unknown flag '--rouns'. Did you mean --rounds?"),
+        (["train", "--seeds=1"], "unknown flag '--seeds'. Did you mean --seed?"),
+        (
+            ["compare", "--algorithm=fed_avg"],
+            "unknown flag '--algorithm'. Did you mean --algorithms?",
+        ),
+        (["train", "--qqqqq"], "unknown flag '--qqqqq'. See tff-drift train --help."),
+        (["train", "--weighting=example"], "Did you mean num_examples?"),
+        (["train", "--rounds=0"], "--rounds must be an integer of at least 1, found"),
+        (["train", "--rounds=2.5"], "--rounds must be an integer of at least 1"),
+        (["train", "--rounds"], "argument --rounds: expected one argument."),
+        (
+            ["train", "--seed=-1"],
+            "--seed must be an integer from 0 to 4294967295,",
+        ),
+        (["train", "--seed=4294967296"], "to 4294967295, found '4294967296'."),
+        (["compare", "--seeds=1,x"], "--seeds must be an integer from 0 to"),
+        (["compare", "--seeds=1,1"], "--seeds has 1 more than once"),
+        (["compare", "--algorithms="], "--algorithms must name at least one"),
+        (["train", "--batch_size=0"], "at least 1, or none, found '0'"),
+        (["train", "--tensorboard=maybe"], "--tensorboard must be true or false"),
+        (["train", "--clipping_quantile=1.5"], "must be a number from 0 to 1, found"),
+        (["train", "--client_rate_decay=0"], "must be a number above 0, at most 1"),
+        (["train", "--beta_1=1"], "must be a number of at least 0, below 1, found '1'"),
+        (["train", "--beta=nan"], "must be a finite number, or auto, found 'nan'"),
+        (["train", "digits"], "unexpected argument 'digits'"),
+        (["train", "--flagfile=no_such_file"], "no_such_file"),
+        # Names that flags and values had.
+        (
+            ["train", "--weight_decay=1"],
+            "unknown flag '--weight_decay'. Did you mean --client_weight_decay or "
+            "--server_weight_decay?",
+        ),
+        (
+            ["train", "--mu=1"],
+            "Did you mean --adabest_mu, --fed_dyn_mu or --fed_prox_mu?",
+        ),
+        (["train", "--client_states=memory"], "Did you mean ram?"),
+    ],
+)
+def test_errors(words, message):
+    with pytest.raises(errors.UserError) as caught:
+        parse(*words)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rate", ["client_learning_rate", "server_learning_rate"])
+@pytest.mark.parametrize("value", ["-0.1", "0", "nan", "inf", "-inf", "fast"])
+def test_bad_rates(rate, value):
+    with pytest.raises(errors.UserError) as caught:
+        parse("train", f"--{rate}={value}")
+    expected = f"--{rate} must be a finite number greater than 0, found {value!r}."
+    assert str(caught.value) == expected
+
+
+def test_train_and_compare_differ_in_one_and_many():
+    train, compare = (declarations.flags_of(name) for name in ("train", "compare"))
+    assert set(train) ^ set(compare) == {"algorithm", "algorithms", "seed", "seeds"}
+
+
+def test_an_option_whose_name_is_taken_gets_a_prefix(monkeypatch):
+    option = tasks.Option("tau", "positive", 2.0, "Some τ.")
+    task = tasks.TaskDefinition("other", "Another task.", (option,))
+    monkeypatch.setattr(tasks, "names", lambda: ("other",))
+    monkeypatch.setattr(tasks, "describe", lambda name: task)
+    flags = declarations.flags_of("train")
+    assert flags["task_tau"].option == "tau"
+    assert flags["task_tau"].kind == "positive"
+    assert flags["tau"].option == ""
