@@ -63,14 +63,15 @@ def build_fed_meta(
       ValueError: If an argument is out of its range, or `meta_learning_rate` is not
         given with an optimizer for the clients; the message names it.
     """
+    meta_rate = meta_step.meta_rate(meta_learning_rate, client_optimizer_fn)
+    schedule = meta_step.meta_schedule(
+        meta_rate_decay, options.get("client_rate_schedule")
+    )
+    process = build_fed_avg(
+        model_fn, client_optimizer_fn, server_optimizer_fn, **options
+    )
     return meta_step.add_meta_step(
-        build_fed_avg(model_fn, client_optimizer_fn, server_optimizer_fn, **options),
-        model_fn,
-        meta_data,
-        meta_step.meta_rate(meta_learning_rate, client_optimizer_fn),
-        meta_rate_schedule=meta_step.meta_schedule(
-            meta_rate_decay, options.get("client_rate_schedule")
-        ),
+        process, model_fn, meta_data, meta_rate, meta_rate_schedule=schedule
     )
 
 

@@ -63,20 +63,19 @@ def build_fed_meta_uga(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
-    return meta_step.add_meta_step(
-        uga.build_uga(
-            model_fn,
-            client_learning_rate,
-            server_optimizer_fn,
-            local_epochs=local_epochs,
-            **options,
-        ),
+    meta_rate = meta_step.meta_rate(meta_learning_rate, client_learning_rate)
+    schedule = meta_step.meta_schedule(
+        meta_rate_decay, options.get("client_rate_schedule")
+    )
+    process = uga.build_uga(
         model_fn,
-        meta_data,
-        meta_step.meta_rate(meta_learning_rate, client_learning_rate),
-        meta_rate_schedule=meta_step.meta_schedule(
-            meta_rate_decay, options.get("client_rate_schedule")
-        ),
+        client_learning_rate,
+        server_optimizer_fn,
+        local_epochs=local_epochs,
+        **options,
+    )
+    return meta_step.add_meta_step(
+        process, model_fn, meta_data, meta_rate, meta_rate_schedule=schedule
     )
 
 

@@ -139,9 +139,12 @@ def meta_rate(meta_learning_rate: float | None, client_rate: Any) -> float:
       η_meta.
 
     Raises:
-      ValueError: If there is neither rate.
+      TypeError: If `meta_learning_rate` is not a number.
+      ValueError: If `meta_learning_rate` is out of its range, or there is neither
+        rate.
     """
     if meta_learning_rate is not None:
+        checks.check_non_negative("meta_learning_rate", meta_learning_rate)
         return meta_learning_rate
     if isinstance(client_rate, tff.learning.optimizers.Optimizer):
         raise ValueError(
@@ -169,6 +172,8 @@ def meta_schedule(
     """
     if meta_rate_decay is None:
         return client_rate_schedule
+    checks.check_positive("meta_rate_decay", meta_rate_decay)
+    checks.check_probability("meta_rate_decay", meta_rate_decay)
     return optimizers.per_round_factor(meta_rate_decay)
 
 

@@ -228,6 +228,11 @@ class Method:
         return any(name in self.parameters for name in _SERVER_RATE)
 
     @property
+    def needs_server_rate(self) -> bool:
+        """Whether the builder leaves the server's learning rate to its caller."""
+        return any(name in self._required() for name in _SERVER_RATE)
+
+    @property
     def defaults(self) -> dict[str, Any]:
         """The options' defaults by name, from the builder's signature."""
         return {

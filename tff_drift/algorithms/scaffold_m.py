@@ -122,8 +122,8 @@ def build_scaffold_m(
     of the h_i.
 
     The process is a `StatefulLearningProcess` with the type signatures of
-    `build_scaffold`'s; `finalizer` reports `control_variate_norm`, ‖h‖. The traffic
-    is 2n down and n up.
+    `build_scaffold`'s and `C = <control_variate=float32[n]>`; `finalizer` reports
+    `control_variate_norm`, ‖h‖. The traffic is 2n down and n up.
 
     Args:
       model_fn: As in `build_fed_avg`. Its trainable weights share one float dtype.

@@ -1,0 +1,329 @@
+"""What every method has in common, whatever its row says.
+
+A method that is registered before these tests are collected is under all of them.
+"""
+
+import dataclasses
+import inspect
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import methods, models, stateful
+from tff_drift import algorithms, simulation
+
+EXAMPLES = "<float32[?,5],float32[?]>*"
+# Values out of the range of an option, by its kind.
+OUT_OF_RANGE = {
+    "count": [0, -1],
+    "whole": [-1],
+    "number": [float("nan")],
+    "number or auto": [float("nan"), "automatic"],
+    "positive": [0.0, -1.0, float("inf")],
+    "non_negative": [-1.0, float("nan")],
+    "rate": [1.0, -0.1],
+    "fraction": [0.0, 1.5],
+    "probability": [-0.1, 1.5],
+    "choice": ["no such choice"],
+    "flag": [2],
+    "text": [],
+}
+
+
+def assert_equal(actual, expected):
+    tf.nest.map_structure(np.testing.assert_array_equal, actual, expected)
+
+
+@methods.every
+def test_the_row_and_the_documentation_tell_of_the_same_method(method):
+    text = inspect.getdoc(method.builder)
+    assert method.url in text
+    for heading in ("Args:", "Returns:", "Raises:"):
+        assert f"\n{heading}\n" in text
+    # Authors and year, as in "Acar et al. (2021)".
+    authors, _, _ = method.paper.partition(",")
+    assert authors in " ".join(text.split())
+    for option in method.options:
+        assert f"\n  {option.name}: " in text
+        assert option.help[0].isupper()
+        assert option.help[-1] == "."
+
+
+@methods.every
+def test_options_with_one_flag_mean_the_same(method):
+    for option in method.options:
+        for other in algorithms.methods().values():
+            for theirs in other.options:
+                if option.flag == theirs.flag:
+                    assert option == theirs
+
+
+@methods.every
+def test_costs_grow_with_the_work(method):
+    for cost in (method.client_cost, method.server_cost):
+        if cost is not None:
+            none, once, twice = (cost.times(count) for count in (0, 1, 2))
+            assert all(number >= 0 for number in (*none, *once))
+            assert twice.total - once.total == once.total - none.total >= 0
+
+
+@methods.every
+def test_sends_what_the_row_says(method):
+    traffic = simulation.model_traffic(methods.drive(method).process)
+    # A client's weight is one number more than what the papers count.
+    weight = np.dtype(np.float32).itemsize
+    units = (traffic.bytes_down, traffic.bytes_up - weight)
+    assert units == tuple(traffic.model_bytes * unit for unit in method.traffic)
+
+
+@methods.every
+def test_has_the_types_of_a_learning_process(method):
+    process = methods.drive(method).process
+    assert isinstance(process, tff.learning.templates.LearningProcess)
+    state_type = process.initialize.type_signature.result
+    arguments = process.next.type_signature.parameter
+    result = process.next.type_signature.result
+    assert arguments[0] == result.state == state_type
+    if not isinstance(process, algorithms.StatefulLearningProcess):
+        assert str(arguments[1]) == f"{{{EXAMPLES}}}@CLIENTS"
+        return
+    memory = arguments[1].member.state
+    assert str(arguments[1]) == (
+        f"{{<examples={EXAMPLES},state={memory},index=int32>}}@CLIENTS"
+    )
+    # In the documentation, of a model with n weights.
+    assert str(memory).replace("float32[5]", "float32[n]") in inspect.getdoc(
+        method.builder
+    )
+    # Of every leaf one for each client.
+    stacked = str(memory).replace("float32[", "float32[?,").replace("int32", "int32[?]")
+    collected = result.metrics.member.client_states
+    assert str(collected) == f"<index=int32[?],state={stacked}>"
+
+
+@methods.every_variant
+def test_learns_at_the_rates_it_shows(method, options):
+    driver = methods.drive(method, options)
+    losses = [
+        driver.round(list(methods.CLIENTS))["client_work"]["train"]["loss"]
+        for _ in range(8)
+    ]
+    assert losses[-1] < losses[0]
+    hparams = driver.process.get_hparams(driver.state)
+    assert ("learning_rate" in hparams["client_work"]) == method.has_client_rate
+    assert ("learning_rate" in hparams["finalizer"]) == method.has_server_rate
+    if method.has_client_rate:
+        rate = np.float32(methods.CLIENT_RATE)
+        assert driver.metrics["client_work"]["learning_rate"] == rate
+
+
+@methods.every_variant
+def test_hyperparameters_can_be_changed_and_at_rates_of_zero_nothing_moves(
+    method, options
+):
+    driver = methods.drive(method, options)
+    process = driver.process
+    assert_equal(
+        process.set_hparams(driver.state, process.get_hparams(driver.state)),
+        driver.state,
+    )
+    changed = tf.nest.map_structure(
+        lambda value: np.asarray(0.5 * value, np.asarray(value).dtype),
+        process.get_hparams(driver.state),
+    )
+    assert_equal(
+        process.get_hparams(process.set_hparams(driver.state, changed)), changed
+    )
+    for values in changed.values():
+        if "learning_rate" in values:
+            values["learning_rate"] = np.float32(0.0)
+    driver.state = process.set_hparams(driver.state, changed)
+    before = driver.model
+    driver.round(list(methods.CLIENTS))
+    np.testing.assert_array_equal(driver.model, before)
+
+
+@methods.every_variant
+def test_a_model_that_is_set_is_the_model(method, options):
+    driver = methods.drive(method, options)
+    driver.round(["client_0", "client_2"])
+    w = np.arange(5) / 8
+    driver.set_model(w)
+    np.testing.assert_array_equal(driver.model, w)
+    np.testing.assert_array_equal(driver.deployed_model(), w)
+
+
+def broken_and_empty(method):
+    """Clients of which the first has a bad example, and the other none."""
+    targets = methods.CLIENTS["client_1"].targets.copy()
+    targets[2] = np.nan
+    clients = {"client_1": methods.CLIENTS["client_1"]._replace(targets=targets)}
+    # Where examples are public, no client is without.
+    if "shared_data" not in method.needs:
+        clients["client_2"] = methods.CLIENTS["client_2"]._replace(
+            features=np.zeros([0, stateful.DIMENSION]), targets=np.zeros([0])
+        )
+    return clients
+
+
+@methods.every_variant
+def test_broken_and_empty_clients_change_nothing(method, options):
+    of_round = broken_and_empty(method)
+    driver, without = methods.drive(method, options), methods.drive(method, options)
+    driver.round(list(methods.CLIENTS))
+    without.round(list(methods.CLIENTS))
+    before = dict(driver.memory)
+    metrics = driver.round(["client_0", *of_round], of_round)
+    without.round(["client_0"])
+    assert metrics["client_work"]["rejected_clients"] == 1
+    assert metrics["finalizer"]["update_non_finite"] == 0
+    assert_equal(driver.state, without.state)
+    assert_equal(driver.memory.get("client_0"), without.memory.get("client_0"))
+    if not isinstance(driver.process, algorithms.StatefulLearningProcess):
+        return
+    # With nobody else, only the round number changes.
+    settled = driver.state
+    driver.round(list(of_round), of_round)
+    assert driver.state.client_work["round_number"] == 3
+    for part in ("global_model_weights", "aggregator", "finalizer"):
+        assert_equal(getattr(driver.state, part), getattr(settled, part))
+    for client in of_round:
+        assert_equal(driver.memory[client], before[client])
+
+
+@methods.every_variant
+def test_measures_the_drift_of_clients_with_states(method, options):
+    driver = methods.drive(method, options)
+    x = driver.model
+    if isinstance(driver.process, algorithms.StatefulLearningProcess):
+        metrics = driver.round(["client_2"])
+        finalizer, drift = metrics["finalizer"], metrics["client_work"]["drift"]
+        # Of one client, whose model is the mean.
+        np.testing.assert_allclose(finalizer["pseudo_gradient_norm"], drift, rtol=1e-5)
+        model_norm = np.linalg.norm(driver.model)
+        np.testing.assert_allclose(finalizer["model_norm"], model_norm, rtol=1e-5)
+        assert np.any(driver.model != x)
+
+
+@methods.every_variant
+def test_the_order_of_the_cohort_does_not_matter(method, options):
+    one, other = methods.drive(method, options), methods.drive(method, options)
+    for cohort in (list(methods.CLIENTS), ["client_0", "client_2"]):
+        one.round(cohort)
+        other.round(cohort[::-1])
+    np.testing.assert_allclose(one.model, other.model, atol=1e-6)
+    assert one.memory.keys() == other.memory.keys()
+    for client, state in one.memory.items():
+        for name, value in state.items():
+            np.testing.assert_allclose(value, other.memory[client][name], atol=1e-5)
+
+
+REFUSED_BY_ALL = [
+    ({"model_fn": models.keras_softmax_regression()}, TypeError, "model_fn must be a"),
+    ({"client_weighting": "uniform"}, TypeError, "client_weighting must be"),
+    ({"model_aggregator": "mean"}, TypeError, "model_aggregator must be a factory"),
+    ({"client_rate_decay": 0.5}, TypeError, "client_rate_decay.*Did you mean client_"),
+    ({"client_weight_decay": -1.0}, ValueError, "client_weight_decay (must be|is)"),
+    ({"gradient_clipping_norm": -1.0}, ValueError, "gradient_clipping_norm (must|is)"),
+    ({"client_rate_schedule": 0.5}, (TypeError, ValueError), "client_rate_schedule"),
+    ({"server_rate_schedule": 0.5}, (TypeError, ValueError), "server_rate_schedule"),
+]
+
+
+@methods.every
+@pytest.mark.parametrize(("options", "error", "message"), REFUSED_BY_ALL)
+def test_bad_arguments_are_refused(method, options, error, message):
+    with pytest.raises(error, match=message):
+        methods.build(method, **options)
+
+
+@methods.every
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("inf"), float("nan")])
+def test_bad_rates_are_refused(method, rate):
+    for side in ("client", "server"):
+        if getattr(method, f"has_{side}_rate"):
+            name = f"{side}_(learning_rate|optimizer_fn) must be"
+            with pytest.raises(ValueError, match=name):
+                methods.build(method, **{f"{side}_learning_rate": rate})
+
+
+@methods.every
+def test_schedules_are_accepted_where_there_is_a_rate(method):
+    for side in ("client", "server"):
+        schedule = {f"{side}_rate_schedule": lambda round_number: 1.0}
+        if getattr(method, f"has_{side}_rate"):
+            methods.build(method, **schedule)
+        else:
+            with pytest.raises(ValueError, match=f"{side}_rate_schedule"):
+                methods.build(method, **schedule)
+
+
+@methods.every
+def test_options_out_of_their_range_are_refused(method):
+    for option in method.options:
+        for value in OUT_OF_RANGE[option.kind]:
+            with pytest.raises((TypeError, ValueError), match=f"{option.name} must"):
+                methods.build(method, **{option.name: value})
+        if not option.may_be_none:
+            with pytest.raises((TypeError, ValueError), match=f"{option.name} must"):
+                methods.build(method, **{option.name: None})
+
+
+@methods.every
+def test_the_population_is_a_whole_number(method):
+    if "num_clients" in method.needs:
+        for number, error in ((0, ValueError), (2.5, TypeError), (True, TypeError)):
+            with pytest.raises(error, match="num_clients must be"):
+                methods.build(method, num_clients=number)
+
+
+def build_nothing(model_fn, client_learning_rate, *, mu=0.5, num_clients):
+    """Takes what some builders take."""
+
+
+def test_methods_are_in_alphabetical_order_and_named_after_their_builders():
+    rows = algorithms.methods()
+    assert list(rows) == sorted(rows)
+    built = {f"build_{name}" for name in rows}
+    public = {name for name in algorithms.__all__ if name.startswith("build_")}
+    assert public <= built
+
+
+def test_a_name_is_taken_once():
+    row = algorithms.methods()["fed_avg"]
+    assert algorithms.register(row) is row
+    with pytest.raises(ValueError, match=r"'fed_avg'.*tff_drift\.algorithms\.fed_avg"):
+        algorithms.register(dataclasses.replace(row, paper="Another (2026)"))
+    with pytest.raises(TypeError, match="must be a Method, found 'fed_avg'"):
+        algorithms.register("fed_avg")
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"name": "fed avg"}, "name must be an identifier.*'fed avg'"),
+        ({"weighting": "by_size"}, "weighting must be one of"),
+        ({"needs": ("num_clients", "a_dog")}, "needs must be one of.*'a_dog'"),
+        ({"needs": ("num_clients", "meta_data")}, "'meta_data', an option or a need"),
+        ({"needs": ()}, "'num_clients' without a default"),
+        (
+            {"options": (algorithms.Option("nu", "positive", "No."),)},
+            "'nu', an option or a need of 'mine'",
+        ),
+    ],
+)
+def test_bad_rows_are_refused(parts, message):
+    row = {"name": "mine", "needs": ("num_clients",), **parts}
+    with pytest.raises(ValueError, match=message):
+        algorithms.Method(
+            builder=build_nothing, paper="I (2026), It", url="https://me", **row
+        )
+
+
+def test_bad_options_are_refused():
+    with pytest.raises(ValueError, match="kind must be one of"):
+        algorithms.Option("mu", "float", "Strength.")
+    with pytest.raises(ValueError, match="choices must be given exactly with"):
+        algorithms.Option("mu", "choice", "Strength.")

@@ -1,0 +1,139 @@
+"""The server's steps against NumPy, and where one method is another."""
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from tests import models
+from tff_drift import algorithms
+
+CLIENTS = models.client_arrays([10, 7, 3], seed=3)
+DATA = models.datasets(CLIENTS)
+RATE = 0.3  # Of the clients.
+
+SERVER_RATES = {
+    "fed_avgm": 0.5,
+    "fed_adagrad": 0.1,
+    "fed_adam": 0.1,
+    "fed_yogi": 0.1,
+    "normalized_fed_avg": 0.1,
+    "fed_sgd": 0.5,
+}
+
+
+def build(name):
+    return algorithms.methods()[name].build(
+        models.softmax_regression,
+        client_learning_rate=RATE,
+        server_learning_rate=SERVER_RATES[name],
+    )
+
+
+# The server steps, element by element, as the papers print them.
+
+
+def momentum(x, d, m, v):
+    m = 0.9 * m + d
+    return x - 0.5 * m, m, v
+
+
+def adagrad(x, d, m, v):
+    v = v + d**2
+    return x - 0.1 * d / (np.sqrt(v) + 1e-3), m, v
+
+
+def adam(x, d, m, v):
+    m = 0.9 * m + 0.1 * d
+    v = 0.99 * v + 0.01 * d**2
+    return x - 0.1 * m / (np.sqrt(v) + 1e-3), m, v
+
+
+def yogi(x, d, m, v):
+    m = 0.9 * m + 0.1 * d
+    v = v - 0.01 * d**2 * np.sign(v - d**2)
+    return x - 0.1 * m / (np.sqrt(v) + 1e-3), m, v
+
+
+@pytest.mark.parametrize(
+    ("name", "server_step"),
+    [
+        ("fed_avgm", momentum),
+        ("fed_adagrad", adagrad),
+        ("fed_adam", adam),
+        ("fed_yogi", yogi),
+    ],
+)
+def test_three_rounds_equal_numpy(name, server_step):
+    process = build(name)
+    state = process.initialize()
+    x = [np.asarray(t, np.float64) for t in models.trainable(process, state)]
+    slots = [(np.zeros_like(t), np.zeros_like(t)) for t in x]
+    for _ in range(3):
+        delta = models.pseudo_gradient(x, CLIENTS, RATE)
+        stepped = [server_step(t, d, *s) for t, d, s in zip(x, delta, slots)]
+        x = [new for new, _, _ in stepped]
+        slots = [(m, v) for _, m, v in stepped]
+    state, _ = models.train(process, DATA, rounds=3, state=state)
+    for actual, expected in zip(models.trainable(process, state), x):
+        np.testing.assert_allclose(actual, expected, atol=3e-5)
+
+
+def test_fed_avgm_without_momentum_is_fed_avg_bit_for_bit():
+    fed_avgm = algorithms.build_fed_avgm(
+        models.softmax_regression, RATE, 0.7, momentum=0.0
+    )
+    fed_avg = algorithms.build_fed_avg(
+        models.softmax_regression, RATE, tff.learning.optimizers.build_sgdm(0.7)
+    )
+    models.assert_bit_equal(
+        models.trainable(fed_avgm, models.train(fed_avgm, DATA, 3)[0]),
+        models.trainable(fed_avg, models.train(fed_avg, DATA, 3)[0]),
+    )
+
+
+def test_normalized_fed_avg_moves_by_exactly_the_server_rate():
+    process = build("normalized_fed_avg")
+    state = process.initialize()
+    for _ in range(3):
+        before = models.trainable(process, state)
+        state, _ = models.train(process, DATA, state=state)
+        moved = [n - b for n, b in zip(models.trainable(process, state), before)]
+        length = np.sqrt(sum(np.sum(np.square(t, dtype=np.float64)) for t in moved))
+        np.testing.assert_allclose(length, 0.1, rtol=1e-5)
+
+
+def test_normalized_fed_avg_does_not_move_on_a_zero_update():
+    process = build("normalized_fed_avg")
+    # Without examples there is no local step, so every pseudo-gradient is zero.
+    empty = models.datasets(models.client_arrays([0, 0]))
+    initial = process.initialize()
+    state, _ = models.train(process, empty, state=initial)
+    models.assert_bit_equal(
+        models.trainable(process, state), models.trainable(process, initial)
+    )
+
+
+def test_fed_sgd_is_gradient_descent_on_all_data():
+    process = build("fed_sgd")
+    state = process.initialize()
+    x = [np.asarray(t, np.float64) for t in models.trainable(process, state)]
+    features, labels = (np.concatenate(part) for part in zip(*CLIENTS))
+    for _ in range(3):
+        gradient = models.softmax_gradient(x, features, labels)
+        x = [t - 0.5 * g for t, g in zip(x, gradient)]
+    state, _ = models.train(process, DATA, rounds=3, state=state)
+    for actual, expected in zip(models.trainable(process, state), x):
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+def test_fed_sgd_is_fed_avg_with_one_full_batch_step():
+    full_batches = models.datasets(CLIENTS, batch_size=100)
+    fed_sgd = build("fed_sgd")
+    fed_avg = algorithms.build_fed_avg(
+        models.softmax_regression, 1.0, tff.learning.optimizers.build_sgdm(0.5)
+    )
+    for actual, expected in zip(
+        models.trainable(fed_sgd, models.train(fed_sgd, DATA, 2)[0]),
+        models.trainable(fed_avg, models.train(fed_avg, full_batches, 2)[0]),
+    ):
+        np.testing.assert_allclose(actual, expected, atol=1e-6)

@@ -1,0 +1,86 @@
+"""Any registered method on a small model, built from its row alone.
+
+Tests of what all methods have in common are parametrised by `every` or
+`every_variant`: a new method gets them with no edit here, as long as its row tells
+what its builder needs.
+"""
+
+import functools
+
+import pytest
+
+from tests import stateful
+from tff_drift import algorithms
+
+_METHODS = algorithms.methods()
+every = pytest.mark.parametrize("method", _METHODS.values(), ids=_METHODS)
+# Of an option with choices, every choice is another algorithm.
+_VARIANTS = {
+    **{name: (method, {}) for name, method in _METHODS.items()},
+    **{
+        f"{name}_{option.name}_{choice}": (method, {option.name: choice})
+        for name, method in _METHODS.items()
+        for option in method.options
+        for choice in option.choices
+        if choice != method.defaults[option.name]
+    },
+}
+every_variant = pytest.mark.parametrize(
+    ("method", "options"), _VARIANTS.values(), ids=_VARIANTS
+)
+
+CLIENTS = stateful.ragged_clients([7, 4, 9], seed=5)
+CLIENT_RATE = 0.04
+# Of the methods that leave the server's rate open: the others have their own.
+SERVER_RATE = 0.05
+
+
+EPOCHS = next(iter(CLIENTS.values())).epochs
+
+
+def _server_data():
+    """The batches of one more client, once."""
+    (client,) = stateful.ragged_clients([5], epochs=1, seed=6).values()
+    return client.dataset()
+
+
+def build(method, model_fn=stateful.LinearRegression, server_data=None, **options):
+    """Builds a method for clients with `EPOCHS` epochs, at rates that suit the tests.
+
+    Args:
+      method: Its row.
+      model_fn: The model.
+      server_data: Batches for the server or the public, of the model's type.
+      **options: What `Method.build` takes, in place of what is chosen here.
+    """
+    # What rows say that their builders need, by name.
+    needs = {
+        "num_clients": 10,
+        # By default no method weighs by examples what it needs them for.
+        "total_examples": None,
+        "local_epochs": EPOCHS,
+        "meta_data": server_data or _server_data(),
+        "shared_data": server_data or _server_data(),
+    }
+    arguments = {need: needs[need] for need in method.needs}
+    if method.has_client_rate:
+        arguments["client_learning_rate"] = CLIENT_RATE
+    if method.needs_server_rate:
+        arguments["server_learning_rate"] = SERVER_RATE
+    return method.build(model_fn, **{**arguments, **options})
+
+
+@functools.cache
+def _process(name, options):
+    return build(_METHODS[name], **dict(options))
+
+
+def drive(method, options=()):
+    """Rounds by hand of a process that is built once for all tests.
+
+    Args:
+      method: Its row.
+      options: Values for some of its options.
+    """
+    process = _process(method.name, tuple(dict(options).items()))
+    return stateful.Driver(process, CLIENTS)
