@@ -250,14 +250,20 @@ def test_bad_rates_are_refused(method, rate):
 
 
 @methods.every
-def test_schedules_are_accepted_where_there_is_a_rate(method):
+def test_a_rate_that_is_there_can_be_scheduled(method):
+    accepted = {}
     for side in ("client", "server"):
-        schedule = {f"{side}_rate_schedule": lambda round_number: 1.0}
+        schedule = {f"{side}_rate_schedule": lambda round_number: 0.0 * round_number}
         if getattr(method, f"has_{side}_rate"):
-            methods.build(method, **schedule)
+            accepted.update(schedule)
         else:
             with pytest.raises(ValueError, match=f"{side}_rate_schedule"):
                 methods.build(method, **schedule)
+    driver = stateful.Driver(methods.build(method, **accepted), methods.CLIENTS)
+    before = driver.model
+    driver.round(list(methods.CLIENTS))
+    # The meta step goes by the clients' schedule.
+    np.testing.assert_array_equal(driver.model, before)
 
 
 @methods.every

@@ -19,11 +19,12 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
-
-import tensorflow_federated as tff
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tff_drift import checks
+
+if TYPE_CHECKING:
+    import tensorflow_federated as tff
 
 KINDS = (
     "flag",
@@ -265,19 +266,13 @@ class Method:
           TypeError: If an argument has the wrong type; the message names it.
           ValueError: If an argument is out of its range; the message names it.
         """
-        if client_learning_rate is not None:
-            arguments.update(
-                (name, client_learning_rate)
-                for name in _CLIENT_RATE
-                if name in self.parameters
-            )
-        if server_learning_rate is not None:
-            if "server_learning_rate" in self.parameters:
-                arguments["server_learning_rate"] = server_learning_rate
-            elif "server_optimizer_fn" in self.parameters:
-                arguments["server_optimizer_fn"] = tff.learning.optimizers.build_sgdm(
-                    server_learning_rate
-                )
+        for names, rate in (
+            (_CLIENT_RATE, client_learning_rate),
+            (_SERVER_RATE, server_learning_rate),
+        ):
+            if rate is not None:
+                taken = [name for name in names if name in self.parameters]
+                arguments.update(dict.fromkeys(taken, rate))
         return self.builder(model_fn, **arguments)
 
 
