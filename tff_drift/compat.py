@@ -62,3 +62,7 @@ materialize_value = tff.program.materialize_value
 
 ReleaseManager = tff.program.ReleaseManager
 TensorBoardReleaseManager = tff.program.TensorBoardReleaseManager
+
+# TFF's own containers of values, and what compilers and contexts are made of.
+structure = tff.structure
+framework = tff.framework

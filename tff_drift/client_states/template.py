@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import tree
 
+from tff_drift import aligned_memory
+
 # Booleans, integers, unsigned integers, floats, complex numbers.
 _NUMBER_KINDS = "biufc"
-_BOUNDARY = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,10 +151,7 @@ class StateTemplate:
 
     def pack(self, arrays: Iterable[np.ndarray]) -> np.ndarray:
         """Returns checked arrays as one new row of bytes, `uint8[nbytes]`."""
-        # From a boundary on that spares TensorFlow a copy.
-        memory = np.empty(self.nbytes + _BOUNDARY, np.uint8)
-        start = -memory.ctypes.data % _BOUNDARY
-        row = memory[start : start + self.nbytes]
+        row = aligned_memory.aligned_bytes(self.nbytes)
         for view, array in zip(self.unpack(row), arrays):
             view[...] = array
         return row

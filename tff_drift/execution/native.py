@@ -37,7 +37,7 @@ _CALLS = (
 )
 
 
-class _WorkerStub(tff.framework.RemoteExecutorGrpcStub):
+class _WorkerStub(compat.framework.RemoteExecutorGrpcStub):
     """TFF's stub, which turns a worker's death into a clear error.
 
     TFF retries without end when the other side is gone. Ours is a child of this
@@ -55,12 +55,12 @@ class _WorkerStub(tff.framework.RemoteExecutorGrpcStub):
 
 
 def _guarded(name: str) -> Any:
-    call = getattr(tff.framework.RemoteExecutorGrpcStub, name)
+    call = getattr(compat.framework.RemoteExecutorGrpcStub, name)
 
     def guarded_call(self: _WorkerStub, request: Any) -> Any:
         try:
             return call(self, request)
-        except (grpc.RpcError, tff.framework.RetryableError) as error:
+        except (grpc.RpcError, compat.framework.RetryableError) as error:
             if self._worker.exit_code is None:
                 raise
             raise WorkerError(
@@ -108,7 +108,7 @@ def create_native_execution_context(
     *,
     max_concurrent_computation_calls: int | None = None,
     startup_seconds: float = 60.0,
-) -> tff.framework.SyncExecutionContext:
+) -> compat.framework.SyncExecutionContext:
     """Returns TFF's native execution context with a well-behaved worker.
 
     The worker starts at the first computation. It ends with this process,
@@ -121,7 +121,7 @@ def create_native_execution_context(
       startup_seconds: How long the worker may take to start, in seconds.
 
     Returns:
-      An execution context for `tff.framework.set_default_context`.
+      An execution context for `compat.framework.set_default_context`.
 
     Raises:
       TypeError: If an argument is not a number.
@@ -136,14 +136,16 @@ def create_native_execution_context(
     checks.check_positive("startup_seconds", startup_seconds)
     pool = _WorkerPool(max_concurrent_computation_calls, startup_seconds)
 
-    def executor_stack(cardinalities: dict[Any, int]) -> tff.framework.RemoteExecutor:
+    def executor_stack(
+        cardinalities: dict[Any, int],
+    ) -> compat.framework.RemoteExecutor:
         cardinalities.setdefault(compat.CLIENTS, 0)
-        executor = tff.framework.RemoteExecutor(pool.stub())
+        executor = compat.framework.RemoteExecutor(pool.stub())
         executor.set_cardinalities(cardinalities)
         return executor
 
-    return tff.framework.SyncExecutionContext(
-        executor_fn=tff.framework.ResourceManagingExecutorFactory(executor_stack),
+    return compat.framework.SyncExecutionContext(
+        executor_fn=compat.framework.ResourceManagingExecutorFactory(executor_stack),
         compiler_fn=tff.backends.native.desugar_and_transform_to_native,
         transform_args=tff.tensorflow.transform_args,
         transform_result=tff.tensorflow.transform_result,
@@ -158,16 +160,42 @@ def set_native_execution_context(
     """Makes `create_native_execution_context`'s result TFF's default context.
 
     Args:
-      max_concurrent_computation_calls: As there.
-      startup_seconds: As there.
+      max_concurrent_computation_calls: How many clients are trained at a time;
+        0 for no limit. The default is the number of processors this process may
+        use.
+      startup_seconds: How long the worker may take to start, in seconds.
 
     Raises:
-      TypeError: As there.
-      ValueError: As there.
+      TypeError: If an argument is not a number.
+      ValueError: If `max_concurrent_computation_calls` is negative or
+        `startup_seconds` not positive.
     """
-    tff.framework.set_default_context(
+    compat.framework.set_default_context(
         create_native_execution_context(
             max_concurrent_computation_calls=max_concurrent_computation_calls,
             startup_seconds=startup_seconds,
         )
     )
+<<<<<<< HEAD
+=======
+
+
+def _drop_default_context() -> None:
+    end_workers(child_workers())
+    compat.framework.set_default_context(
+        compat.framework.SyncExecutionContext(
+            compat.framework.ResourceManagingExecutorFactory(lambda cardinalities: None)
+        )
+    )
+    gc.collect()
+
+
+def release_context_at_exit() -> None:
+    """Drops TFF's default context at exit, while Python can still clean up.
+
+    The context that TFF sets when it is imported ends its worker in a
+    destructor. Left to the end of the interpreter, the destructor finds its
+    modules gone, prints a traceback and leaves the worker running.
+    """
+    atexit.register(_drop_default_context)
+>>>>>>> e5d3fe9 (Give the local context rooms, a policy, and words for what it does)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-import tensorflow_federated as tff
+from tff_drift import compat
 
 # TFF's engine sends what clients return through its worker, each with a copy of its
 # own: collected states are quicker, until they fill a message.
@@ -75,9 +75,9 @@ def current_preferences() -> Preferences:
     Returns:
       The preferences. They are those of the context that is current now.
     """
-    context = tff.framework.get_context_stack().current
+    context = compat.framework.get_context_stack().current
     if isinstance(context, Preferences):
         return context
-    if isinstance(context, tff.framework.SyncExecutionContext):
+    if isinstance(context, compat.framework.SyncExecutionContext):
         return _OfTffsEngine()
     return _OfUnknownContexts()

@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import functools
+import itertools
 
 import numpy as np
 import tensorflow as tf
@@ -34,6 +35,15 @@ def _without_secure_sums(computation):
 def call_native(context, computation, *args):
     """Calls a computation that may use secure sums, which TFF's worker lacks."""
     return call(context, _without_secure_sums(computation), *args)
+
+
+def training(context, computation, *args):
+    """Returns how the clients of a computation train, what `explain` says of it."""
+    argument = args[0] if len(args) == 1 else args or None
+    lines = context.explain(computation, argument).splitlines()
+    (start,) = (k for k, line in enumerate(lines) if line.startswith("  clients:"))
+    told = itertools.takewhile(lambda line: line.startswith("    "), lines[start + 1 :])
+    return [line.strip() for line in told]
 
 
 def leaves(value):

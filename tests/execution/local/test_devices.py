@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tff_drift import execution
-from tff_drift.execution.local import devices
+from tff_drift.execution.local.graphs import devices
 
 
 def test_compute_goes_to_the_clients_devices_and_datasets_stay(tmp_path):

@@ -91,10 +91,10 @@ def _program(context, state):
     return outputs.released, metrics.released
 
 
-def test_train_model(fast, native):
+def test_train_model(native):
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     state = call(native, process.initialize)
-    context = execution.create_async_local_execution_context(fast)
+    context = execution.create_async_local_execution_context()
     outputs, metrics = _program(context, state)
     data = models.datasets(CLIENTS)
     with tff.framework.get_context_stack().install(native):

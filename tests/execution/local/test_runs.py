@@ -1,6 +1,7 @@
 """Runs of the local context: repeatable, concurrent, civil."""
 
 import gc
+import os
 import threading
 
 import numpy as np
@@ -11,6 +12,8 @@ import tensorflow_federated as tff
 from tests import models
 from tests.execution.local.support import assert_same, call
 from tff_drift import algorithms, execution
+from tff_drift.execution.local import policy
+from tff_drift.execution.local.run.phases import RunnablePlan
 
 CLIENTS = tff.CLIENTS
 DATA = models.datasets(models.client_arrays([10, 7, 3, 12, 5, 8], seed=3))
@@ -115,10 +118,58 @@ def test_equal_computations_are_planned_once():
     def build():
         return tff.tensorflow.computation(lambda x: x + 1, np.int32)
 
+    before = _plans()
     assert [call(context, build(), 1) for _ in range(3)] == [2, 2, 2]
-    assert len(context._plans) == 1
+    assert len(_plans() - before) == 1
+
+
+def _plans():
     gc.collect()
-    assert not context._known  # What is gone is forgotten.
+    return {id(plan) for plan in gc.get_objects() if isinstance(plan, RunnablePlan)}
+
+
+def _threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def test_plans_and_threads_go_with_their_processes():
+    context = execution.create_local_execution_context(max_concurrent_clients=1)
+    data = models.datasets(models.client_arrays([4, 4, 4]))
+    before = _plans()
+    threads = []
+    for k in range(15):
+        add = tff.tensorflow.computation(
+            lambda batches, k=k: batches.reduce(
+                float(k), lambda total, batch: total + tf.reduce_sum(batch[0])
+            ),
+            tff.SequenceType(tff.types.tensorflow_to_type(models.INPUT_SPEC)),
+        )
+
+        @tff.federated_computation(tff.FederatedType(add.type_signature[0], CLIENTS))
+        def total(batches, add=add):
+            return tff.federated_sum(tff.federated_map(add, batches))
+
+        call(context, total, data)
+        del add, total
+        assert len(_plans() - before) <= policy.RECENT_PLANS
+        threads.append(_threads())
+    # Each plan that is alive has some for its dataset.
+    assert max(threads[policy.RECENT_PLANS :]) <= threads[policy.RECENT_PLANS - 1] + 2
+    del context
+    assert not _plans() - before
+
+
+def test_a_plan_lives_as_long_as_its_computation():
+    context = execution.create_local_execution_context()
+    kept = tff.tensorflow.computation(lambda: tf.constant(-1))
+    before = _plans()
+    call(context, kept)
+    (plan,) = _plans() - before
+    for k in range(2 * policy.RECENT_PLANS):
+        call(context, tff.tensorflow.computation(lambda k=k: tf.constant(k)))
+    assert call(context, kept) == -1
+    assert plan in _plans()
+    assert len(_plans() - before) <= policy.RECENT_PLANS + 1
 
 
 def test_an_error_of_a_client_ends_the_round(fast):

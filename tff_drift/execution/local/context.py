@@ -3,50 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import collections
 import concurrent.futures
-import functools
-import hashlib
-import os
-import threading
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-import tensorflow_federated as tff
 
 from tff_drift import checks, compat
-from tff_drift.execution.local import (
-    batches,
-    cohorts,
-    devices,
-    planning,
-    running,
-    splice,
-    values,
-)
-from tff_drift.execution.local.graphs import GraphCache
-
-_CACHED_PLANS = 256
-# Collecting the states of a cohort copies them; from this size of one client's on,
-# the copy costs more than returning them one by one.
-_LARGE_CLIENT_BYTES = 2**20
+from tff_drift.execution import containers
+from tff_drift.execution.local import policy
+from tff_drift.execution.local.graphs import dataset_loops, devices
+from tff_drift.execution.local.plan_cache import PlanCache
+from tff_drift.execution.local.run.explanation import explain_plan
+from tff_drift.execution.local.run.placement import Placement
+from tff_drift.execution.local.values.arguments import ArgumentReader
+from tff_drift.execution.local.values.client_batches import BatchCache
 
 
-class LocalExecutionContext(tff.framework.SyncContext):
+class LocalExecutionContext(compat.framework.SyncContext):
     """Runs TFF computations in this process, see `create_local_execution_context`."""
 
-    def __init__(
-        self, executors: running.Executors, builders: running.Builders
-    ) -> None:
-        self._executors = executors
-        self._builders = builders
-        self._plans: collections.OrderedDict[bytes, running.RunnablePlan] = (
-            collections.OrderedDict()
-        )
-        self._known: dict[int, tuple[Any, running.RunnablePlan, values.Assembler]] = {}
-        self._lock = threading.Lock()
+    def __init__(self, placement: Placement, plans: PlanCache) -> None:
+        self._placement = placement
+        self._plans = plans
+        self._reader = ArgumentReader()
 
     @property
     def prefers_lists(self) -> bool:
@@ -64,7 +44,7 @@ class LocalExecutionContext(tff.framework.SyncContext):
           True for states of more than 1 MiB each, which take long to copy.
         """
         del num_clients
-        return client_bytes > _LARGE_CLIENT_BYTES
+        return policy.keep_states_at_clients(client_bytes)
 
     def invoke(self, comp: Any, arg: Any) -> Any:
         """Runs a computation.
@@ -82,52 +62,63 @@ class LocalExecutionContext(tff.framework.SyncContext):
           TypeError: If the argument is not of the parameter's type.
           ValueError: If parts of the argument are of different numbers of
             clients.
+          tf.errors.OpError: If an operation fails, such as an assertion of the
+            computation.
         """
-        types = comp.type_signature
         # Out of any graph that the caller may be building.
         with tf.init_scope():
-            plan, assemble = self._plan(comp)
-            arguments: list[Any] = []
-            num_clients = 0
-            if arg is not None:
-                counts = values.cardinalities(arg, types.parameter)
-                num_clients = counts.get(compat.CLIENTS, 0)
-                arguments = list(values.flatten_argument(arg, types.parameter))
-            results = plan.run(arguments, num_clients, self._executors)
+            plan, assemble = self._plans.get(comp)
+            arguments, num_clients = self._read(comp, arg)
+            results = plan.run(arguments, num_clients, self._placement)
             return assemble(results, None, num_clients)
 
-    def _plan(self, comp: Any) -> tuple[running.RunnablePlan, values.Assembler]:
-        with self._lock:
-            known = self._known.get(id(comp))
-            if known is not None and known[0]() is comp:
-                return known[1:]
-            proto = tff.framework.serialize_computation(comp)
-            digest = hashlib.sha256(proto.SerializeToString(deterministic=True))
-            plan = self._plans.get(digest.digest())
-            if plan is None:
-                plan = running.RunnablePlan(_compile(comp), self._builders)
-                self._plans[digest.digest()] = plan
-                if len(self._plans) > _CACHED_PLANS:
-                    self._plans.popitem(last=False)
-            else:
-                self._plans.move_to_end(digest.digest())
-            key = id(comp)
-            forget = weakref.ref(comp, lambda _: self._known.pop(key, None))
-            assemble = values.build_assembler(
-                plan.plan.result, comp.type_signature.result
-            )
-            self._known[key] = (forget, plan, assemble)
-            return plan, assemble
+    def explain(self, computation: Any, argument: Any = None) -> str:
+        """Says what a computation does here, and why, without running it.
+
+        It names the phases of the computation; for each, what runs on the server and
+        on the clients, and on which devices; whether clients train one by one or many
+        at a time, stacked, with the reason; and how each aggregation is done: summed
+        or collected for many clients at once, or added one client after the other.
+
+        The functions that a run needs are built, and stay for the run. The text is
+        for people and may change between versions.
+
+        Args:
+          computation: A `tff.Computation`.
+          argument: An argument as `computation` takes it, a tuple if it takes
+            several. Without one, what depends on the cohort is told as a condition.
+
+        Returns:
+          The explanation, a text of several lines.
+
+        Raises:
+          NotImplementedError: If the computation holds something that this
+            context does not support; the message names it.
+          TypeError: If the argument is not of the parameter's type.
+          ValueError: If parts of the argument are of different numbers of
+            clients.
+        """
+        with tf.init_scope():
+            plan, _ = self._plans.get(computation)
+            arguments: list[Any] | None = None
+            num_clients = 0
+            if argument is not None or computation.type_signature.parameter is None:
+                arguments, num_clients = self._read(computation, argument)
+            lines = explain_plan(plan, arguments, num_clients, self._placement)
+            return "\n".join(lines)
+
+    def _read(self, comp: Any, arg: Any) -> tuple[list[Any], int]:
+        """Returns the values of the parameter's leaves, and the number of clients."""
+        if arg is None:
+            return [], 0
+        parameter = comp.type_signature.parameter
+        counts = containers.cardinalities(arg, parameter)
+        arguments = list(self._reader.read(arg, parameter))
+        return arguments, counts.get(compat.CLIENTS, 0)
 
 
-def _compile(comp: Any) -> planning.Plan:
-    """Replaces intrinsics as TFF's native compiler does, and plans the rest."""
-    block, _ = tff.tensorflow.replace_intrinsics_with_bodies(comp.to_building_block())
-    return planning.build_plan(block)
-
-
-class AsyncLocalExecutionContext(tff.framework.AsyncContext):
-    """`LocalExecutionContext` for `tff.program.NativeFederatedContext`."""
+class AsyncLocalExecutionContext(compat.framework.AsyncContext):
+    """`LocalExecutionContext` for asynchronous programs, such as `tff.program`'s."""
 
     def __init__(self, context: LocalExecutionContext) -> None:
         self._context = context
@@ -144,6 +135,10 @@ class AsyncLocalExecutionContext(tff.framework.AsyncContext):
     def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
         """See `LocalExecutionContext.prefers_states_at_clients`."""
         return self._context.prefers_states_at_clients(client_bytes, num_clients)
+
+    def explain(self, computation: Any, argument: Any = None) -> str:
+        """See `LocalExecutionContext.explain`."""
+        return self._context.explain(computation, argument)
 
     async def invoke(self, comp: Any, arg: Any) -> Any:
         """Runs a computation, see `LocalExecutionContext.invoke`."""
@@ -204,7 +199,7 @@ def create_local_execution_context(
     if server_device is not None:
         devices.check_devices("server_device", [server_device])
     if max_concurrent_clients is None:
-        max_concurrent_clients = len(clients or os.sched_getaffinity(0))
+        max_concurrent_clients = policy.concurrent_clients(clients)
     checks.check_integer("max_concurrent_clients", max_concurrent_clients, 1)
     checks.check_integer("dataset_cache_bytes", dataset_cache_bytes, 0)
     if batch_clients not in (None, True, False):
@@ -214,41 +209,53 @@ def create_local_execution_context(
     pool = concurrent.futures.ThreadPoolExecutor(
         max_concurrent_clients, thread_name_prefix="tff-drift-client"
     )
-    executors = running.Executors(server_device, clients, max_concurrent_clients, pool)
-    rewrites = [splice.splice_dataset_loops] if splice_dataset_loops else []
-    graphs = GraphCache([*rewrites, devices.pin_datasets_to_cpu])
-    build_cohort = functools.partial(
-        cohorts.build_cohort,
-        # Where the loops over datasets are taken out, they cannot be told any more.
-        graphs=GraphCache(),
-        cache=batches.BatchCache(dataset_cache_bytes),
-        batch_clients=batch_clients,
+    placement = Placement(server_device, clients, max_concurrent_clients, pool)
+    rewrites = [dataset_loops.splice_dataset_loops] if splice_dataset_loops else []
+    plans = PlanCache(
+        [*rewrites, devices.pin_datasets_to_cpu],
+        BatchCache(dataset_cache_bytes),
+        batch_clients,
     )
-    return LocalExecutionContext(executors, running.Builders(graphs, build_cohort))
+    return LocalExecutionContext(placement, plans)
 
 
 def set_local_execution_context(**options: Any) -> None:
     """Makes `create_local_execution_context`'s result TFF's default context.
 
     Args:
-      **options: As there.
+      **options: Those of `create_local_execution_context`, by name.
 
     Raises:
-      TypeError: As there.
-      ValueError: As there.
+      TypeError: If an option is unknown or has the wrong type.
+      ValueError: If an option is out of its range, or names a device that is not
+        there.
     """
-    tff.framework.set_default_context(create_local_execution_context(**options))
+    compat.framework.set_default_context(create_local_execution_context(**options))
 
 
-def create_async_local_execution_context(
-    context: LocalExecutionContext,
-) -> AsyncLocalExecutionContext:
-    """Returns the context in the form that TFF's program library wants.
+def create_async_local_execution_context(**options: Any) -> AsyncLocalExecutionContext:
+    """Returns the local context in the form that asynchronous programs want.
+
+    It takes no argument, as TFF's own `create_async_*_context` functions, and is
+    what `tff.program.NativeFederatedContext` wraps:
+
+        context = tff_drift.execution.create_async_local_execution_context()
+        context = tff.program.NativeFederatedContext(context)
+        with tff.framework.get_context_stack().install(context):
+            asyncio.run(tff.learning.programs.train_model(...))
+
+    Computations run one after the other, in the order of their calls.
 
     Args:
-      context: What `create_local_execution_context` returned.
+      **options: Those of `create_local_execution_context`, by name, all of them
+        optional.
 
     Returns:
-      A context for `tff.program.NativeFederatedContext`.
+      A context whose `invoke` is a coroutine function.
+
+    Raises:
+      TypeError: If an option is unknown or has the wrong type.
+      ValueError: If an option is out of its range, or names a device that is not
+        there.
     """
-    return AsyncLocalExecutionContext(context)
+    return AsyncLocalExecutionContext(create_local_execution_context(**options))

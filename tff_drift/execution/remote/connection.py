@@ -81,7 +81,7 @@ class _UnwatchedChannel:
         """Does nothing."""
 
 
-class _Stub(tff.framework.RemoteExecutorGrpcStub):
+class _Stub(compat.framework.RemoteExecutorGrpcStub):
     """TFF's stub, which tells its connection when the worker is gone."""
 
     def __init__(self, channel: grpc.Channel, connection: Connection) -> None:
@@ -90,13 +90,13 @@ class _Stub(tff.framework.RemoteExecutorGrpcStub):
 
 
 def _guarded(name: str) -> Any:
-    call = getattr(tff.framework.RemoteExecutorGrpcStub, name)
+    call = getattr(compat.framework.RemoteExecutorGrpcStub, name)
 
     def guarded_call(self: _Stub, request: Any) -> Any:
         try:
             return call(self, request)
         # A closed channel raises a `ValueError`.
-        except (grpc.RpcError, tff.framework.RetryableError, ValueError) as error:
+        except (grpc.RpcError, compat.framework.RetryableError, ValueError) as error:
             explained = self._connection.explain(error)
             if explained is error:
                 raise
@@ -106,12 +106,12 @@ def _guarded(name: str) -> Any:
 
 
 def _forgiving(name: str) -> Any:
-    call = getattr(tff.framework.RemoteExecutorGrpcStub, name)
+    call = getattr(compat.framework.RemoteExecutorGrpcStub, name)
 
     def forgiving_call(self: _Stub, request: Any) -> Any:
         # A worker that is gone has nothing left to dispose of.
         with contextlib.suppress(
-            grpc.RpcError, tff.framework.RetryableError, ValueError
+            grpc.RpcError, compat.framework.RetryableError, ValueError
         ):
             return call(self, request)
 
@@ -159,14 +159,16 @@ class Connection:
 
         def executor_stack(
             cardinalities: dict[Any, int],
-        ) -> tff.framework.RemoteExecutor:
+        ) -> compat.framework.RemoteExecutor:
             cardinalities.setdefault(compat.CLIENTS, 0)
-            executor = tff.framework.RemoteExecutor(stub)
+            executor = compat.framework.RemoteExecutor(stub)
             executor.set_cardinalities(cardinalities)
             return executor
 
-        self._context = tff.framework.SyncExecutionContext(
-            executor_fn=tff.framework.ResourceManagingExecutorFactory(executor_stack),
+        self._context = compat.framework.SyncExecutionContext(
+            executor_fn=compat.framework.ResourceManagingExecutorFactory(
+                executor_stack
+            ),
             transform_args=tff.tensorflow.transform_args,
             transform_result=tff.tensorflow.transform_result,
         )

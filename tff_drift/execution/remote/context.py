@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,14 +13,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from absl import logging
 
-from tff_drift import checks
+from tff_drift import checks, compat
 from tff_drift.execution.local import create_local_execution_context
 from tff_drift.execution.remote import addresses as addresses_lib
 from tff_drift.execution.remote import partition
 from tff_drift.execution.remote.connection import Limits
 from tff_drift.execution.remote.workers import Workers
-
-_CACHED_PLANS = 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,14 +32,14 @@ class _Plan:
       after_merge: What workers compute after the merge, `None` if the server does.
     """
 
-    form: tff.framework.MergeableCompForm | None
+    form: compat.framework.MergeableCompForm | None
     clients: Any
     after_merge: Any = None
 
 
 def _compile(computation: Any) -> _Plan:
     to_native = tff.backends.native.desugar_and_transform_to_native
-    proto = tff.framework.serialize_computation(computation)
+    proto = compat.framework.serialize_computation(computation)
     if b"federated_secure_" in proto.SerializeToString():
         raise NotImplementedError(
             "TFF's workers have no secure aggregation, so the remote execution context "
@@ -62,13 +61,14 @@ def _compile(computation: Any) -> _Plan:
     return _Plan(form, to_native(form.up_to_merge), after_merge)
 
 
-class RemoteExecutionContext(tff.framework.SyncContext):
+class RemoteExecutionContext(compat.framework.SyncContext):
     """Runs TFF computations, see `create_remote_execution_context`."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
         self._server = create_local_execution_context()
-        self._plan = functools.lru_cache(_CACHED_PLANS)(_compile)
+        # They go with the computations that they are for.
+        self._plans: weakref.WeakKeyDictionary[Any, _Plan] = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
     @property
@@ -109,7 +109,9 @@ class RemoteExecutionContext(tff.framework.SyncContext):
             parameter = comp.type_signature.parameter
             if not partition.mentions_clients(parameter):
                 return self._server.invoke(comp, arg)
-            plan = self._plan(comp)
+            plan = self._plans.get(comp)
+            if plan is None:
+                plan = self._plans[comp] = _compile(comp)
             if plan.form is None:
                 result = self._workers.run(plan.clients, [arg])
                 return partition.join(result, comp.type_signature.result)
@@ -120,7 +122,9 @@ class RemoteExecutionContext(tff.framework.SyncContext):
             )
             return self._after_merge(plan, arg, parts, merged)
 
-    def _merge(self, form: tff.framework.MergeableCompForm, one: Any, two: Any) -> Any:
+    def _merge(
+        self, form: compat.framework.MergeableCompForm, one: Any, two: Any
+    ) -> Any:
         return self._server.invoke(form.merge, _pair(one, two))
 
     def _after_merge(
@@ -143,8 +147,8 @@ class RemoteExecutionContext(tff.framework.SyncContext):
         self._workers.close("the context was closed")
 
 
-def _pair(one: Any, two: Any) -> tff.structure.Struct:
-    return tff.structure.Struct.unnamed(one, two)
+def _pair(one: Any, two: Any) -> compat.structure.Struct:
+    return compat.structure.Struct.unnamed(one, two)
 
 
 def create_remote_execution_context(
@@ -187,7 +191,7 @@ def create_remote_execution_context(
         lost.
 
     Returns:
-      An execution context for `tff.framework.set_default_context`.
+      An execution context for `compat.framework.set_default_context`.
 
     Raises:
       TypeError: If an argument has the wrong type.
@@ -208,14 +212,15 @@ def set_remote_execution_context(addresses: Sequence[str], **options: Any) -> No
     """Makes `create_remote_execution_context`'s result TFF's default context.
 
     Args:
-      addresses: As there.
-      **options: As there.
+      addresses: The workers, as `host:port`.
+      **options: The other arguments of `create_remote_execution_context`, by name.
 
     Raises:
-      TypeError: As there.
-      ValueError: As there.
-      WorkerError: As there.
+      TypeError: If an argument has the wrong type, or an option is unknown.
+      ValueError: If an address is no `host:port` or there twice, a number of seconds
+        is not positive, or `max_retries` is negative.
+      WorkerError: If a worker does not answer, or is no worker of TFF.
     """
-    tff.framework.set_default_context(
+    compat.framework.set_default_context(
         create_remote_execution_context(addresses, **options)
     )

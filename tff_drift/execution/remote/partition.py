@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow_federated as tff
-
 from tff_drift import compat
-from tff_drift.execution.local import sequences, values
+from tff_drift.execution import containers
 
 
 def _is_of_clients(type_signature: compat.Type) -> bool:
@@ -28,7 +26,7 @@ def mentions_clients(type_signature: compat.Type | None) -> bool:
     if isinstance(type_signature, compat.StructType):
         return any(
             mentions_clients(element)
-            for _, element in tff.structure.iter_elements(type_signature)
+            for _, element in compat.structure.iter_elements(type_signature)
         )
     return type_signature is not None and _is_of_clients(type_signature)
 
@@ -47,7 +45,7 @@ def count_clients(value: Any, type_signature: compat.Type) -> int:
       TypeError: If the values of clients are not in a list or a tuple.
       ValueError: If there are different numbers of values of clients.
     """
-    return values.cardinalities(value, type_signature).get(compat.CLIENTS, 0)
+    return containers.cardinalities(value, type_signature).get(compat.CLIENTS, 0)
 
 
 def take_clients(value: Any, type_signature: compat.Type, clients: slice) -> Any:
@@ -59,7 +57,7 @@ def take_clients(value: Any, type_signature: compat.Type, clients: slice) -> Any
       clients: Which ones.
 
     Returns:
-      The argument, a `tff.structure.Struct` where the type is a structure.
+      The argument, a `compat.structure.Struct` where the type is a structure.
 
     Raises:
       TypeError: If the value is not of that type.
@@ -68,11 +66,11 @@ def take_clients(value: Any, type_signature: compat.Type, clients: slice) -> Any
         return value[clients]
     if not isinstance(type_signature, compat.StructType):
         return value
-    elements = sequences.struct_elements(value, type_signature)
-    return tff.structure.Struct(
+    elements = containers.struct_elements(value, type_signature)
+    return compat.structure.Struct(
         (name, take_clients(element, element_type, clients))
         for element, (name, element_type) in zip(
-            elements, tff.structure.iter_elements(type_signature)
+            elements, compat.structure.iter_elements(type_signature)
         )
     )
 
@@ -121,12 +119,12 @@ def join(results: Sequence[Any], type_signature: compat.Type) -> Any:
     if not isinstance(type_signature, compat.StructType):
         return results[0]
     columns = zip(
-        *(sequences.struct_elements(result, type_signature) for result in results)
+        *(containers.struct_elements(result, type_signature) for result in results)
     )
-    joined = tff.structure.Struct(
+    joined = compat.structure.Struct(
         (name, join(column, element_type))
         for column, (name, element_type) in zip(
-            columns, tff.structure.iter_elements(type_signature)
+            columns, compat.structure.iter_elements(type_signature)
         )
     )
     return compat.type_to_py_container(joined, type_signature)

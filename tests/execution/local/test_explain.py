@@ -1,0 +1,122 @@
+"""What the local context says of itself."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import models
+from tests.execution.local.support import call, training
+from tff_drift import algorithms, execution
+
+CLIENTS = tff.CLIENTS
+
+
+def test_a_round_is_told_phase_by_phase():
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    context = execution.create_local_execution_context(
+        server_device="/CPU:0", client_devices=["/CPU:0"], max_concurrent_clients=3
+    )
+    data = models.datasets(models.client_arrays([8] * 10))
+    told = context.explain(process.next, (call(context, process.initialize), data))
+    lines = told.splitlines()
+    assert lines[:4] == [
+        "2 phases, 10 clients",
+        "server: on /CPU:0",
+        "clients: on /CPU:0, 3 at a time unless said otherwise",
+        "phase 1",
+    ]
+    assert lines[6:8] == [
+        "    stacked step by step: 20 steps come in 2 turns, at least 8 together on "
+        "average",
+        "      clients 0 to 9: 2 steps of 10 clients",
+    ]
+    # Loss and accuracy; clients rejected; the pseudo-gradients; their weights.
+    assert "  aggregation 3: summed, <float32[3,4],float32[4]>" in lines
+    assert lines[-2] == "phase 2"
+    assert lines[-1].startswith("  server: one function of ")
+
+
+def test_without_an_argument_the_condition_is_told(fast):
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    assert fast.explain(process.next).startswith("2 phases, argument not given\n")
+    assert training(fast, process.next) == [
+        "stacked step by step or one by one: stacked if datasets give the same batches "
+        "every time, as lists do, and at least 8 steps come together on average"
+    ]
+
+
+def test_computations_without_clients_are_one_phase_of_the_server(fast):
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    told = fast.explain(process.initialize).splitlines()
+    assert told[0] == "1 phase, 0 clients"
+    assert told[3] == "phase 1"
+    assert [line for line in told if "clients:" in line] == [told[2]]
+
+
+def _map(function):
+    return tff.federated_computation(
+        lambda x: tff.federated_map(function, x),
+        tff.FederatedType(function.type_signature.parameter, CLIENTS),
+    )
+
+
+SUM = tff.tensorflow.computation(
+    lambda data: data.reduce(tf.constant(0), lambda total, x: total + x),
+    tff.SequenceType(np.int32),
+)
+DRAW = tff.tensorflow.computation(
+    lambda data: (
+        data.reduce(
+            tf.constant(0),
+            lambda total, x: total + tf.random.uniform([], maxval=x, dtype=tf.int32),
+        )
+        + tf.random.uniform([], maxval=5, seed=3, dtype=tf.int32)
+    ),
+    tff.SequenceType(np.int32),
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "reason"),
+    [
+        (
+            tff.tensorflow.computation(lambda x: x + 1, np.int32),
+            1,
+            "the clients bring no datasets",
+        ),
+        (
+            DRAW,
+            [1],
+            "the clients share a seeded stream of random numbers, or a named resource, "
+            "and use it in their order",
+        ),
+        (SUM, [1, 2], "4 steps come in 2 turns, fewer than 8 together on average"),
+    ],
+)
+def test_reasons_not_to_stack(function, value, reason, fast):
+    assert training(fast, _map(function), [value, value]) == [f"one by one: {reason}"]
+
+
+def test_explaining_runs_nothing_and_is_what_a_run_does(fast):
+    @tff.tensorflow.computation(np.int32)
+    def fail(x):
+        with tf.control_dependencies([tf.debugging.Assert(False, ["it has run"])]):
+            return tf.identity(x)
+
+    assert "clients:" in fast.explain(_map(fail), [1, 2])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="it has run"):
+        call(fast, _map(fail), [1, 2])
+
+
+def test_explaining_refuses_what_a_run_refuses(fast):
+    with pytest.raises(TypeError, match="int32"):
+        fast.explain(_map(tff.tensorflow.computation(lambda x: x, np.int32)), ["a"])
+    with pytest.raises(NotImplementedError, match=r"tff\.jax"):
+        fast.explain(tff.jax.computation(lambda x: x + 1, np.int32))
+
+
+def test_the_asynchronous_context_explains_too():
+    context = execution.create_async_local_execution_context(server_device="/CPU:0")
+    told = context.explain(tff.tensorflow.computation(lambda: 1))
+    assert told.splitlines()[:2] == ["1 phase, 0 clients", "server: on /CPU:0"]

@@ -1,0 +1,140 @@
+"""What is recognised by its shape, each from the hands of whoever makes it.
+
+A test here that fails means that a graph has a new shape: its maker then runs more
+slowly, in silence. See `tff_drift.execution.local.patterns`.
+"""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import models
+from tests.execution.local.support import training
+from tff_drift import aggregators, algorithms
+from tff_drift.aggregators.client_state_collection import collected_type
+from tff_drift.execution.local import patterns
+
+VALUE_TYPE = tff.to_type(
+    collections.OrderedDict(
+        b=tff.TensorType(np.float32, [2, 3]), a=tff.TensorType(np.float32, [])
+    )
+)
+
+
+def _forms(context, computation):
+    """Returns how the aggregations of a computation are done, in their order."""
+    lines = [line.strip() for line in context.explain(computation).splitlines()]
+    told = [line for line in lines if line.startswith("aggregation ")]
+    return [line.split(": ")[1].split(", <")[0] for line in told]
+
+
+@pytest.mark.parametrize(
+    "build", [tff.aggregators.SumFactory, tff.aggregators.UnweightedMeanFactory]
+)
+def test_sums_of_tff_are_summed(fast, build):
+    process = build().create(VALUE_TYPE)
+    forms = _forms(fast, process.next)
+    assert forms
+    assert set(forms) == {"summed"}
+
+
+def test_the_collection_of_client_states_is_collected(fast):
+    factory = aggregators.ClientStateCollectionFactory()
+    process = factory.create(collected_type(VALUE_TYPE))
+    assert _forms(fast, process.next) == ["collected"]
+
+
+def test_the_states_of_a_method_are_collected(fast):
+    process = algorithms.build_scaffold(models.softmax_regression, 0.3, 9)
+    forms = _forms(fast, process.next)
+    assert forms.count("collected") == 1
+    assert set(forms) == {"summed", "collected"}
+
+
+def _aggregate(accumulate):
+    vectors = tff.TensorType(np.float32, [None])
+    zero = tff.tensorflow.computation(lambda: tf.zeros([0]))
+    add = tff.tensorflow.computation(accumulate, vectors, np.float32)
+    merge = tff.tensorflow.computation(
+        lambda a, b: tf.concat([a, b], 0), vectors, vectors
+    )
+    report = tff.tensorflow.computation(lambda a: a, vectors)
+
+    @tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
+    def aggregate(values):
+        return tff.federated_aggregate(values, zero(), add, merge, report)
+
+    return aggregate
+
+
+@pytest.mark.parametrize(
+    ("accumulate", "form"),
+    [
+        (lambda a, x: tf.concat([a, [x]], 0), "added one client after the other"),
+        (lambda a, x: tf.concat([a, x[tf.newaxis]], 0), "collected"),
+        (lambda a, x: tf.concat([a, tf.expand_dims(x, 0)], 0), "collected"),
+        (
+            lambda a, x: tf.concat([x[tf.newaxis], a], 0),
+            "added one client after the other",
+        ),
+    ],
+)
+def test_a_stack_is_collected_in_the_order_of_the_clients_alone(fast, accumulate, form):
+    computation = _aggregate(accumulate)
+    assert _forms(fast, computation) == [form]
+    with tff.framework.get_context_stack().install(fast):
+        result = computation([1.0, 2.0, 3.0])
+    assert sorted(result) == [1.0, 2.0, 3.0]
+
+
+def test_the_gathered_batches_of_uga_run_in_lockstep(fast):
+    process = algorithms.build_uga(models.softmax_regression, 0.1, 0.5, local_epochs=1)
+    (told,) = training(fast, process.next)
+    assert told.startswith("stacked in lockstep or one by one: ")
+
+
+def test_loops_over_batches_run_step_by_step(fast):
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    (told,) = training(fast, process.next)
+    assert told.startswith("stacked step by step or one by one: ")
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        tf.keras.layers.Conv1D(2, 2),
+        tf.keras.layers.DepthwiseConv1D(2),
+        tf.keras.layers.Conv1DTranspose(2, 2),
+        tf.keras.layers.SeparableConv1D(2, 2),
+    ],
+)
+def test_convolutions_of_keras_are_told_by_their_operations(layer):
+    layer.build([None, 4, 3])
+    apply = tf.function(lambda x: layer(x)).get_concrete_function(tf.zeros([1, 4, 3]))
+    operations = {operation.type for operation in apply.graph.get_operations()}
+    assert patterns.has_convolution(operations)
+    dense = tf.function(lambda x: x @ x).get_concrete_function(tf.zeros([2, 2]))
+    operations = {operation.type for operation in dense.graph.get_operations()}
+    assert not patterns.has_convolution(operations)
+
+
+RANGE = tf.data.Dataset.range(3)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "repeatable", "random"),
+    [
+        (RANGE.batch(1).repeat(2).take(3), True, False),
+        (RANGE.skip(1).cache().prefetch(1), True, False),
+        (RANGE.concatenate(RANGE).batch(2).unbatch(), True, False),
+        (RANGE.shuffle(2, seed=1).batch(2), False, True),
+        (tf.data.Dataset.random(seed=1).take(2), False, True),
+        (RANGE.map(lambda x: x + 1), False, False),
+    ],
+)
+def test_datasets_are_told_by_their_kind(dataset, repeatable, random):
+    assert patterns.is_repeatable(dataset) == repeatable
+    assert patterns.draws_random_numbers(dataset) == random

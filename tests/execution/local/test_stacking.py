@@ -1,0 +1,298 @@
+"""Clients trained many at a time: when it is done, and that it changes no result."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import models
+from tests.execution.local.support import assert_same, call, training
+from tff_drift import algorithms, execution, layers
+from tff_drift.execution.local.stacked.in_lockstep import InLockstep
+from tff_drift.execution.local.stacked.in_turns import InTurns
+
+slices = tf.data.Dataset.from_tensor_slices
+
+
+def _round(process, data, **options):
+    """Runs a round; returns its output, and what is said of how clients train."""
+    context = execution.create_local_execution_context(**options)
+    state = call(context, process.initialize)
+    told = training(context, process.next, state, data)
+    return call(context, process.next, state, data), told
+
+
+def _one_by_one(process, data):
+    output, told = _round(process, data, batch_clients=False)
+    assert told == ["one by one: batch_clients is False"]
+    return output
+
+
+def _agree(stacked, single):
+    assert_same(stacked, single, rtol=1e-5, atol=1e-6)
+
+
+def test_large_cohorts_of_small_models_are_stacked_by_themselves():
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    data = models.datasets(models.client_arrays([8] * 20 + [5]))
+    stacked, told = _round(process, data)
+    # Twenty clients have two batches of four, the last has one of four and one of one.
+    assert told == [
+        "stacked step by step: 42 steps come in 4 turns, at least 8 together on "
+        "average",
+        "clients 0 to 19: 2 steps of 20 clients",
+        "clients 20 to 20: 2 steps of 1 client",
+    ]
+    _agree(stacked, _one_by_one(process, data))
+
+
+@pytest.mark.parametrize(
+    ("computation", "build", "manner"),
+    [
+        (
+            InTurns,
+            lambda: algorithms.build_fed_avg(models.softmax_regression, 0.3),
+            "stacked step by step",
+        ),
+        (
+            InLockstep,
+            lambda: algorithms.build_uga(
+                models.softmax_regression, 0.1, 0.5, local_epochs=1
+            ),
+            "stacked in lockstep",
+        ),
+    ],
+)
+def test_what_is_told_is_what_runs(monkeypatch, computation, build, manner):
+    sizes = []
+    run = computation.run
+
+    def noting(self, inputs, datasets, num_clients):
+        sizes.append(num_clients)
+        return run(self, inputs, datasets, num_clients)
+
+    monkeypatch.setattr(computation, "run", noting)
+    data = models.datasets(models.client_arrays([8] * 10))
+    _, told = _round(build(), data)
+    assert told[0].startswith(manner)
+    assert told[1:] == ["clients 0 to 9: 2 steps of 10 clients"]
+    assert sizes == [10]
+    _, told = _round(build(), data[:2])
+    assert told[0].startswith("one by one: ")
+    assert sizes == [10]
+
+
+def test_a_client_s_result_does_not_keep_those_of_the_others():
+    data_type = tff.SequenceType(tff.TensorType(np.float32, [None, 64]))
+
+    @tff.tensorflow.computation(data_type)
+    def add_up(data):
+        zero = tf.zeros([64])
+        return data.reduce(zero, lambda total, batch: total + batch[0])
+
+    @tff.federated_computation(tff.FederatedType(data_type, tff.CLIENTS))
+    def of_each(data):
+        return tff.federated_map(add_up, data)
+
+    context = execution.create_local_execution_context(batch_clients=True)
+    data = [[np.full([1, 64], k, np.float32)] for k in range(8)]
+    assert training(context, of_each, data)[1:] == [
+        "clients 0 to 7: 1 step of 8 clients"
+    ]
+    rows = call(context, of_each, data)
+    starts = sorted(row.ctypes.data for row in rows)
+    # Rows of one stack follow each other at once.
+    assert rows[0].nbytes not in np.diff(starts)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(
+            models.datasets(models.client_arrays([3, 5, 6])),
+            "5 steps come in 4 turns, fewer than 8 together on average",
+            id="few_with_ragged_sizes",
+        ),
+        pytest.param(
+            [
+                slices(client).shuffle(8, seed=1).batch(4)
+                for client in models.client_arrays([8] * 20)
+            ],
+            "a dataset gives other batches every time",
+            id="datasets_to_be_read_anew",
+        ),
+        pytest.param([], "the cohort is empty", id="nobody"),
+    ],
+)
+def test_cohorts_that_gain_nothing_are_not_stacked(data, reason):
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    assert _round(process, data)[1] == [f"one by one: {reason}"]
+
+
+def _convolutional():
+    keras_model = tf.keras.Sequential(
+        [
+            tf.keras.layers.Input([models.NUM_FEATURES]),
+            tf.keras.layers.Reshape([models.NUM_FEATURES, 1, 1]),
+            tf.keras.layers.Conv2D(
+                2, (2, 1), kernel_initializer=tf.keras.initializers.GlorotUniform(1)
+            ),
+            tf.keras.layers.Flatten(),
+            layers.Dropout(0.3),
+            tf.keras.layers.Dense(
+                models.NUM_CLASSES,
+                kernel_initializer=tf.keras.initializers.GlorotUniform(2),
+            ),
+        ]
+    )
+    return models.from_keras(keras_model)
+
+
+def test_convolutions_and_dropout_are_stacked_if_asked_for():
+    process = algorithms.build_fed_avg(_convolutional, 0.3)
+    data = models.datasets(models.client_arrays([8] * 20))
+    single, told = _round(process, data)
+    assert told == [
+        "one by one: convolutions with filters of the clients' own are done one client "
+        "after the other anyway; batch_clients=True stacks the rest"
+    ]
+    stacked, told = _round(process, data, batch_clients=True)
+    assert told == [
+        "stacked step by step: batch_clients is True",
+        "clients 0 to 19: 2 steps of 20 clients",
+    ]
+    _agree(stacked, single)
+
+
+def _recurrent():
+    return models.from_keras(
+        models.keras_softmax_regression(
+            tf.keras.layers.Reshape([models.NUM_FEATURES, 1]),
+            tf.keras.layers.GRU(
+                2,
+                kernel_initializer=tf.keras.initializers.GlorotUniform(1),
+                recurrent_initializer=tf.keras.initializers.Orthogonal(seed=2),
+            ),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("model_fn", "loop", "reason"),
+    [
+        # The loop over an iterator is no `Dataset.reduce`.
+        (models.softmax_regression, "DATASET_ITERATOR", "dataset operation"),
+        (_recurrent, "DATASET_REDUCE", "it has a loop, as recurrent layers do"),
+    ],
+)
+def test_what_cannot_be_stacked_runs_one_by_one(model_fn, loop, reason):
+    process = algorithms.build_fed_avg(
+        model_fn, 0.3, loop_implementation=tff.learning.LoopImplementation[loop]
+    )
+    data = models.datasets(models.client_arrays([8, 5]))
+    stacked, (told,) = _round(process, data, batch_clients=True)
+    assert told.startswith("one by one: it cannot be stacked: not step by step, ")
+    assert reason in told
+    assert_same(stacked, _one_by_one(process, data))
+
+
+def _with_dropout():
+    return models.from_keras(
+        models.keras_softmax_regression(
+            tf.keras.layers.Dense(
+                5,
+                activation="relu",
+                kernel_initializer=tf.keras.initializers.GlorotUniform(1),
+            ),
+            layers.Dropout(0.5),
+        )
+    )
+
+
+def _epochs(sizes, epochs):
+    arrays = models.client_arrays(sizes)
+    return [slices(client).batch(4).repeat(epochs) for client in arrays]
+
+
+def test_keep_trace_clients_of_equal_sizes_run_together():
+    process = algorithms.build_uga(_with_dropout, 0.1, 0.5, local_epochs=3)
+    data = _epochs([8, 5, 8, 5, 3], epochs=3)
+    # In ragged cohorts as small as this one nothing is gained.
+    assert _round(process, data)[1] == [
+        "one by one: 27 steps come in 15 turns, fewer than 8 together on average"
+    ]
+    stacked, told = _round(process, data, batch_clients=True)
+    assert told == [
+        "stacked in lockstep: batch_clients is True",
+        "clients 0 to 4: 12 steps of 2 clients, 3 steps of 1 client",
+    ]
+    _agree(stacked, _one_by_one(process, data))
+    data = _epochs([6] * 9, epochs=3)
+    stacked, told = _round(process, data)
+    assert told[1:] == ["clients 0 to 8: 6 steps of 9 clients"]
+    _agree(stacked, _one_by_one(process, data))
+
+
+def test_the_checks_of_a_computation_are_made_for_stacks_too():
+    process = algorithms.build_uga(models.softmax_regression, 0.1, 0.5, local_epochs=3)
+    data = _epochs([4, 4], epochs=3)
+    data[1] = data[1].take(2)
+    for batch_clients in (False, True):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="local_epochs is 3"):
+            _round(process, data, batch_clients=batch_clients)
+
+
+def test_clients_are_stacked_on_each_of_several_devices():
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    data = models.datasets(models.client_arrays([4] * 5))
+    devices = ["/CPU:0", "/CPU:0"]
+    stacked, told = _round(process, data, batch_clients=True, client_devices=devices)
+    assert told[1:] == [
+        "clients 0 to 1: 1 step of 2 clients",
+        "clients 2 to 4: 1 step of 3 clients",
+    ]
+    _agree(stacked, _one_by_one(process, data))
+
+
+def test_a_mapping_whose_keys_are_not_in_order():
+    spec = collections.OrderedDict(
+        y=tf.TensorSpec([None, 1], tf.float32), x=tf.TensorSpec([None, 3], tf.float32)
+    )
+
+    def model_fn():
+        keras_model = tf.keras.Sequential(
+            [tf.keras.layers.Input([3]), tf.keras.layers.Dense(1)]
+        )
+        return tff.learning.models.from_keras_model(
+            keras_model, loss=tf.keras.losses.MeanSquaredError(), input_spec=spec
+        )
+
+    process = algorithms.build_fed_avg(model_fn, 0.1)
+    random = np.random.default_rng(0)
+    arrays = [
+        collections.OrderedDict(
+            y=random.random((4, 1), np.float32), x=random.random((4, 3), np.float32)
+        )
+        for _ in range(3)
+    ]
+    single = execution.create_local_execution_context(batch_clients=False)
+    stacked = execution.create_local_execution_context(batch_clients=True)
+    state = call(single, process.initialize)
+    expected = call(single, process.next, state, [slices(a).batch(4) for a in arrays])
+    for data in ([slices(a).batch(4) for a in arrays], [[a] for a in arrays]):
+        output = call(stacked, process.next, state, data)
+        assert_same(output, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "names"),
+    [
+        ({"batch_clients": 3}, TypeError, "batch_clients"),
+        ({"dataset_cache_bytes": -1}, ValueError, "dataset_cache_bytes"),
+    ],
+)
+def test_bad_options(options, error, names):
+    with pytest.raises(error, match=names):
+        execution.create_local_execution_context(**options)

@@ -1,0 +1,1 @@
+"""TFF's graphs, made fit to be called as TensorFlow functions of this process."""

@@ -1,0 +1,61 @@
+"""The operations of a phase of a plan, as TensorFlow functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import tensorflow as tf
+
+from tff_drift.execution.local.graphs import functions
+from tff_drift.execution.local.graphs.prepare import GraphCache
+from tff_drift.execution.local.plans import trees
+from tff_drift.execution.local.plans.plan import Leaf, Operation, distinct
+
+
+class PhaseFunction:
+    """The operations of a phase at one place, as one TensorFlow function.
+
+    Args:
+      steps: The operations, in an order in which they can run.
+      wanted: The leaves that are wanted of what they compute, among others.
+      graphs: Where the graphs of compiled computations come from.
+
+    Attributes:
+      inputs: The leaves that it takes.
+      outputs: The leaves that it returns.
+      function: The TensorFlow function.
+      one_at_a_time: See `prepare.PreparedGraph`.
+    """
+
+    def __init__(
+        self, steps: Sequence[Operation], wanted: Iterable[Leaf], graphs: GraphCache
+    ) -> None:
+        made = dict.fromkeys(leaf for step in steps for leaf in step.outputs)
+        wanted = set(wanted)
+        self.outputs = tuple(leaf for leaf in made if leaf in wanted)
+        self.inputs = distinct(
+            leaf for step in steps for leaf in step.inputs if leaf not in made
+        )
+        builder = functions.GraphBuilder(graphs)
+
+        def body(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            values = dict(zip(self.inputs, tensors))
+            for step in steps:
+                function = trees.substitute(step.function, values)
+                argument = trees.substitute(step.argument, values)
+                results = builder.call(function, argument)
+                values.update(zip(step.outputs, trees.leaves(results)))
+            return [values[leaf] for leaf in self.outputs]
+
+        types = [leaf.type_signature for leaf in self.inputs]
+        self.function = functions.build_function(body, types)
+        self.one_at_a_time = builder.one_at_a_time
+
+    def __call__(
+        self, tensors: Iterable[tf.Tensor], device: str | None
+    ) -> Sequence[tf.Tensor]:
+        """Runs the function on a device."""
+        if device is None:
+            return self.function(*tensors)
+        with tf.device(device):
+            return self.function(*tensors)

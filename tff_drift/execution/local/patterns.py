@@ -1,0 +1,129 @@
+"""What is recognised by its shape or its name, and who makes it.
+
+TFF hands over graphs, not intentions: that an aggregation is a sum, or that a
+computation gathers its batches, shows in the operations of its graph alone. What is
+recognised runs faster; what is not runs all the same. So each of these is a silent
+agreement with whoever makes the graph: their docstrings say so, and each has a test
+in `tests/execution/local/test_patterns.py` that fails when they make another one.
+
+| recognised | made by | what for |
+|---|---|---|
+| a sum, `accumulator + value` | TFF's `SumFactory` and all built on it | the values of stacked clients are added at once |
+| a stack, `concat([accumulator, value[newaxis]])` | `tff_drift.aggregators.ClientStateCollectionFactory` | collected once, in place of copied for each client |
+| gathered batches, `TensorListPushBack` | `tff_drift.client_works.keep_trace`, which UGA trains with | clients run their whole computations in lockstep |
+| a convolution, `Conv` in a name | Keras' and TensorFlow's layers | stacking such steps gains nothing |
+| datasets that repeat themselves | `tf.data` | what was read is kept |
+
+The form of `Dataset.reduce` is checked where it is replaced, in
+`graphs/dataset_loops.py`.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import tensorflow as tf
+
+# Datasets that give the same elements every time, if those that they read from do.
+_REPEATABLE = frozenset(
+    {
+        "BatchDataset",
+        "CacheDataset",
+        "ConcatenateDataset",
+        "OptionsDataset",
+        "ParallelBatchDataset",
+        "PrefetchDataset",
+        "RangeDataset",
+        "RepeatDataset",
+        "SkipDataset",
+        "TakeDataset",
+        "TensorDataset",
+        "TensorSliceDataset",
+        "UnbatchDataset",
+        "ZipDataset",
+    }
+)
+
+
+def summand(output: tf.Tensor, accumulator: tf.Tensor) -> tf.Tensor | None:
+    """Recognises `output = accumulator + value`.
+
+    Args:
+      output: A result of a function that adds a client's values to accumulators.
+      accumulator: The input of that function that holds its accumulator.
+
+    Returns:
+      The value, as `source` of a tensor; None if `output` is no such sum.
+    """
+    operation = source(output).op
+    if operation.type not in ("Add", "AddV2"):
+        return None
+    first, second = operation.inputs
+    if first.shape != second.shape or not first.shape.is_fully_defined():
+        return None
+    first, second = source(first), source(second)
+    if first.name == accumulator.name:
+        return second
+    return first if second.name == accumulator.name else None
+
+
+def last_row(output: tf.Tensor, accumulator: tf.Tensor) -> tf.Tensor | None:
+    """Recognises `output = tf.concat([accumulator, value[tf.newaxis]], axis=0)`.
+
+    Args:
+      output: A result of a function that adds a client's values to accumulators.
+      accumulator: The input of that function that holds its accumulator.
+
+    Returns:
+      The value, as `source` of a tensor; None if `output` is no such stack.
+    """
+    operation = source(output).op
+    if operation.type != "ConcatV2" or len(operation.inputs) != 3:
+        return None
+    first, second, axis = operation.inputs
+    if source(first).name != accumulator.name or tf.get_static_value(axis) != 0:
+        return None
+    row = source(second).op
+    if row.type == "ExpandDims":
+        in_front = tf.get_static_value(row.inputs[1]) == 0
+        return source(row.inputs[0]) if in_front else None
+    if row.type == "StridedSlice" and row.get_attr("new_axis_mask") == 1:
+        whole = row.inputs[1].shape == [1] and not row.get_attr("shrink_axis_mask")
+        return source(row.inputs[0]) if whole else None
+    return None
+
+
+def source(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns the tensor of which `tensor` is the same under another name."""
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def gathers_batches(operations: Collection[str]) -> bool:
+    """Whether a computation puts its batches into a list, to pass over them again."""
+    return "TensorListPushBack" in operations
+
+
+def has_convolution(operations: Collection[str]) -> bool:
+    """Whether there is a convolution among operations."""
+    return any("Conv" in operation for operation in operations)
+
+
+def is_repeatable(dataset: tf.data.Dataset) -> bool:
+    """Whether a dataset gives the same elements every time."""
+    # TensorFlow has no public way to ask for a dataset's kind and its inputs.
+    name = type(dataset).__name__.lstrip("_")
+    return name in _REPEATABLE and all(map(is_repeatable, dataset._inputs()))
+
+
+def draws_random_numbers(dataset: tf.data.Dataset) -> bool:
+    """Whether a dataset, or one that it reads from, draws random numbers."""
+    if is_random(type(dataset).__name__):
+        return True
+    return any(map(draws_random_numbers, dataset._inputs()))
+
+
+def is_random(name: str) -> bool:
+    """Whether a kind of dataset, or of operation that makes one, is a random one."""
+    return "Shuffle" in name or "Random" in name

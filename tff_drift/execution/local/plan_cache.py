@@ -1,0 +1,105 @@
+"""The plans of computations, made once and kept."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow_federated as tff
+
+from tff_drift import compat
+from tff_drift.execution.local import policy
+from tff_drift.execution.local.graphs.prepare import GraphCache, GraphRewrite
+from tff_drift.execution.local.plans.plan import Plan
+from tff_drift.execution.local.plans.planner import build_plan
+from tff_drift.execution.local.run.phases import RunnablePlan
+from tff_drift.execution.local.stacked.clients import Stacking
+from tff_drift.execution.local.values.client_batches import BatchCache
+from tff_drift.execution.local.values.results import Assembler, build_assembler
+
+
+class PlanCache:
+    """Plans every computation once.
+
+    A plan, with its functions and what TensorFlow holds for them, threads included,
+    lives as long as a computation that it is for. Equal computations share one; for
+    programs that make them again and again, a few of those used last live on.
+
+    Args:
+      rewrites: What is done to the graphs of compiled computations.
+      batches: Holds the batches of datasets.
+      batch_clients: Whether clients are stacked, see `Stacking`.
+    """
+
+    def __init__(
+        self,
+        rewrites: Sequence[GraphRewrite],
+        batches: BatchCache,
+        batch_clients: bool | None,
+    ) -> None:
+        self._rewrites = rewrites
+        self._batches = batches
+        self._batch_clients = batch_clients
+        # By the content of the computation.
+        self._plans: weakref.WeakValueDictionary[bytes, RunnablePlan] = (
+            weakref.WeakValueDictionary()
+        )
+        self._recent: collections.OrderedDict[bytes, RunnablePlan] = (
+            collections.OrderedDict()
+        )
+        # By the computation itself, whose content takes long to look at.
+        self._known: dict[int, tuple[Any, RunnablePlan, Assembler]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Returns the number of plans that are alive."""
+        return len(self._plans)
+
+    def get(self, computation: Any) -> tuple[RunnablePlan, Assembler]:
+        """Returns a computation's plan, and what assembles its result.
+
+        Args:
+          computation: A `tff.Computation`.
+
+        Raises:
+          NotImplementedError: If it holds something that is not supported.
+        """
+        with self._lock:
+            known = self._known.get(id(computation))
+            if known is not None and known[0]() is computation:
+                return known[1:]
+            proto = compat.framework.serialize_computation(computation)
+            serialized = proto.SerializeToString(deterministic=True)
+            content = hashlib.sha256(serialized).digest()
+            plan = self._plans.get(content)
+            if plan is None:
+                plan = self._plans[content] = self._build(computation)
+            self._recent[content] = plan
+            self._recent.move_to_end(content)
+            if len(self._recent) > policy.RECENT_PLANS:
+                self._recent.popitem(last=False)
+            key = id(computation)
+            forget = weakref.ref(computation, lambda _: self._known.pop(key, None))
+            assemble = build_assembler(
+                plan.plan.result, computation.type_signature.result
+            )
+            self._known[key] = (forget, plan, assemble)
+            return plan, assemble
+
+    def _build(self, computation: Any) -> RunnablePlan:
+        # The graphs belong to the plan, and go with it.
+        graphs = GraphCache(self._rewrites)
+        stacking = Stacking(GraphCache(), self._batches, self._batch_clients)
+        return RunnablePlan(_plan(computation), graphs, stacking)
+
+
+def _plan(computation: Any) -> Plan:
+    """Replaces intrinsics as TFF's native compiler does, and plans the rest."""
+    block, _ = tff.tensorflow.replace_intrinsics_with_bodies(
+        computation.to_building_block()
+    )
+    return build_plan(block)

@@ -1,0 +1,1 @@
+"""What a computation does: TFF's language into phases of operations."""

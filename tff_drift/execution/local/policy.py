@@ -1,0 +1,225 @@
+"""Every threshold of the local context, and the decisions that are made with them.
+
+Pure functions of numbers and of names: nothing here runs, builds or reads anything.
+A decision comes with its reason, which `LocalExecutionContext.explain` shows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# Plans, with their functions, live as long as their computations; so many of those
+# used last live on, for programs that make equal computations again and again.
+RECENT_PLANS = 8
+# Of a stacked computation, functions of so many numbers of clients are kept.
+CACHED_NUMBERS = 64
+# So many cohorts are remembered, to tell those that come again.
+COHORTS_REMEMBERED = 64
+
+# The states of the clients that are trained at a time take at most this, so that they
+# stay in the processor's cache.
+_STACK_BYTES = 10 * 2**20
+# Where that leaves fewer clients than this, there may be as many, within more bytes.
+_FEW_CLIENTS = 8
+_MANY_CLIENTS = 256
+_MOST_STACK_BYTES = 2**27
+# A step of a stack takes about as long as this many steps of single clients, if the
+# model is small; benchmarks/rounds.py measures it.
+_STEPS_PER_TURN = 8
+# Up to which number of clients a chunk is a multiple of what.
+_UNITS = ((16, 1), (64, 2), (float("inf"), 8))
+# The batches that are read for a turn take at most this.
+_TURN_BYTES = 2**24
+# From this size on, TensorFlow's usual two copies of an array are noticed.
+_LARGE_ARRAY_BYTES = 2**16
+# Collecting the states of a cohort copies them; from this size of one client's on,
+# the copy costs more than returning them one by one.
+_LARGE_STATE_BYTES = 2**20
+
+
+class Decision(NamedTuple):
+    """A decision.
+
+    Attributes:
+      holds: What was decided, yes or no.
+      reason: Why, for people to read.
+    """
+
+    holds: bool
+    reason: str
+
+
+class TurnSize(NamedTuple):
+    """Steps that clients of a stack take together.
+
+    Attributes:
+      num_clients: How many clients take them.
+      num_steps: How many steps each of these takes.
+    """
+
+    num_clients: int
+    num_steps: int
+
+
+def concurrent_clients(client_devices: Sequence[str]) -> int:
+    """Returns how many clients are trained at a time by default.
+
+    Args:
+      client_devices: The devices given for clients, none if TensorFlow chooses.
+
+    Returns:
+      The number of the devices, or of the processors that this process may use.
+    """
+    return len(client_devices or os.sched_getaffinity(0))
+
+
+def keep_states_at_clients(client_bytes: int) -> bool:
+    """Whether clients' new states are better returned one by one than collected.
+
+    Args:
+      client_bytes: The size of one client's state, in bytes.
+    """
+    return client_bytes > _LARGE_STATE_BYTES
+
+
+def share_array(num_bytes: int) -> bool:
+    """Whether an array is worth the effort of going in without a second copy.
+
+    Args:
+      num_bytes: Its size, in bytes.
+    """
+    return num_bytes >= _LARGE_ARRAY_BYTES
+
+
+def stacking_asked_for(
+    batch_clients: bool | None, has_datasets: bool, one_at_a_time: bool
+) -> Decision:
+    """Decides whether stacking is to be tried for the clients' computation.
+
+    Args:
+      batch_clients: The context's option.
+      has_datasets: Whether each client brings a dataset of its own.
+      one_at_a_time: Whether its calls share something and have to keep their order.
+    """
+    if batch_clients is False:
+        return Decision(False, "batch_clients is False")
+    if not has_datasets:
+        return Decision(False, "the clients bring no datasets")
+    if one_at_a_time:
+        return Decision(
+            False,
+            "the clients share a seeded stream of random numbers, or a named "
+            "resource, and use it in their order",
+        )
+    return Decision(True, "each client brings a dataset")
+
+
+def stacking_may_pay(batch_clients: bool | None, has_convolution: bool) -> Decision:
+    """Decides whether a computation may gain from being stacked.
+
+    Args:
+      batch_clients: The context's option.
+      has_convolution: Whether a step applies a convolution.
+    """
+    if batch_clients:
+        return Decision(True, "batch_clients is True")
+    if has_convolution:
+        return Decision(
+            False,
+            "convolutions with filters of the clients' own are done one client after "
+            "the other anyway; batch_clients=True stacks the rest",
+        )
+    return Decision(True, "it pays where steps come together")
+
+
+def steps_come_together(turns: Sequence[TurnSize]) -> Decision:
+    """Decides whether a cohort takes enough steps together.
+
+    Args:
+      turns: Who would take steps together.
+    """
+    steps = sum(turn.num_clients * turn.num_steps for turn in turns)
+    taken = sum(turn.num_steps for turn in turns)
+    enough = steps >= _STEPS_PER_TURN * taken
+    return Decision(
+        enough,
+        f"{steps} steps come in {taken} turns, "
+        f"{'at least' if enough else 'fewer than'} {_STEPS_PER_TURN} together on "
+        "average",
+    )
+
+
+def when_stacked(batch_clients: bool | None) -> str:
+    """Returns which cohorts are stacked, in words.
+
+    Args:
+      batch_clients: The context's option.
+    """
+    if batch_clients:
+        return "batch_clients is True"
+    return (
+        "stacked if datasets give the same batches every time, as lists do, and "
+        f"at least {_STEPS_PER_TURN} steps come together on average"
+    )
+
+
+def most_together(client_bytes: int) -> int:
+    """Returns how many clients at most are trained in one stack.
+
+    Args:
+      client_bytes: About what the state of one takes, in bytes.
+    """
+    client_bytes = max(1, client_bytes)
+    most = max(_FEW_CLIENTS, min(_MANY_CLIENTS, _STACK_BYTES // client_bytes))
+    return max(1, min(most, _MOST_STACK_BYTES // client_bytes))
+
+
+def chunks(num_clients: int, at_least: int, client_bytes: int) -> list[range]:
+    """Returns the clients in parts of about one size, to be trained in turn.
+
+    Args:
+      num_clients: The number of clients.
+      at_least: The number of parts, if there are as many clients.
+      client_bytes: About what the state of one takes, in bytes.
+    """
+    if not num_clients:
+        return []
+    most = most_together(client_bytes)
+    parts = max(-(-num_clients // most), min(at_least, num_clients))
+    unit = min(chunk_unit(-(-num_clients // parts)), most)
+    units = num_clients // unit
+    parts = max(-(-units // (most // unit)), min(at_least, units))
+    bounds = [units * part // parts * unit for part in range(parts)]
+    bounds.append(units * unit)
+    if bounds[-1] < num_clients:
+        bounds.append(num_clients)
+    return [range(*pair) for pair in zip(bounds, bounds[1:])]
+
+
+def chunk_unit(num_clients: int) -> int:
+    """Returns of what a chunk of about this size is to be a multiple.
+
+    Cohorts whose size changes from round to round must not need new functions each
+    time: there are functions for some numbers of clients, besides those for any.
+
+    Args:
+      num_clients: The number of clients.
+    """
+    return next(unit for size, unit in _UNITS if num_clients <= size)
+
+
+def known_number(num_clients: int) -> int | None:
+    """Returns the number of clients if it is one to have functions for, or None."""
+    return None if num_clients % chunk_unit(num_clients) else num_clients
+
+
+def steps_in_turn(num_steps: int, step_bytes: int) -> int:
+    """Returns how many steps of a turn are taken at once.
+
+    Args:
+      num_steps: How many could be.
+      step_bytes: The size of the batches of one step, in bytes.
+    """
+    return min(num_steps, max(1, _TURN_BYTES // max(1, step_bytes)))

@@ -1,0 +1,1 @@
+"""Phases run: server, each client in turn or stacked, accumulation."""

@@ -1,0 +1,287 @@
+"""The aggregation of the clients' values at the server.
+
+TFF describes an aggregation as a function that adds one client's value to an
+accumulator. It is called for one client after the other, in their order. Two forms
+are recognised in the function's graph, see `patterns`, and done for many clients at
+once: the sum, and the collection into a stack, which would copy everything
+collected so far for each client.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tff_drift.execution.local import patterns, tensors
+from tff_drift.execution.local.graphs import functions
+from tff_drift.execution.local.graphs.prepare import GraphCache
+from tff_drift.execution.local.plans import trees
+from tff_drift.execution.local.plans.plan import Aggregation, Leaf, distinct
+from tff_drift.execution.local.tensors import Tensors
+from tff_drift.execution.local.values.client_batches import as_tensor
+
+SUMMED, COLLECTED, IN_TURN = "summed", "collected", "added one client after the other"
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """How an aggregation is done.
+
+    Attributes:
+      aggregation: What it is about.
+      kind: `SUMMED`, `COLLECTED` or `IN_TURN`.
+      values: For a sum or a collection, the client's value that belongs to each
+        accumulator.
+    """
+
+    aggregation: Aggregation
+    kind: str
+    values: tuple[Leaf, ...] = ()
+
+
+class Aggregator:
+    """All aggregations of a phase.
+
+    Args:
+      aggregations: The aggregations.
+      graphs: Where the graphs of compiled computations come from.
+
+    Attributes:
+      forms: How each is done, in their order.
+      collected: Those that are collected.
+      inputs: What they need of the clients, or of the server.
+      added_inputs: What those need of these that are not collected.
+      zeros: The first accumulators of those that are not collected.
+      outputs: The last ones.
+      add_one: The function that adds one client's values to these, None if there are
+        none.
+    """
+
+    def __init__(self, aggregations: Sequence[Aggregation], graphs: GraphCache) -> None:
+        self._graphs = graphs
+        self.forms = [_form(aggregation, graphs) for aggregation in aggregations]
+        self.collected = [form for form in self.forms if form.kind == COLLECTED]
+        self._added = [form for form in self.forms if form.kind != COLLECTED]
+        added = [form.aggregation for form in self._added]
+        self.inputs = distinct(leaf for a in aggregations for leaf in a.inputs)
+        self.added_inputs = distinct(leaf for a in added for leaf in a.inputs)
+        self._accumulators = [leaf for a in added for leaf in a.accumulators]
+        self.zeros = [leaf for a in added for leaf in a.zeros]
+        self.outputs = [leaf for a in added for leaf in a.outputs]
+        self.add_one: functions.TensorFunction | None = None
+        self._many: functions.TensorFunction | None = None
+        if added:
+            self.add_one = self._build_one()
+
+    def begin(self, values: Mapping[Leaf, Any]) -> Accumulator:
+        """Returns the accumulators before the first client.
+
+        Args:
+          values: The values of the leaves computed so far.
+        """
+        return Accumulator(self, values)
+
+    def add_many(self) -> functions.TensorFunction:
+        """Returns the function that adds the stacked values of several clients."""
+        if self._many is None:
+            self._many = self._build_many()
+        return self._many
+
+    def _build_one(self) -> functions.TensorFunction:
+        leaves = [*self._accumulators, *self.added_inputs]
+        builder = functions.GraphBuilder(self._graphs)
+
+        def body(given: Sequence[tf.Tensor]) -> Tensors:
+            values = dict(zip(leaves, given))
+            for form in self._added:
+                results = _add_one(builder, form.aggregation, values)
+                values.update(zip(form.aggregation.outputs, results))
+            return [values[leaf] for leaf in self.outputs]
+
+        return functions.build_function(body, [leaf.type_signature for leaf in leaves])
+
+    def _build_many(self) -> functions.TensorFunction:
+        builder = functions.GraphBuilder(self._graphs)
+
+        def body(num_clients: tf.Tensor, *given: tf.Tensor) -> Tensors:
+            split = len(self._accumulators)
+            values = dict(zip(self._accumulators, given))
+            stacks = dict(zip(self.added_inputs, given[split:]))
+            for form in self._added:
+                aggregation = form.aggregation
+                state = [values[leaf] for leaf in aggregation.accumulators]
+                if form.kind == SUMMED:
+                    results = [
+                        total + tf.reduce_sum(stacks[leaf], axis=0)
+                        for total, leaf in zip(state, form.values)
+                    ]
+                else:
+                    results = _add_in_turn(
+                        builder, aggregation, state, stacks, num_clients
+                    )
+                values.update(zip(aggregation.outputs, results))
+            return [values[leaf] for leaf in self.outputs]
+
+        specs = [tf.TensorSpec([], tf.int32)]
+        specs += [_spec(leaf) for leaf in self._accumulators]
+        specs += [_stacked_spec(leaf) for leaf in self.added_inputs]
+        return tf.compat.v1.wrap_function(body, specs)
+
+
+class Accumulator:
+    """The accumulators of a phase's aggregations, in one run.
+
+    Args:
+      aggregator: The aggregations.
+      values: The values of the leaves computed so far.
+    """
+
+    def __init__(self, aggregator: Aggregator, values: Mapping[Leaf, Any]) -> None:
+        self._aggregator = aggregator
+        self._values = values
+        self._state: Sequence[tf.Tensor] = [
+            as_tensor(values[leaf]) for leaf in aggregator.zeros
+        ]
+        self._collected: dict[Leaf, Tensors] = {
+            leaf: [] for form in aggregator.collected for leaf in form.values
+        }
+
+    def add(
+        self, client: int, results: Mapping[Leaf, tf.Tensor], device: str | None
+    ) -> None:
+        """Adds the values of a client.
+
+        Args:
+          client: The number of the client.
+          results: What it computed.
+          device: Where to add, None for TensorFlow's choice.
+        """
+        of_client = {
+            leaf: results[leaf] if leaf in results else self._given(leaf, client)
+            for leaf in self._aggregator.inputs
+        }
+        for leaf, collected in self._collected.items():
+            collected.append(of_client[leaf][tf.newaxis])
+        if self._aggregator.add_one is not None:
+            given = [of_client[leaf] for leaf in self._aggregator.added_inputs]
+            with tf.device(device):
+                self._state = self._aggregator.add_one(*self._state, *given)
+
+    def add_stack(
+        self,
+        clients: Sequence[int],
+        results: Mapping[Leaf, tf.Tensor],
+        device: str | None,
+    ) -> None:
+        """Adds the stacked values of several clients, see `add`.
+
+        Args:
+          clients: The numbers of the clients.
+          results: What they computed, stacked.
+          device: Where to add, None for TensorFlow's choice.
+        """
+        stacks = {
+            leaf: results[leaf]
+            if leaf in results
+            else tf.stack([self._given(leaf, client) for client in clients])
+            for leaf in self._aggregator.inputs
+        }
+        for leaf, collected in self._collected.items():
+            collected.append(stacks[leaf])
+        if self._aggregator.add_one is not None:
+            given = [stacks[leaf] for leaf in self._aggregator.added_inputs]
+            with tf.device(device):
+                self._state = self._aggregator.add_many()(
+                    tensors.integer(len(clients)), *self._state, *given
+                )
+
+    def results(self) -> dict[Leaf, tf.Tensor]:
+        """Returns the accumulators after the last client."""
+        results = dict(zip(self._aggregator.outputs, self._state))
+        for form in self._aggregator.collected:
+            aggregation = form.aggregation
+            for zero, leaf, output in zip(
+                aggregation.zeros, form.values, aggregation.outputs
+            ):
+                parts = [self._values[zero], *self._collected[leaf]]
+                results[output] = tf.concat(parts, axis=0)
+        return results
+
+    def _given(self, leaf: Leaf, client: int) -> tf.Tensor:
+        value = self._values[leaf]
+        return as_tensor(value[client] if leaf.at_clients else value)
+
+
+def _add_one(
+    builder: functions.GraphBuilder,
+    aggregation: Aggregation,
+    values: Mapping[Leaf, tf.Tensor],
+) -> Tensors:
+    function = trees.substitute(aggregation.function, values)
+    state = trees.substitute(aggregation.state, values)
+    value = trees.substitute(aggregation.value, values)
+    result = builder.call(function, trees.pair(state, value))
+    return list(trees.leaves(result))
+
+
+def _add_in_turn(
+    builder: functions.GraphBuilder,
+    aggregation: Aggregation,
+    state: Tensors,
+    stacks: Mapping[Leaf, tf.Tensor],
+    num_clients: tf.Tensor,
+) -> Tensors:
+    """Adds stacked values to accumulators, one client after the other."""
+
+    def body(client: tf.Tensor, *state: tf.Tensor) -> list[Any]:
+        values = dict(zip(aggregation.accumulators, state))
+        values.update((leaf, stacks[leaf][client]) for leaf in aggregation.inputs)
+        return [client + 1, *_add_one(builder, aggregation, values)]
+
+    shapes = [_spec(leaf).shape for leaf in aggregation.outputs]
+    _, *results = tf.while_loop(
+        lambda client, *_: client < num_clients,
+        body,
+        [0, *state],
+        shape_invariants=[tf.TensorShape([]), *shapes],
+        parallel_iterations=1,
+    )
+    return results
+
+
+def _form(aggregation: Aggregation, graphs: GraphCache) -> Form:
+    """Recognises the form of an aggregation in the graph of its function."""
+    builder = functions.GraphBuilder(graphs)
+    leaves = distinct([*aggregation.accumulators, *aggregation.inputs])
+
+    def body(given: Sequence[tf.Tensor]) -> Tensors:
+        return _add_one(builder, aggregation, dict(zip(leaves, given)))
+
+    function = functions.build_function(body, [leaf.type_signature for leaf in leaves])
+    by_name = {tensor.name: leaf for tensor, leaf in zip(function.inputs, leaves)}
+    accumulators = function.inputs[: len(aggregation.accumulators)]
+    for kind, find in (
+        (SUMMED, patterns.summand),
+        (COLLECTED, patterns.last_row),
+    ):
+        found = [
+            find(output, accumulator)
+            for output, accumulator in zip(function.outputs, accumulators)
+        ]
+        values = [by_name.get(tensor.name) for tensor in found if tensor is not None]
+        known = [leaf for leaf in values if leaf is not None and leaf.at_clients]
+        if len(known) == len(found):
+            return Form(aggregation, kind, tuple(known))
+    return Form(aggregation, IN_TURN)
+
+
+def _spec(leaf: Leaf) -> tf.TensorSpec:
+    return functions.leaf_spec(leaf.type_signature)
+
+
+def _stacked_spec(leaf: Leaf) -> tf.TensorSpec:
+    spec = _spec(leaf)
+    return tf.TensorSpec(tf.TensorShape([None]).concatenate(spec.shape), spec.dtype)

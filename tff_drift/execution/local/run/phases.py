@@ -1,0 +1,195 @@
+"""Plans turned into TensorFlow functions, and the running of these."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tff_drift.execution.local.graphs.phase_functions import PhaseFunction
+from tff_drift.execution.local.graphs.prepare import GraphCache
+from tff_drift.execution.local.plans import trees
+from tff_drift.execution.local.plans.plan import Leaf, Phase, Plan
+from tff_drift.execution.local.run.aggregation import Aggregator
+from tff_drift.execution.local.run.placement import Placement
+from tff_drift.execution.local.stacked.clients import (
+    NotStackedError,
+    StackedClients,
+    Stacking,
+)
+from tff_drift.execution.local.values.client_batches import as_tensor
+
+# What a leaf is in one run: a tensor or a sequence, or a list of one for each
+# client.
+LeafValues = dict[Leaf, Any]
+
+
+class RunnablePhase:
+    """A phase, with its functions.
+
+    Args:
+      phase: The phase.
+      later: The leaves that later phases need, or the result.
+      graphs: Where the graphs of compiled computations come from.
+      stacking: What stacked computations are built with.
+
+    Attributes:
+      phase: The phase.
+      server: The function of the server, None if it has nothing to do.
+      clients: The function of a client, None if they have nothing to do.
+      stacked: The clients' computation for many at a time, None if they never are.
+      why_one_by_one: The reason, if they never are.
+      aggregator: The aggregations.
+    """
+
+    def __init__(
+        self, phase: Phase, later: set[Leaf], graphs: GraphCache, stacking: Stacking
+    ) -> None:
+        self.phase = phase
+        aggregations = phase.aggregations
+        zeros = [leaf for step in aggregations for leaf in step.zeros]
+        accumulated = [leaf for step in aggregations for leaf in step.inputs]
+        at_clients = [leaf for step in phase.clients for leaf in step.inputs]
+        self.server: PhaseFunction | None = None
+        self.clients: PhaseFunction | None = None
+        self.stacked: StackedClients | None = None
+        self.why_one_by_one = ""
+        self._kept: frozenset[Leaf] = frozenset()
+        if phase.server:
+            wanted = later.union(zeros, accumulated, at_clients)
+            self.server = PhaseFunction(phase.server, wanted, graphs)
+        if phase.clients:
+            wanted = later.union(accumulated)
+            self.clients = PhaseFunction(phase.clients, wanted, graphs)
+            self._kept = frozenset(self.clients.outputs) & later
+            try:
+                self.stacked = stacking.build(
+                    phase.clients, wanted, self.clients.one_at_a_time
+                )
+            except NotStackedError as error:
+                self.why_one_by_one = str(error)
+        self.aggregator = Aggregator(aggregations, graphs)
+
+    def run(self, values: LeafValues, num_clients: int, placement: Placement) -> None:
+        """Runs the phase, adding to `values` what later phases need."""
+        if self.server is not None:
+            tensors = [as_tensor(values[leaf]) for leaf in self.server.inputs]
+            computed = self.server(tensors, placement.server_device)
+            values.update(zip(self.server.outputs, computed))
+        accumulator = self.aggregator.begin(values)
+        kept: LeafValues = {leaf: [] for leaf in self._kept}
+        device = placement.server_device
+        chunks: Sequence[range] = ()
+        if self.stacked is not None:
+            at_least = len(placement.client_devices)
+            chunks = self.stacked.route(values, num_clients, at_least).chunks
+        if chunks:
+            for clients, stacks in self._stacked_results(values, chunks, placement):
+                for leaf, per_client in kept.items():
+                    per_client.extend(_rows(stacks[leaf]))
+                accumulator.add_stack(clients, stacks, device)
+        else:
+            for client, results in enumerate(
+                self._client_results(values, num_clients, placement)
+            ):
+                for leaf, per_client in kept.items():
+                    per_client.append(results[leaf])
+                accumulator.add(client, results, device)
+        values.update(kept)
+        values.update(accumulator.results())
+
+    def _client_results(
+        self, values: LeafValues, num_clients: int, placement: Placement
+    ) -> Iterator[dict[Leaf, tf.Tensor]]:
+        """Yields the results of every client, in the order of the clients."""
+        function = self.clients
+        if function is None:
+            yield from ({} for _ in range(num_clients))
+            return
+
+        def run(client: int) -> dict[Leaf, tf.Tensor]:
+            tensors = [_of_client(values, leaf, client) for leaf in function.inputs]
+            results = function(tensors, placement.client_device(client))
+            return dict(zip(function.outputs, results))
+
+        if placement.max_concurrent_clients == 1 or function.one_at_a_time:
+            yield from map(run, range(num_clients))
+            return
+        yield from placement.in_order(run, num_clients)
+
+    def _stacked_results(
+        self, values: LeafValues, chunks: Sequence[range], placement: Placement
+    ) -> Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]]:
+        """Yields clients and their results, stacked, in the order of the clients."""
+        stacked = self.stacked
+        assert stacked is not None
+
+        def run(number: int) -> tuple[Sequence[int], dict[Leaf, tf.Tensor]]:
+            with tf.device(placement.client_device(number)):
+                return chunks[number], stacked.run(values, chunks[number])
+
+        if len(chunks) == 1 or placement.max_concurrent_clients == 1:
+            yield from map(run, range(len(chunks)))
+            return
+        yield from placement.in_order(run, len(chunks))
+
+
+def _of_client(values: LeafValues, leaf: Leaf, client: int) -> tf.Tensor:
+    return as_tensor(values[leaf][client] if leaf.at_clients else values[leaf])
+
+
+def _rows(stack: tf.Tensor) -> list[tf.Tensor]:
+    """Returns the rows, in memory of their own: one does not keep all of them."""
+    return [tf.raw_ops.DeepCopy(x=row) for row in tf.unstack(stack)]
+
+
+class RunnablePlan:
+    """A plan whose functions are built at its first run.
+
+    Args:
+      plan: The plan.
+      graphs: Where the graphs of compiled computations come from.
+      stacking: What stacked computations are built with.
+    """
+
+    def __init__(self, plan: Plan, graphs: GraphCache, stacking: Stacking) -> None:
+        self.plan = plan
+        self._graphs = graphs
+        self._stacking = stacking
+        self._phases: list[RunnablePhase] | None = None
+        self._lock = threading.Lock()
+
+    def phases(self) -> list[RunnablePhase]:
+        """Returns the phases, with their functions."""
+        with self._lock:
+            if self._phases is None:
+                phases = []
+                later = set(trees.leaves(self.plan.result))
+                for phase in reversed(self.plan.phases):
+                    phases.append(
+                        RunnablePhase(phase, later, self._graphs, self._stacking)
+                    )
+                    later = later.union(phase.needs())
+                self._phases = phases[::-1]
+            return self._phases
+
+    def run(
+        self, arguments: Sequence[Any], num_clients: int, placement: Placement
+    ) -> LeafValues:
+        """Runs the plan.
+
+        Args:
+          arguments: A tensor, or a list of one for each client, for each of the
+            plan's parameters.
+          num_clients: The number of clients.
+          placement: Where to run.
+
+        Returns:
+          The values of, among others, the leaves of the result.
+        """
+        values: LeafValues = dict(zip(self.plan.parameters, arguments))
+        for phase in self.phases():
+            phase.run(values, num_clients, placement)
+        return values

@@ -1,0 +1,55 @@
+"""Where, and how many at a time, clients run."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Where and how computations run.
+
+    Attributes:
+      server_device: The device of server computations, None for TensorFlow's
+        choice.
+      client_devices: The devices of clients; client i runs on the i-th, modulo
+        their number. Empty for TensorFlow's choice.
+      max_concurrent_clients: How many clients run at a time.
+      pool: The threads that run clients.
+    """
+
+    server_device: str | None
+    client_devices: tuple[str, ...]
+    max_concurrent_clients: int
+    pool: concurrent.futures.ThreadPoolExecutor
+
+    def client_device(self, client: int) -> str | None:
+        """Returns the device of a client, counted from 0."""
+        if not self.client_devices:
+            return None
+        return self.client_devices[client % len(self.client_devices)]
+
+    def in_order(self, run: Callable[[int], Any], number: int) -> Iterator[Any]:
+        """Yields `run(0)`, `run(1)`, ..., a few of them running at a time.
+
+        Args:
+          run: What to run.
+          number: How often.
+        """
+        ahead: collections.deque[concurrent.futures.Future[Any]] = collections.deque()
+        try:
+            for client in range(number):
+                # One more than there are threads: none waits for the accumulation.
+                if len(ahead) > self.max_concurrent_clients:
+                    yield ahead.popleft().result()
+                ahead.append(self.pool.submit(run, client))
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
+            concurrent.futures.wait(ahead)

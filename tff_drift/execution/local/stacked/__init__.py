@@ -1,0 +1,1 @@
+"""Clients that train many at a time, on stacks of their tensors."""

@@ -1,0 +1,111 @@
+"""Functions of many clients, made from a computation of one."""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Optional
+
+import tensorflow as tf
+
+from tff_drift.execution.local import policy, tensors
+from tff_drift.execution.local.pure.client_graph import ClientGraph, is_dataset
+from tff_drift.execution.local.tensors import Tensors
+
+
+class StackedFunctions:
+    """Functions of many clients, each made once.
+
+    Args:
+      graph: The computation of one client.
+      parts: The number of functions for a number of clients.
+    """
+
+    def __init__(self, graph: ClientGraph, parts: int) -> None:
+        self._graph = graph
+        self._limit = policy.CACHED_NUMBERS * parts
+        self._functions: collections.OrderedDict[Any, Callable[..., Tensors]] = (
+            collections.OrderedDict()
+        )
+        self._lock = threading.RLock()
+        # The positions of the inputs that clients share, and of those of their own.
+        self.shared: list[int] = []
+        self.own: list[int] = []
+        for position, (spec, own) in enumerate(zip(graph.specs, graph.each)):
+            if not is_dataset(spec):
+                (self.own if own else self.shared).append(position)
+
+    def cached(self, key: Any, build: Callable[[], Any]) -> Any:
+        """Returns a function, built if it is not there.
+
+        Args:
+          key: Its name.
+          build: Builds it.
+        """
+        with self._lock:
+            function = self._functions.get(key)
+            if function is None:
+                # Not where the clients that come first happen to run.
+                with tf.device(None):
+                    function = build()
+                self._functions[key] = function
+                if len(self._functions) > self._limit:
+                    self._functions.popitem(last=False)
+            self._functions.move_to_end(key)
+            return function
+
+    def split(
+        self, inputs: Sequence[Any], num_clients: int
+    ) -> tuple[Tensors, Tensors, tf.Tensor]:
+        """Returns the inputs that clients share, those of each, and their numbers."""
+        return (
+            [inputs[position] for position in self.shared],
+            [inputs[position] for position in self.own],
+            tensors.integers_below(num_clients),
+        )
+
+    def signature(self, num_clients: int | None) -> tuple[Any, Any, tf.TensorSpec]:
+        """Returns the signature of what `split` returns."""
+        specs = self._graph.specs
+        return (
+            [specs[position] for position in self.shared],
+            [stacked_spec(specs[position], num_clients) for position in self.own],
+            tf.TensorSpec([num_clients], tf.int32),
+        )
+
+    def of_client(
+        self, common: Sequence[tf.Tensor], own: Sequence[tf.Tensor]
+    ) -> list[Optional[tf.Tensor]]:  # noqa: UP045
+        """Returns a value for each input of one client, None for a dataset."""
+        values = dict(zip(self.shared, common))
+        values.update(zip(self.own, own))
+        return [values.get(k) for k in range(len(self._graph.inputs))]
+
+
+def concrete(function: Callable[..., Tensors], signature: Any) -> Any:
+    """Returns a TensorFlow function, traced."""
+    # A function of a flat list of tensors is called with little ado in Python.
+    flat = tf.compat.v1.wrap_function(
+        lambda *flat: function(*tf.nest.pack_sequence_as(signature, flat)),
+        tf.nest.flatten(signature),
+    )
+    return lambda *parts: flat(*tf.nest.flatten(parts))
+
+
+def vectorized_map(function: Callable[[Any], Tensors], elements: Any) -> Tensors:
+    """Returns a function's stacked results for stacked elements."""
+    return tf.vectorized_map(
+        function, elements, fallback_to_while_loop=True, warn=False
+    )
+
+
+def stacked_spec(spec: tf.TensorSpec, num_clients: int | None) -> tf.TensorSpec:
+    """Returns the spec of many clients' tensors."""
+    shape = tf.TensorShape([num_clients]).concatenate(spec.shape)
+    return tf.TensorSpec(shape, spec.dtype)
+
+
+def num_bytes(specs: Iterable[tf.TensorSpec]) -> int:
+    """Returns the memory of tensors, of those of unknown size as if they were one."""
+    return sum((spec.shape.num_elements() or 1) * spec.dtype.size for spec in specs)

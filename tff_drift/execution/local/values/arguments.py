@@ -1,0 +1,167 @@
+"""Arguments in: Python values into tensors and sequences."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_drift import aligned_memory, compat
+from tff_drift.execution import containers
+from tff_drift.execution.local import policy
+from tff_drift.execution.local.plans import trees
+from tff_drift.execution.local.values.client_batches import ClientSequence
+
+_KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
+
+
+class ArgumentReader:
+    """Turns arguments into tensors."""
+
+    def __init__(self) -> None:
+        # The element type, itself, and the spec of the elements that were found to be
+        # of it last: the datasets of a cohort have one spec, and looking into it takes
+        # long.
+        self._last_fit: tuple[Any, Any] = (None, None)
+
+    def read(self, value: Any, type_signature: compat.Type) -> Iterator[Any]:
+        """Turns an argument into tensors.
+
+        Args:
+          value: The argument.
+          type_signature: Its type.
+
+        Yields:
+          For each leaf of the type: a tensor, or for a leaf at clients, a list with
+          a tensor for each client. Sequences become `ClientSequence`s.
+
+        Raises:
+          NotImplementedError: If the value is a `tff.framework.Ingestable`.
+          TypeError: If the value is not of that type.
+          ValueError: If an element of a list given for a sequence has another shape
+            than its type says.
+        """
+        if _loads_itself(value.__class__):
+            raise NotImplementedError(
+                "The local execution context does not support arguments that load "
+                f"themselves, such as tff.framework.DataDescriptor, found {value!r}. "
+                "Pass the data."
+            )
+        if isinstance(type_signature, compat.FederatedType):
+            member = type_signature.member
+            if type_signature.all_equal:
+                yield from self.read(value, member)
+                return
+            columns = [list(self.read(each, member)) for each in value]
+            if columns:
+                yield from (list(column) for column in zip(*columns))
+            else:
+                yield from ([] for _ in trees.leaf_types(member))
+        elif isinstance(type_signature, compat.StructType):
+            elements = containers.struct_elements(value, type_signature)
+            for element, (_, element_type) in zip(
+                elements, compat.structure.iter_elements(type_signature)
+            ):
+                yield from self.read(element, element_type)
+        elif isinstance(type_signature, compat.SequenceType):
+            yield self._sequence(value, type_signature)
+        else:
+            yield _tensor(value, type_signature)
+
+    def _sequence(
+        self, value: Any, type_signature: compat.SequenceType
+    ) -> ClientSequence:
+        if isinstance(value, list):
+            return ClientSequence(value, type_signature.element)
+        if not isinstance(value, tf.data.Dataset):
+            raise TypeError(
+                f"Expected a tf.data.Dataset or a list for type {type_signature}, "
+                f"found a {type(value).__name__}."
+            )
+        self._check_elements(value, type_signature)
+        return ClientSequence(value, type_signature.element)
+
+    def _check_elements(
+        self, dataset: tf.data.Dataset, type_signature: compat.SequenceType
+    ) -> None:
+        last_type, last_spec = self._last_fit
+        expected, spec = type_signature.element, dataset.element_spec
+        if last_type is expected and last_spec == spec:
+            return
+        found = compat.tensorflow_to_type(spec)
+        if not expected.is_assignable_from(found):
+            raise TypeError(
+                f"Expected a dataset of type {type_signature}, found elements of type "
+                f"{found}."
+            )
+        self._last_fit = (expected, spec)
+
+
+@functools.lru_cache(maxsize=256)
+def _loads_itself(kind: type) -> bool:
+    # Python takes long to say so of a protocol like this one.
+    return issubclass(kind, compat.framework.Ingestable)
+
+
+def _tensor(value: Any, tensor_type: compat.TensorType) -> tf.Tensor:
+    if isinstance(value, tf.Variable):
+        value = value.read_value()
+    dtype = tf.as_dtype(tensor_type.dtype)
+    if tf.is_tensor(value) and value.dtype == dtype:
+        shape, tensor = value.shape, value
+    else:
+        if tf.is_tensor(value):
+            value = value.numpy()
+        array = _array(value, tensor_type)
+        shape, tensor = array.shape, _to_tensor(array, dtype)
+    if not tf.TensorShape(tensor_type.shape).is_compatible_with(shape):
+        raise TypeError(
+            f"Expected a value of type {tensor_type}, found one of shape {shape}."
+        )
+    return tensor
+
+
+def _to_tensor(array: np.ndarray, dtype: tf.DType) -> tf.Tensor:
+    if array.dtype != dtype or not policy.share_array(array.nbytes):
+        return tf.constant(array, dtype)
+    # `tf.constant` copies twice. An operation copies once, and not at all where the
+    # memory starts at a boundary of TensorFlow's; then no one else may change it.
+    if array.flags.writeable:
+        memory = aligned_memory.aligned_bytes(array.nbytes)
+        aligned = memory.view(array.dtype).reshape(array.shape)
+        aligned[...] = array
+        array = aligned
+    return tf.raw_ops.Identity(input=array)
+
+
+def _array(value: Any, tensor_type: compat.TensorType) -> np.ndarray:
+    """Returns a NumPy array, under TFF's rules of what may be cast to what."""
+    dtype = tensor_type.dtype.type
+    array = np.asarray(value)
+    if dtype is np.str_:
+        if array.size and array.dtype.kind not in "SUO":
+            raise _wrong_dtype(array, tensor_type)
+        # As they are or as objects: NumPy's `bytes` drop null bytes at the end.
+        return array if array.dtype.kind == "U" else np.asarray(value, np.object_)
+    if not array.size or array.dtype.type is dtype:
+        return np.asarray(value, dtype)
+    known = [kind for kind in _KINDS if issubclass(array.dtype.type, kind)]
+    # A kind of its own, such as bfloat16's, has nothing but itself to come from.
+    fits = bool(known) and issubclass(dtype, known[0])
+    if fits and isinstance(value, (np.ndarray, np.generic)):
+        fits = np.can_cast(array.dtype, dtype)
+    elif fits:
+        fits = all(np.can_cast(item, dtype) for item in array.ravel().tolist())
+    if not fits:
+        raise _wrong_dtype(array, tensor_type)
+    return np.asarray(value, dtype)
+
+
+def _wrong_dtype(array: np.ndarray, tensor_type: compat.TensorType) -> TypeError:
+    return TypeError(
+        f"Expected a value of type {tensor_type}, found one of dtype {array.dtype}. "
+        "Cast it, for example with np.asarray(value, dtype)."
+    )

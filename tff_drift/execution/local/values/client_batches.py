@@ -1,0 +1,250 @@
+"""Clients' sequences as they come in: for loops in a graph, and batch by batch.
+
+A computation of one client takes a sequence as a variant tensor, TensorFlow's form
+of a dataset. Clients that are trained many at a time are read batch by batch instead.
+Reading a dataset takes longer than training a small model on it, so that what was
+read is kept, within a limit of memory, for datasets that give the same batches every
+time.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tff_drift import compat
+from tff_drift.execution.local import patterns, policy
+from tff_drift.execution.local.plans import trees
+from tff_drift.execution.local.values import sequences
+
+
+class Batches:
+    """A client's batches.
+
+    Args:
+      tensors: The tensors of each batch, in the order of the dataset's components.
+
+    Attributes:
+      tensors: The same.
+      shapes: The shapes of each batch.
+      run_lengths: For each batch, how many of one shape follow each other from there
+        on, itself included.
+      num_bytes: The memory of each batch.
+      is_kept: Whether a `BatchCache` holds them.
+    """
+
+    def __init__(self, tensors: Iterable[Sequence[tf.Tensor]]) -> None:
+        self.tensors = [list(batch) for batch in tensors]
+        # Of arrays, which share the memory: `Tensor.shape` is slow to compare.
+        arrays = [[tensor.numpy() for tensor in batch] for batch in self.tensors]
+        self.shapes = [tuple(array.shape for array in batch) for batch in arrays]
+        self.num_bytes = [sum(array.nbytes for array in batch) for batch in arrays]
+        self.is_kept = False
+        self.run_lengths = [1] * len(arrays)
+        for number in range(len(arrays) - 2, -1, -1):
+            if self.shapes[number] == self.shapes[number + 1]:
+                self.run_lengths[number] += self.run_lengths[number + 1]
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+
+def stack_batches(
+    batches: Sequence[Batches], positions: Iterable[tuple[int, int]]
+) -> list[tf.Tensor]:
+    """Returns batches of several clients, stacked.
+
+    Args:
+      batches: The batches of every client.
+      positions: The client and the number of each batch, in their order; all of them
+        are of one shape.
+    """
+    rows = [batches[client].tensors[number] for client, number in positions]
+    with tf.device("/CPU:0"):
+        return [tf.stack(tensors) for tensors in zip(*rows)]
+
+
+class ClientSequence:
+    """A sequence given as an argument.
+
+    Args:
+      value: A dataset, or a list of elements.
+      element_type: The type of the elements.
+
+    Raises:
+      TypeError: If an element of a list is not of that type.
+      ValueError: If an element of a list has another shape than the type says.
+    """
+
+    def __init__(
+        self, value: tf.data.Dataset | list[Any], element_type: compat.Type
+    ) -> None:
+        self._element_type = element_type
+        self._dataset = None if isinstance(value, list) else value
+        self._rows: list[list[tf.Tensor]] = []
+        if isinstance(value, list):
+            self._rows = sequences.element_rows(value, element_type)
+        self._variant: tf.Tensor | None = None
+        # Of a list alone: those of datasets are kept where there is room.
+        self._batches: Batches | None = None
+
+    def variant(self) -> tf.Tensor:
+        """Returns the sequence as a variant tensor."""
+        if self._variant is None:
+            dataset = self._dataset
+            if dataset is None:
+                dataset = sequences.from_rows(self._rows, self._element_type)
+            self._variant = sequences.to_variant(dataset)
+        return self._variant
+
+    def is_repeatable(self) -> bool:
+        """Whether the elements need be read once only."""
+        return self._dataset is None or patterns.is_repeatable(self._dataset)
+
+    def batches(self, cache: BatchCache) -> Batches:
+        """Returns the elements, perhaps those that `cache` holds."""
+        if self._dataset is None:
+            if self._batches is None:
+                order = _component_order(self._element_type)
+                self._batches = Batches([row[k] for k in order] for row in self._rows)
+            return self._batches
+        batches = cache.get(self._dataset)
+        if batches is None:
+            batches = read_batches(self.variant(), self._element_type)
+            cache.put(self._dataset, batches)
+        return batches
+
+
+def as_tensor(value: tf.Tensor | ClientSequence) -> tf.Tensor:
+    """Returns a value as computations take it: a sequence as a variant tensor."""
+    return value.variant() if isinstance(value, ClientSequence) else value
+
+
+def read_batches(variant: tf.Tensor, element_type: compat.Type) -> Batches:
+    """Reads a sequence.
+
+    Args:
+      variant: The sequence.
+      element_type: The type of its elements.
+
+    Returns:
+      Its elements.
+    """
+    # In main memory, where batches of several clients are put together.
+    with tf.device("/CPU:0"):
+        return Batches(
+            map(tf.nest.flatten, sequences.to_dataset(variant, element_type))
+        )
+
+
+def _component_order(element_type: compat.Type) -> list[int]:
+    """Returns where the components of a dataset are among the leaves of its type.
+
+    A dataset sorts the keys of a mapping, a type does not.
+    """
+    leaves = range(len(list(trees.leaf_types(element_type))))
+    tree = trees.pack(element_type, iter(leaves))
+    return tf.nest.flatten(compat.type_to_py_container(tree, element_type))
+
+
+class BatchCache:
+    """The batches of datasets, those used last, for as long as the datasets live.
+
+    Args:
+      limit_bytes: The memory that the batches may take.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        # The cohorts stacked last, by their keys.
+        self._cohorts: collections.OrderedDict[Any, None] = collections.OrderedDict()
+        self._used_bytes = 0
+        # By their keys: what has to live, what is kept, and its memory.
+        self._entries: collections.OrderedDict[Any, tuple[Any, Any, int]] = (
+            collections.OrderedDict()
+        )
+        # Reentrant: forgetting a dataset may be due to what happens in here.
+        self._lock = threading.RLock()
+
+    @property
+    def used_bytes(self) -> int:
+        """The memory that the batches take."""
+        return self._used_bytes
+
+    def get(self, dataset: tf.data.Dataset) -> Batches | None:
+        """Returns the batches of a dataset, None if they are not there."""
+        with self._lock:
+            entry = self._entries.get(id(dataset))
+            # Another dataset may have got the number of one that is gone.
+            if entry is None or entry[0]() is not dataset:
+                return None
+            self._entries.move_to_end(id(dataset))
+            return entry[1]
+
+    def put(self, dataset: tf.data.Dataset, batches: Batches) -> None:
+        """Keeps the batches of a dataset, if it gives the same every time."""
+        if not patterns.is_repeatable(dataset):
+            return
+        key = id(dataset)
+        reference = weakref.ref(dataset, lambda _: self._forget(key))
+        batches.is_kept = self._keep(key, reference, batches, sum(batches.num_bytes))
+
+    def stack(
+        self, batches: Sequence[Batches], positions: Iterable[tuple[int, int]]
+    ) -> list[tf.Tensor]:
+        """Returns what `stack_batches` does; keeps it for cohorts that come again.
+
+        It is kept at the second time, if all the batches are.
+
+        Args:
+          batches: The batches of every client.
+          positions: As in `stack_batches`, always the same for the same batches.
+        """
+        key = tuple(map(id, batches))
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None and all(
+                reference() is own for reference, own in zip(entry[0], batches)
+            ):
+                self._entries.move_to_end(key)
+                return entry[1]
+        stacks = stack_batches(batches, positions)
+        if all(own.is_kept for own in batches) and self._came_before(key):
+            references = [
+                weakref.ref(own, lambda _: self._forget(key)) for own in batches
+            ]
+            size = sum(sum(own.num_bytes) for own in batches)
+            self._keep(key, references, stacks, size)
+        return stacks
+
+    def _came_before(self, key: Any) -> bool:
+        with self._lock:
+            came_before = key in self._cohorts
+            self._cohorts[key] = None
+            self._cohorts.move_to_end(key)
+            if len(self._cohorts) > policy.COHORTS_REMEMBERED:
+                self._cohorts.popitem(last=False)
+        return came_before
+
+    def _keep(self, key: Any, references: Any, value: Any, size: int) -> bool:
+        """Keeps a value if it fits; returns whether it does."""
+        if size > self._limit_bytes:
+            return False
+        with self._lock:
+            self._forget(key)
+            self._entries[key] = (references, value, size)
+            self._used_bytes += size
+            while self._used_bytes > self._limit_bytes:
+                self._forget(next(iter(self._entries)))
+        return True
+
+    def _forget(self, key: Any) -> None:
+        with self._lock:
+            entry = self._entries.pop(key, None)
+            if entry is not None:
+                self._used_bytes -= entry[2]

@@ -1,0 +1,272 @@
+"""Sequences: TFF's `T*`, TensorFlow's datasets, and the variants between them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tff_drift import compat
+from tff_drift.execution import containers
+from tff_drift.execution.local import patterns
+from tff_drift.execution.local.plans import trees
+
+Struct = compat.structure.Struct
+# The functions below build graphs themselves: AutoGraph has nothing to do.
+_DO_NOT_CONVERT = tf.autograph.experimental.do_not_convert
+
+
+def is_sequence(type_signature: compat.Type) -> bool:
+    """Whether a type is that of sequences."""
+    return isinstance(type_signature, compat.SequenceType)
+
+
+def element_spec(element_type: compat.Type) -> Any:
+    """Returns the `tf.TensorSpec` structure of a sequence's elements.
+
+    Args:
+      element_type: The elements' type.
+
+    Returns:
+      A structure with the Python containers of the type; where it has none, an
+      `OrderedDict` for named elements and a tuple for unnamed ones.
+    """
+    if isinstance(element_type, compat.TensorType):
+        return tf.TensorSpec(element_type.shape, element_type.dtype)
+    specs = Struct(
+        (name, element_spec(element))
+        for name, element in compat.structure.iter_elements(element_type)
+    )
+    return compat.type_to_py_container(specs, element_type)
+
+
+def to_tree(value: Any, type_signature: compat.Type) -> Any:
+    """Turns a Python structure into a tree of `Struct`s.
+
+    Args:
+      value: A structure of leaves.
+      type_signature: Its type, of tensors and structures.
+
+    Returns:
+      The tree.
+
+    Raises:
+      TypeError: If the structure has another form than the type.
+    """
+    if not isinstance(type_signature, compat.StructType):
+        return value
+    elements = containers.struct_elements(value, type_signature)
+    return Struct(
+        (name, to_tree(element, element_type))
+        for element, (name, element_type) in zip(
+            elements, compat.structure.iter_elements(type_signature)
+        )
+    )
+
+
+def to_dataset(variant: tf.Tensor, element_type: compat.Type) -> tf.data.Dataset:
+    """Returns the dataset that a variant tensor holds."""
+    return tf.data.experimental.from_variant(variant, element_spec(element_type))
+
+
+def to_variant(dataset: tf.data.Dataset) -> tf.Tensor:
+    """Returns a dataset as a computation gets it: as if it were new.
+
+    A seeded `Dataset.shuffle` draws a new order at every iteration. TFF's worker
+    gets a copy of the dataset for every computation, which starts over: a round
+    does not depend on what was read before it.
+
+    Args:
+      dataset: The dataset.
+
+    Returns:
+      A scalar variant tensor.
+    """
+    variant = tf.data.experimental.to_variant(dataset)
+    if not patterns.draws_random_numbers(dataset):
+        return variant
+    try:
+        serialized = tf.raw_ops.DatasetToGraphV2(input_dataset=variant).numpy()
+    except tf.errors.OpError:
+        # It reads from Python, which cannot be copied.
+        return variant
+    graph_def = tf.compat.v1.GraphDef.FromString(serialized)
+    _forget_positions(graph_def)
+    return tf.raw_ops.DatasetFromGraph(graph_def=graph_def.SerializeToString())
+
+
+def _forget_positions(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Breaks the links from shuffles to where their streams of seeds have got to.
+
+    TensorFlow starts a stream over if it does not find it, as in TFF's worker,
+    which is another process.
+    """
+    nodes = {node.name: node for node in graph_def.node}
+    for node in graph_def.node:
+        if patterns.is_random(node.op):
+            for name in node.input:
+                source = nodes[name.lstrip("^").split(":")[0]]
+                for handle in source.attr["value"].tensor.resource_handle_val:
+                    handle.name = "a seed generator that does not exist"
+
+
+def element_rows(
+    elements: Sequence[Any], element_type: compat.Type
+) -> list[list[tf.Tensor]]:
+    """Returns elements that are given one by one, each as the list of its leaves.
+
+    Args:
+      elements: The elements.
+      element_type: Their type.
+
+    Returns:
+      A row of tensors for each element.
+
+    Raises:
+      TypeError: If an element is not of that type.
+      ValueError: If an element has another shape than the type says.
+    """
+    specs = list(trees.leaf_types(element_type))
+    return [
+        [
+            _element_leaf(leaf, spec)
+            for leaf, spec in zip(trees.leaves(to_tree(element, element_type)), specs)
+        ]
+        for element in elements
+    ]
+
+
+def from_rows(
+    rows: list[list[tf.Tensor]], element_type: compat.Type
+) -> tf.data.Dataset:
+    """Returns a dataset of what `element_rows` returned.
+
+    Args:
+      rows: The elements.
+      element_type: Their type.
+
+    Returns:
+      A `tf.data.Dataset`.
+    """
+    if not rows:
+        specs = trees.leaf_types(element_type)
+        return _slices([_no_rows(spec) for spec in specs], element_type)
+    pieces = [
+        _slices([tf.stack(column) for column in zip(*run)], element_type)
+        for run in _runs_of_equal_shape(rows)
+    ]
+    return functools.reduce(lambda left, right: left.concatenate(right), pieces)
+
+
+def _slices(columns: list[tf.Tensor], element_type: compat.Type) -> tf.data.Dataset:
+    tree = trees.pack(element_type, iter(columns))
+    return tf.data.Dataset.from_tensor_slices(
+        compat.type_to_py_container(tree, element_type)
+    )
+
+
+def _element_leaf(value: Any, tensor_type: compat.TensorType) -> tf.Tensor:
+    tensor = tf.convert_to_tensor(value, tensor_type.dtype)
+    if not tf.TensorShape(tensor_type.shape).is_compatible_with(tensor.shape):
+        raise ValueError(
+            f"Expected elements of type {tensor_type}, found the shape {tensor.shape}."
+        )
+    return tensor
+
+
+def _runs_of_equal_shape(rows: list[list[tf.Tensor]]) -> list[list[list[tf.Tensor]]]:
+    runs: list[list[list[tf.Tensor]]] = []
+    previous = None
+    for row in rows:
+        shapes = [tensor.shape for tensor in row]
+        if previous is None or shapes != previous:
+            runs.append([])
+        runs[-1].append(row)
+        previous = shapes
+    return runs
+
+
+def _no_rows(tensor_type: compat.TensorType) -> tf.Tensor:
+    shape = [size or 0 for size in tensor_type.shape or ()]
+    return tf.zeros([0, *shape], tensor_type.dtype)
+
+
+def map_sequence(function: Any, variant: tf.Tensor, types: Any) -> tf.Tensor:
+    """Maps the elements of a sequence.
+
+    Args:
+      function: Of a tree, the element, to a tree.
+      variant: The sequence.
+      types: The function's type.
+
+    Returns:
+      The sequence of the results.
+    """
+
+    @_DO_NOT_CONVERT
+    def on_element(*element: Any) -> Any:
+        value = _joined(element, types.parameter)
+        result = function(to_tree(value, types.parameter))
+        return compat.type_to_py_container(result, types.result)
+
+    mapped = to_dataset(variant, types.parameter).map(on_element)
+    return tf.data.experimental.to_variant(mapped)
+
+
+def reduce_sequence(
+    function: Any, variant: tf.Tensor, zero: Any, element_type: compat.Type
+) -> Any:
+    """Reduces the elements of a sequence.
+
+    Args:
+      function: Of the accumulator's tree and the element's tree to the next
+        accumulator.
+      variant: The sequence.
+      zero: The first accumulator.
+      element_type: The type of the elements.
+
+    Returns:
+      The last accumulator, a tree like `zero`.
+    """
+    flat = tuple(trees.leaves(zero))
+
+    @_DO_NOT_CONVERT
+    def on_element(state: Any, *element: Any) -> Any:
+        value = to_tree(_joined(element, element_type), element_type)
+        result = function(compat.structure.pack_sequence_as(zero, list(state)), value)
+        return tuple(trees.leaves(result))
+
+    reduced = to_dataset(variant, element_type).reduce(flat, on_element)
+    if isinstance(zero, Struct):
+        return compat.structure.pack_sequence_as(zero, list(reduced))
+    return reduced[0]
+
+
+def _joined(element: tuple[Any, ...], element_type: compat.Type) -> Any:
+    """Undoes what `Dataset.map` does to tuples: it spreads them as arguments."""
+    return element[0] if len(element) == 1 else element
+
+
+def select_sequence(
+    select: Any, keys: tf.Tensor, server_value: Any, types: compat.FunctionType
+) -> tf.Tensor:
+    """Returns the sequence of what a client selected by its keys.
+
+    Args:
+      select: Of the server's value and a key to an element.
+      keys: The client's keys, a vector.
+      server_value: The server's value, a tree.
+      types: The type of `select`.
+
+    Returns:
+      The sequence, in the order of the keys.
+    """
+
+    @_DO_NOT_CONVERT
+    def on_key(key: tf.Tensor) -> Any:
+        return compat.type_to_py_container(select(server_value, key), types.result)
+
+    selected = tf.data.Dataset.from_tensor_slices(keys).map(on_key)
+    return tf.data.experimental.to_variant(selected)
