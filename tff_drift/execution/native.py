@@ -121,7 +121,7 @@ def create_native_execution_context(
       startup_seconds: How long the worker may take to start, in seconds.
 
     Returns:
-      An execution context for `compat.framework.set_default_context`.
+      An execution context for `tff.framework.set_default_context`.
 
     Raises:
       TypeError: If an argument is not a number.
@@ -176,26 +176,3 @@ def set_native_execution_context(
             startup_seconds=startup_seconds,
         )
     )
-<<<<<<< HEAD
-=======
-
-
-def _drop_default_context() -> None:
-    end_workers(child_workers())
-    compat.framework.set_default_context(
-        compat.framework.SyncExecutionContext(
-            compat.framework.ResourceManagingExecutorFactory(lambda cardinalities: None)
-        )
-    )
-    gc.collect()
-
-
-def release_context_at_exit() -> None:
-    """Drops TFF's default context at exit, while Python can still clean up.
-
-    The context that TFF sets when it is imported ends its worker in a
-    destructor. Left to the end of the interpreter, the destructor finds its
-    modules gone, prints a traceback and leaves the worker running.
-    """
-    atexit.register(_drop_default_context)
->>>>>>> e5d3fe9 (Give the local context rooms, a policy, and words for what it does)

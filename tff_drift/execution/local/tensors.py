@@ -1,4 +1,4 @@
-"""Tensors: a name for lists of them, and small ones that are asked for often."""
+"""TensorList: a name for lists of them, and small ones that are asked for often."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 
 import tensorflow as tf
 
-Tensors = list[tf.Tensor]
+TensorList = list[tf.Tensor]
 
 
 # Making a small tensor takes as long as a small operation, and the same numbers are

@@ -191,7 +191,7 @@ def create_remote_execution_context(
         lost.
 
     Returns:
-      An execution context for `compat.framework.set_default_context`.
+      An execution context for `tff.framework.set_default_context`.
 
     Raises:
       TypeError: If an argument has the wrong type.

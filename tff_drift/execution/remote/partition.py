@@ -57,7 +57,7 @@ def take_clients(value: Any, type_signature: compat.Type, clients: slice) -> Any
       clients: Which ones.
 
     Returns:
-      The argument, a `compat.structure.Struct` where the type is a structure.
+      The argument, a `tff.structure.Struct` where the type is a structure.
 
     Raises:
       TypeError: If the value is not of that type.

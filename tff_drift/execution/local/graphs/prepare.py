@@ -68,7 +68,7 @@ class PreparedGraph:
         Returns:
           A tensor for each of `outputs`.
         """
-        # Tensors of an outer graph have to be captured before they are mapped.
+        # TensorList of an outer graph have to be captured before they are mapped.
         here = tf.compat.v1.get_default_graph()
         captured = [t if t.graph is here else tf.identity(t) for t in arguments]
         fed = dict(zip(self.inputs, captured))

@@ -21,7 +21,7 @@ import tensorflow as tf
 from tff_drift.execution.local.pure import graph_interpreter
 from tff_drift.execution.local.pure.graph_interpreter import GraphInterpreter, Reduce
 from tff_drift.execution.local.pure.variables import UnsupportedGraphError, Variable
-from tff_drift.execution.local.tensors import Tensors
+from tff_drift.execution.local.tensors import TensorList
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,8 +94,8 @@ class CutClient:
             raise UnsupportedGraphError("it does not reduce a dataset")
 
     def start(
-        self, number: int, values: Sequence[Any], done: Sequence[Tensors]
-    ) -> tuple[Tensors, Tensors]:
+        self, number: int, values: Sequence[Any], done: Sequence[TensorList]
+    ) -> tuple[TensorList, TensorList]:
         """Evaluates what comes before a loop.
 
         Args:
@@ -115,12 +115,12 @@ class CutClient:
         return [*reduce.state, *carried], arguments
 
     def step(
-        self, number: int, state: Tensors, arguments: Tensors, element: Tensors
-    ) -> Tensors:
+        self, number: int, state: TensorList, arguments: TensorList, element: TensorList
+    ) -> TensorList:
         """Evaluates a step of a loop; returns the new state."""
         return self._take_step(self.loops[number], state, arguments, element)[2]
 
-    def finish(self, values: Sequence[Any], done: Sequence[Tensors]) -> Tensors:
+    def finish(self, values: Sequence[Any], done: Sequence[TensorList]) -> TensorList:
         """Evaluates what comes after the last loop; returns the results."""
         return self._evaluate(values, done, None)[1]
 
@@ -183,8 +183,12 @@ class CutClient:
             )
 
     def _take_step(
-        self, loop: DatasetLoop, state: Tensors, arguments: Tensors, element: Tensors
-    ) -> tuple[dict[int, Variable], GraphInterpreter, Tensors]:
+        self,
+        loop: DatasetLoop,
+        state: TensorList,
+        arguments: TensorList,
+        element: TensorList,
+    ) -> tuple[dict[int, Variable], GraphInterpreter, TensorList]:
         """Evaluates the step of one client."""
         interpreter = GraphInterpreter(self.graph.graph_def, _no_reduce)
         variables = {
@@ -205,19 +209,19 @@ class CutClient:
         return variables, interpreter, [*results, *carried]
 
     def _run(
-        self, values: Sequence[Any], done: Sequence[Tensors], stop_at: int | None
+        self, values: Sequence[Any], done: Sequence[TensorList], stop_at: int | None
     ) -> tuple[GraphInterpreter, Reduce | None]:
         """Evaluates the computation of one client up to a loop."""
         interpreter, _, reduce = self._evaluate(values, done, stop_at)
         return interpreter, reduce
 
     def _evaluate(
-        self, values: Sequence[Any], done: Sequence[Tensors], stop_at: int | None
-    ) -> tuple[GraphInterpreter, Tensors, Reduce | None]:
+        self, values: Sequence[Any], done: Sequence[TensorList], stop_at: int | None
+    ) -> tuple[GraphInterpreter, TensorList, Reduce | None]:
         loops = iter(zip(self.loops, done))
         reached = 0
 
-        def on_reduce(reduce: Reduce) -> Tensors:
+        def on_reduce(reduce: Reduce) -> TensorList:
             nonlocal reached
             if reached == stop_at:
                 raise _ReachedLoopError(reduce)
@@ -279,7 +283,7 @@ def _describe(reduce: Reduce, variables: Sequence[Variable]) -> DatasetLoop:
     )
 
 
-def _no_reduce(reduce: Reduce) -> Tensors:
+def _no_reduce(reduce: Reduce) -> TensorList:
     raise UnsupportedGraphError("a step of it reduces a dataset")
 
 
@@ -298,5 +302,5 @@ def _placeholder(spec: tf.TensorSpec) -> tf.Tensor:
     return tf.compat.v1.placeholder(spec.dtype, spec.shape)
 
 
-def _placeholders(specs: Sequence[tf.TensorSpec]) -> Tensors:
+def _placeholders(specs: Sequence[tf.TensorSpec]) -> TensorList:
     return [_placeholder(spec) for spec in specs]

@@ -106,7 +106,7 @@ class GraphInterpreter:
 
         Args:
           name: The function.
-          arguments: Tensors and variables.
+          arguments: TensorList and variables.
 
         Returns:
           Its results.
@@ -359,7 +359,7 @@ def _emit(node: Any, inputs: Sequence[tf.Tensor]) -> tuple[list[Any], dict[str, 
         placeholder = graph_def.node.add(name=f"input_{index}", op="Placeholder")
         placeholder.attr["dtype"].type = tensor.dtype.base_dtype.as_datatype_enum
         copy.input.append(f"input_{index}")
-        # Tensors of an outer graph have to be captured before they are mapped.
+        # TensorList of an outer graph have to be captured before they are mapped.
         input_map[f"input_{index}:0"] = (
             tensor if tensor.graph is here else tf.identity(tensor)
         )

@@ -92,7 +92,7 @@ def distinct_variables(values: Iterable[Any]) -> list[Variable]:
     """Returns the variables among values.
 
     Args:
-      values: Tensors and variables.
+      values: TensorList and variables.
 
     Raises:
       UnsupportedGraphError: If a variable is there twice.

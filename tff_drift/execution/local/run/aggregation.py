@@ -20,7 +20,7 @@ from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.prepare import GraphCache
 from tff_drift.execution.local.plans import trees
 from tff_drift.execution.local.plans.plan import Aggregation, Leaf, distinct
-from tff_drift.execution.local.tensors import Tensors
+from tff_drift.execution.local.tensors import TensorList
 from tff_drift.execution.local.values.client_batches import as_tensor
 
 SUMMED, COLLECTED, IN_TURN = "summed", "collected", "added one client after the other"
@@ -94,7 +94,7 @@ class Aggregator:
         leaves = [*self._accumulators, *self.added_inputs]
         builder = functions.GraphBuilder(self._graphs)
 
-        def body(given: Sequence[tf.Tensor]) -> Tensors:
+        def body(given: Sequence[tf.Tensor]) -> TensorList:
             values = dict(zip(leaves, given))
             for form in self._added:
                 results = _add_one(builder, form.aggregation, values)
@@ -106,7 +106,7 @@ class Aggregator:
     def _build_many(self) -> functions.TensorFunction:
         builder = functions.GraphBuilder(self._graphs)
 
-        def body(num_clients: tf.Tensor, *given: tf.Tensor) -> Tensors:
+        def body(num_clients: tf.Tensor, *given: tf.Tensor) -> TensorList:
             split = len(self._accumulators)
             values = dict(zip(self._accumulators, given))
             stacks = dict(zip(self.added_inputs, given[split:]))
@@ -145,7 +145,7 @@ class Accumulator:
         self._state: Sequence[tf.Tensor] = [
             as_tensor(values[leaf]) for leaf in aggregator.zeros
         ]
-        self._collected: dict[Leaf, Tensors] = {
+        self._collected: dict[Leaf, TensorList] = {
             leaf: [] for form in aggregator.collected for leaf in form.values
         }
 
@@ -219,7 +219,7 @@ def _add_one(
     builder: functions.GraphBuilder,
     aggregation: Aggregation,
     values: Mapping[Leaf, tf.Tensor],
-) -> Tensors:
+) -> TensorList:
     function = trees.substitute(aggregation.function, values)
     state = trees.substitute(aggregation.state, values)
     value = trees.substitute(aggregation.value, values)
@@ -230,10 +230,10 @@ def _add_one(
 def _add_in_turn(
     builder: functions.GraphBuilder,
     aggregation: Aggregation,
-    state: Tensors,
+    state: TensorList,
     stacks: Mapping[Leaf, tf.Tensor],
     num_clients: tf.Tensor,
-) -> Tensors:
+) -> TensorList:
     """Adds stacked values to accumulators, one client after the other."""
 
     def body(client: tf.Tensor, *state: tf.Tensor) -> list[Any]:
@@ -257,7 +257,7 @@ def _form(aggregation: Aggregation, graphs: GraphCache) -> Form:
     builder = functions.GraphBuilder(graphs)
     leaves = distinct([*aggregation.accumulators, *aggregation.inputs])
 
-    def body(given: Sequence[tf.Tensor]) -> Tensors:
+    def body(given: Sequence[tf.Tensor]) -> TensorList:
         return _add_one(builder, aggregation, dict(zip(leaves, given)))
 
     function = functions.build_function(body, [leaf.type_signature for leaf in leaves])

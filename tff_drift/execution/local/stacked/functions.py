@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tff_drift.execution.local import policy, tensors
 from tff_drift.execution.local.pure.client_graph import ClientGraph, is_dataset
-from tff_drift.execution.local.tensors import Tensors
+from tff_drift.execution.local.tensors import TensorList
 
 
 class StackedFunctions:
@@ -25,7 +25,7 @@ class StackedFunctions:
     def __init__(self, graph: ClientGraph, parts: int) -> None:
         self._graph = graph
         self._limit = policy.CACHED_NUMBERS * parts
-        self._functions: collections.OrderedDict[Any, Callable[..., Tensors]] = (
+        self._functions: collections.OrderedDict[Any, Callable[..., TensorList]] = (
             collections.OrderedDict()
         )
         self._lock = threading.RLock()
@@ -57,7 +57,7 @@ class StackedFunctions:
 
     def split(
         self, inputs: Sequence[Any], num_clients: int
-    ) -> tuple[Tensors, Tensors, tf.Tensor]:
+    ) -> tuple[TensorList, TensorList, tf.Tensor]:
         """Returns the inputs that clients share, those of each, and their numbers."""
         return (
             [inputs[position] for position in self.shared],
@@ -83,7 +83,7 @@ class StackedFunctions:
         return [values.get(k) for k in range(len(self._graph.inputs))]
 
 
-def concrete(function: Callable[..., Tensors], signature: Any) -> Any:
+def concrete(function: Callable[..., TensorList], signature: Any) -> Any:
     """Returns a TensorFlow function, traced."""
     # A function of a flat list of tensors is called with little ado in Python.
     flat = tf.compat.v1.wrap_function(
@@ -93,7 +93,7 @@ def concrete(function: Callable[..., Tensors], signature: Any) -> Any:
     return lambda *parts: flat(*tf.nest.flatten(parts))
 
 
-def vectorized_map(function: Callable[[Any], Tensors], elements: Any) -> Tensors:
+def vectorized_map(function: Callable[[Any], TensorList], elements: Any) -> TensorList:
     """Returns a function's stacked results for stacked elements."""
     return tf.vectorized_map(
         function, elements, fallback_to_while_loop=True, warn=False

@@ -32,8 +32,9 @@ from tff_drift.execution.local.stacked.functions import (
     vectorized_map,
 )
 from tff_drift.execution.local.stacked.interface import StackedComputation
-from tff_drift.execution.local.tensors import Tensors
+from tff_drift.execution.local.tensors import TensorList
 from tff_drift.execution.local.values.client_batches import Batches, stack_batches
+from tff_drift.tensors import ANY_SHAPE
 
 
 class InLockstep(StackedComputation):
@@ -80,7 +81,7 @@ class InLockstep(StackedComputation):
         inputs: Sequence[Any],
         datasets: Mapping[int, Sequence[Batches]],
         num_clients: int,
-    ) -> Tensors:
+    ) -> TensorList:
         """See `StackedComputation.run`."""
         own = [datasets[position] for position in self._datasets]
         groups = _groups(own)
@@ -97,7 +98,7 @@ class InLockstep(StackedComputation):
         inputs: Sequence[Any],
         datasets: Sequence[Sequence[Batches]],
         group: Sequence[int],
-    ) -> Tensors:
+    ) -> TensorList:
         of_group = list(inputs)
         for position in self._functions.own:
             of_group[position] = tf.gather(inputs[position], group)
@@ -115,9 +116,9 @@ class InLockstep(StackedComputation):
 
     def _build(self) -> Any:
         def of_clients(
-            common: Tensors, own: Tensors, clients: tf.Tensor, lists: Any
-        ) -> Tensors:
-            def of_client(parts: Any) -> Tensors:
+            common: TensorList, own: TensorList, clients: tf.Tensor, lists: Any
+        ) -> TensorList:
+            def of_client(parts: Any) -> TensorList:
                 values = self._functions.of_client(common, parts[0])
                 elements = {
                     position: _Elements(
@@ -140,10 +141,10 @@ class InLockstep(StackedComputation):
 
     def _evaluate(
         self, values: Sequence[Any], elements: Mapping[int, _Elements]
-    ) -> tuple[Tensors, set[str]]:
+    ) -> tuple[TensorList, set[str]]:
         """Evaluates the computation of one client; returns its operations too."""
 
-        def on_reduce(reduce: Reduce) -> Tensors:
+        def on_reduce(reduce: Reduce) -> TensorList:
             if not isinstance(reduce.dataset, DatasetInput):
                 raise UnsupportedGraphError("it reduces a dataset of its own")
             own = elements[reduce.dataset.position]
@@ -217,7 +218,7 @@ class _Elements:
         self._specs = specs
         self._client = client
 
-    def read(self, number: tf.Tensor) -> Tensors:
+    def read(self, number: tf.Tensor) -> TensorList:
         """Returns an element."""
         return [
             tf.ensure_shape(
@@ -225,7 +226,7 @@ class _Elements:
                     tf.raw_ops.TensorListGetItem(
                         input_handle=handle,
                         index=number,
-                        element_shape=_ANY_SHAPE,
+                        element_shape=ANY_SHAPE,
                         element_dtype=spec.dtype,
                     ),
                     self._client,
@@ -234,10 +235,6 @@ class _Elements:
             )
             for handle, spec in zip(self._handles, self._specs)
         ]
-
-
-# TensorFlow's way to say that the tensors of a list have different shapes.
-_ANY_SHAPE = -1
 
 
 def _shape(value: Any) -> tf.TensorShape:
@@ -254,13 +251,13 @@ def _groups(datasets: Sequence[Sequence[Batches]]) -> list[list[int]]:
 
 def _as_list(
     batches: Sequence[Batches], specs: Sequence[tf.TensorSpec]
-) -> tuple[tf.Tensor, Tensors]:
+) -> tuple[tf.Tensor, TensorList]:
     """Returns the number of batches, and for each component a list of their stacks."""
     count = len(batches[0])
     with tf.device("/CPU:0"):
         handles = [
             tf.raw_ops.EmptyTensorList(
-                element_shape=_ANY_SHAPE,
+                element_shape=ANY_SHAPE,
                 max_num_elements=-1,
                 element_dtype=spec.dtype,
             )

@@ -17,7 +17,7 @@ from tff_drift.execution.local.stacked.turns import (
     take_rows,
     take_turns,
 )
-from tff_drift.execution.local.tensors import Tensors
+from tff_drift.execution.local.tensors import TensorList
 from tff_drift.execution.local.values.client_batches import (
     BatchCache,
     Batches,
@@ -61,7 +61,7 @@ class InTurns(StackedComputation):
         inputs: Sequence[Any],
         datasets: Mapping[int, Sequence[Batches]],
         num_clients: int,
-    ) -> Tensors:
+    ) -> TensorList:
         """See `StackedComputation.run`."""
         loops = self._parts.client.loops
         only = [only_turn(datasets[loop.dataset]) for loop in loops]
@@ -80,8 +80,8 @@ class InTurns(StackedComputation):
         inputs: Sequence[Any],
         datasets: Mapping[int, Sequence[Batches]],
         num_clients: int,
-    ) -> Tensors:
-        done: list[Tensors] = []
+    ) -> TensorList:
+        done: list[TensorList] = []
         for number, loop in enumerate(self._parts.client.loops):
             state, arguments = self._parts.start(number, inputs, num_clients, done)
             states = States(num_clients, state)

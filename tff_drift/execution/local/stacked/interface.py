@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_drift.execution.local.policy import TurnSize
-from tff_drift.execution.local.tensors import Tensors
+from tff_drift.execution.local.tensors import TensorList
 from tff_drift.execution.local.values.client_batches import Batches
 
 
@@ -50,7 +50,7 @@ class StackedComputation(abc.ABC):
         inputs: Sequence[Any],
         datasets: Mapping[int, Sequence[Batches]],
         num_clients: int,
-    ) -> Tensors:
+    ) -> TensorList:
         """Runs the computation for several clients.
 
         Args:

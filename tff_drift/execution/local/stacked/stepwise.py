@@ -22,7 +22,7 @@ from tff_drift.execution.local.stacked.functions import (
     stacked_spec,
     vectorized_map,
 )
-from tff_drift.execution.local.tensors import Tensors
+from tff_drift.execution.local.tensors import TensorList
 
 
 class VectorizedParts:
@@ -67,8 +67,8 @@ class VectorizedParts:
         inputs: Sequence[Any],
         num_clients: int,
         num_steps: Sequence[int],
-        elements: Sequence[Tensors],
-    ) -> Tensors:
+        elements: Sequence[TensorList],
+    ) -> TensorList:
         """Runs everything, for clients who take all steps together.
 
         Args:
@@ -85,8 +85,8 @@ class VectorizedParts:
         return function(*self._functions.split(inputs, num_clients), steps, elements)
 
     def start(
-        self, loop: int, inputs: Sequence[Any], num_clients: int, done: list[Tensors]
-    ) -> tuple[Tensors, Tensors]:
+        self, loop: int, inputs: Sequence[Any], num_clients: int, done: list[TensorList]
+    ) -> tuple[TensorList, TensorList]:
         """Runs what comes before a loop.
 
         Args:
@@ -107,11 +107,11 @@ class VectorizedParts:
         self,
         loop: int,
         num_steps: int,
-        state: Tensors,
-        arguments: Tensors,
-        elements: Tensors,
+        state: TensorList,
+        arguments: TensorList,
+        elements: TensorList,
         num_clients: int | None,
-    ) -> Tensors:
+    ) -> TensorList:
         """Runs steps of every client.
 
         Args:
@@ -132,23 +132,23 @@ class VectorizedParts:
         return function(tensors.integer(num_steps), state, arguments, elements)
 
     def finish(
-        self, inputs: Sequence[Any], num_clients: int, done: list[Tensors]
-    ) -> Tensors:
+        self, inputs: Sequence[Any], num_clients: int, done: list[TensorList]
+    ) -> TensorList:
         """Runs what comes after the last loop, see `start`; returns the results."""
         function = self._finish(known_number(num_clients))
         return function(*self._functions.split(inputs, num_clients), done)
 
-    def _whole(self, num_clients: int | None) -> Callable[..., Tensors]:
+    def _whole(self, num_clients: int | None) -> Callable[..., TensorList]:
         loops = self.client.loops
 
         def whole(
-            common: Tensors,
-            own: Tensors,
+            common: TensorList,
+            own: TensorList,
             clients: tf.Tensor,
             num_steps: list[tf.Tensor],
-            elements: list[Tensors],
-        ) -> Tensors:
-            done: list[Tensors] = []
+            elements: list[TensorList],
+        ) -> TensorList:
+            done: list[TensorList] = []
             for number, loop in enumerate(loops):
                 results = self._add_start(number, common, own, clients, done)
                 first, arguments = _split_at(len(loop.state_specs), results)
@@ -173,8 +173,8 @@ class VectorizedParts:
             ("whole", num_clients), lambda: concrete(whole, signature)
         )
 
-    def _start(self, loop: int, num_clients: int | None) -> Callable[..., Tensors]:
-        def start(*parts: Any) -> Tensors:
+    def _start(self, loop: int, num_clients: int | None) -> Callable[..., TensorList]:
+        def start(*parts: Any) -> TensorList:
             return self._add_start(loop, *parts)
 
         signature = (
@@ -185,8 +185,8 @@ class VectorizedParts:
             ("start", loop, num_clients), lambda: concrete(start, signature)
         )
 
-    def _finish(self, num_clients: int | None) -> Callable[..., Tensors]:
-        def finish(*parts: Any) -> Tensors:
+    def _finish(self, num_clients: int | None) -> Callable[..., TensorList]:
+        def finish(*parts: Any) -> TensorList:
             return self._map(self.client.finish, *parts)
 
         numbers = range(len(self.client.loops))
@@ -198,8 +198,8 @@ class VectorizedParts:
             ("finish", num_clients), lambda: concrete(finish, signature)
         )
 
-    def _steps(self, loop: int, num_clients: int | None) -> Callable[..., Tensors]:
-        def steps(*parts: Any) -> Tensors:
+    def _steps(self, loop: int, num_clients: int | None) -> Callable[..., TensorList]:
+        def steps(*parts: Any) -> TensorList:
             return self._add_steps(loop, num_clients, *parts)
 
         arguments = self.client.loops[loop].argument_specs
@@ -222,8 +222,8 @@ class VectorizedParts:
         specs = self.client.graph.specs[self.client.loops[loop].dataset]
         return [stacked_spec(spec, None) for spec in specs]
 
-    def _add_start(self, loop: int, *parts: Any) -> Tensors:
-        def start(values: Sequence[Any], done: Sequence[Tensors]) -> Tensors:
+    def _add_start(self, loop: int, *parts: Any) -> TensorList:
+        def start(values: Sequence[Any], done: Sequence[TensorList]) -> TensorList:
             state, arguments = self.client.start(loop, values, done)
             return [*state, *arguments]
 
@@ -234,14 +234,14 @@ class VectorizedParts:
         loop: int,
         num_clients: int | None,
         num_steps: tf.Tensor,
-        state: Tensors,
-        arguments: Tensors,
-        elements: Tensors,
-    ) -> Tensors:
+        state: TensorList,
+        arguments: TensorList,
+        elements: TensorList,
+    ) -> TensorList:
         by_step = [_divide(each, num_steps, num_clients) for each in elements]
         shapes = [spec.shape for spec in self._state_specs(loop, num_clients)]
 
-        def step(parts: tuple[Tensors, Tensors, Tensors]) -> Tensors:
+        def step(parts: tuple[TensorList, TensorList, TensorList]) -> TensorList:
             return self.client.step(loop, *parts)
 
         def body(index: tf.Tensor, *state: tf.Tensor) -> list[tf.Tensor]:
@@ -262,21 +262,21 @@ class VectorizedParts:
 
     def _map(
         self,
-        part: Callable[[Sequence[Any], Sequence[Tensors]], Tensors],
-        common: Tensors,
-        own: Tensors,
+        part: Callable[[Sequence[Any], Sequence[TensorList]], TensorList],
+        common: TensorList,
+        own: TensorList,
         clients: tf.Tensor,
-        done: list[Tensors],
-    ) -> Tensors:
+        done: list[TensorList],
+    ) -> TensorList:
         """Vectorizes a function of the inputs and of the states of finished loops."""
 
-        def of_client(parts: Any) -> Tensors:
+        def of_client(parts: Any) -> TensorList:
             return part(self._functions.of_client(common, parts[0]), parts[2])
 
         return vectorized_map(of_client, (own, clients, done))
 
 
-def _split_at(count: int, flat: Tensors) -> tuple[Tensors, Tensors]:
+def _split_at(count: int, flat: TensorList) -> tuple[TensorList, TensorList]:
     return flat[:count], flat[count:]
 
 

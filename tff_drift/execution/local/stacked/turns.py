@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift.execution.local import policy
-from tff_drift.execution.local.tensors import Tensors
+from tff_drift.execution.local.tensors import TensorList
 from tff_drift.execution.local.values.client_batches import Batches
 
 
@@ -28,8 +28,8 @@ class States:
     is another one.
     """
 
-    def __init__(self, num_clients: int, state: Tensors) -> None:
-        self._stacks: dict[int, Tensors] = {0: list(state)}
+    def __init__(self, num_clients: int, state: TensorList) -> None:
+        self._stacks: dict[int, TensorList] = {0: list(state)}
         self._place = [(0, row) for row in range(num_clients)]
         self._num_stacks = 1
 
@@ -37,7 +37,7 @@ class States:
         """Returns the clients of a group in the order that is quickest to `get`."""
         return sorted(group, key=self._place.__getitem__)
 
-    def get(self, group: Sequence[int]) -> Tensors:
+    def get(self, group: Sequence[int]) -> TensorList:
         """Returns the states of a group, stacked, given a group in order."""
         rows_of: dict[int, list[int]] = {}
         for stack, row in (self._place[client] for client in group):
@@ -49,7 +49,7 @@ class States:
             return parts[0]
         return [tf.concat(tensors, axis=0) for tensors in zip(*parts)]
 
-    def set(self, group: Sequence[int], state: Tensors) -> None:
+    def set(self, group: Sequence[int], state: TensorList) -> None:
         """Replaces the states of a group."""
         self._stacks[self._num_stacks] = list(state)
         for row, client in enumerate(group):
@@ -59,14 +59,14 @@ class States:
         for stack in [stack for stack in self._stacks if stack not in in_use]:
             del self._stacks[stack]
 
-    def get_all(self) -> Tensors:
+    def get_all(self) -> TensorList:
         """Returns the states of all clients in the order of the clients."""
         order = self.in_order(range(len(self._place)))
         state = self.get(order)
         return take_rows(state, list(np.argsort(order)))
 
 
-def take_rows(tensors: Sequence[tf.Tensor], rows: Sequence[int]) -> Tensors:
+def take_rows(tensors: Sequence[tf.Tensor], rows: Sequence[int]) -> TensorList:
     """Returns some rows of stacked tensors, without copying if that is all."""
     if not tensors or list(rows) == list(range(tensors[0].shape[0])):
         return list(tensors)
