@@ -23,6 +23,11 @@ class ClientStateCollectionFactory(tff.aggregators.UnweightedAggregationFactory)
     The index travels with the state because the order of clients is not kept
     where several workers execute a round.
 
+    The local execution context recognises the graph of this accumulation,
+    `tf.concat([stacked, value[tf.newaxis]], axis=0)`, and collects a cohort at once;
+    accumulated in another form, each client would copy all that came before it. See
+    `tff_drift.execution.local.patterns`, whose tests hold it.
+
     For values of type `T`, a structure of tensors, the process has the functional
     type signatures
 

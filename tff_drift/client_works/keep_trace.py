@@ -73,7 +73,12 @@ class _Batches(NamedTuple):
 
 
 def _collect(dataset: tf.data.Dataset, round_number: tf.Tensor) -> _Batches:
-    """Reads a dataset: gradients do not pass through its iteration."""
+    """Reads a dataset: gradients do not pass through its iteration.
+
+    The local execution context recognises computations that gather their batches by
+    `TensorListPushBack`, and runs them for many clients in lockstep. See
+    `tff_drift.execution.local.patterns`, whose tests hold it.
+    """
     empty = tuple(
         tf.raw_ops.EmptyTensorList(
             element_shape=tensors.ANY_SHAPE,

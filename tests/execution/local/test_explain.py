@@ -1,10 +1,14 @@
 """What the local context says of itself."""
 
+import pathlib
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+import tff_drift
 from tests import models
 from tests.execution.local.support import call, training
 from tff_drift import algorithms, execution
@@ -120,3 +124,18 @@ def test_the_asynchronous_context_explains_too():
     context = execution.create_async_local_execution_context(server_device="/CPU:0")
     told = context.explain(tff.tensorflow.computation(lambda: 1))
     assert told.splitlines()[:2] == ["1 phase, 0 clients", "server: on /CPU:0"]
+
+
+def test_the_document_shows_what_is_told(capsys):
+    text = (pathlib.Path(__file__).parents[3] / "docs" / "execution.md").read_text()
+    section = text[text.index("### What it will do") :]
+    code, shown = re.findall(r"```(?:python)?\n(.*?)```", section, re.DOTALL)[:2]
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    names = {
+        "tff_drift": tff_drift,
+        "process": process,
+        "state": process.initialize(),
+        "data": models.datasets(models.client_arrays([8] * 20 + [5])),
+    }
+    exec(code, names)
+    assert capsys.readouterr().out == shown

@@ -132,25 +132,32 @@ def _threads():
     return len(os.listdir("/proc/self/task"))
 
 
+def _total_from(start):
+    """Builds a computation that loops over the clients' batches."""
+    batches_type = tff.SequenceType(tff.types.tensorflow_to_type(models.INPUT_SPEC))
+    add = tff.tensorflow.computation(
+        lambda batches: batches.reduce(
+            start, lambda total, batch: total + tf.reduce_sum(batch[0])
+        ),
+        batches_type,
+    )
+    return tff.federated_computation(
+        lambda batches: tff.federated_sum(tff.federated_map(add, batches)),
+        tff.FederatedType(batches_type, CLIENTS),
+    )
+
+
+def _constant(value):
+    return lambda: tf.constant(value)
+
+
 def test_plans_and_threads_go_with_their_processes():
     context = execution.create_local_execution_context(max_concurrent_clients=1)
     data = models.datasets(models.client_arrays([4, 4, 4]))
     before = _plans()
     threads = []
     for k in range(15):
-        add = tff.tensorflow.computation(
-            lambda batches, k=k: batches.reduce(
-                float(k), lambda total, batch: total + tf.reduce_sum(batch[0])
-            ),
-            tff.SequenceType(tff.types.tensorflow_to_type(models.INPUT_SPEC)),
-        )
-
-        @tff.federated_computation(tff.FederatedType(add.type_signature[0], CLIENTS))
-        def total(batches, add=add):
-            return tff.federated_sum(tff.federated_map(add, batches))
-
-        call(context, total, data)
-        del add, total
+        call(context, _total_from(float(k)), data)
         assert len(_plans() - before) <= policy.RECENT_PLANS
         threads.append(_threads())
     # Each plan that is alive has some for its dataset.
@@ -166,7 +173,7 @@ def test_a_plan_lives_as_long_as_its_computation():
     call(context, kept)
     (plan,) = _plans() - before
     for k in range(2 * policy.RECENT_PLANS):
-        call(context, tff.tensorflow.computation(lambda k=k: tf.constant(k)))
+        call(context, tff.tensorflow.computation(_constant(k)))
     assert call(context, kept) == -1
     assert plan in _plans()
     assert len(_plans() - before) <= policy.RECENT_PLANS + 1

@@ -68,6 +68,11 @@ class LocalExecutionContext(compat.framework.SyncContext):
         # Out of any graph that the caller may be building.
         with tf.init_scope():
             plan, assemble = self._plans.get(comp)
+            if arg is None and plan.plan.parameters:
+                raise TypeError(
+                    f"Expected an argument of type {comp.type_signature.parameter}, "
+                    "found None."
+                )
             arguments, num_clients = self._read(comp, arg)
             results = plan.run(arguments, num_clients, self._placement)
             return assemble(results, None, num_clients)

@@ -39,7 +39,6 @@ _REPEATABLE = frozenset(
         "TakeDataset",
         "TensorDataset",
         "TensorSliceDataset",
-        "UnbatchDataset",
         "ZipDataset",
     }
 )

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tff_drift import compat
@@ -41,7 +42,7 @@ class Batches:
     def __init__(self, tensors: Iterable[Sequence[tf.Tensor]]) -> None:
         self.tensors = [list(batch) for batch in tensors]
         # Of arrays, which share the memory: `Tensor.shape` is slow to compare.
-        arrays = [[tensor.numpy() for tensor in batch] for batch in self.tensors]
+        arrays = [[_array(tensor) for tensor in batch] for batch in self.tensors]
         self.shapes = [tuple(array.shape for array in batch) for batch in arrays]
         self.num_bytes = [sum(array.nbytes for array in batch) for batch in arrays]
         self.is_kept = False
@@ -52,6 +53,12 @@ class Batches:
 
     def __len__(self) -> int:
         return len(self.tensors)
+
+
+def _array(tensor: tf.Tensor) -> np.ndarray:
+    array = tensor.numpy()
+    # Of a scalar string, `numpy` returns the string itself.
+    return np.asarray(array) if isinstance(array, bytes) else array
 
 
 def stack_batches(

@@ -204,10 +204,12 @@ def map_sequence(function: Any, variant: tf.Tensor, types: Any) -> tf.Tensor:
     Returns:
       The sequence of the results.
     """
+    spreads = type(element_spec(types.parameter)) is tuple
 
     @_DO_NOT_CONVERT
     def on_element(*element: Any) -> Any:
-        value = _joined(element, types.parameter)
+        # `Dataset.map` spreads a tuple as arguments, one of a single element too.
+        value = element if spreads else element[0]
         result = function(to_tree(value, types.parameter))
         return compat.type_to_py_container(result, types.result)
 
@@ -233,8 +235,8 @@ def reduce_sequence(
     flat = tuple(trees.leaves(zero))
 
     @_DO_NOT_CONVERT
-    def on_element(state: Any, *element: Any) -> Any:
-        value = to_tree(_joined(element, element_type), element_type)
+    def on_element(state: Any, element: Any) -> Any:
+        value = to_tree(element, element_type)
         result = function(compat.structure.pack_sequence_as(zero, list(state)), value)
         return tuple(trees.leaves(result))
 
@@ -242,11 +244,6 @@ def reduce_sequence(
     if isinstance(zero, Struct):
         return compat.structure.pack_sequence_as(zero, list(reduced))
     return reduced[0]
-
-
-def _joined(element: tuple[Any, ...], element_type: compat.Type) -> Any:
-    """Undoes what `Dataset.map` does to tuples: it spreads them as arguments."""
-    return element[0] if len(element) == 1 else element
 
 
 def select_sequence(

@@ -1,0 +1,166 @@
+"""Corners of the language where the local context once went its own way."""
+
+import collections
+
+import grpc
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests.execution.local.support import assert_same, call
+
+CLIENTS = tff.CLIENTS
+INTS = tff.SequenceType(np.int32)
+WORDS = tff.SequenceType(np.str_)
+ONE_TUPLES = tff.SequenceType([np.int32])
+
+tf_computation = tff.tensorflow.computation
+
+zero = tf_computation(lambda: 0)
+plus = tf_computation(lambda a, b: a + b, np.int32, np.int32)
+digits = tf_computation(lambda a, b: 10 * a + b, np.int32, np.int32)
+same = tf_computation(lambda a: a, np.int32)
+total = tf_computation(lambda d: d.reduce(0, lambda a, x: a + x), INTS)
+add_total = tf_computation(
+    lambda a, d: a + d.reduce(0, lambda b, x: b + x), np.int32, INTS
+)
+length = tf_computation(
+    lambda d: d.reduce(0, lambda n, word: n + tf.strings.length(word)), WORDS
+)
+# Accumulators that are sequences.
+five = tf_computation(lambda: tf.data.Dataset.from_tensors(5))
+append = tf_computation(
+    lambda d, x: d.concatenate(tf.data.Dataset.from_tensors(x)), INTS, np.int32
+)
+both = tf_computation(lambda d, e: d.concatenate(e), INTS, INTS)
+as_digits = tf_computation(lambda d: d.reduce(0, lambda a, x: 10 * a + x), INTS)
+
+
+def _at_clients(type_signature):
+    return tff.FederatedType(type_signature, CLIENTS)
+
+
+@tff.federated_computation(_at_clients(WORDS))
+def lengths(words):
+    return tff.federated_map(length, words)
+
+
+@tff.federated_computation(_at_clients(INTS))
+def sequences_aggregated(data):
+    return tff.federated_aggregate(data, zero(), add_total, plus, same)
+
+
+@tff.federated_computation(_at_clients(INTS))
+def sequences_aggregated_beside_training(data):
+    sums = tff.federated_map(total, data)
+    together = tff.federated_aggregate(data, zero(), add_total, plus, same)
+    return together, sums, tff.federated_sum(sums)
+
+
+@tff.federated_computation(INTS, _at_clients(np.int32))
+def sequence_as_zero(start, values):
+    return tff.federated_aggregate(values, start, append, both, as_digits)
+
+
+@tff.federated_computation(_at_clients(INTS))
+def sequence_as_accumulator_of_stacked_clients(data):
+    sums = tff.federated_map(total, data)
+    return tff.federated_aggregate(sums, five(), append, both, as_digits)
+
+
+def _mapped(function, element_type):
+    @tff.federated_computation(tff.SequenceType(element_type))
+    def mapped(data):
+        return tff.sequence_reduce(tff.sequence_map(function, data), zero(), digits)
+
+    return mapped
+
+
+@tff.federated_computation(ONE_TUPLES)
+def one_tuples_to_pairs(data):
+    pairs = tff.sequence_map(
+        tf_computation(lambda t: (t[0] + 1, t[0]), [np.int32]), data
+    )
+    add = tf_computation(
+        lambda a, t: 10 * a + t[0] * t[1], np.int32, [np.int32, np.int32]
+    )
+    return tff.sequence_reduce(pairs, zero(), add)
+
+
+@tff.federated_computation(ONE_TUPLES)
+def one_tuples_reduced(data):
+    add = tf_computation(lambda a, t: 10 * a + t[0], np.int32, [np.int32])
+    return tff.sequence_reduce(data, zero(), add)
+
+
+one_tuples_mapped = _mapped(tf_computation(lambda t: t[0] + 1, [np.int32]), [np.int32])
+nested_one_tuples_mapped = _mapped(
+    tf_computation(lambda t: t[0][0] + 1, [[np.int32]]), [[np.int32]]
+)
+one_name_mapped = _mapped(
+    tf_computation(lambda t: t["a"] + 1, collections.OrderedDict(a=np.int32)),
+    collections.OrderedDict(a=np.int32),
+)
+
+
+@tff.federated_computation(_at_clients(ONE_TUPLES))
+def one_tuples_of_clients(data):
+    return tff.federated_map(one_tuples_mapped, data)
+
+
+NUMBERS = [[1, 2], [3], [0, 4], [7]]
+CASES = {
+    "strings_in_lists": (lengths, [["a", "bb"], ["ccc"], ["é", ""]]),
+    "strings_in_datasets": (
+        lengths,
+        [tf.data.Dataset.from_tensor_slices(["a", "bb"])] * 9,
+    ),
+    "sequences_aggregated": (sequences_aggregated, NUMBERS),
+    "sequences_aggregated_stacked": (sequences_aggregated_beside_training, NUMBERS),
+    "sequence_as_zero": (sequence_as_zero, [7, 8], [1, 2, 3]),
+    "sequence_as_accumulator": (sequence_as_accumulator_of_stacked_clients, NUMBERS),
+    "one_tuples": (one_tuples_mapped, [(1,), (2,)]),
+    "one_tuples_to_pairs": (one_tuples_to_pairs, [(1,), (2,)]),
+    "one_tuples_reduced": (one_tuples_reduced, [(1,), (2,)]),
+    "one_tuples_of_clients": (one_tuples_of_clients, [[(1,), (2,)]] * 2),
+    "nested_one_tuples": (nested_one_tuples_mapped, [((1,),), ((2,),)]),
+    "one_name": (one_name_mapped, [{"a": 1}, {"a": 2}]),
+}
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_as_under_the_native_context(name, local, native):
+    computation, *args = CASES[name]
+    assert_same(call(local, computation, *args), call(native, computation, *args))
+
+
+@pytest.mark.parametrize(
+    ("computation", "expected"),
+    [
+        (same, "int32"),
+        (plus, "<a=int32,b=int32>"),
+        (sequences_aggregated, r"{int32\*}@CLIENTS"),
+    ],
+)
+def test_no_argument_where_one_is_wanted(computation, expected, local, native):
+    with pytest.raises(grpc.RpcError):
+        call(native, computation, None)
+    with pytest.raises(TypeError, match=f"argument of type {expected}, found None"):
+        call(local, computation, None)
+
+
+def test_no_argument_is_taken_for_an_empty_structure(fast):
+    assert call(fast, tf_computation(lambda empty: 3, []), None) == 3
+
+
+def test_failed_assertions_are_tensorflow_s_own_errors(local, native):
+    @tf_computation(np.int32)
+    def check(x):
+        with tf.control_dependencies([tf.debugging.Assert(x < 3, ["too large", x])]):
+            return tf.identity(x)
+
+    with pytest.raises(grpc.RpcError, match="too large"):
+        call(native, check, 5)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too large"):
+        call(local, check, 5)
