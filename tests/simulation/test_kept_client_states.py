@@ -160,9 +160,7 @@ def test_an_asynchronous_context(train):
             state, _ = await kept.next(state, cohort(train, round_number))
         return state
 
-    context = execution.create_async_local_execution_context(
-        execution.create_local_execution_context()
-    )
+    context = execution.create_async_local_execution_context()
     with tff.framework.get_context_stack().install(context):
         state = asyncio.run(run(state))
     assert_as_expected(process, state, kept.client_states)
@@ -308,9 +306,7 @@ def train_model(kept, train, folder, rounds=ROUNDS, discard=None):
 
 def program_context(name):
     if name == "local":
-        context = execution.create_async_local_execution_context(
-            execution.create_local_execution_context()
-        )
+        context = execution.create_async_local_execution_context()
     else:
         context = tff.backends.native.create_async_local_cpp_execution_context()
     return tff.program.NativeFederatedContext(context)
