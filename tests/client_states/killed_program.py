@@ -55,26 +55,25 @@ def train_round(round_number, server, states):
     """Trains one round; the result depends on all that went before."""
     rng = np.random.default_rng(round_number)
     cohort = [f"client {i}" for i in rng.choice(CLIENTS, COHORT, replace=False)]
-    memories = states.gather(cohort)
-    new_memories = [
+    new_states = [
         {
-            "variate": memory["variate"] / 2 + server + rng.normal(size=40),
-            "rounds": np.int32(memory["rounds"] + 1),
+            "variate": old["variate"] / 2 + server + rng.normal(size=40),
+            "rounds": np.int32(old["rounds"] + 1),
         }
-        for memory in memories
+        for old in states.gather(cohort)
     ]
-    states.scatter(cohort, new_memories)
-    return server + sum(memory["variate"].mean() for memory in new_memories)
+    states.scatter(cohort, new_states)
+    return server + sum(state["variate"].mean() for state in new_states)
 
 
 def result(server, states):
     """Returns all that a program knows at its end, in JSON values."""
     ids = states.client_ids()
-    memories = [
-        [memory["variate"].tobytes().hex(), int(memory["rounds"])]
-        for memory in states.gather(ids)
+    of_clients = [
+        [state["variate"].tobytes().hex(), int(state["rounds"])]
+        for state in states.gather(ids)
     ]
-    return [float(server).hex(), ids, memories]
+    return [float(server).hex(), ids, of_clients]
 
 
 def reference():

@@ -195,10 +195,10 @@ def test_memory_does_not_grow_with_the_clients_seen(path):
     with client_states.DiskClientStates(path, initial_state) as states:
         for round_number in range(200):
             cohort = [f"writer {i}" for i in rng.choice(342_477, 50, replace=False)]
-            memories = states.gather(cohort)
-            for memory in memories:
-                memory["variate"] += 1
-            states.scatter(cohort, memories)
+            of_cohort = states.gather(cohort)
+            for state in of_cohort:
+                state["variate"] += 1
+            states.scatter(cohort, of_cohort)
             if round_number % 10 == 9:
                 states.commit(round_number)
                 states.prune(round_number)

@@ -61,7 +61,7 @@ def _finish(program, log_path):
 
 @pytest.fixture(params=["fed_adam", "scaffold"])
 def algorithm(request):
-    """A method without client memory, and one whose clients' memory is on disk."""
+    """A method without client states, and one that keeps them on disk."""
     return request.param
 
 
@@ -76,7 +76,7 @@ def uninterrupted(tmp_path, algorithm):
 
 
 def _memory(output_dir, names):
-    """The clients' memory that a run has left on disk."""
+    """The client states that a run has left on disk."""
     initial = collections.OrderedDict(control_variate=np.zeros(16, np.float32))
     folder = output_dir / "client_states"
     with client_states.DiskClientStates(folder, initial) as states:

@@ -1,4 +1,4 @@
-"""Memory of clients between the rounds they take part in.
+"""What clients keep between the rounds they take part in.
 
 Methods such as SCAFFOLD, FedDyn and AdaBest let each client keep something, a
 control variate for instance, until it is sampled again. A store of client states
@@ -9,20 +9,20 @@ With a driver of one's own it takes three lines, marked below:
 
 >>> import numpy as np
 >>> from tff_drift import client_states
->>> def train_round(model, memories):
-...     new_memories = [{"variate": m["variate"] + model} for m in memories]
-...     return model + 1, new_memories
+>>> def train_round(model, client_states):
+...     new = [{"variate": each["variate"] + model} for each in client_states]
+...     return model + 1, new
 >>> model = np.float32(1)
 >>> initial_state = {"variate": np.zeros(2, np.float32)}
 >>> states = client_states.InMemoryClientStates(initial_state)  # 1
 >>> for cohort in [["ann", "bob"], ["bob", "eve"]]:
-...     memories = states.gather(cohort)  # 2
-...     model, memories = train_round(model, memories)
-...     states.scatter(cohort, memories)  # 3
+...     old = states.gather(cohort)  # 2
+...     model, new = train_round(model, old)
+...     states.scatter(cohort, new)  # 3
 >>> [state["variate"].tolist() for state in states.gather(["bob", "new"])]
 [[3.0, 3.0], [0.0, 0.0]]
 
-`DiskClientStates` does the same in a folder, for states that memory cannot hold. It
+`DiskClientStates` does the same in a folder, for states that RAM cannot hold. It
 has a part in checkpoints: the states that `restore` brings back are those of the
 checkpoint's round, whenever the program was killed.
 
@@ -36,9 +36,8 @@ checkpoint's round, whenever the program was killed.
 ...             model, completed = checkpoint["model"], int(checkpoint["completed"])
 ...             states.restore(completed)
 ...         for round_number in range(completed, rounds):
-...             memories = states.gather(["ann"])
-...             model, memories = train_round(model, memories)
-...             states.scatter(["ann"], memories)
+...             model, new = train_round(model, states.gather(["ann"]))
+...             states.scatter(["ann"], new)
 ...             states.commit(round_number + 1)
 ...             np.savez(folder / "new.npz", model=model, completed=round_number + 1)
 ...             (folder / "new.npz").replace(folder / "model.npz")

@@ -1,4 +1,4 @@
-"""Client states in the program's memory."""
+"""Client states in RAM."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Entry(NamedTuple):
 
 
 class InMemoryClientStates(ClientStates):
-    """Keeps client states in memory; they end with the program.
+    """Keeps client states in RAM; they end with the program.
 
     It holds the states of the clients seen, and nothing for others. Between
     `commit` and the next `prune` it also holds the committed state of each client
@@ -52,7 +52,7 @@ class InMemoryClientStates(ClientStates):
         self._versions: list[int] = []
 
     def __str__(self) -> str:
-        return "The store in memory"
+        return "The store in RAM"
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ class InMemoryClientStates(ClientStates):
           By name: the ids, as UTF-8 bytes one after the other; the bytes of each
           id; for each leaf of a state the stacked arrays of all clients seen, in
           the order of the ids; a hash of the initial state and its structure. The
-          arrays are copies: this takes as much memory again as the states.
+          arrays are copies: this takes as much RAM again as the states.
         """
         with self._lock:
             ids = sorted(self._entries)
@@ -124,7 +124,7 @@ class InMemoryClientStates(ClientStates):
         self, client_ids: Sequence[str], states: Sequence[Arrays], copy: bool
     ) -> None:
         valid_from = self._last_version() + 1
-        # Copying may run out of memory: it comes before the first change.
+        # There may not be the RAM for a copy: it comes before the first change.
         held = [
             self._copy(arrays) if copy else [read_only(array) for array in arrays]
             for arrays in states

@@ -11,7 +11,7 @@ per round for clients that have states already, `gather` + `scatter` + a tenth o
 `commit` and `prune`, best of 30 rounds (10 in the last row), on two virtual cores
 shared with other work, by `python benchmarks/client_states.py`:
 
-| bytes of a state | cohort | memory | disk | blobs in SQLite |
+| bytes of a state | cohort |    RAM | disk | blobs in SQLite |
 |-----------------:|-------:|-------:|-----:|----------------:|
 |            5,000 |     10 |    0.2 |  1.4 |             1.0 |
 |            5,000 |     50 |    1.0 |  2.5 |             5.1 |
@@ -22,7 +22,7 @@ shared with other work, by `python benchmarks/client_states.py`:
 
 For clients that are sampled for the first time the two on disk differ less, by a
 factor of 0.6 to 1.9. With `--memory`: 200 rounds of 50 out of 342,477 clients, states
-of 200 kB, 9,872 clients seen, 1982 MB on disk; the program's memory grew by 10.0 MB in
+of 200 kB, 9,872 clients seen, 1982 MB on disk; the program's RAM grew by 10.0 MB in
 the first round, the cohort's states, and by 0.4 MB in the 199 others.
 
 Why a kill at any moment is safe. Two rules:
@@ -107,7 +107,7 @@ class DiskClientStates(ClientStates):
 
     Only clients that have been seen occupy space: one state each, and one more
     from the moment that they are scattered after a `commit` until the next
-    `prune`. Memory does not grow with the clients seen. The time of `gather` and
+    `prune`. The RAM used does not grow with the clients seen. The time of `gather` and
     `scatter` follows the number of clients asked for.
 
     The folder is made if need be, and opened again by the next program; the states

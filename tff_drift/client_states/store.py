@@ -132,7 +132,7 @@ class ClientStates(abc.ABC):
           states: One state per id, with the names, dtypes and shapes of the
             initial state.
           copy: Whether the arrays may be changed afterwards. If not, a store in
-            memory may keep them as they are, and whatever they are views of.
+            RAM may keep them as they are, and whatever they are views of.
 
         Raises:
           ClientStatesError: If the store is damaged or cannot be written.

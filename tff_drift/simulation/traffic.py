@@ -13,7 +13,7 @@ import tensorflow_federated as tff
 from tff_drift import compat
 from tff_drift.algorithms import StatefulLearningProcess
 
-# The client weight that goes up beside the update is one float32.
+# The client weight that goes up beside the pseudo-gradient is one float32.
 _CLIENT_WEIGHT_BYTES = np.dtype(np.float32).itemsize
 
 
@@ -66,12 +66,12 @@ def num_bytes(type_spec: compat.Type) -> int:
 
 
 def model_traffic(process: tff.learning.templates.LearningProcess) -> Traffic:
-    """Returns the traffic of a process that sends a model and an update.
+    """Returns the traffic of a process that sends a model and a pseudo-gradient.
 
-    Down goes the model, trainable and non-trainable weights; up come the update
-    of the trainable weights and one float32 client weight. Methods with client
-    memory may send more both ways, such as a control variate; the memory itself
-    stays on the client and is no traffic. Compression by a
+    Down goes the model, trainable and non-trainable weights; up come the
+    pseudo-gradient of the trainable weights and one float32 client weight. Methods
+    whose clients keep a state may send more both ways, such as a control variate; the
+    client state itself stays on the client and is no traffic. Compression by a
     distributor or aggregator, and metrics, are not counted.
 
     Args:

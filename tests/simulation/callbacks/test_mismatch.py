@@ -14,11 +14,11 @@ from tff_drift.simulation import callbacks
 def _store(variates):
     initial = collections.OrderedDict(control_variate=np.zeros(3, np.float32))
     store = client_states.InMemoryClientStates(initial)
-    memories = [
+    states = [
         collections.OrderedDict(control_variate=np.array(variate, np.float32))
         for variate in variates.values()
     ]
-    store.scatter(list(variates), memories)
+    store.scatter(list(variates), states)
     return store
 
 
