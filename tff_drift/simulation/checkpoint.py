@@ -10,6 +10,7 @@ file is told from a whole one.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import pathlib
 from collections.abc import Mapping
@@ -166,8 +167,9 @@ def load_checkpoint(path: pathlib.Path) -> Checkpoint:
 
     Raises:
       CheckpointError: If the file is damaged, is not a checkpoint of this
-        library, or is of a format that this version does not read.
-      FileNotFoundError: If there is no such file.
+        library, is of a format that this version does not read, or if there is too
+        little RAM for it.
+      OSError: If there is no such file, or it cannot be read.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -181,10 +183,18 @@ def load_checkpoint(path: pathlib.Path) -> Checkpoint:
                 for name, paths in header["paths"].items()
             }
         return Checkpoint(header["rounds_completed"], header["description"], leaves)
-    except (FileNotFoundError, CheckpointError):
+    except CheckpointError:
         raise
-    # A damaged archive fails in many ways: as a zip file, as an array, as JSON.
+    except MemoryError as error:
+        raise CheckpointError(
+            f"There is too little RAM to read {path}, a file of "
+            f"{path.stat().st_size} bytes. It is left as it is: free RAM and try again."
+        ) from error
+    # A damaged archive fails in many ways: as a zip file, as an array, as JSON, or by
+    # sending the reader to a place before the file's beginning.
     except Exception as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         raise CheckpointError(
             f"{path} is not a whole checkpoint of tff_drift ({error}). It is left as "
             "it is: move it away, or choose another output_dir."

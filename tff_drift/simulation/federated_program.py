@@ -15,10 +15,8 @@ import numpy as np
 from tff_drift import checks, compat
 from tff_drift.client_states import ClientStatesError, InMemoryClientStates
 from tff_drift.simulation.client_datasets import ClientDatasets
-from tff_drift.simulation.kept_client_states import (
-    ProcessWithClientStates,
-    rounds_of,
-)
+from tff_drift.simulation.client_state_types import rounds_of
+from tff_drift.simulation.kept_client_states import ProcessWithClientStates
 from tff_drift.simulation.rounds import client_data
 from tff_drift.simulation.sampling import build_uniform_sampling
 
@@ -66,7 +64,7 @@ class ClientDataSource(compat.FederatedDataSource):
         """A hash of all that the selections depend on, but for the examples."""
         train = self._train
         parts = [self._seed, train.client_ids, train.batch_size, train.epochs]
-        parts += [train.max_examples, train.shuffle, train.seed]
+        parts += [train.max_examples, train.shuffle, train.seed, train.last_batch]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def select(self, round_number: int, cohort_size: int) -> dict[str, Any]:

@@ -25,6 +25,13 @@ from tff_drift.client_states import (
     ClientStatesError,
     InMemoryClientStates,
 )
+from tff_drift.simulation.client_state_types import (
+    check_store_fits,
+    next_type,
+    rounds_of,
+    unstack_client_states,
+    without_client_states,
+)
 
 # Of the ids of a cohort to their data.
 Cohort = Mapping[str, Any]
@@ -91,7 +98,7 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
                 "client_states must be a store of tff_drift.client_states, found "
                 f"{client_states!r}."
             )
-        _check_template(process, client_states)
+        check_store_fits(process, client_states)
         self.process = process
         self.client_states = client_states
         # The round of the server state that the store belongs to; None while it is
@@ -102,7 +109,7 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
         self._can_go_back = False
         super().__init__(
             process.initialize,
-            _Next(self, _next_type(process)),
+            _Next(self, next_type(process)),
             process.get_model_weights,
             process.set_model_weights,
             get_hparams_fn=process.get_hparams,
@@ -235,7 +242,7 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
             collected = output.metrics[CLIENT_STATES]
             new = _NewStates(*unstack_client_states(collected, initial), are_views=True)
         self._scatter(rounds, cohort, new)
-        return _without_client_states(output)
+        return without_client_states(output)
 
     def _next_of_program(self, state: Any, cohort: Cohort) -> Any:
         """Runs a round in a federated program; returns references to its output."""
@@ -262,7 +269,7 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
             return tree.flatten(self._end(rounds, cohort, values, at_clients=False))
 
         ending = asyncio.get_running_loop().create_task(end())
-        visible = _without_client_states(output)
+        visible = without_client_states(output)
         references = [
             _Reference(ending, index, reference.type_signature)
             for index, reference in enumerate(tree.flatten(visible))
@@ -355,92 +362,3 @@ class _NewStates(NamedTuple):
     indices: list[int]
     states: list[Any]
     are_views: bool
-
-
-def rounds_of(state: Any) -> int:
-    """Returns the rounds that a server state has been trained for.
-
-    Args:
-      state: The server state of a process whose clients keep a state.
-
-    Raises:
-      TypeError: If it is none.
-    """
-    client_work = getattr(state, "client_work", None)
-    if not isinstance(client_work, Mapping) or "round_number" not in client_work:
-        raise TypeError(
-            "state must be the server state of a process whose clients keep a state, "
-            f"found {type(state).__name__}. Give what initialize or next returned."
-        )
-    return int(client_work["round_number"])
-
-
-def unstack_client_states(
-    collected: Mapping[str, Any], initial_client_state: Any
-) -> tuple[list[int], list[Any]]:
-    """Separates the states of a cohort, which `next` returns stacked.
-
-    Args:
-      collected: `<index=int32[M],state=C*>`, from a process's metrics under
-        `tff_drift.algorithms.CLIENT_STATES`.
-      initial_client_state: A state of one client, for its containers and dtypes.
-
-    Returns:
-      The indices that were given to the clients, and the state of each.
-    """
-    indices = [int(index) for index in np.asarray(collected["index"])]
-    stacked = [np.asarray(leaf) for leaf in tree.flatten(dict(collected["state"]))]
-    states = [
-        tree.unflatten_as(initial_client_state, [leaf[row] for leaf in stacked])
-        for row in range(len(indices))
-    ]
-    return indices, states
-
-
-def _without_client_states(
-    output: tff.learning.templates.LearningProcessOutput,
-) -> tff.learning.templates.LearningProcessOutput:
-    metrics = collections.OrderedDict(output.metrics)
-    metrics.pop(CLIENT_STATES, None)
-    return tff.learning.templates.LearningProcessOutput(output.state, metrics)
-
-
-def _next_type(process: StatefulLearningProcess) -> compat.FunctionType:
-    """Returns the type of `next` without the clients' states."""
-    parameter: Any = process.next.type_signature.parameter
-    result: Any = process.next.type_signature.result
-    metrics = result.metrics.member
-    seen = collections.OrderedDict(
-        (name, metrics[name])
-        for name in compat.structure_names(metrics)
-        if name != CLIENT_STATES
-    )
-    return compat.FunctionType(
-        compat.to_type(
-            collections.OrderedDict(
-                state=parameter[0],
-                client_data=compat.FederatedType(
-                    parameter[1].member.examples, compat.CLIENTS
-                ),
-            )
-        ),
-        compat.to_type(
-            tff.learning.templates.LearningProcessOutput(
-                result.state, compat.FederatedType(compat.to_type(seen), compat.SERVER)
-            )
-        ),
-    )
-
-
-def _check_template(process: StatefulLearningProcess, store: ClientStates) -> None:
-    def shapes(state: Any) -> list[tuple[Any, Any, Any]]:
-        return [
-            (path, np.asarray(leaf).shape, np.asarray(leaf).dtype)
-            for path, leaf in tree.flatten_with_path(state)
-        ]
-
-    if shapes(store.initial_state) != shapes(process.initial_client_state):
-        raise ValueError(
-            "client_states was made for other states than those of this process's "
-            "clients. Make it with process.initial_client_state."
-        )

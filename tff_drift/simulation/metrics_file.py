@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import BinaryIO
 
 from tff_drift.simulation import files
 from tff_drift.simulation.metrics import ROUND, Number, Row
@@ -82,6 +82,27 @@ def _format_row(columns: Sequence[str], row: Mapping[str, Number]) -> bytes:
     )
 
 
+class RowsDigest:
+    """A hash of rows in their order, which tells whether one was changed.
+
+    Attributes:
+      hex: The hash of the rows so far.
+    """
+
+    def __init__(self) -> None:
+        self.hex = ""
+
+    def add(self, row: Row) -> None:
+        """Adds a row.
+
+        Args:
+          row: The row. The order of its columns does not matter, nor whether it has
+            been read back from a file.
+        """
+        content = f"{self.hex} {sorted(row.items())!r}"
+        self.hex = hashlib.sha256(content.encode()).hexdigest()
+
+
 class MetricsFile:
     """Appends rows to a CSV file; columns may first appear in later rows.
 
@@ -106,7 +127,7 @@ class MetricsFile:
         self.path = path
         self.rows = list(rows)
         self._columns = [ROUND]
-        self._file: BinaryIO | None = None
+        self._file: io.FileIO | None = None
         self._add_columns(self.rows)
         self._rewrite()
 
@@ -125,7 +146,8 @@ class MetricsFile:
         content = _format_line(self._columns)
         content += b"".join(_format_row(self._columns, row) for row in self.rows)
         files.replace_file(self.path, lambda file: file.write(content))
-        self._file = open(self.path, "ab")  # noqa: SIM115
+        # Without a buffer, which would keep what a full disk has refused.
+        self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
 
     def append(self, row: Row) -> None:
         """Adds a row.
@@ -140,9 +162,9 @@ class MetricsFile:
         if self._add_columns([row]):
             self._rewrite()
         elif self._file is not None:
-            self._file.write(_format_row(self._columns, row))
-            # A kill of the program loses no row that was appended.
-            self._file.flush()
+            line = _format_row(self._columns, row)
+            while line:
+                line = line[self._file.write(line) :]
 
     def sync(self) -> None:
         """Makes the rows appended so far durable."""

@@ -27,7 +27,13 @@ from tff_drift.client_states import (
 from tff_drift.simulation import checkpoint, configuration, files
 from tff_drift.simulation.callbacks.release import TENSORBOARD_FOLDER
 from tff_drift.simulation.metrics import ROUND, Row
-from tff_drift.simulation.metrics_file import MetricsFile, read_rows, rows_until
+from tff_drift.simulation.metrics_file import (
+    MetricsFile,
+    MetricsFileError,
+    RowsDigest,
+    read_rows,
+    rows_until,
+)
 from tff_drift.simulation.records import Position
 
 CHECKPOINT_FILE = "checkpoint.npz"
@@ -39,6 +45,7 @@ CLIENT_STATES_FOLDER = "client_states"
 _CONFIGURATION_FORMAT = "tff_drift run"
 _SERVER_STATE = "server_state"
 _CLIENT_STATES = "client_states"
+_ROWS = "rows_sha256"
 _OUR_FILES = (CHECKPOINT_FILE, CONFIGURATION_FILE, METRICS_FILE)
 # A run may be extended.
 _MAY_CHANGE = ("rounds",)
@@ -99,6 +106,9 @@ class RunFolder:
         self._checkpoint: checkpoint.Checkpoint | None = None
         self._metrics: MetricsFile | None = None
         self._resumed_rows: list[Row] = []
+        self._rows_digest = RowsDigest()
+        # The round of the checkpoint; None before the run has begun.
+        self._kept: int | None = None
         try:
             with self._explained_errors():
                 self._open()
@@ -111,10 +121,29 @@ class RunFolder:
         try:
             yield
         except OSError as error:
+            remedy = "Choose a folder that can be created and written."
+            if self._kept is not None:
+                remedy = (
+                    f"The run is kept up to round {self._kept}: mend the cause, such "
+                    "as a full disk, and start the same run again."
+                )
             raise OutputDirError(
-                f"output_dir {str(self.folder)!r} cannot be written: {error}. Choose a "
-                "folder that can be created and written."
+                f"output_dir {str(self.folder)!r} cannot be written: {error}. {remedy}"
             ) from error
+
+    def _check_in_place(self) -> None:
+        """Raises if the folder has been moved or replaced since it was opened."""
+        opened = os.fstat(self._descriptor)
+        try:
+            is_there = os.path.samestat(opened, os.stat(self.folder))
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            raise OutputDirError(
+                f"output_dir {str(self.folder)!r} has been moved or removed while the "
+                f"run wrote into it. The run is kept up to round {self._kept}: move "
+                "the folder back, or start the same run with its new path."
+            )
 
     def _path(self, name: str) -> pathlib.Path:
         return self.folder / name
@@ -137,6 +166,7 @@ class RunFolder:
             self._resumed_rows = rows_until(
                 self._path(METRICS_FILE), self._checkpoint.rounds_completed
             )
+            self._check_rows(self._checkpoint)
         for name in _OUR_FILES:
             # Left-overs of a kill. To create and remove them tells, before any
             # training, whether the folder can be written.
@@ -145,10 +175,10 @@ class RunFolder:
             temporary.unlink()
 
     def _lock(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        self._closing.callback(os.close, descriptor)
+        self._descriptor = os.open(self.folder, os.O_RDONLY)
+        self._closing.callback(os.close, self._descriptor)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise OutputDirError(
                 f"output_dir {str(self.folder)!r} is in use by another program that "
@@ -210,6 +240,17 @@ class RunFolder:
                 "same run, or choose another output_dir."
             )
 
+    def _check_rows(self, saved: checkpoint.Checkpoint) -> None:
+        """Raises unless the rows are those that the checkpoint was written with."""
+        for row in self._resumed_rows:
+            self._rows_digest.add(row)
+        if saved.description.get(_ROWS, self._rows_digest.hex) != self._rows_digest.hex:
+            raise MetricsFileError(
+                f"{self._path(METRICS_FILE)} has been changed since the checkpoint "
+                "beside it was written: its rows are not those of the run. Restore the "
+                "file, or choose another output_dir."
+            )
+
     def _write_configuration(self) -> None:
         content = {
             "format": _CONFIGURATION_FORMAT,
@@ -257,6 +298,7 @@ class RunFolder:
             self._checkpoint = None
         with self._explained_errors():
             self._begin_writing()
+        self._kept = 0 if position is None else position.rounds_completed
         return position
 
     def _restore_client_states(self) -> None:
@@ -289,12 +331,15 @@ class RunFolder:
           row: The row; its column `round` is its number.
 
         Raises:
-          OSError: If the metrics cannot be written.
+          OutputDirError: If the metrics cannot be written.
           RuntimeError: If `resume` has not been called.
         """
         if self._metrics is None:
             raise RuntimeError("Call resume before add.")
-        self._metrics.append(row)
+        self._check_in_place()
+        with self._explained_errors():
+            self._metrics.append(row)
+        self._rows_digest.add(row)
 
     def save(self, position: Position) -> None:
         """Replaces the checkpoint.
@@ -304,8 +349,16 @@ class RunFolder:
 
         Raises:
           checkpoint.CheckpointError: If the state cannot be saved.
-          OSError: If the checkpoint cannot be written; the old one is untouched.
+          ClientStatesError: If the store of the clients' states cannot be written.
+          OutputDirError: If the checkpoint cannot be written; the old one is
+            untouched.
         """
+        self._check_in_place()
+        with self._explained_errors():
+            self._save(position)
+        self._kept = position.rounds_completed
+
+    def _save(self, position: Position) -> None:
         if self._metrics is not None:
             self._metrics.sync()
         structures = {_SERVER_STATE: position.state}
@@ -318,7 +371,7 @@ class RunFolder:
         checkpoint.save_checkpoint(
             self._path(CHECKPOINT_FILE),
             position.rounds_completed,
-            self._description,
+            {**self._description, _ROWS: self._rows_digest.hex},
             structures,
         )
         if store is not None:

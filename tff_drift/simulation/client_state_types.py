@@ -1,0 +1,107 @@
+"""The structures and types in which clients' states go through a round."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow_federated as tff
+import tree
+
+from tff_drift import compat
+from tff_drift.algorithms import CLIENT_STATES, StatefulLearningProcess
+from tff_drift.client_states import ClientStates
+
+
+def rounds_of(state: Any) -> int:
+    """Returns the rounds that a server state has been trained for.
+
+    Args:
+      state: The server state of a process whose clients keep a state.
+
+    Raises:
+      TypeError: If it is none.
+    """
+    client_work = getattr(state, "client_work", None)
+    if not isinstance(client_work, Mapping) or "round_number" not in client_work:
+        raise TypeError(
+            "state must be the server state of a process whose clients keep a state, "
+            f"found {type(state).__name__}. Give what initialize or next returned."
+        )
+    return int(client_work["round_number"])
+
+
+def unstack_client_states(
+    collected: Mapping[str, Any], initial_client_state: Any
+) -> tuple[list[int], list[Any]]:
+    """Separates the states of a cohort, which `next` returns stacked.
+
+    Args:
+      collected: `<index=int32[M],state=C*>`, from a process's metrics under
+        `tff_drift.algorithms.CLIENT_STATES`.
+      initial_client_state: A state of one client, for its containers and dtypes.
+
+    Returns:
+      The indices that were given to the clients, and the state of each.
+    """
+    indices = [int(index) for index in np.asarray(collected["index"])]
+    stacked = [np.asarray(leaf) for leaf in tree.flatten(dict(collected["state"]))]
+    states = [
+        tree.unflatten_as(initial_client_state, [leaf[row] for leaf in stacked])
+        for row in range(len(indices))
+    ]
+    return indices, states
+
+
+def without_client_states(
+    output: tff.learning.templates.LearningProcessOutput,
+) -> tff.learning.templates.LearningProcessOutput:
+    """Returns the output of a round without the clients' states in its metrics."""
+    metrics = collections.OrderedDict(output.metrics)
+    metrics.pop(CLIENT_STATES, None)
+    return tff.learning.templates.LearningProcessOutput(output.state, metrics)
+
+
+def next_type(process: StatefulLearningProcess) -> compat.FunctionType:
+    """Returns the type of `next` without the clients' states."""
+    parameter: Any = process.next.type_signature.parameter
+    result: Any = process.next.type_signature.result
+    metrics = result.metrics.member
+    seen = collections.OrderedDict(
+        (name, metrics[name])
+        for name in compat.structure_names(metrics)
+        if name != CLIENT_STATES
+    )
+    return compat.FunctionType(
+        compat.to_type(
+            collections.OrderedDict(
+                state=parameter[0],
+                client_data=compat.FederatedType(
+                    parameter[1].member.examples, compat.CLIENTS
+                ),
+            )
+        ),
+        compat.to_type(
+            tff.learning.templates.LearningProcessOutput(
+                result.state, compat.FederatedType(compat.to_type(seen), compat.SERVER)
+            )
+        ),
+    )
+
+
+def check_store_fits(process: StatefulLearningProcess, store: ClientStates) -> None:
+    """Raises a `ValueError` unless a store is for the clients of a process."""
+
+    def shapes(state: Any) -> list[tuple[Any, Any, Any]]:
+        return [
+            (path, np.asarray(leaf).shape, np.asarray(leaf).dtype)
+            for path, leaf in tree.flatten_with_path(state)
+        ]
+
+    if shapes(store.initial_state) != shapes(process.initial_client_state):
+        raise ValueError(
+            "client_states was made for other states than those of this process's "
+            "clients. Make it with process.initial_client_state."
+        )
