@@ -218,3 +218,29 @@ def test_leaf_that_is_no_number_is_refused_before_writing(path):
     with pytest.raises(CheckpointError, match="'names/0' of server_state has dtype"):
         save_checkpoint(path, 1, {}, {"server_state": {"names": [b"ann"]}})
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [PermissionError(13, "Permission denied"), OSError(5, "Input/output error")],
+)
+def test_a_file_that_cannot_be_read_is_not_called_damaged(path, monkeypatch, error):
+    checkpoint.save_checkpoint(path, 1, {}, {"state": {"a": np.zeros(3)}})
+
+    def fail(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(np, "load", fail)
+    with pytest.raises(type(error), match=error.strerror):
+        checkpoint.load_checkpoint(path)
+
+
+def test_too_little_ram_is_not_called_damage(path, monkeypatch):
+    checkpoint.save_checkpoint(path, 1, {}, {"state": {"a": np.zeros(3)}})
+
+    def fail(*args, **kwargs):
+        raise MemoryError
+
+    monkeypatch.setattr(np, "load", fail)
+    with pytest.raises(checkpoint.CheckpointError, match="too little RAM to read"):
+        checkpoint.load_checkpoint(path)

@@ -131,6 +131,24 @@ def test_a_store_of_another_run_is_refused(process, train, tmp_path):
     run(process, train, rounds=1, client_states=states)
     with pytest.raises(client_states.ClientStatesError, match="empty store"):
         run(process, train, client_states=states, output_dir=tmp_path)
+    with pytest.raises(client_states.ClientStatesError, match="empty store"):
+        run(process, train, client_states=states)
+
+
+def test_a_store_goes_on_with_its_server_state(process, train):
+    states = store("ram", process, None)
+    first = run(process, train, rounds=3, client_states=states)
+    second = run(
+        process,
+        train,
+        rounds=3,
+        client_states=states,
+        initial_state=first.state,
+    )
+    assert int(second.state.client_work["round_number"]) == 6
+    # Client states of another round would not add up to the server's variate.
+    mismatch = simulation.control_variate_mismatch(second.state, states, len(CLIENTS))
+    assert mismatch < 1e-6
 
 
 def test_a_store_without_need_or_of_another_kind_is_refused(process, train):

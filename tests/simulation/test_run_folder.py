@@ -1,6 +1,8 @@
 import json
 import os
 import pathlib
+import resource
+import signal
 
 import numpy as np
 import pytest
@@ -53,7 +55,7 @@ def test_run_goes_on_from_its_checkpoint(folder):
     position = record.resume(STATE, HYPERPARAMETERS)
     assert position.rounds_completed == 2
     assert position.state["weights"].tolist() == [1, 2, 3]
-    assert record.rows == [
+    assert list(record.rows) == [
         {"round": 1, "train_loss": 1.0},
         {"round": 2, "train_loss": 0.5},
     ]
@@ -127,7 +129,7 @@ def test_kill_before_the_first_checkpoint_begins_anew(folder):
     (folder / ".checkpoint.npz.tmp").write_bytes(b"half")
     record = _open(folder)
     assert record.resume(STATE, HYPERPARAMETERS) is None
-    assert record.rows == []
+    assert list(record.rows) == []
     record.close()
 
 
@@ -212,6 +214,89 @@ def test_failing_write_is_an_error(folder, monkeypatch):
     with pytest.raises(OutputDirError, match=r"cannot be written: .*No space left"):
         record.resume(STATE, HYPERPARAMETERS)
     record.close()
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A function that fills the disk."""
+
+    def fail(*args):
+        raise OSError(28, "No space left on device")
+
+    return lambda: monkeypatch.setattr(os, "fsync", fail)
+
+
+def test_a_disk_that_fills_up_costs_no_round_kept(folder, full_disk, monkeypatch):
+    _run(folder)
+    record = _open(folder)
+    record.resume(STATE, HYPERPARAMETERS)
+    record.add({"round": 3, "train_loss": 1 / 3})
+    full_disk()
+    message = r"No space left on device.*kept up to round 2: mend the cause"
+    with pytest.raises(OutputDirError, match=message):
+        record.save(Position(3, STATE))
+    # A new column rewrites the file.
+    with pytest.raises(OutputDirError, match=message):
+        record.add({"round": 4, "test_loss": 1.0})
+    record.close()
+    monkeypatch.undo()
+    record = _open(folder)
+    assert record.resume(STATE, HYPERPARAMETERS).rounds_completed == 2
+    record.close()
+
+
+def test_a_row_that_does_not_fit_is_an_error(folder):
+    _run(folder)
+    record = _open(folder)
+    record.resume(STATE, HYPERPARAMETERS)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (55, limits[1]))
+    try:
+        record.add({"round": 3, "train_loss": 1 / 3})
+        with pytest.raises(OutputDirError, match=r"File too large.*up to round 2"):
+            record.add({"round": 4, "train_loss": 1 / 4})
+        record.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, before)
+    record = _open(folder)
+    assert record.resume(STATE, HYPERPARAMETERS).rounds_completed == 2
+    record.close()
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_folder_that_is_moved_is_named_and_goes_on(folder, is_replaced):
+    _run(folder)
+    record = _open(folder)
+    record.resume(STATE, HYPERPARAMETERS)
+    moved = folder.rename(folder.parent / "moved")
+    if is_replaced:
+        folder.mkdir()
+    for write in (
+        lambda: record.add({"round": 3, "train_loss": 1 / 3}),
+        lambda: record.save(Position(3, STATE)),
+    ):
+        with pytest.raises(OutputDirError, match=r"moved or removed.*to round 2"):
+            write()
+    record.close()
+    assert not is_replaced or os.listdir(folder) == []
+    record = _open(moved)
+    assert record.resume(STATE, HYPERPARAMETERS).rounds_completed == 2
+    record.close()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("0.5", "0.25"), ("1,1.0", "1,1"), ("loss", "loss2")]
+)
+def test_edited_metrics_are_refused(folder, old, new):
+    _run(folder)
+    path = folder / "metrics.csv"
+    path.write_text(path.read_text().replace(old, new))
+    before = _contents(folder)
+    with pytest.raises(MetricsFileError, match="has been changed since the checkpoint"):
+        _open(folder)
+    assert _contents(folder) == before
 
 
 def test_read_only_folder_is_an_error_at_once(folder, monkeypatch):

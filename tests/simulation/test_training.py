@@ -179,6 +179,13 @@ def test_diverging_model_is_recorded_and_reported_once(train, warnings):
     ]
 
 
+def test_process_and_data_of_another_type_are_errors(train):
+    with pytest.raises(TypeError, match=r"process must be a .* found 3, which has no"):
+        run_training(3, train, rounds=1, cohort_size=1)
+    with pytest.raises(TypeError, match=r"train must be a .* found \[1\]"):
+        run_training(fakes.AveragingProcess(), [1], rounds=1, cohort_size=1)
+
+
 @pytest.mark.parametrize("rounds_per_checkpoint", [1, 3, 100])
 def test_kills_at_every_step_change_nothing(train, tmp_path, rounds_per_checkpoint):
     def run(folder, process):
@@ -344,12 +351,34 @@ def test_interrupt_keeps_every_completed_round(train, tmp_path, warnings):
     assert process.rounds_run == [6, 7]
 
 
+def test_an_error_costs_no_completed_round(train, tmp_path):
+    process = fakes.AveragingProcess()
+
+    def fail(round_number):
+        if round_number == 5:
+            raise RuntimeError("a worker is gone")
+
+    process.before_round = fail
+    with pytest.raises(RuntimeError, match="a worker is gone"):
+        _run(process, train, output_dir=tmp_path, rounds_per_checkpoint=100)
+    again = fakes.AveragingProcess()
+    _run(again, train, output_dir=tmp_path, rounds_per_checkpoint=100)
+    assert again.rounds_run == [6, 7]
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"rounds": 0}, ValueError, "rounds must be at least 1"),
         ({"cohort_size": 7}, ValueError, "cohort_size is 7, but there are only 6"),
         ({"cohort_size": None}, ValueError, "cohort_size is None"),
+        ({"cohort_size": "a"}, TypeError, "cohort_size must be an integer, found 'a'"),
+        ({"seed": None}, TypeError, "seed must be an integer, found None"),
+        ({"sampling": 3}, TypeError, "sampling must be a function"),
+        ({"output_dir": "a\0b"}, ValueError, "output_dir must be a path"),
+        ({"output_dir": 3}, TypeError, "output_dir must be a path, found 3"),
+        ({"evaluation": 3}, TypeError, "evaluation must be a function"),
+        ({"client_states": 3}, ValueError, "keep no states"),
         ({"rounds_per_evaluation": 0}, ValueError, "rounds_per_evaluation must be"),
         ({"rounds_per_checkpoint": 1.5}, TypeError, "rounds_per_checkpoint must be"),
         (

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tff_drift.simulation import files
 from tff_drift.simulation.metrics import ROUND, Number, Row
+from tff_drift.simulation.row_table import RowTable
 
 
 class MetricsFileError(ValueError):
@@ -125,7 +126,7 @@ class MetricsFile:
           OSError: If the file cannot be written.
         """
         self.path = path
-        self.rows = list(rows)
+        self.rows = RowTable(rows)
         self._columns = [ROUND]
         self._file: io.FileIO | None = None
         self._add_columns(self.rows)

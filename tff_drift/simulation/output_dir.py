@@ -38,19 +38,6 @@ class OutputDir:
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.path, (str, os.PathLike)):
-            raise TypeError(
-                f"output_dir must be the path of a folder, found {self.path!r}."
-            )
-        name = os.fspath(self.path)
-        if not isinstance(name, str):
-            raise TypeError(
-                f"output_dir must be a path as text, found {name!r}. Use os.fsdecode."
-            )
-        if not name or "\0" in name:
-            raise ValueError(
-                f"output_dir is {name!r}, which no folder can be called. Give the path "
-                "of a folder."
-            )
+        checks.check_path("output_dir", self.path)
         checks.check_integer("rounds_per_checkpoint", self.rounds_per_checkpoint)
         configurations.to_json("configuration", self.configuration)

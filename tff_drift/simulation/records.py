@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from tff_drift.simulation.metrics import Row
+from tff_drift.simulation.row_table import RowTable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,7 @@ class RowsOnly:
 
     def __init__(self) -> None:
         self.folder = None
-        self.rows: list[Row] = []
+        self.rows = RowTable()
 
     def resume(
         self, initial_state: Any, hyperparameters: Mapping[str, Any]
