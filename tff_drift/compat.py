@@ -17,7 +17,6 @@ FederatedType = tff.FederatedType
 FunctionType = tff.FunctionType
 SequenceType = tff.SequenceType
 StructType = tff.StructType
-StructWithPythonType = tff.StructWithPythonType
 TensorType = tff.TensorType
 Type = tff.Type
 Value = tff.Value
@@ -30,7 +29,6 @@ federated_aggregate = tff.federated_aggregate
 federated_broadcast = tff.federated_broadcast
 federated_eval = tff.federated_eval
 federated_map = tff.federated_map
-federated_mean = tff.federated_mean
 federated_sum = tff.federated_sum
 federated_value = tff.federated_value
 federated_zip = tff.federated_zip
@@ -45,11 +43,9 @@ type_to_py_container = tff.types.type_to_py_container
 # The names of a `tff.StructType`'s elements, `None` where one has no name.
 structure_names = tff.structure.name_list_with_nones
 
-contains_only = tff.types.contains_only
 is_structure_of_floats = tff.types.is_structure_of_floats
 
 # Where a computation runs that is called.
-AsyncContext = tff.framework.AsyncContext
 FederatedContext = tff.program.FederatedContext
 get_context_stack = tff.framework.get_context_stack
 

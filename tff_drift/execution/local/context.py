@@ -183,7 +183,7 @@ def create_local_execution_context(
         does so whenever it is possible, False never. The results agree to the
         tolerance of floating-point sums. Clients whose computation cannot be
         stacked, such as that of Keras' recurrent layers, run one by one.
-      dataset_cache_bytes: The memory that may hold the batches of datasets read for
+      dataset_cache_bytes: The RAM that may hold the batches of datasets read for
         clients that are trained many at a time, and the stacked batches of cohorts
         that come again. What is kept are datasets that give the same batches every
         time, for as long as the program holds them.

@@ -107,5 +107,5 @@ def stacked_spec(spec: tf.TensorSpec, num_clients: int | None) -> tf.TensorSpec:
 
 
 def num_bytes(specs: Iterable[tf.TensorSpec]) -> int:
-    """Returns the memory of tensors, of those of unknown size as if they were one."""
+    """Returns the bytes of tensors, of sizes that are not known as if they were 1."""
     return sum((spec.shape.num_elements() or 1) * spec.dtype.size for spec in specs)

@@ -17,7 +17,7 @@ class StackedComputation(abc.ABC):
     Attributes:
       manner: How clients go along, for people to read.
       has_convolution: Whether there is a convolution among its operations.
-      client_bytes: About the memory that a client takes.
+      client_bytes: About the bytes that the state of a client takes.
     """
 
     manner: str

@@ -3,7 +3,7 @@
 A computation of one client takes a sequence as a variant tensor, TensorFlow's form
 of a dataset. Clients that are trained many at a time are read batch by batch instead.
 Reading a dataset takes longer than training a small model on it, so that what was
-read is kept, within a limit of memory, for datasets that give the same batches every
+read is kept, within a limit of RAM, for datasets that give the same batches every
 time.
 """
 
@@ -35,7 +35,7 @@ class Batches:
       shapes: The shapes of each batch.
       run_lengths: For each batch, how many of one shape follow each other from there
         on, itself included.
-      num_bytes: The memory of each batch.
+      num_bytes: The size of each batch, in bytes.
       is_kept: Whether a `BatchCache` holds them.
     """
 
@@ -142,7 +142,7 @@ def read_batches(variant: tf.Tensor, element_type: compat.Type) -> Batches:
     Returns:
       Its elements.
     """
-    # In main memory, where batches of several clients are put together.
+    # In RAM, where batches of several clients are put together.
     with tf.device("/CPU:0"):
         return Batches(
             map(tf.nest.flatten, sequences.to_dataset(variant, element_type))
@@ -163,7 +163,7 @@ class BatchCache:
     """The batches of datasets, those used last, for as long as the datasets live.
 
     Args:
-      limit_bytes: The memory that the batches may take.
+      limit_bytes: The RAM that the batches may take.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -171,7 +171,7 @@ class BatchCache:
         # The cohorts stacked last, by their keys.
         self._cohorts: collections.OrderedDict[Any, None] = collections.OrderedDict()
         self._used_bytes = 0
-        # By their keys: what has to live, what is kept, and its memory.
+        # By their keys: what has to live, what is kept, and its size.
         self._entries: collections.OrderedDict[Any, tuple[Any, Any, int]] = (
             collections.OrderedDict()
         )
@@ -180,7 +180,7 @@ class BatchCache:
 
     @property
     def used_bytes(self) -> int:
-        """The memory that the batches take."""
+        """The RAM that the batches take."""
         return self._used_bytes
 
     def get(self, dataset: tf.data.Dataset) -> Batches | None:
