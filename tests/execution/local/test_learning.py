@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import models
+from tests import methods, models
 from tests.execution.local.support import assert_same, call, containers
 from tff_drift import algorithms, layers
 
@@ -98,29 +98,14 @@ STOCK = {
         _recon_model, loss_fn=_recon_loss, metrics_fn=_recon_metrics
     ),
 }
-# This library's, every one that needs a model and rates alone.
-RATES = {
-    "fed_avg": (0.3,),
-    "fed_avgm": (0.3, 0.5),
-    "fed_adagrad": (0.3, 0.1),
-    "fed_adam": (0.3, 0.1),
-    "fed_yogi": (0.3, 0.1),
-    "fed_lars": (0.3, 0.1),
-    "fed_lamb": (0.3, 0.1),
-    "normalized_fed_avg": (0.3, 0.1),
-    "fed_sgd": (0.5,),
-}
+# Of this library's, what the rows of methods do not say.
 OURS = {
-    name: lambda name=name, rates=rates: getattr(algorithms, f"build_{name}")(
-        MODEL, *rates
-    )
-    for name, rates in RATES.items()
+    "dropout": lambda: algorithms.build_fed_avg(_with_dropout, 0.3),
+    "functional": lambda: algorithms.build_fed_avg(FUNCTIONAL(), 0.3),
+    "iterator": lambda: algorithms.build_fed_avg(
+        MODEL, 0.3, loop_implementation=ITERATOR
+    ),
 }
-OURS["dropout"] = lambda: algorithms.build_fed_avg(_with_dropout, 0.3)
-OURS["functional"] = lambda: algorithms.build_fed_avg(FUNCTIONAL(), 0.3)
-OURS["iterator"] = lambda: algorithms.build_fed_avg(
-    MODEL, 0.3, loop_implementation=ITERATOR
-)
 
 
 def assert_rounds_agree(process, data, contexts, native, rounds=2, **tolerance):
@@ -142,42 +127,35 @@ def test_processes_of_tff(name, local_contexts, native):
     )
 
 
-# The others differ from these in their server's step alone.
-IN_EVERY_MODE = {"fed_avg", "dropout", "functional", "iterator", "fed_sgd"}
-
-
 @pytest.mark.parametrize("name", list(OURS))
 def test_processes_of_this_library(name, local_contexts, native):
-    contexts = local_contexts
-    if name not in IN_EVERY_MODE:
-        contexts = {"fast": local_contexts["fast"]}
-    assert_rounds_agree(OURS[name](), DATA, contexts, native, 1, rtol=1e-5, atol=1e-6)
+    assert_rounds_agree(
+        OURS[name](), DATA, local_contexts, native, 1, rtol=1e-5, atol=1e-6
+    )
 
 
-STATEFUL = {
-    "scaffold": lambda: algorithms.build_scaffold(MODEL, 0.3, 9),
-    "scaffold_I": lambda: algorithms.build_scaffold(MODEL, 0.3, 9, option="I"),
-    "scaffold_m": lambda: algorithms.build_scaffold_m(MODEL, 0.3, 9),
-    "fed_dyn": lambda: algorithms.build_fed_dyn(MODEL, 0.3, 9, mu=0.1),
-    "adabest": lambda: algorithms.build_adabest(MODEL, 0.3),
-}
+@methods.every_variant
+def test_every_method_of_this_library(method, options, local_contexts, native):
+    process = methods.build(method, **options)
+    data = [client.dataset() for client in methods.CLIENTS.values()]
+    contexts = {"fast": local_contexts["fast"]}
+    if isinstance(process, algorithms.StatefulLearningProcess):
+        # Of the others, FedAvg's and UGA's clients are stacked in tests of their own.
+        contexts = local_contexts
+        data = [_with_state(process, *client) for client in enumerate(data)]
+    assert_rounds_agree(process, data, contexts, native, 1, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", list(STATEFUL))
-def test_processes_whose_clients_keep_memory(name, local_contexts, native):
-    process = STATEFUL[name]()
-    data = [
-        collections.OrderedDict(
-            examples=dataset,
-            state=tf.nest.map_structure(
-                lambda array, index=index: array + np.asarray(index, array.dtype),
-                process.initial_client_state,
-            ),
-            index=index,
-        )
-        for index, dataset in enumerate(DATA)
-    ]
-    assert_rounds_agree(process, data, local_contexts, native, 1, rtol=1e-5, atol=1e-5)
+def _with_state(process, index, dataset):
+    """Returns a client's data, with a state that differs from client to client."""
+    return collections.OrderedDict(
+        examples=dataset,
+        state=tf.nest.map_structure(
+            lambda array: array + np.asarray(index, array.dtype),
+            process.initial_client_state,
+        ),
+        index=index,
+    )
 
 
 def test_k_means(local_contexts, native):

@@ -1,6 +1,7 @@
 """Clients trained many at a time: when it is done, and that it changes no result."""
 
 import collections
+import functools
 
 import numpy as np
 import pytest
@@ -16,9 +17,15 @@ from tff_drift.execution.local.stacked.in_turns import InTurns
 slices = tf.data.Dataset.from_tensor_slices
 
 
+@functools.cache
+def _context(options):
+    # One for several rounds of a process, whose functions take long to build.
+    return execution.create_local_execution_context(**dict(options))
+
+
 def _round(process, data, **options):
     """Runs a round; returns its output, and what is said of how clients train."""
-    context = execution.create_local_execution_context(**options)
+    context = _context(tuple(options.items()))
     state = call(context, process.initialize)
     told = training(context, process.next, state, data)
     return call(context, process.next, state, data), told
@@ -247,7 +254,7 @@ def test_the_checks_of_a_computation_are_made_for_stacks_too():
 def test_clients_are_stacked_on_each_of_several_devices():
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     data = models.datasets(models.client_arrays([4] * 5))
-    devices = ["/CPU:0", "/CPU:0"]
+    devices = ("/CPU:0", "/CPU:0")
     stacked, told = _round(process, data, batch_clients=True, client_devices=devices)
     assert told[1:] == [
         "clients 0 to 1: 1 step of 2 clients",
