@@ -9,7 +9,8 @@ import tensorflow_federated as tff
 
 from tests import models
 from tests.execution.local.support import assert_same, call, containers
-from tff_drift import aggregators, algorithms, compat
+from tests.execution.remote.conftest import addresses_of
+from tff_drift import aggregators, algorithms, compat, execution
 
 ARRAYS = models.client_arrays([10, 7, 3, 5, 6], seed=3)
 DATA = models.datasets(ARRAYS)
@@ -101,18 +102,19 @@ def test_values_of_clients_keep_their_order(three):
     assert call(three, add_total, []) == ([], 0)
 
 
-def test_what_has_no_clients_runs_here(three):
-    @compat.tf_computation(np.int32)
-    def process_of(value):
-        del value
-        return tf.strings.join(["a", "b"])
-
-    three_workers = three._workers.run
-    try:
-        three._workers.run = None
-        assert call(three, process_of, 1) == b"ab"
-    finally:
-        three._workers.run = three_workers
+def test_what_has_no_clients_runs_here(start_workers):
+    (worker,) = start_workers(1)
+    context = execution.create_remote_execution_context(
+        addresses_of([worker]), connect_seconds=2, max_retries=0
+    )
+    add = compat.tf_computation(lambda value: value + 1, np.int32)
+    total = compat.federated_computation(compat.federated_sum, INTS)
+    assert call(context, total, [1, 2]) == 3
+    context.close()
+    worker.stop()
+    assert call(context, add, 1) == 2
+    with pytest.raises(execution.WorkerError, match="No worker is left"):
+        call(context, total, [1, 2])
 
 
 def test_aggregations_that_depend_on_each_other_run_on_one_worker(three, caplog):
