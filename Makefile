@@ -1,12 +1,20 @@
 # `make demo` trains and compares; `make test` runs the tests. Both set up a
-# virtual environment in .venv first, which takes about two minutes once.
+# virtual environment in .venv first, which takes about two minutes once: with the
+# Python that made an environment there before, or with the first of these that the
+# machine has, or with yours: make PYTHON=python3.13 demo
 
-PYTHON ?= python3.11
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+PYTHONS := 3.11 3.12 3.13 3.10 3.9
+PYTHON ?= $(shell test -x $(BIN)/python && echo $(BIN)/python || tools/find_python.sh $(PYTHONS))
 DEMO_DIR ?= results/demo
 PYTEST_ARGS ?=
+
+ONE_OF := Python 3.9 to 3.13; name yours: make PYTHON=/path/to/python3.11
+VERSION = import sys; print("%d.%d" % sys.version_info[:2])
+SUPPORTED = import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))
+LOCK = import sys; print("requirements-modern.txt" if sys.version_info >= (3, 12) else "requirements.txt")
 
 .PHONY: help setup demo test lint types wheel clean
 
@@ -17,15 +25,21 @@ help:
 	@echo "make types  check the type hints"
 	@echo "make wheel  build the wheel of the library into dist/"
 
-setup: $(INSTALLED)
+# Whether the environment is there, whole, and of the Python asked for.
+setup:
+	@test -n "$(PYTHON)" || { echo "error: none of Python $(PYTHONS) was found. tff_drift needs $(ONE_OF)" >&2; exit 2; }
+	@$(PYTHON) -c '' 2>/dev/null || { echo "error: $(PYTHON) does not run. tff_drift needs $(ONE_OF)" >&2; exit 2; }
+	@$(PYTHON) -c '$(SUPPORTED)' || { echo "error: $(PYTHON) is $$($(PYTHON) --version). tff_drift needs $(ONE_OF)" >&2; exit 2; }
+	@if test -x $(BIN)/python && test "$$($(BIN)/python -c '$(VERSION)')" != "$$($(PYTHON) -c '$(VERSION)')"; then \
+		echo "$(VENV) is of $$($(BIN)/python --version): making it anew"; rm -r $(VENV); fi
+	@$(MAKE) --silent --no-print-directory PYTHON=$(PYTHON) VENV=$(VENV) $(INSTALLED)
+	@echo "$$($(BIN)/python --version) in $(VENV), as $$($(BIN)/python -c '$(LOCK)') pins it"
 
-$(INSTALLED): requirements.txt pyproject.toml experiments/pyproject.toml
-	@command -v $(PYTHON) >/dev/null || { echo "error: $(PYTHON) was not found. tff_drift needs Python 3.9, 3.10 or 3.11; install one, or name yours: make PYTHON=/path/to/python3.10" >&2; exit 2; }
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 11))' || { echo "error: $(PYTHON) is $$($(PYTHON) --version). tff_drift needs Python 3.9, 3.10 or 3.11, because TensorFlow Federated 0.87 does; name one: make PYTHON=python3.11" >&2; exit 2; }
+$(INSTALLED): requirements.txt requirements-modern.txt tff_drift/install/tff.txt pyproject.toml
 	@echo "Setting up $(VENV) with $$($(PYTHON) --version) (about two minutes, once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e experiments
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python --require-hashes -r $$($(BIN)/python -c '$(LOCK)')
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 demo: setup
@@ -45,4 +59,4 @@ wheel: setup
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info experiments/*.egg-info
+	rm -rf $(VENV) build dist *.egg-info

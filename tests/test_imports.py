@@ -1,5 +1,6 @@
 """Importing tff_drift: at once without TensorFlow, in any order, without noise."""
 
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -36,6 +37,11 @@ def test_importing_tff_drift_imports_no_tensorflow():
     assert errors == ""
 
 
+def test_the_version_is_that_of_the_distribution():
+    text = (pathlib.Path(__file__).parents[1] / "pyproject.toml").read_text()
+    assert f'\nversion = "{tff_drift.__version__}"\n' in text
+
+
 def test_packages_are_listed_before_they_are_imported():
     assert set(tff_drift.__all__) <= set(dir(tff_drift))
 
@@ -59,7 +65,8 @@ assert increment(1) == 2
     [
         "import tff_drift; import tensorflow_federated as tff; tff_drift.execution",
         # What the start-up file of an installation does, without tff_drift.
-        "from tff_drift import _startup; import tensorflow_federated as tff",
+        "import _tff_drift_startup; _tff_drift_startup.install()\n"
+        "import tensorflow_federated as tff",
         "import tff_drift.compat; import tensorflow as tf\n"
         "import tensorflow_federated as tff",
     ],
@@ -77,9 +84,9 @@ def test_the_start_up_finder_stands_once_and_only_asking_imports_nothing():
         """
         import importlib.util, sys
         import tff_drift
-        from tff_drift import _startup
+        import _tff_drift_startup
         before = len(sys.meta_path)
-        _startup.install()
+        _tff_drift_startup.install()
         assert len(sys.meta_path) == before
         assert importlib.util.find_spec("tensorflow_federated") is not None
         assert importlib.util.find_spec("nothing_of_this_name") is None

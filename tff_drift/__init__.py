@@ -29,7 +29,8 @@ if not (3, 9) <= sys.version_info[:2] <= (3, 13):
         "python3.11 -m venv .venv"
     )
 
-from tff_drift import _startup, _tff_import
+import _tff_drift_startup
+from tff_drift import _tff_import
 
 if TYPE_CHECKING:
     from tff_drift import (
@@ -55,7 +56,7 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-_startup.install()
+_tff_drift_startup.install()
 if "tensorflow_federated" in sys.modules:
     # It came first, and no start-up file was there to see it come.
     _tff_import.after()

@@ -7,9 +7,12 @@ also runs on Python 3.12 and 3.13 with TensorFlow up to 2.20.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import logging
 import os
+import pathlib
+import re
 import sys
 
 _KERAS_2 = "TF_USE_LEGACY_KERAS"
@@ -42,22 +45,25 @@ def before() -> None:
       ImportError: If this process uses Keras 3 as `tf.keras` already, or if
         Keras 2 is missing.
     """
-    tensorflow_was_there = "tensorflow" in sys.modules
     chosen_by_user = _KERAS_2 in os.environ
+    # TensorFlow reads it when it is loaded. It has lines to say about processors and
+    # graphics cards at every start, some of them as errors.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Read by TensorFlow 2.16 and newer when `tf.keras` is first used.
     os.environ.setdefault(_KERAS_2, "1")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     import tensorflow as tf
 
     if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16):
         return
     _check_keras_2(tf.__version__)
-    if tensorflow_was_there and not chosen_by_user:
+    if "keras" in sys.modules and not chosen_by_user:
         logging.getLogger("tff_drift").warning(
-            "tf.keras is Keras 2 (tf_keras) in this process from now on: TensorFlow "
-            "Federated needs it. Set %s=1 to choose it yourself.",
-            _KERAS_2,
+            "TensorFlow Federated uses Keras 2: tf.keras is tf_keras in this process, "
+            "and models made with Keras 3 (import keras) do not work with it."
         )
     _import_privacy_without_estimators()
+    _apply_log_level_to_absl()
 
 
 def _check_keras_2(tensorflow_version: str) -> None:
@@ -65,17 +71,17 @@ def _check_keras_2(tensorflow_version: str) -> None:
 
     release = ".".join(tensorflow_version.split(".")[:2])
     try:
-        version = tf.keras.__version__
+        package = tf.keras.Model.__module__.partition(".")[0]
     except ImportError as error:
         raise ImportError(
             "TensorFlow Federated needs Keras 2, which is a package of its own for "
             f"TensorFlow {release}. Install it: pip install tf-keras~={release}.0"
         ) from error
-    if not version.startswith("2."):
+    if package != "tf_keras":
         raise ImportError(
-            f"TensorFlow Federated needs Keras 2, and tf.keras is Keras {version} in "
-            f"this process. Set {_KERAS_2}=1, or import tff_drift before tf.keras is "
-            "first used, and start again."
+            "TensorFlow Federated needs Keras 2, and this process uses Keras 3 as "
+            f"tf.keras. Set the environment variable {_KERAS_2}=1, or import "
+            "tff_drift before tf.keras is first used, and start again."
         )
 
 
@@ -97,6 +103,31 @@ def _import_privacy_without_estimators() -> None:
     for module_name in _QUERY_MODULES:
         module = importlib.import_module(f"{_DP_QUERIES}.{module_name}")
         setattr(privacy, module_name, module)
+
+
+def _apply_log_level_to_absl() -> None:
+    """Makes all of TensorFlow follow TF_CPP_MIN_LOG_LEVEL.
+
+    From 2.17 on, a part of TensorFlow writes through C++'s absl, which does not look
+    at that variable: each compilation of a computation tells of graphics cards.
+    Python has no other way to `absl::SetMinLogLevel`.
+    """
+    import tensorflow as tf
+
+    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
+    config = pathlib.Path(tf.sysconfig.get_include(), "absl", "base", "config.h")
+    with contextlib.suppress(OSError, AttributeError, ValueError):
+        release = re.search(r"LTS_RELEASE_VERSION (\d+)", config.read_text())
+        namespace = f"lts_{release[1] if release else ''}"
+        library = ctypes.CDLL(
+            str(next(pathlib.Path(tf.sysconfig.get_lib()).glob("*_framework.so*")))
+        )
+        set_level = getattr(
+            library,
+            f"_ZN4absl{len(namespace)}{namespace}14SetMinLogLevel"
+            "ENS0_18LogSeverityAtLeastE",
+        )
+        set_level(int(level))
 
 
 def after() -> None:

@@ -154,10 +154,17 @@ def _array(value: Any, tensor_type: compat.TensorType) -> np.ndarray:
     if fits and isinstance(value, (np.ndarray, np.generic)):
         fits = np.can_cast(array.dtype, dtype)
     elif fits:
-        fits = all(np.can_cast(item, dtype) for item in array.ravel().tolist())
+        fits = all(_fits(number, dtype) for number in array.ravel().tolist())
     if not fits:
         raise _wrong_dtype(array, tensor_type)
     return np.asarray(value, dtype)
+
+
+def _fits(number: Any, dtype: type[np.generic]) -> bool:
+    """Whether a Python number is in a dtype's range; NumPy 2 casts dtypes alone."""
+    if issubclass(dtype, np.integer):
+        return bool(np.iinfo(dtype).min <= number <= np.iinfo(dtype).max)
+    return np.can_cast(np.min_scalar_type(number), dtype)
 
 
 def _wrong_dtype(array: np.ndarray, tensor_type: compat.TensorType) -> TypeError:

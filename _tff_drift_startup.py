@@ -1,9 +1,9 @@
 """Prepares the process for TensorFlow Federated just before it is imported.
 
-An installed tff_drift loads a copy of this module when Python starts (through
-the file `tff_drift_startup.pth` in site-packages), so that programs may import
-TFF before tff_drift. It imports nothing and acts on one name only: other
-programs pay one comparison for each module that they import.
+Where tff_drift is installed, Python loads this module when it starts (by the file
+`_tff_drift_startup.pth`), so that programs may import TFF before tff_drift. It
+imports nothing and acts on one name only: other programs pay one comparison for
+each module that they import.
 """
 
 from __future__ import annotations

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Writes requirements.txt (Python 3.9 to 3.11) and requirements-modern.txt (3.12 and
+# 3.13) from pyproject.toml. Needs uv and the package index.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+lock() { # the Pythons, the file, the TensorFlow
+  local folder
+  folder=$(mktemp -d)
+  sed "s/^requires-python = .*/requires-python = \"$1\"/" pyproject.toml >"$folder/pyproject.toml"
+  cp README.md LICENSE "$folder"
+  (cd "$folder" && uv lock --quiet)
+  {
+    echo "# The whole environment of a checkout for Python $1 on Linux x86-64, pinned"
+    echo "# and hashed. To be installed without dependencies and, because TFF declares"
+    echo "# Python below 3.12, without a look at what Python a package asks for:"
+    echo "#   pip install --no-deps --ignore-requires-python --require-hashes -r $2"
+    echo "# Made from pyproject.toml by tools/lock.sh."
+    echo "-r tff_drift/install/tff.txt"
+    uv export --quiet --project "$folder" --all-groups --no-emit-project \
+      --no-annotate --no-header --format requirements-txt
+  } >"$2"
+  rm -r "$folder"
+}
+
+lock ">=3.9,<3.12" requirements.txt
+lock ">=3.12,<3.14" requirements-modern.txt
