@@ -74,7 +74,7 @@ def _dispatch(words: list[str]) -> None:
         words = [*words[1:], "--help"]
     name = words[0] if words else "--help"
     if name in ("--help", "-h"):
-        commands = [f"  {each.name:11}{each.summary}" for each in COMMANDS.values()]
+        commands = [f"  {each.name:13}{each.summary}" for each in COMMANDS.values()]
         print(_OVERVIEW.format("\n".join(commands)), end="")
     elif name == "--version":
         import tff_drift

@@ -3,7 +3,15 @@
 A new command is a module with a `COMMAND` and a line in `COMMANDS`.
 """
 
-from experiments.commands import compare, data, listing, preset, train
+from experiments.commands import (
+    compare,
+    data,
+    doctor,
+    install_tff,
+    listing,
+    preset,
+    train,
+)
 
 COMMANDS = {
     command.name: command
@@ -13,5 +21,7 @@ COMMANDS = {
         listing.COMMAND,
         data.COMMAND,
         preset.COMMAND,
+        doctor.COMMAND,
+        install_tff.COMMAND,
     )
 }

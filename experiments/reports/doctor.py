@@ -1,0 +1,211 @@
+"""What works on this machine, and what to do about the rest."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import Any
+
+import tff_drift
+
+OK, NOTE, FAILED = "ok", "note", "FAILED"
+
+_TFF = "0.87.0"
+# Distributions whose versions are told, beside TFF's.
+_TOLD = (
+    "tensorflow",
+    "tf-keras",
+    "keras",
+    "tensorflow-probability",
+    "tensorflow-privacy",
+    "numpy",
+    "jax",
+    "protobuf",
+    "grpcio",
+)
+_NATIVE_SECONDS = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """What was found out about one thing.
+
+    Attributes:
+      state: `OK`, `NOTE` for what not every run needs, or `FAILED`.
+      name: The thing.
+      found: What was found.
+      remedy: What to do, if anything.
+    """
+
+    state: str
+    name: str
+    found: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        line = f"{self.state:7}{self.name}: {self.found}"
+        return f"{line}\n{'':7}{self.remedy}" if self.remedy else line
+
+
+def examine() -> list[str]:
+    """Prints what was found, as it is found.
+
+    Returns:
+      The names of the things that have failed.
+    """
+    failures = []
+    for check in (_system, _python, _versions, _tff, _data):
+        for finding in check():
+            print(finding, flush=True)
+            if finding.state == FAILED:
+                failures.append(finding.name)
+        if failures:
+            break  # What comes next needs this.
+    return failures
+
+
+def _system() -> Iterator[Finding]:
+    yield Finding(OK, "tff-drift", f"{tff_drift.__version__}, {tff_drift.__path__[0]}")
+    system = f"{platform.system()} {platform.machine()}"
+    if system == "Linux x86_64":
+        count = len(os.sched_getaffinity(0))
+        yield Finding(OK, "system", f"{system}, {count} processors for this process")
+    else:
+        yield Finding(
+            FAILED,
+            "system",
+            system,
+            "TensorFlow Federated has wheels for Linux on x86-64 only: use such a "
+            "machine, a container or Colab.",
+        )
+
+
+def _python() -> Iterator[Finding]:
+    support = "TFF 0.87's own"
+    if sys.version_info >= (3, 12):
+        support = "which TFF 0.87 does not declare, and tff_drift makes it run on"
+    yield Finding(OK, "Python", f"{platform.python_version()}, {support}")
+    if not _has_start_up_file():
+        yield Finding(
+            NOTE,
+            "start-up file",
+            "not installed",
+            "Import tff_drift before tensorflow_federated, or install tff_drift: "
+            "pip install -e .",
+        )
+
+
+def _has_start_up_file() -> bool:
+    try:
+        files = metadata.files("tff-drift") or []
+    except metadata.PackageNotFoundError:
+        return False
+    return any(str(file).endswith("_tff_drift_startup.pth") for file in files)
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _versions() -> Iterator[Finding]:
+    installed = {name: _version(name) for name in _TOLD}
+    yield Finding(
+        OK,
+        "versions",
+        ", ".join(f"{name} {version or '-'}" for name, version in installed.items()),
+    )
+    found = _version("tensorflow-federated")
+    if found == _TFF:
+        yield Finding(OK, "tensorflow-federated", found)
+    else:
+        yield Finding(
+            FAILED,
+            "tensorflow-federated",
+            found or "not installed",
+            f"tff_drift needs {_TFF}. Install it: tff-drift install-tff",
+        )
+
+
+def _tff() -> Iterator[Finding]:
+    try:
+        import tensorflow as tf
+        import tensorflow_federated
+    except Exception as error:
+        yield Finding(
+            FAILED,
+            "import of tensorflow_federated",
+            f"{type(error).__name__}: {' '.join(str(error).split())}",
+            "Install the environment anew; docs/install.md says how.",
+        )
+        return
+    del tensorflow_federated
+    yield Finding(OK, "Keras of TFF", tf.keras.Model.__module__.partition(".")[0])
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        yield Finding(OK, "GPUs", ", ".join(gpu.name for gpu in gpus))
+    else:
+        yield Finding(
+            NOTE,
+            "GPUs",
+            "TensorFlow sees none",
+            "Runs use the processors. With an NVIDIA card and Python 3.12 or newer: "
+            'pip install "tff-drift[cuda]"',
+        )
+    from tff_drift import execution
+
+    contexts: dict[str, Callable[[], Any]] = {
+        "this process (local)": execution.create_local_execution_context,
+        "TFF's worker (native)": lambda: execution.create_native_execution_context(
+            startup_seconds=_NATIVE_SECONDS
+        ),
+    }
+    for name, create in contexts.items():
+        yield _computation(name, create)
+
+
+def _computation(name: str, create_context: Callable[[], Any]) -> Finding:
+    import numpy as np
+    import tensorflow_federated as tff
+
+    from tff_drift import compat
+
+    name = f"a computation in {name}"
+
+    @compat.tf_computation(np.int32)
+    def increment(value: Any) -> Any:
+        return value + 1
+
+    try:
+        with tff.framework.get_context_stack().install(create_context()):
+            result = increment(1)
+    except Exception as error:
+        # TFF and TensorFlow raise what they like; the user is told all of it.
+        return Finding(FAILED, name, f"{type(error).__name__}: {error}")
+    if result != 2:
+        return Finding(FAILED, name, f"1 + 1 gave {result}")
+    return Finding(OK, name, "1 + 1 gave 2")
+
+
+def _data() -> Iterator[Finding]:
+    from tasks import inventory
+
+    findings = inventory.inspect(None)
+    missing = [each.name for each in findings if each.state == inventory.MISSING]
+    there = [each.name for each in findings if each.state != inventory.MISSING]
+    if there:
+        yield Finding(OK, "data in ~/.tff", ", ".join(there))
+    if missing:
+        yield Finding(
+            NOTE,
+            "data missing in ~/.tff",
+            ", ".join(missing),
+            "The task digits needs none. Others: tff-drift data fetch --task=NAME; "
+            "data elsewhere: --cache_dir=FOLDER",
+        )

@@ -1,0 +1,52 @@
+"""What `tff-drift doctor` finds, and what it advises."""
+
+import importlib.metadata
+
+import pytest
+
+from experiments.reports import doctor
+from tests.experiments import programs
+from tff_drift import install
+
+
+def test_a_machine_in_order(run_command):
+    outcome = run_command("doctor")
+    assert outcome.status == 0, outcome.stderr
+    assert "ok     tensorflow-federated: 0.87.0\n" in outcome.stdout
+    assert "ok     a computation in this process (local)" in outcome.stdout
+    assert "ok     a computation in TFF's worker (native)" in outcome.stdout
+    assert doctor.FAILED not in outcome.stdout
+
+
+def test_without_tff_it_names_the_command_that_installs_it(monkeypatch, capsys):
+    version = importlib.metadata.version
+
+    def version_without_tff(name):
+        if name == "tensorflow-federated":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", version_without_tff)
+    assert doctor.examine() == ["tensorflow-federated"]
+    *_, finding, remedy = capsys.readouterr().out.splitlines()
+    assert finding == "FAILED tensorflow-federated: not installed"
+    assert remedy.endswith("Install it: tff-drift install-tff")
+
+
+def test_an_installation_that_fails_is_told(monkeypatch):
+    monkeypatch.setattr(install, "_OPTIONS", ["--requirement", "absent.txt"])
+    with pytest.raises(RuntimeError, match="TensorFlow Federated was not installed"):
+        install.install_tff()
+
+
+def test_the_requirements_of_tff_pin_every_package_with_a_hash():
+    text = install.TFF_REQUIREMENTS.read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert any(line.startswith("tensorflow-federated==0.87.0 ") for line in lines)
+    assert all("==" in line and "--hash=sha256:" in line for line in lines)
+
+
+def test_both_environments_hold_tff():
+    for name in ("requirements.txt", "requirements-modern.txt"):
+        text = (programs.ROOT / name).read_text()
+        assert "\n-r tff_drift/install/tff.txt\n" in text

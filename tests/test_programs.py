@@ -1,0 +1,64 @@
+"""The programs beside the library, found in a checkout and in an installation."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.experiments import programs
+
+ASK = """
+import tff_drift.programs
+tff_drift.programs.add_to_path()
+import tasks, experiments
+print(tasks.__file__)
+"""
+
+
+@pytest.fixture
+def installation(tmp_path):
+    """The folders as the wheel lays them out."""
+    library = tmp_path / "tff_drift"
+    shutil.copytree(programs.ROOT / "tff_drift", library)
+    shutil.copy(programs.ROOT / "_tff_drift_startup.py", tmp_path)
+    for name in ("tasks", "experiments"):
+        ignore = shutil.ignore_patterns("results")
+        shutil.copytree(
+            programs.ROOT / name, library / "_programs" / name, ignore=ignore
+        )
+    return tmp_path
+
+
+def run_in(folder, code):
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_a_checkout_has_them_at_its_top():
+    process = run_in(programs.ROOT, ASK)
+    assert process.stdout.strip() == str(programs.ROOT / "tasks" / "__init__.py")
+
+
+def test_an_installation_has_them_in_a_folder_of_its_own(installation):
+    folder = installation / "tff_drift" / "_programs"
+    process = run_in(installation, ASK)
+    assert process.stdout.strip() == str(folder / "tasks" / "__init__.py")
+    command = "from tff_drift import programs; programs.run()"
+    process = run_in(installation, command)
+    assert process.stdout.startswith("tff-drift: "), process.stderr
+
+
+def test_a_package_of_the_same_name_is_reported(installation):
+    (installation / "tasks.py").write_text("")
+    process = run_in(installation, f"import tasks\n{ASK}")
+    assert process.stderr.splitlines()[-1].startswith(
+        f"ImportError: the name 'tasks' is taken by {installation / 'tasks.py'}"
+    )
