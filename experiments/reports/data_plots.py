@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib import ticker
 from matplotlib.backends import backend_agg
 
-from tff_drift.simulation import files
+from tff_drift import files
 
 _DOTS_PER_INCH = 150
 _INCHES = (10, 4.5)

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.backends import backend_agg
 
 from experiments.reports.results import Result
-from tff_drift.simulation import files
+from tff_drift import files
 
 CURVES_FILE = "curves.png"
 

@@ -20,8 +20,8 @@ import tensorflow_federated as tff
 import tasks
 import tff_drift
 from experiments.flags.settings import RunSettings
-from tff_drift import algorithms, simulation
-from tff_drift.simulation import files, run_folder
+from tff_drift import algorithms, files, simulation
+from tff_drift.simulation import run_folder
 
 SUMMARY_FILE = "summary.json"
 _SUMMARY_FORMAT = "tff_drift summary"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from experiments.reports import texts
 from experiments.reports.results import Result
-
-_PERCENTILES = (5, 25, 50, 75, 95)
+from tff_drift.simulation.evaluation import PERCENTILES
 
 
 def describe(result: Result) -> str:
@@ -29,7 +28,7 @@ def describe(result: Result) -> str:
             text += f" (best {texts.metric(name, at['value'])} in round {at['round']})"
         add(f"test {name}", text)
     percentiles = []
-    for percent in _PERCENTILES:
+    for percent in PERCENTILES:
         value = final[f"{result.headline}_client_p{percent}"]
         percentiles.append(f"{percent} %: {texts.metric(metric, value)}")
     add("clients' percentiles", "   ".join(percentiles))

@@ -7,7 +7,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift.simulation import checkpoint, files
+from tff_drift import files
+from tff_drift.simulation import checkpoint
 from tff_drift.simulation.checkpoint import (
     CheckpointError,
     load_checkpoint,

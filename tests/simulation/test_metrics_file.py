@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tff_drift.simulation import files
+from tff_drift import files
 from tff_drift.simulation.metrics_file import (
     MetricsFile,
     MetricsFileError,

@@ -65,6 +65,7 @@ from typing import Any
 
 import numpy as np
 
+from tff_drift import files
 from tff_drift.client_states import state_index
 from tff_drift.client_states.slot_file import SlotFile
 from tff_drift.client_states.state_index import Place, StateIndex
@@ -91,15 +92,6 @@ def _key(client_id: str) -> bytes:
 def _checksum(key: bytes, row: np.ndarray) -> int:
     # With the client's id, so that another client's state is not taken for it.
     return zlib.crc32(row.data, zlib.crc32(key))
-
-
-def _sync_folder(folder: pathlib.Path) -> None:
-    """Makes the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class DiskClientStates(ClientStates):
@@ -213,7 +205,7 @@ class DiskClientStates(ClientStates):
         state_index.create(self.path / _NEW_INDEX_FILE, properties)
         (self.path / _STATES_FILE).touch()
         os.replace(self.path / _NEW_INDEX_FILE, self.path / _INDEX_FILE)
-        _sync_folder(self.path)
+        files.sync_folder(self.path)
 
     def _check_unused(self) -> None:
         others = set(os.listdir(self.path)) - set(_CREATION_FILES)

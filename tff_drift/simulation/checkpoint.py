@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import tree
 
-from tff_drift.simulation import files
+from tff_drift import files
 
 FORMAT = "tff_drift checkpoint"
 FORMAT_VERSION = 1

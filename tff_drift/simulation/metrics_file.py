@@ -9,7 +9,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from tff_drift.simulation import files
+from tff_drift import files
 from tff_drift.simulation.metrics import ROUND, Number, Row
 from tff_drift.simulation.row_table import RowTable
 

@@ -19,12 +19,13 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_drift import files
 from tff_drift.client_states import (
     ClientStates,
     ClientStatesError,
     InMemoryClientStates,
 )
-from tff_drift.simulation import checkpoint, configuration, files
+from tff_drift.simulation import checkpoint, configuration
 from tff_drift.simulation.callbacks.release import TENSORBOARD_FOLDER
 from tff_drift.simulation.metrics import ROUND, Row
 from tff_drift.simulation.metrics_file import (
