@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests.execution.local.support import assert_same, call
+from tests.execution.local.support import assert_same, call, training
 
 CLIENTS = tff.CLIENTS
 INTS = tff.SequenceType(np.int32)
@@ -69,6 +69,24 @@ def sequence_as_accumulator_of_stacked_clients(data):
     return tff.federated_aggregate(sums, five(), append, both, as_digits)
 
 
+VECTORS = tff.TensorType(np.float32, [None])
+size = tf_computation(lambda x: tf.size(x), VECTORS)
+
+
+@tff.federated_computation(_at_clients(VECTORS), _at_clients(INTS))
+def vectors_beside_data(vectors, data):
+    sizes = tff.federated_map(size, vectors)
+    sums = tff.federated_map(plus, (sizes, tff.federated_map(total, data)))
+    return tff.federated_sum(sums), sums
+
+
+@tff.federated_computation(_at_clients(VECTORS), _at_clients(INTS))
+def vectors_aggregated_beside_data(vectors, data):
+    add = tf_computation(lambda a, x: a + tf.size(x), np.int32, VECTORS)
+    sizes = tff.federated_aggregate(vectors, zero(), add, plus, same)
+    return sizes, tff.federated_sum(tff.federated_map(total, data))
+
+
 def _mapped(function, element_type):
     @tff.federated_computation(tff.SequenceType(element_type))
     def mapped(data):
@@ -110,7 +128,17 @@ def one_tuples_of_clients(data):
 
 
 NUMBERS = [[1, 2], [3], [0, 4], [7]]
+OF_ONE_SHAPE = [np.ones([3], np.float32)] * 4
+OF_ANY_SHAPE = [np.ones([size], np.float32) for size in (1, 3, 0, 2)]
 CASES = {
+    "vectors": (vectors_beside_data, OF_ONE_SHAPE, NUMBERS),
+    "vectors_of_any_size": (vectors_beside_data, OF_ANY_SHAPE, NUMBERS),
+    "vectors_aggregated": (vectors_aggregated_beside_data, OF_ONE_SHAPE, NUMBERS),
+    "vectors_aggregated_of_any_size": (
+        vectors_aggregated_beside_data,
+        OF_ANY_SHAPE,
+        NUMBERS,
+    ),
     "strings_in_lists": (lengths, [["a", "bb"], ["ccc"], ["é", ""]]),
     "strings_in_datasets": (
         lengths,
@@ -133,6 +161,17 @@ CASES = {
 def test_as_under_the_native_context(name, local, native):
     computation, *args = CASES[name]
     assert_same(call(local, computation, *args), call(native, computation, *args))
+
+
+@pytest.mark.parametrize(
+    "computation", [vectors_beside_data, vectors_aggregated_beside_data]
+)
+def test_tensors_of_different_shapes_are_not_stacked(computation, local_contexts):
+    context = local_contexts["batched"]
+    assert training(context, computation, OF_ANY_SHAPE, NUMBERS) == [
+        "one by one: the clients bring tensors of different shapes"
+    ]
+    assert "stacked" in training(context, computation, OF_ONE_SHAPE, NUMBERS)[0]
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class RunnablePhase:
             self._kept = frozenset(self.clients.outputs) & later
             try:
                 self.stacked = stacking.build(
-                    phase.clients, wanted, self.clients.one_at_a_time
+                    phase.clients, wanted, accumulated, self.clients.one_at_a_time
                 )
             except NotStackedError as error:
                 self.why_one_by_one = str(error)

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tff_drift.execution.local import policy
+from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.phase_functions import PhaseFunction
 from tff_drift.execution.local.graphs.prepare import GraphCache
-from tff_drift.execution.local.plans.plan import Leaf, Operation
+from tff_drift.execution.local.plans.plan import Leaf, Operation, distinct
 from tff_drift.execution.local.policy import TurnSize
 from tff_drift.execution.local.pure.client_graph import ClientGraph
 from tff_drift.execution.local.pure.variables import UnsupportedGraphError
@@ -49,6 +50,7 @@ class StackedClients:
     Args:
       computation: The stacked computation.
       function: The computation of one client.
+      accumulated: What is accumulated of clients, given or computed.
       cache: Holds the batches of datasets.
       always: Whether every cohort is to be trained so.
     """
@@ -57,6 +59,7 @@ class StackedClients:
         self,
         computation: StackedComputation,
         function: PhaseFunction,
+        accumulated: Iterable[Leaf],
         cache: BatchCache,
         always: bool,
     ) -> None:
@@ -69,6 +72,14 @@ class StackedClients:
             leaf
             for leaf in function.inputs
             if sequences.is_sequence(leaf.type_signature)
+        ]
+        # What the clients bring besides, and may be of another shape for each.
+        self._of_any_shape = [
+            leaf
+            for leaf in distinct([*function.inputs, *accumulated])
+            if leaf.at_clients
+            and leaf not in function.outputs
+            and not functions.leaf_spec(leaf.type_signature).shape.is_fully_defined()
         ]
 
     @property
@@ -100,6 +111,9 @@ class StackedClients:
         chunks = policy.chunks(num_clients, at_least, self._computation.client_bytes)
         if not chunks:
             return Route((), "the cohort is empty")
+        for leaf in self._of_any_shape:
+            if len({tuple(value.shape) for value in values.get(leaf, ())}) > 1:
+                return Route((), "the clients bring tensors of different shapes")
         reason = "batch_clients is True"
         if not self._always:
             for leaf in self._datasets:
@@ -210,13 +224,18 @@ class Stacking:
     batch_clients: bool | None
 
     def build(
-        self, steps: Sequence[Operation], wanted: Iterable[Leaf], one_at_a_time: bool
+        self,
+        steps: Sequence[Operation],
+        wanted: Iterable[Leaf],
+        accumulated: Iterable[Leaf],
+        one_at_a_time: bool,
     ) -> StackedClients:
         """Stacks the operations of every client, if that is possible and may pay.
 
         Args:
           steps: The operations.
           wanted: The leaves wanted of what they compute, among others.
+          accumulated: What is accumulated of clients, given or computed.
           one_at_a_time: Whether calls have to keep their order.
 
         Returns:
@@ -239,7 +258,11 @@ class Stacking:
             policy.stacking_may_pay(self.batch_clients, computation.has_convolution)
         )
         return StackedClients(
-            computation, function, self.cache, always=bool(self.batch_clients)
+            computation,
+            function,
+            accumulated,
+            self.cache,
+            always=bool(self.batch_clients),
         )
 
     def _stack(self, function: PhaseFunction) -> StackedComputation:
