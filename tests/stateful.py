@@ -1,4 +1,4 @@
-"""Clients that remember: a model with a quadratic loss, and rounds by hand."""
+"""Clients that keep a state: a model with a quadratic loss, and rounds by hand."""
 
 import collections
 import functools
@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 from tff_drift import algorithms
 
 DIMENSION = 5
+ESTIMATE = "gradient_estimate"
 UNIFORM = tff.learning.ClientWeighting.UNIFORM
 NUM_EXAMPLES = tff.learning.ClientWeighting.NUM_EXAMPLES
 
@@ -154,27 +155,23 @@ def initial_state(process):
 
 
 class Driver:
-    """Rounds of a process by hand, with the clients' memory in a dictionary.
+    """Rounds of a process by hand, with the clients' states in a dictionary.
 
     Attributes:
       process: The process.
       state: The server state.
-      memory: The state of each client that took part, by its id.
+      client_states: The state of each client that took part, by its id.
       metrics: The metrics of the last round.
     """
 
     def __init__(self, process, clients, learning_rate=None, dtype=np.float32):
         self.process, self._clients, self._dtype = process, clients, dtype
-        self._remembers = isinstance(process, algorithms.StatefulLearningProcess)
+        self._is_stateful = isinstance(process, algorithms.StatefulLearningProcess)
         self.state = initial_state(process)
-        self.memory = {}
+        self.client_states = {}
         self.metrics = None
         if learning_rate is not None:
-            work = collections.OrderedDict(self.state.client_work)
-            work["hparams"] = collections.OrderedDict(
-                learning_rate=np.float32(learning_rate)
-            )
-            self.state = self.state._replace(client_work=work)
+            self.set_hparam("client_work", "learning_rate", learning_rate)
 
     @property
     def model(self):
@@ -184,14 +181,33 @@ class Driver:
     def deployed_model(self):
         return vector(self.process.get_model_weights(self.state).trainable)
 
+    def aggregate_model(self):
+        """θ̄, of methods whose cloud model is another."""
+        return vector(self.state.finalizer["aggregate_model"])
+
+    def server_estimate(self):
+        """h of FedDyn and AdaBest, which AdaBest's server does not keep: θ̄ - θ."""
+        if ESTIMATE in self.state.finalizer:
+            return vector(self.state.finalizer[ESTIMATE])
+        return self.aggregate_model() - self.model
+
+    def server_variate(self):
+        """The server's control variate."""
+        return vector(self.process.control_variate(self.state))
+
+    def set_hparam(self, part, name, value):
+        hparams = self.process.get_hparams(self.state)
+        hparams[part][name] = np.float32(value)
+        self.state = self.process.set_hparams(self.state, hparams)
+
     def set_model(self, w):
         w = np.asarray(w, np.float32)
         weights = tff.learning.models.ModelWeights([w[:4].reshape([2, 2]), w[4:]], [])
         self.state = self.process.set_model_weights(self.state, weights)
 
     def remembered(self, client, name="control_variate"):
-        """A vector from a client's memory, of its initial memory if it has none."""
-        state = self.memory.get(client)
+        """A vector of a client's state, of the initial one if it never took part."""
+        state = self.client_states.get(client)
         if state is None:
             state = self.process.initial_client_state
         return np.asarray(state[name], np.float64)
@@ -204,21 +220,23 @@ class Driver:
         """Runs a round of the named clients, on other data where `clients` has it."""
         clients = {**self._clients, **(clients or {})}
         data = [clients[client].dataset(self._dtype) for client in cohort]
-        if self._remembers:
+        if self._is_stateful:
             data = [
                 collections.OrderedDict(
                     examples=examples,
-                    state=self.memory.get(client, self.process.initial_client_state),
+                    state=self.client_states.get(
+                        client, self.process.initial_client_state
+                    ),
                     index=np.int32(index),
                 )
                 for index, (client, examples) in enumerate(zip(cohort, data))
             ]
         output = self.process.next(self.state, data)
         self.state, self.metrics = output.state, output.metrics
-        if self._remembers:
+        if self._is_stateful:
             collected = output.metrics[algorithms.CLIENT_STATES]
             for row, index in enumerate(collected["index"]):
-                self.memory[cohort[index]] = tf.nest.map_structure(
+                self.client_states[cohort[index]] = tf.nest.map_structure(
                     lambda stacked, row=row: stacked[row], collected["state"]
                 )
         return output.metrics
@@ -229,13 +247,18 @@ def batches(clients, cohort):
     return {client: clients[client].batches() for client in cohort}
 
 
+# With and without the options of local training, degenerate cases are what they say.
+LOCAL_OPTIONS = [{}, {"client_weight_decay": 0.25, "gradient_clipping_norm": 0.5}]
+
 # Processes that several tests share, each built once: building is what takes time.
 
 
 @functools.cache
-def fed_avg(rate):
+def fed_avg(rate, **options):
     """FedAvg with uniform weights."""
-    return algorithms.build_fed_avg(LinearRegression, rate, client_weighting=UNIFORM)
+    return algorithms.build_fed_avg(
+        LinearRegression, rate, client_weighting=UNIFORM, **options
+    )
 
 
 @functools.cache

@@ -50,6 +50,34 @@ def test_selected_keeps_bits():
         assert chosen.numpy().tobytes() == expected.tobytes()
 
 
+def test_clipped_scales_what_is_longer_than_the_norm():
+    gradients = (tf.constant([3.0], tf.float64), tf.constant([[4.0]], tf.float32))
+    first, second = tensors.clipped(gradients, 1.0)
+    assert (first.dtype, second.dtype) == (tf.float64, tf.float32)
+    np.testing.assert_allclose([first[0], second[0, 0]], [0.6, 0.8], rtol=1e-6)
+    for found, given in zip(tensors.clipped(gradients, 8.0), gradients):
+        np.testing.assert_array_equal(found, given)
+    # The squares of float16 would overflow.
+    (half,) = tensors.clipped((tf.constant([3e4, 4e4], tf.float16),), 5.0)
+    np.testing.assert_allclose(half, [3.0, 4.0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("norm", [1.0, 8.0])
+def test_the_derivative_of_clipping_is_that_of_tensorflow(norm):
+    gradients = (tf.constant([3.0, 0.5]), tf.constant([[-4.0]]))
+    vector = (tf.constant([0.2, -1.0]), tf.constant([[0.7]]))
+    with tf.GradientTape() as tape:
+        tape.watch(gradients)
+        clipped = tensors.clipped(gradients, norm)
+    expected = tape.gradient(clipped, gradients, output_gradients=vector)
+    product = tensors.clipped_product(gradients, norm, vector)
+    for found, wanted in zip(product, expected):
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    zeros = tuple(tf.zeros_like(gradient) for gradient in gradients)
+    for found, wanted in zip(tensors.clipped_product(zeros, norm, vector), vector):
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_entries_come_in_order_and_go_back():
     arrays = [
         np.array([[1.0, 2.0], [3.0, 4.0]], np.float32),

@@ -12,9 +12,9 @@ standard deviation of the last round's test accuracy over seeds. On `digits` at 
 participation and on Shakespeare the client rate of every method is chosen too, where
 the paper has 0.1 for all. Shakespeare has the batches and the single epoch of Reddi et
 al., and rates up to theirs. All methods weigh clients alike. `adabest_auto` chooses β
-by itself, see `tff_drift.algorithms.beta`; the table of the search has AdaBest at fixed
-values of β. The model that is tested is the aggregate θ̄, the only one that FedAvg and
-SCAFFOLD have.
+by itself, see `tff_drift.algorithms.adabest_beta`; the table of the search has AdaBest
+at fixed values of β. The model that is tested is the aggregate θ̄, the only one that
+FedAvg and SCAFFOLD have.
 """
 
 from __future__ import annotations

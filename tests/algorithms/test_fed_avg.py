@@ -100,6 +100,30 @@ def test_a_client_rate_that_is_set_is_used():
     )
 
 
+def test_weight_decay_and_clipping_of_gradients_equal_numpy():
+    decay, norm, rate = 0.3, 0.4, 0.5
+    process = algorithms.build_fed_avg(
+        models.softmax_regression,
+        rate,
+        client_weight_decay=decay,
+        gradient_clipping_norm=norm,
+    )
+    state = process.initialize()
+    before = models.trainable(process, state)
+    state, _ = models.train(process, DATA[:1], state=state)
+    features, labels = CLIENTS[0]
+    local, lengths = [np.float64(tensor) for tensor in before], []
+    for start in range(0, 10, 4):
+        batch = slice(start, start + 4)
+        gradient = models.softmax_gradient(local, features[batch], labels[batch])
+        lengths.append(np.sqrt(sum(np.sum(np.square(g)) for g in gradient)))
+        factor = min(1.0, norm / lengths[-1])
+        local = [y - rate * (factor * g + decay * y) for y, g in zip(local, gradient)]
+    assert max(lengths) > norm
+    for actual, expected in zip(models.trainable(process, state), local):
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
 def test_client_schedule_multiplies_the_rate_round_by_round():
     process = algorithms.build_fed_avg(
         models.softmax_regression,

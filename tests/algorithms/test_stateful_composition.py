@@ -1,4 +1,4 @@
-"""Methods with client memory and other aggregators and server optimizers."""
+"""Methods with client state and other aggregators and server optimizers."""
 
 import numpy as np
 import pytest
@@ -13,10 +13,6 @@ D = stateful.DIMENSION
 RATE = 0.1
 CLIENTS = stateful.ragged_clients([7, 4, 9], seed=5)
 COHORTS = (["client_0", "client_2"], ["client_1", "client_0"])
-
-
-def server_variate(driver):
-    return driver.state.aggregator["control_variate"]["control_variate"]
 
 
 class ClippedScaffold(reference.Scaffold):
@@ -54,7 +50,7 @@ def test_adaptive_clipping_clips_the_model_and_not_the_variates():
         metrics = driver.round(cohort)
         paper.round(stateful.batches(CLIENTS, cohort))
         np.testing.assert_allclose(driver.model, paper.x, atol=1e-6)
-        np.testing.assert_allclose(server_variate(driver), paper.c, atol=1e-5)
+        np.testing.assert_allclose(driver.server_variate(), paper.c, atol=1e-5)
         assert metrics["aggregator"]["model"]["clipped_fraction"] == 1.0
 
 
@@ -73,7 +69,7 @@ def test_differential_privacy_without_noise_is_a_fixed_clipping_norm():
         driver.round(cohort)
         paper.round(stateful.batches(CLIENTS, cohort))
         np.testing.assert_allclose(driver.model, paper.x, atol=1e-6)
-        np.testing.assert_allclose(server_variate(driver), paper.c, atol=1e-5)
+        np.testing.assert_allclose(driver.server_variate(), paper.c, atol=1e-5)
 
 
 def test_any_server_optimizer_and_a_sum_of_variates_of_ones_own():
@@ -101,7 +97,7 @@ def test_any_server_optimizer_and_a_sum_of_variates_of_ones_own():
         paper.c = c + sum(d * min(1, 0.5 / n) for d, n in zip(changes, norms)) / 3
         driver.round(cohort)
         np.testing.assert_allclose(driver.model, paper.x, atol=1e-5)
-        np.testing.assert_allclose(server_variate(driver), paper.c, atol=1e-5)
+        np.testing.assert_allclose(driver.server_variate(), paper.c, atol=1e-5)
     hparams = process.get_hparams(driver.state)["finalizer"]
     np.testing.assert_allclose(hparams["learning_rate"], 0.01)
     hparams = process.get_hparams(driver.state)
@@ -112,8 +108,31 @@ def test_any_server_optimizer_and_a_sum_of_variates_of_ones_own():
     np.testing.assert_array_equal(driver.model, before)
 
 
+def test_the_servers_control_variate_is_read_wherever_the_state_holds_it():
+    # Of one client alone, c is its c_i over N.
+    data = CLIENTS["client_0"].dataset()
+    plain = algorithms.build_scaffold(stateful.LinearRegression, RATE, 2)
+    processes = [
+        plain,
+        algorithms.build_scaffold_m(stateful.LinearRegression, RATE, 2),
+        algorithms.build_scaffold_m(
+            stateful.LinearRegression, RATE, 2, evaluated_model="average"
+        ),
+        algorithms.add_meta_step(plain, stateful.LinearRegression, data, 0.5),
+    ]
+    for process in processes:
+        driver = stateful.Driver(process, CLIENTS)
+        assert str(process.control_variate.type_signature.result) == "float32[5]"
+        np.testing.assert_array_equal(driver.server_variate(), np.zeros(D))
+        driver.round(["client_0"])
+        c_i = driver.remembered("client_0")
+        assert np.linalg.norm(c_i) > 0.1
+        np.testing.assert_allclose(driver.server_variate(), c_i / 2, rtol=1e-5)
+    assert stateful.adabest(RATE, 0.2, 0.5).control_variate is None
+
+
 @pytest.mark.parametrize("has_meta_step", [False, True])
-def test_the_new_memory_may_stay_at_the_clients(has_meta_step):
+def test_the_new_client_states_may_stay_at_the_clients(has_meta_step):
     process = algorithms.build_scaffold(models.softmax_regression, 0.1, 10)
     data = models.datasets(models.client_arrays([8, 5, 3]))
     if has_meta_step:

@@ -19,7 +19,7 @@ CLIENTS = stateful.ragged_clients([7, 4, 9], seed=5)
     [
         (lambda: stateful.scaffold("II", 0.04, 10), 0.0),
         (lambda: stateful.scaffold_m(0.04, 10), 0.0),
-        # No memory corrects yet, but the pull to the cloud model does.
+        # No client state corrects yet, but the pull to the cloud model does.
         (lambda: stateful.fed_dyn(RATE, 10, 0.2), 0.2),
         (lambda: stateful.adabest(RATE, 0.2, 0.5), 0.0),
     ],
@@ -161,7 +161,7 @@ def test_a_functional_model_and_weights_of_another_dtype():
         driver.round(cohort)
         paper.round(stateful.batches(CLIENTS, cohort))
     np.testing.assert_allclose(driver.model, paper.theta, rtol=1e-10)
-    h_i = driver.memory["client_0"]["gradient_estimate"]
+    h_i = driver.client_states["client_0"]["gradient_estimate"]
     assert h_i.dtype == np.float64
     np.testing.assert_allclose(h_i, paper.h_i["client_0"], rtol=1e-10)
 

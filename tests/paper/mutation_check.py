@@ -37,13 +37,13 @@ SCAFFOLD = "tff_drift/algorithms/scaffold.py"
 SCAFFOLD_M = "tff_drift/algorithms/scaffold_m.py"
 FED_DYN = "tff_drift/algorithms/fed_dyn.py"
 ADABEST = "tff_drift/algorithms/adabest.py"
-BETA = "tff_drift/algorithms/beta.py"
+BETA = "tff_drift/algorithms/adabest_beta.py"
 STEPS = "tff_drift/algorithms/server_steps.py"
-PARTS = "tff_drift/algorithms/stateful_parts.py"
+CLIENT = "tff_drift/algorithms/stateful_client.py"
 VARIATE = "tff_drift/aggregators/control_variate.py"
 TRACE = "tff_drift/client_works/keep_trace.py"
 PROXIMAL = "tff_drift/client_works/proximal.py"
-FED_META = "tff_drift/algorithms/meta_step.py"
+APPENDED = "tff_drift/algorithms/appended_step.py"
 
 
 class Change(NamedTuple):
@@ -88,11 +88,10 @@ MUTATIONS = [
     ),
     _mutation(
         "SCAFFOLD: ∇f_i at y_i for at x in option I",
-        PARTS,
-        "gradient_model,\n                    weights,\n",
-        "gradient_model,\n                    tff.learning.models.ModelWeights("
-        "tf.nest.pack_sequence_as(weights.trainable, outcome.trainable), "
-        "weights.non_trainable),\n",
+        CLIENT,
+        "run_gradient(weights, ",
+        "run_gradient(tff.learning.models.ModelWeights(tf.nest.pack_sequence_as("
+        "weights.trainable, outcome.trainable), weights.non_trainable), ",
         tests="test_scaffold.py",
     ),
     Mutation(
@@ -285,9 +284,9 @@ MUTATIONS = [
     ),
     _mutation(
         "FedMeta: the gradient at the model before the round",
-        FED_META,
-        "federated_map(weights_of, output.state)",
-        "federated_map(weights_of, compat.federated_map(unwrap, state))",
+        APPENDED,
+        "federated_map(self._weights_of, output.state)",
+        "federated_map(self._weights_of, compat.federated_map(self._unwrap, state))",
         tests="test_fed_meta.py",
     ),
 ]

@@ -38,15 +38,18 @@ def optimum(clients, weights=None):
 
 
 class Sgd:
-    """Minibatch SGD: w <- w - η g(w), batch after batch."""
+    """Minibatch SGD: w <- w - η g(w), batch after batch; with momentum, w - η m."""
 
-    def __init__(self, rate, gradient=batch_gradient):
+    def __init__(self, rate, gradient=batch_gradient, momentum=0.0):
         self.rate = rate
         self.gradient = gradient
+        self.momentum = momentum
 
     def run(self, w, batches, correction=lambda w: 0.0):
+        m = 0.0
         for batch in batches:
-            w = w - self.rate * (self.gradient(w, batch) + correction(w))
+            m = self.momentum * m + self.gradient(w, batch) + correction(w)
+            w = w - self.rate * m
         return w
 
 

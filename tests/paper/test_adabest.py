@@ -3,7 +3,6 @@
 https://arxiv.org/abs/2204.13170
 """
 
-import collections
 import copy
 import inspect
 from typing import Any, NamedTuple
@@ -20,35 +19,20 @@ D = stateful.DIMENSION
 RATE = 0.1
 MU = 0.2
 BETA = 0.5
+pytestmark = pytest.mark.usefixtures("local_context")
 RAGGED = stateful.ragged_clients([5, 6, 8, 3, 11, 1, 9, 4, 2, 12])
 # Gaps: client 4 waits one, one and three rounds, client 0 two and three.
 COHORTS = [
     [f"client_{index}" for index in cohort]
     for cohort in ((4, 0, 5), (2, 4), (0, 4, 6), (3,), (1, 5), (4, 0, 2))
 ]
-ESTIMATE = "gradient_estimate"
 
 
 def adabest(**options):
     return algorithms.build_adabest(stateful.LinearRegression, RATE, **options)
 
 
-def aggregate_model(driver):
-    return stateful.vector(driver.state.finalizer["aggregate_model"])
-
-
-def server_estimate(driver):
-    """h = θ̄ - θ, which the server need not keep."""
-    return aggregate_model(driver) - driver.model
-
-
-def set_beta(driver, beta):
-    memory = collections.OrderedDict(driver.state.finalizer)
-    memory["beta"] = collections.OrderedDict(memory["beta"], beta=np.float32(beta))
-    driver.state = driver.state._replace(finalizer=memory)
-
-
-def test_two_clients_worked_by_hand():
+def test_two_clients_worked_by_hand(each_context):
     driver = stateful.Driver(
         stateful.adabest(RATE, MU, BETA),
         {
@@ -60,8 +44,8 @@ def test_two_clients_worked_by_hand():
     )
 
     def first_entries(*clients):
-        values = [driver.remembered(client, ESTIMATE) for client in clients]
-        values += [aggregate_model(driver), driver.model]
+        values = [driver.remembered(client, stateful.ESTIMATE) for client in clients]
+        values += [driver.aggregate_model(), driver.model]
         return np.stack(values)[:, 0]
 
     driver.round(["one", "other"])
@@ -97,18 +81,18 @@ class Round(NamedTuple):
     theta_bar_before: np.ndarray
     theta: np.ndarray
     theta_bar: np.ndarray
-    memory: Any
+    client_states: Any
     paper: reference.AdaBest
 
 
 @pytest.fixture(scope="module")
-def run():
+def run(local_context):
     """Six rounds with gaps in participation."""
     driver = stateful.Driver(stateful.adabest(RATE, MU, BETA), RAGGED)
     paper = reference.AdaBest(D, RATE, MU, BETA)
     rounds = []
     for cohort in COHORTS:
-        theta_before, theta_bar_before = driver.model, aggregate_model(driver)
+        theta_before, theta_bar_before = driver.model, driver.aggregate_model()
         driver.round(cohort)
         paper.round(stateful.batches(RAGGED, cohort))
         rounds.append(
@@ -116,8 +100,8 @@ def run():
                 theta_before,
                 theta_bar_before,
                 driver.model,
-                aggregate_model(driver),
-                copy.deepcopy(driver.memory),
+                driver.aggregate_model(),
+                copy.deepcopy(driver.client_states),
                 copy.deepcopy(paper),
             )
         )
@@ -128,10 +112,10 @@ def test_rounds_equal_algorithm_1_with_gaps_in_participation(run):
     for one in run:
         np.testing.assert_allclose(one.theta, one.paper.theta, atol=5e-6)
         np.testing.assert_allclose(one.theta_bar, one.paper.theta_bar, atol=5e-6)
-        assert set(one.memory) == set(one.paper.h_i)
-        for client, state in one.memory.items():
+        assert set(one.client_states) == set(one.paper.h_i)
+        for client, state in one.client_states.items():
             np.testing.assert_allclose(
-                state[ESTIMATE], one.paper.h_i[client], atol=5e-6
+                state[stateful.ESTIMATE], one.paper.h_i[client], atol=5e-6
             )
             # Ours counts rounds from 0, the paper from 1.
             assert state["last_round"] == one.paper.last_round[client] - 1
@@ -157,20 +141,21 @@ def test_remark_3_h_is_a_power_series_of_the_pseudo_gradients(run):
         np.testing.assert_allclose(one.theta_bar - one.theta, series, atol=1e-5)
 
 
-def test_remark_4_without_beta_and_mu_it_is_fed_avg_bit_for_bit():
-    driver = stateful.Driver(stateful.adabest(RATE, mu=0.0, beta=0.0), RAGGED)
-    fed_avg = stateful.Driver(stateful.fed_avg(0.04), RAGGED, learning_rate=RATE)
+@pytest.mark.parametrize("local", stateful.LOCAL_OPTIONS)
+def test_remark_4_without_beta_and_mu_it_is_fed_avg_bit_for_bit(local, each_context):
+    driver = stateful.Driver(adabest(mu=0.0, beta=0.0, **local), RAGGED)
+    fed_avg = stateful.Driver(stateful.fed_avg(RATE, **local), RAGGED)
     for cohort in COHORTS:
         driver.round(cohort)
         fed_avg.round(cohort)
         models.assert_bit_equal([driver.model], [fed_avg.model])
-        models.assert_bit_equal([aggregate_model(driver)], [fed_avg.model])
+        models.assert_bit_equal([driver.aggregate_model()], [fed_avg.model])
 
 
 def test_remark_5_fed_dyns_server_at_full_participation_is_that_of_beta_1():
     clients = {f"client_{index}": RAGGED[f"client_{index}"] for index in range(4)}
     driver = stateful.Driver(stateful.adabest(RATE, mu=0.0, beta=0.0), clients)
-    set_beta(driver, 1.0)
+    driver.set_hparam("finalizer", "beta", 1.0)
     fed_dyn = stateful.Driver(
         algorithms.build_fed_dyn(stateful.LinearRegression, RATE, 4, mu=0.0), clients
     )
@@ -179,7 +164,7 @@ def test_remark_5_fed_dyns_server_at_full_participation_is_that_of_beta_1():
         fed_dyn.round(list(clients))
         np.testing.assert_allclose(driver.model, fed_dyn.model, atol=2e-6)
         np.testing.assert_allclose(
-            aggregate_model(driver), fed_dyn.deployed_model(), atol=2e-6
+            driver.aggregate_model(), fed_dyn.deployed_model(), atol=2e-6
         )
     # At partial participation the extra M/N tells them apart.
     driver.round(["client_0"])
@@ -214,10 +199,10 @@ def test_mu_by_examples_follows_a_running_mean_of_examples():
         driver.round(cohort)
         paper.round(stateful.batches(RAGGED, cohort))
         np.testing.assert_allclose(driver.model, paper.theta, atol=5e-6)
-        np.testing.assert_allclose(aggregate_model(driver), paper.theta_bar, atol=5e-6)
-        memory = driver.state.finalizer
-        assert memory["examples_seen"] == sum(paper.sizes)
-        assert memory["clients_seen"] == len(paper.sizes)
+        np.testing.assert_allclose(driver.aggregate_model(), paper.theta_bar, atol=5e-6)
+        seen = driver.state.finalizer
+        assert seen["examples_seen"] == sum(paper.sizes)
+        assert seen["clients_seen"] == len(paper.sizes)
     balanced = reference.AdaBest(D, RATE, MU, BETA)
     for cohort in COHORTS:
         balanced.round(stateful.batches(RAGGED, cohort))
@@ -236,15 +221,15 @@ def test_unbalanced_clients_count_by_their_examples_once(options):
     driver = stateful.Driver(adabest(mu=MU, beta=1.0, **options), clients)
     for _ in range(3):
         driver.round(list(clients))
-    corrections = [driver.remembered(client, ESTIMATE) for client in clients]
+    corrections = [driver.remembered(client, stateful.ESTIMATE) for client in clients]
     if "mu_by_examples" in options:
         corrections = np.mean(sizes) * np.stack(corrections)
     np.testing.assert_allclose(
         np.average(corrections, axis=0, weights=sizes),
-        MU * server_estimate(driver),
+        MU * driver.server_estimate(),
         atol=1e-5,
     )
-    assert np.linalg.norm(server_estimate(driver)) > 0.01
+    assert np.linalg.norm(driver.server_estimate()) > 0.01
 
 
 def test_automatic_beta_by_hand():

@@ -8,31 +8,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import tensorflow_federated as tff
 
 from tests import stateful
 from tests.paper import reference
+from tff_drift import algorithms
 
 D = stateful.DIMENSION
 RATE = 0.1
 MU = 0.2
 CLIENTS = stateful.quadratic_clients(10, steps=5, heterogeneity=2.0, seed=2)
+pytestmark = pytest.mark.usefixtures("local_context")
 RAGGED = stateful.ragged_clients([5, 6, 8, 3, 11, 1, 9, 4, 2, 12])
-ESTIMATE = "gradient_estimate"
 
 
 def fed_dyn():
     return stateful.fed_dyn(RATE, num_clients=10, mu=MU)
 
 
-def server_estimate(driver):
-    return stateful.vector(driver.state.finalizer[ESTIMATE])
-
-
-def aggregate_model(driver):
-    return stateful.vector(driver.state.finalizer["aggregate_model"])
-
-
-def test_two_clients_worked_by_hand():
+def test_two_clients_worked_by_hand(each_context):
     driver = stateful.Driver(
         fed_dyn(),
         {
@@ -46,10 +40,10 @@ def test_two_clients_worked_by_hand():
     # θ_i: 0, 0.5, then -η (-0.5 - μ (0 - 0.5)) more; and 0, -1.5.
     # h_i = μ g_i. θ̄ is the mean of 0.7 and -1.5, h = 2/10 (0 - θ̄), θ = θ̄ - h.
     values = [
-        driver.remembered("one", ESTIMATE),
-        driver.remembered("other", ESTIMATE),
-        aggregate_model(driver),
-        server_estimate(driver),
+        driver.remembered("one", stateful.ESTIMATE),
+        driver.remembered("other", stateful.ESTIMATE),
+        driver.aggregate_model(),
+        driver.server_estimate(),
         driver.model,
     ]
     np.testing.assert_allclose(
@@ -59,9 +53,9 @@ def test_two_clients_worked_by_hand():
     # θ_i: -0.48 + η (1.48 - 0.14), then + η (0.81 - 0.14 - μ 0.67).
     # h_i: -0.14 - μ 0.938. h: 0.08 - 1/10 0.938.
     values = [
-        driver.remembered("one", ESTIMATE),
-        aggregate_model(driver),
-        server_estimate(driver),
+        driver.remembered("one", stateful.ESTIMATE),
+        driver.aggregate_model(),
+        driver.server_estimate(),
         driver.model,
     ]
     np.testing.assert_allclose(
@@ -69,7 +63,7 @@ def test_two_clients_worked_by_hand():
     )
 
 
-def test_rounds_equal_algorithm_1():
+def test_rounds_equal_algorithm_1(each_context):
     driver = stateful.Driver(fed_dyn(), RAGGED)
     paper = reference.FedDyn(D, len(RAGGED), RATE, MU)
     for indices in ((4, 0, 5), (2, 4), (9, 0, 4)):
@@ -77,11 +71,11 @@ def test_rounds_equal_algorithm_1():
         driver.round(cohort)
         paper.round(stateful.batches(RAGGED, cohort))
         np.testing.assert_allclose(driver.model, paper.theta, atol=2e-6)
-        np.testing.assert_allclose(aggregate_model(driver), paper.theta_bar, atol=2e-6)
-        np.testing.assert_allclose(server_estimate(driver), paper.h, atol=2e-6)
+        np.testing.assert_allclose(driver.aggregate_model(), paper.theta_bar, atol=2e-6)
+        np.testing.assert_allclose(driver.server_estimate(), paper.h, atol=2e-6)
         for client, h_i in paper.h_i.items():
             np.testing.assert_allclose(
-                driver.remembered(client, ESTIMATE), h_i, atol=2e-6
+                driver.remembered(client, stateful.ESTIMATE), h_i, atol=2e-6
             )
 
 
@@ -94,19 +88,19 @@ class Round(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def sampled_run():
+def sampled_run(local_context):
     """12 rounds of 3 of 10 clients."""
     driver = stateful.Driver(fed_dyn(), CLIENTS)
     rounds = []
     for cohort in stateful.dealt_cohorts(list(CLIENTS), 3, rounds=12):
-        h_before, theta = server_estimate(driver), driver.model
+        h_before, theta = driver.server_estimate(), driver.model
         metrics = driver.round(cohort)["finalizer"]
         rounds.append(
             Round(
                 h_before,
-                theta - aggregate_model(driver),
-                server_estimate(driver),
-                driver.remembered_mean(ESTIMATE),
+                theta - driver.aggregate_model(),
+                driver.server_estimate(),
+                driver.remembered_mean(stateful.ESTIMATE),
                 metrics,
             )
         )
@@ -137,13 +131,30 @@ def test_h_is_the_sum_of_all_pseudo_gradients_over_N(sampled_run):
         np.testing.assert_allclose(one.mean_h_i, MU * one.h, atol=2e-6)
 
 
+def test_any_client_optimizer_serves():
+    process = algorithms.build_fed_dyn(
+        stateful.LinearRegression,
+        tff.learning.optimizers.build_sgdm(RATE, momentum=0.5),
+        len(RAGGED),
+        mu=MU,
+    )
+    driver = stateful.Driver(process, RAGGED)
+    paper = reference.FedDyn(D, len(RAGGED), RATE, MU)
+    paper.sgd.momentum = 0.5
+    for cohort in (["client_4", "client_0"], ["client_4", "client_2"]):
+        driver.round(cohort)
+        paper.round(stateful.batches(RAGGED, cohort))
+        np.testing.assert_allclose(driver.model, paper.theta, atol=2e-6)
+        np.testing.assert_allclose(driver.server_estimate(), paper.h, atol=2e-6)
+
+
 def test_the_optimum_is_a_fixed_point_for_any_K():
     optimum = reference.optimum([client.batches() for client in CLIENTS.values()])
     driver = stateful.Driver(fed_dyn(), CLIENTS)
     driver.set_model(optimum)
     for name, client in CLIENTS.items():
         gradient = reference.full_gradient(optimum, client.batches())
-        driver.memory[name] = {ESTIMATE: gradient.astype(np.float32)}
+        driver.client_states[name] = {stateful.ESTIMATE: gradient.astype(np.float32)}
     driver.round(["client_1", "client_5"])
     np.testing.assert_allclose(driver.model, optimum, atol=1e-6)
     np.testing.assert_allclose(driver.deployed_model(), optimum, atol=1e-6)

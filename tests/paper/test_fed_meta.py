@@ -107,9 +107,9 @@ def test_without_a_rate_it_is_the_base(name):
         one, other = drivers
         models.assert_bit_equal([other.model], [one.model])
         models.assert_bit_equal([other.deployed_model()], [one.deployed_model()])
-        for client, memory in one.memory.items():
+        for client, memory in one.client_states.items():
             models.assert_bit_equal(
-                tf.nest.flatten(other.memory[client]), tf.nest.flatten(memory)
+                tf.nest.flatten(other.client_states[client]), tf.nest.flatten(memory)
             )
 
 

@@ -13,8 +13,8 @@ CLIENTS = stateful.ragged_clients([5, 6, 8])
 COHORT = list(CLIENTS)
 
 
-def fed_prox(mu):
-    return algorithms.build_fed_prox(stateful.LinearRegression, RATE, mu=mu)
+def fed_prox(mu, **local):
+    return algorithms.build_fed_prox(stateful.LinearRegression, RATE, mu=mu, **local)
 
 
 def test_two_rounds_equal_numpy():
@@ -33,10 +33,14 @@ def test_two_rounds_equal_numpy():
         np.testing.assert_allclose(driver.model, x, rtol=1e-4, atol=1e-6)
 
 
-def test_without_the_term_it_is_fed_avg():
-    fed_avg = algorithms.build_fed_avg(stateful.LinearRegression, RATE)
+@pytest.mark.parametrize("local", stateful.LOCAL_OPTIONS)
+def test_without_the_term_it_is_fed_avg(local):
+    processes = (
+        fed_prox(0.0, **local),
+        algorithms.build_fed_avg(stateful.LinearRegression, RATE, **local),
+    )
     for _ in both_contexts():
-        drivers = [stateful.Driver(p, CLIENTS) for p in (fed_prox(0.0), fed_avg)]
+        drivers = [stateful.Driver(process, CLIENTS) for process in processes]
         for driver in drivers:
             driver.round(COHORT)
             driver.round(COHORT[:2])

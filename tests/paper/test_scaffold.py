@@ -20,16 +20,12 @@ OPTIMUM = reference.optimum([client.batches() for client in CLIENTS.values()])
 # K_i = 4, 4, 6, 2, 8, 2, 6, 4, 2 and 8 minibatches, in two epochs.
 RAGGED = stateful.ragged_clients([5, 6, 8, 3, 11, 1, 9, 4, 2, 12])
 COHORTS = [[f"client_{index}" for index in c] for c in ((4, 0, 5), (2, 4), (9, 0, 4))]
+pytestmark = pytest.mark.usefixtures("local_context")
 BOTH_OPTIONS = pytest.mark.parametrize("option", ["I", "II"])
 
 
 def scaffold(option="II"):
     return stateful.scaffold(option, RATE, len(CLIENTS))
-
-
-def server_variate(driver):
-    variate = driver.state.aggregator["control_variate"]["control_variate"]
-    return np.asarray(variate, np.float64)
 
 
 def set_variates(driver, c, c_i):
@@ -38,7 +34,7 @@ def set_variates(driver, c, c_i):
         aggregator["control_variate"], control_variate=np.asarray(c, np.float32)
     )
     driver.state = driver.state._replace(aggregator=aggregator)
-    driver.memory = {
+    driver.client_states = {
         client: collections.OrderedDict(control_variate=np.asarray(v, np.float32))
         for client, v in c_i.items()
     }
@@ -49,7 +45,7 @@ def along_first_axis(vector):
     return vector[0]
 
 
-def test_two_clients_worked_by_hand():
+def test_two_clients_worked_by_hand(each_context):
     driver = stateful.Driver(
         scaffold(),
         {
@@ -66,11 +62,11 @@ def test_two_clients_worked_by_hand():
         [along_first_axis(v) for v in values], [-0.375, -0.75, 3.0], rtol=1e-6
     )
     # (-0.75 + 3) / N with N = 10, of which only two have taken part.
-    np.testing.assert_allclose(along_first_axis(server_variate(driver)), 0.225)
+    np.testing.assert_allclose(along_first_axis(driver.server_variate()), 0.225)
     np.testing.assert_allclose(metrics["client_work"]["drift"], (0.75 + 1.5) / 2)
     metrics = driver.round(["one"])
     # c - c_i = 0.975. y: -0.375, -0.175, -0.075. c_i: -0.75 - 0.225 - 0.3.
-    values = [driver.model, driver.remembered("one"), server_variate(driver)]
+    values = [driver.model, driver.remembered("one"), driver.server_variate()]
     np.testing.assert_allclose(
         [along_first_axis(v) for v in values], [-0.075, -1.275, 0.1725], rtol=1e-5
     )
@@ -79,14 +75,14 @@ def test_two_clients_worked_by_hand():
 
 
 @BOTH_OPTIONS
-def test_rounds_equal_algorithm_1_where_the_K_i_differ(option):
+def test_rounds_equal_algorithm_1_where_the_K_i_differ(option, each_context):
     driver = stateful.Driver(scaffold(option), RAGGED, learning_rate=0.1)
     paper = reference.Scaffold(D, RAGGED, 0.1, option)
     for cohort in COHORTS:
         driver.round(cohort)
         paper.round(stateful.batches(RAGGED, cohort))
         np.testing.assert_allclose(driver.model, paper.x, atol=2e-6)
-        np.testing.assert_allclose(server_variate(driver), paper.c, atol=2e-6)
+        np.testing.assert_allclose(driver.server_variate(), paper.c, atol=2e-6)
         np.testing.assert_allclose(driver.remembered_mean(), paper.c, atol=2e-6)
         for client in RAGGED:
             np.testing.assert_allclose(
@@ -94,9 +90,13 @@ def test_rounds_equal_algorithm_1_where_the_K_i_differ(option):
             )
 
 
-def test_variates_held_at_0_make_it_fed_avg():
-    driver = stateful.Driver(scaffold(), RAGGED)
-    fed_avg = stateful.Driver(stateful.fed_avg(RATE), RAGGED)
+@pytest.mark.parametrize("local", stateful.LOCAL_OPTIONS)
+def test_variates_held_at_0_make_it_fed_avg(local):
+    process = algorithms.build_scaffold(
+        stateful.LinearRegression, RATE, len(RAGGED), **local
+    )
+    driver = stateful.Driver(process, RAGGED)
+    fed_avg = stateful.Driver(stateful.fed_avg(RATE, **local), RAGGED)
     for cohort in COHORTS:
         set_variates(driver, np.zeros(D), {})
         driver.round(cohort)
@@ -112,7 +112,7 @@ def test_at_full_participation_the_summed_correction_vanishes():
     for _ in range(3):
         driver.round(list(clients))
         fed_avg.round(stateful.batches(clients, clients))
-        c = server_variate(driver)
+        c = driver.server_variate()
         corrections = [c - driver.remembered(client) for client in clients]
         assert min(np.linalg.norm(correction) for correction in corrections) > 0.1
         np.testing.assert_allclose(np.sum(corrections, axis=0), 0.0, atol=1e-5)
@@ -135,7 +135,7 @@ def test_the_optimum_is_a_fixed_point_for_any_K_but_not_of_fed_avg(steps):
     driver.round(cohort)
     fed_avg.round(cohort)
     np.testing.assert_allclose(driver.model, OPTIMUM, atol=1e-6)
-    np.testing.assert_allclose(server_variate(driver), 0.0, atol=1e-6)
+    np.testing.assert_allclose(driver.server_variate(), 0.0, atol=1e-6)
     for client, gradient in gradients.items():
         np.testing.assert_allclose(driver.remembered(client), gradient, atol=1e-5)
     assert np.linalg.norm(fed_avg.model - OPTIMUM) > 0.01
@@ -165,17 +165,17 @@ def test_a_single_client_makes_it_plain_sgd():
         driver.round(["client_0"])
         w = reference.Sgd(0.2).run(w, client["client_0"].batches())
         np.testing.assert_allclose(driver.model, w, atol=1e-6)
-    assert np.linalg.norm(server_variate(driver)) > 0.01
+    assert np.linalg.norm(driver.server_variate()) > 0.01
 
 
 @pytest.fixture(scope="module")
-def sampled_run():
+def sampled_run(local_context):
     """60 rounds of 3 of 10 clients: models, c and mean c_i after each round."""
     driver = stateful.Driver(scaffold(), CLIENTS)
     rounds = []
     for cohort in stateful.dealt_cohorts(list(CLIENTS), 3, rounds=60):
         driver.round(cohort)
-        rounds.append((driver.model, server_variate(driver), driver.remembered_mean()))
+        rounds.append((driver.model, driver.server_variate(), driver.remembered_mean()))
     return rounds
 
 
@@ -250,10 +250,10 @@ def test_weighted_clients_and_a_global_step_size():
         driver.round(cohort)
         paper.round(stateful.batches(clients, cohort))
         np.testing.assert_allclose(driver.model, paper.x, atol=2e-6)
-        np.testing.assert_allclose(server_variate(driver), paper.c, atol=2e-6)
+        np.testing.assert_allclose(driver.server_variate(), paper.c, atol=2e-6)
         c_i = [driver.remembered(client) for client in clients]
         mean = np.average(c_i, axis=0, weights=weights)
-        np.testing.assert_allclose(server_variate(driver), mean, atol=2e-6)
+        np.testing.assert_allclose(driver.server_variate(), mean, atol=2e-6)
     # The optimum of the weighted objective stays where it is.
     every = [client.batches() for client in clients.values()]
     optimum = reference.optimum(every, weights)
@@ -270,7 +270,30 @@ def test_weighted_clients_and_a_global_step_size():
     set_variates(driver, np.zeros(D), gradients)
     driver.round(["client_1", "client_2"], exact)
     np.testing.assert_allclose(driver.model, optimum, atol=1e-6)
-    np.testing.assert_allclose(server_variate(driver), 0.0, atol=1e-6)
+    np.testing.assert_allclose(driver.server_variate(), 0.0, atol=1e-6)
+
+
+def test_option_I_takes_any_client_optimizer_and_the_server_rate_a_schedule():
+    process = algorithms.build_scaffold(
+        stateful.LinearRegression,
+        tff.learning.optimizers.build_sgdm(0.1, momentum=0.5),
+        len(RAGGED),
+        0.5,
+        option="I",
+        server_rate_schedule=lambda round_number: 1.0 / (1.0 + round_number),
+    )
+    driver = stateful.Driver(process, RAGGED)
+    paper = reference.Scaffold(D, RAGGED, 0.1, "I")
+    paper.sgd.momentum = 0.5
+    for round_number, cohort in enumerate(COHORTS):
+        paper.server_rate = 0.5 / (1 + round_number)
+        driver.round(cohort)
+        paper.round(stateful.batches(RAGGED, cohort))
+        np.testing.assert_allclose(driver.model, paper.x, atol=2e-6)
+        np.testing.assert_allclose(driver.server_variate(), paper.c, atol=2e-6)
+    hparams = process.get_hparams(driver.state)
+    assert hparams["client_work"]["momentum"] == 0.5
+    assert hparams["finalizer"]["learning_rate"] == 0.5
 
 
 @BOTH_OPTIONS
@@ -307,5 +330,5 @@ def test_weight_decay_and_clipped_gradients(option):
         paper.round(stateful.batches(RAGGED, cohort))
         plain.round(stateful.batches(RAGGED, cohort))
         np.testing.assert_allclose(driver.model, paper.x, atol=2e-6)
-        np.testing.assert_allclose(server_variate(driver), paper.c, atol=2e-6)
+        np.testing.assert_allclose(driver.server_variate(), paper.c, atol=2e-6)
     assert np.linalg.norm(paper.x - plain.x) > 0.01

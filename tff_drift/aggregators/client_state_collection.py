@@ -2,7 +2,7 @@
 
 TFF lets no value out of the clients but through an aggregation: this one does not
 add the values up, it stacks them. It is a tool of simulations, where the program
-plays the clients as well and keeps their memory for them.
+plays the clients as well and keeps their states for them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from tff_drift.algorithms.options import (
 )
 from tff_drift.algorithms.scaffold import build_scaffold
 from tff_drift.algorithms.scaffold_m import build_scaffold_m
-from tff_drift.algorithms.stateful_composition import (
+from tff_drift.algorithms.stateful_process import (
     CLIENT_STATES,
     StatefulLearningProcess,
 )

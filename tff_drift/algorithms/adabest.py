@@ -14,8 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms import beta as beta_lib
-from tff_drift.algorithms import stateful_composition
+from tff_drift.algorithms import adabest_beta
 from tff_drift.algorithms.methods import Cost, Method, Option, register
 from tff_drift.algorithms.options import StatefulOptions, split
 from tff_drift.algorithms.server_steps import (
@@ -24,6 +23,8 @@ from tff_drift.algorithms.server_steps import (
     ServerResult,
     ServerState,
 )
+from tff_drift.algorithms.stateful_composition import compose_stateful
+from tff_drift.algorithms.stateful_process import StatefulLearningProcess
 from tff_drift.tensors import Tensors, global_norm
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class AdaBestWork(client_works.StatefulSgd):
 class AdaBestStep(CorrectedCloudStep):
     """The server's half: h <- β (θ̄_before - θ̄), θ <- θ̄ - h. It knows no N."""
 
-    def __init__(self, rule: beta_lib.BetaRule, mu_by_examples: bool) -> None:
+    def __init__(self, rule: adabest_beta.BetaRule, mu_by_examples: bool) -> None:
         self._rule = rule
         self._mu_by_examples = mu_by_examples
 
@@ -91,7 +92,7 @@ class AdaBestStep(CorrectedCloudStep):
         """Returns the aggregate model θ̄⁰ = θ⁰."""
         state = collections.OrderedDict(
             aggregate_model=tuple(trainable),
-            beta=beta_lib.initial_beta_state(self._rule),
+            beta=adabest_beta.initial_beta_state(self._rule),
         )
         if self._mu_by_examples:
             state["examples_seen"] = tf.constant(0.0)
@@ -112,7 +113,7 @@ class AdaBestStep(CorrectedCloudStep):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the step."""
-        beta, beta_state = beta_lib.choose_beta(
+        beta, beta_state = adabest_beta.choose_beta(
             self._rule, state["beta"], cohort, tf.square(global_norm(pseudo_gradient))
         )
         aggregate = tuple(x - g for x, g in zip(trainable, pseudo_gradient))
@@ -123,7 +124,7 @@ class AdaBestStep(CorrectedCloudStep):
         h_norm = global_norm(h)
         new_state = collections.OrderedDict(
             aggregate_model=aggregate,
-            beta=beta_lib.judge_plateau(self._rule, beta_state, h_norm),
+            beta=adabest_beta.judge_plateau(self._rule, beta_state, h_norm),
         )
         if self._mu_by_examples:
             new_state["examples_seen"] = (
@@ -159,7 +160,7 @@ def build_adabest(
     plateau_patience: int = 20,
     mu_by_examples: bool = False,
     **options: Unpack[StatefulOptions],
-) -> stateful_composition.StatefulLearningProcess:
+) -> StatefulLearningProcess:
     """Builds AdaBest, which controls drift without knowing the population.
 
     Varno et al. (2022), Algorithm 1. https://arxiv.org/abs/2204.13170
@@ -186,8 +187,9 @@ def build_adabest(
     The degenerate case β = μ = 0 is FedAvg, bit for bit. The smaller the share of
     clients in a round, the smaller β should be: the paper takes 0.2 to 0.6 at 1 %,
     0.96 at 10 % and 0.98 at full participation. `beta='auto'` chooses it from the
-    variance of the clients' pseudo-gradients, see `tff_drift.algorithms.beta`; this
-    goes beyond the paper, which leaves it open.
+    variance of the clients' pseudo-gradients, see
+    `tff_drift.algorithms.adabest_beta`; this goes beyond the paper, which leaves it
+    open.
 
     The model to deploy is θ̄; the model that clients receive is θ.
 
@@ -221,7 +223,9 @@ def build_adabest(
       ValueError: If an argument is out of its range; the message names it.
     """
     local, shared = split(options, StatefulOptions)
-    rule = beta_lib.build_beta_rule(beta, beta_schedule, beta_decay, plateau_patience)
+    rule = adabest_beta.build_beta_rule(
+        beta, beta_schedule, beta_decay, plateau_patience
+    )
     checks.check_one_of("mu_by_examples", mu_by_examples, (True, False))
     weighting = shared.get("client_weighting")
     if mu_by_examples and weighting == tff.learning.ClientWeighting.NUM_EXAMPLES:
@@ -229,7 +233,7 @@ def build_adabest(
             "mu_by_examples must be False with client_weighting NUM_EXAMPLES, because "
             "each alone makes clients count by their examples, found True."
         )
-    return stateful_composition.compose_stateful(
+    return compose_stateful(
         model_fn,
         AdaBestWork(client_optimizer_fn, mu, mu_by_examples, **local),
         AdaBestStep(rule, mu_by_examples),

@@ -6,12 +6,13 @@ https://arxiv.org/abs/2003.00295
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import tensorflow_federated as tff
 
-from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms.fed_avg import build_fed_avg
+from tff_drift import client_works, optimizers
+from tff_drift.algorithms.fed_avg import build_fed_opt
 from tff_drift.algorithms.methods import Method, Option, register
 from tff_drift.algorithms.options import TrainingOptions
 
@@ -73,15 +74,19 @@ def build_fed_adam(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
-    checks.check_positive("server_learning_rate", server_learning_rate)
-    server_optimizer = optimizers.build_adam(
+    return build_fed_opt(
+        model_fn,
+        client_optimizer_fn,
         server_learning_rate,
-        beta_1=beta_1,
-        beta_2=beta_2,
-        tau=tau,
-        initial_accumulator=initial_accumulator,
+        functools.partial(
+            optimizers.build_adam,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            tau=tau,
+            initial_accumulator=initial_accumulator,
+        ),
+        **options,
     )
-    return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
 
 
 METHOD = register(

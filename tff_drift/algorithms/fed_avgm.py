@@ -6,12 +6,13 @@ Federated Visual Classification. https://arxiv.org/abs/1909.06335
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms.fed_avg import build_fed_avg
+from tff_drift.algorithms.fed_avg import build_fed_opt
 from tff_drift.algorithms.methods import Method, Option, register
 from tff_drift.algorithms.options import TrainingOptions
 
@@ -54,12 +55,14 @@ def build_fed_avgm(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
-    checks.check_positive("server_learning_rate", server_learning_rate)
     checks.check_decay("momentum", momentum)
-    server_optimizer = tff.learning.optimizers.build_sgdm(
-        float(server_learning_rate), momentum=float(momentum)
+    return build_fed_opt(
+        model_fn,
+        client_optimizer_fn,
+        server_learning_rate,
+        functools.partial(tff.learning.optimizers.build_sgdm, momentum=float(momentum)),
+        **options,
     )
-    return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
 
 
 METHOD = register(

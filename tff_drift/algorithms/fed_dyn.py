@@ -16,7 +16,6 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms import stateful_composition
 from tff_drift.algorithms.methods import Cost, Method, Option, register
 from tff_drift.algorithms.options import StatefulOptions, split
 from tff_drift.algorithms.server_steps import (
@@ -25,6 +24,8 @@ from tff_drift.algorithms.server_steps import (
     ServerResult,
     ServerState,
 )
+from tff_drift.algorithms.stateful_composition import compose_stateful
+from tff_drift.algorithms.stateful_process import StatefulLearningProcess
 from tff_drift.tensors import Tensors, global_norm, to_vector
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def build_fed_dyn(
     *,
     mu: float = 0.02,
     **options: Unpack[StatefulOptions],
-) -> stateful_composition.StatefulLearningProcess:
+) -> StatefulLearningProcess:
     """Builds FedDyn, whose clients and server keep sums of past pseudo-gradients.
 
     Acar et al. (2021), https://arxiv.org/abs/2111.04263, in the form of Varno et
@@ -193,7 +194,7 @@ def build_fed_dyn(
     """
     local, shared = split(options, StatefulOptions)
     checks.check_integer("num_clients", num_clients)
-    return stateful_composition.compose_stateful(
+    return compose_stateful(
         model_fn,
         FedDynWork(client_optimizer_fn, mu, **local),
         FedDynStep(num_clients),

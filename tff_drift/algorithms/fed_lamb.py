@@ -9,12 +9,13 @@ minutes. https://arxiv.org/abs/1904.00962
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms.fed_avg import build_fed_avg
+from tff_drift.algorithms.fed_avg import build_fed_opt
 from tff_drift.algorithms.methods import Method, Option, register
 from tff_drift.algorithms.options import TrainingOptions
 
@@ -30,7 +31,7 @@ def build_fed_lamb(
     beta_1: float = 0.9,
     beta_2: float = 0.99,
     tau: float = 1e-3,
-    weight_decay: float = 0.0,
+    server_weight_decay: float = 0.0,
     epsilon: float = 0.0,
     initial_accumulator: float = 0.0,
     **options: Unpack[TrainingOptions],
@@ -49,8 +50,8 @@ def build_fed_lamb(
     ```
 
     with η_g = `server_learning_rate`, β₁ = `beta_1`, β₂ = `beta_2`, τ = `tau`,
-    λ = `weight_decay` and ε = `epsilon`. A layer is one weight tensor. Where x_l or
-    u_l is zero the ratio is 1, as for a bias that starts at zero: this is the
+    λ = `server_weight_decay` and ε = `epsilon`. A layer is one weight tensor. Where x_l
+    or u_l is zero the ratio is 1, as for a bias that starts at zero: this is the
     degenerate case, the step of `build_fed_adam`.
 
     Args:
@@ -61,7 +62,7 @@ def build_fed_lamb(
       beta_1: β₁, decay of the first moment per round, in [0, 1).
       beta_2: β₂, decay of the second moment per round, in [0, 1).
       tau: τ, degree of adaptivity, greater than 0.
-      weight_decay: λ, at least 0.
+      server_weight_decay: λ of the server's step, at least 0.
       epsilon: ε, at least 0.
       initial_accumulator: The value v starts from, at least 0.
       **options: See `tff_drift.algorithms.TrainingOptions`.
@@ -74,17 +75,22 @@ def build_fed_lamb(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
-    checks.check_positive("server_learning_rate", server_learning_rate)
-    server_optimizer = optimizers.build_lamb(
+    checks.check_non_negative("server_weight_decay", server_weight_decay)
+    return build_fed_opt(
+        model_fn,
+        client_optimizer_fn,
         server_learning_rate,
-        beta_1=beta_1,
-        beta_2=beta_2,
-        tau=tau,
-        weight_decay=weight_decay,
-        epsilon=epsilon,
-        initial_accumulator=initial_accumulator,
+        functools.partial(
+            optimizers.build_lamb,
+            beta_1=beta_1,
+            beta_2=beta_2,
+            tau=tau,
+            weight_decay=server_weight_decay,
+            epsilon=epsilon,
+            initial_accumulator=initial_accumulator,
+        ),
+        **options,
     )
-    return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
 
 
 METHOD = register(
@@ -104,10 +110,9 @@ METHOD = register(
                 "Degree of adaptivity τ: the smaller, the more adaptive.",
             ),
             Option(
-                "weight_decay",
+                "server_weight_decay",
                 "non_negative",
                 "Weight decay λ of the server's step.",
-                flag="server_weight_decay",
             ),
             Option("epsilon", "non_negative", "Bound ε of a layer's trust ratio."),
             Option(

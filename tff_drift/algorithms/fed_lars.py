@@ -9,12 +9,13 @@ https://arxiv.org/abs/1708.03888
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms.fed_avg import build_fed_avg
+from tff_drift.algorithms.fed_avg import build_fed_opt
 from tff_drift.algorithms.methods import Method, Option, register
 from tff_drift.algorithms.options import TrainingOptions
 
@@ -28,7 +29,7 @@ def build_fed_lars(
     server_learning_rate: float,
     *,
     momentum: float = 0.9,
-    weight_decay: float = 0.0,
+    server_weight_decay: float = 0.0,
     epsilon: float = 1e-3,
     **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
@@ -43,7 +44,7 @@ def build_fed_lars(
     x_l <- x_l - η_g (‖x_l‖ / (‖m_l‖ + ε)) m_l
     ```
 
-    with η_g = `server_learning_rate`, β₁ = `momentum`, λ = `weight_decay` and
+    with η_g = `server_learning_rate`, β₁ = `momentum`, λ = `server_weight_decay` and
     ε = `epsilon`. A layer is one weight tensor. Where x_l or m_l is zero the ratio
     is 1, as for a bias that starts at zero: this is the degenerate case, FedAvgM
     with momentum (1 - β₁) Δ.
@@ -54,7 +55,7 @@ def build_fed_lars(
       server_learning_rate: η_g, per round, finite and greater than 0: about the
         share of its norm by which a layer moves in a round.
       momentum: β₁, per round, in [0, 1).
-      weight_decay: λ, at least 0.
+      server_weight_decay: λ of the server's step, at least 0.
       epsilon: ε, at least 0; bounds the ratio of a layer whose update vanishes.
       **options: See `tff_drift.algorithms.TrainingOptions`.
 
@@ -66,14 +67,19 @@ def build_fed_lars(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
-    checks.check_positive("server_learning_rate", server_learning_rate)
-    server_optimizer = optimizers.build_lars(
+    checks.check_non_negative("server_weight_decay", server_weight_decay)
+    return build_fed_opt(
+        model_fn,
+        client_optimizer_fn,
         server_learning_rate,
-        momentum=momentum,
-        weight_decay=weight_decay,
-        epsilon=epsilon,
+        functools.partial(
+            optimizers.build_lars,
+            momentum=momentum,
+            weight_decay=server_weight_decay,
+            epsilon=epsilon,
+        ),
+        **options,
     )
-    return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
 
 
 METHOD = register(
@@ -87,10 +93,9 @@ METHOD = register(
         options=(
             Option("momentum", "rate", "Momentum β₁ of the server's step."),
             Option(
-                "weight_decay",
+                "server_weight_decay",
                 "non_negative",
                 "Weight decay λ of the server's step.",
-                flag="server_weight_decay",
             ),
             Option("epsilon", "non_negative", "Bound ε of a layer's trust ratio."),
         ),

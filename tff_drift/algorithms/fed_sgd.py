@@ -34,7 +34,7 @@ def build_fed_sgd(
     ```
 
     with η_g = `server_learning_rate` and p_i by `client_weighting`. The batches of a
-    client's dataset only bound the memory: their gradients are averaged by examples.
+    client's dataset only bound the RAM used: their gradients are averaged by examples.
     It is FedAvg with one local step over all of the client's data and η = 1, which
     is its degenerate case.
 

@@ -49,7 +49,7 @@ def build_fed_share(
         public = sample_examples(train, 0.01, seed)
         shared_data = tf.data.Dataset.from_tensor_slices(public).batch(20)
 
-    G is part of the clients' computation: it takes its own size in memory.
+    G is part of the clients' computation: it takes its own size in RAM.
 
     The type signatures and metrics are those of `build_fed_avg`.
 

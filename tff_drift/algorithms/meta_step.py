@@ -15,20 +15,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, compat, optimizers
-from tff_drift.algorithms import stateful_parts
-from tff_drift.algorithms.stateful_composition import StatefulLearningProcess
+from tff_drift.algorithms.appended_step import AppendedStep, append_step
 from tff_drift.tensors import global_norm
 
 # The name of what FedMeta adds to hyperparameters, metrics and the server state.
 META = "meta"
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
-_STATE_NAMES = (
-    "global_model_weights",
-    "distributor",
-    "client_work",
-    "aggregator",
-    "finalizer",
-)
 
 
 def add_meta_step(
@@ -72,7 +64,7 @@ def add_meta_step(
         gradient_norm=float32, rejected=int32>` besides: the model's metrics on D_meta
         before the step, and the step.
 
-    D_meta is part of the server's computation: it takes its own size in memory. A
+    D_meta is part of the server's computation: it takes its own size in RAM. A
     step costs one gradient on D_meta.
 
     Args:
@@ -81,7 +73,7 @@ def add_meta_step(
       meta_data: D_meta, batches as clients have them, read once. Such as
         `tff_drift.simulation.sample_examples` draws from the clients, about 1 % of
         the data in the paper, or chosen to steer the model. The batches only bound
-        the memory.
+        the RAM used.
       meta_learning_rate: η_meta, finite and at least 0. The paper takes the clients'.
       meta_rate_schedule: Multiplies η_meta, as a function of the round number, which
         starts at 0. By default the rate is constant.
@@ -100,31 +92,25 @@ def add_meta_step(
         meta_rate_schedule or optimizers.constant(), "meta_rate_schedule"
     )
     spec = client_works.build_model_spec(model_fn)
-    _check_process(process, spec)
     examples, batch_size = _read(meta_data, spec)
-    wrapper = _Wrapper(process, float(meta_learning_rate))
-    meta_step = _build_meta_step(spec, examples, batch_size, schedule)
-    accessors = wrapper.accessors()
-    initialize, next_fn = wrapper.initialize(), wrapper.next(process.next, meta_step)
-    if isinstance(process, StatefulLearningProcess):
-        return StatefulLearningProcess(
-            initialize,
-            next_fn,
-            accessors,
-            initial_client_state=process.initial_client_state,
-            message_down=process.message_down,
-            message_up=process.message_up,
-            build_next_at_clients=lambda: wrapper.next(
-                process.next_at_clients, meta_step
-            ),
+
+    def initial_state() -> collections.OrderedDict[str, Any]:
+        return collections.OrderedDict(
+            [
+                ("round_number", tf.constant(0, tf.int32)),
+                (_RATE, tf.constant(float(meta_learning_rate), tf.float32)),
+            ]
         )
-    return tff.learning.templates.LearningProcess(
-        initialize,
-        next_fn,
-        accessors.get_model_weights,
-        accessors.set_model_weights,
-        get_hparams_fn=accessors.get_hparams,
-        set_hparams_fn=accessors.set_hparams,
+
+    return append_step(
+        process,
+        spec.weights_type,
+        AppendedStep(
+            META,
+            initial_state,
+            (_RATE,),
+            _build_meta_step(spec, examples, batch_size, schedule),
+        ),
     )
 
 
@@ -177,29 +163,6 @@ def meta_schedule(
     return optimizers.per_round_factor(meta_rate_decay)
 
 
-def _check_process(process: Any, spec: client_works.ModelSpec) -> None:
-    if not isinstance(process, tff.learning.templates.LearningProcess):
-        raise TypeError(
-            "process must be a tff.learning.templates.LearningProcess, such as "
-            f"build_fed_avg returns, found {process!r}."
-        )
-    state_type = process.initialize.type_signature.result.member
-    names = tuple(compat.structure_names(state_type))
-    if names != _STATE_NAMES:
-        raise TypeError(
-            "process must have the server state of tff.learning.templates."
-            f"LearningAlgorithmState, found one of {names}."
-        )
-    hparams_type = process.get_hparams.type_signature.result
-    if META in compat.structure_names(hparams_type):
-        raise TypeError("process has a meta step already. Wrap a method only once.")
-    if not spec.weights_type.is_equivalent_to(state_type.global_model_weights):
-        raise TypeError(
-            "process must be of the model of model_fn, whose weights are "
-            f"{spec.weights_type}, found {state_type.global_model_weights}."
-        )
-
-
 def _read(meta_data: Any, spec: client_works.ModelSpec) -> tuple[Any, int]:
     """Returns the examples of D_meta as arrays, and its batch size."""
     client_works.check_batches("meta_data", meta_data, spec.data_type)
@@ -217,7 +180,7 @@ def _build_meta_step(
     batch_size: int,
     schedule: optimizers.Schedule,
 ) -> compat.Computation:
-    """Builds `(<W, <round_number, learning_rate>> -> <weights, metrics>)`."""
+    """Builds `(<W, <round_number, learning_rate>> -> <weights, state, metrics>)`."""
     meta_type = compat.to_type(
         collections.OrderedDict([("round_number", np.int32), (_RATE, np.float32)])
     )
@@ -260,6 +223,7 @@ def _build_meta_step(
                 tf.nest.pack_sequence_as(weights.trainable, moved),
                 weights.non_trainable,
             ),
+            state=collections.OrderedDict(meta, round_number=meta["round_number"] + 1),
             metrics=collections.OrderedDict(
                 train=_finalize(spec.metric_finalizers, unfinalized),
                 learning_rate=rate,
@@ -277,135 +241,3 @@ def _finalize(finalizers: Any, unfinalized: Any) -> Any:
             (name, finalize(unfinalized[name])) for name, finalize in finalizers.items()
         )
     return finalizers(unfinalized)
-
-
-class _Wrapper:
-    """The computations of a process with a meta step, from those of one without."""
-
-    def __init__(
-        self, process: tff.learning.templates.LearningProcess, learning_rate: float
-    ) -> None:
-        self._process = process
-        base_type = process.initialize.type_signature.result.member
-
-        @compat.tf_computation(base_type)
-        def initial(base: Any) -> Any:
-            meta = [
-                ("round_number", tf.constant(0, tf.int32)),
-                (_RATE, tf.constant(learning_rate, tf.float32)),
-            ]
-            return _wrapped(base, collections.OrderedDict(meta))
-
-        self._initial = initial
-        self._state_type = initial.type_signature.result
-
-    def initialize(self) -> compat.Computation:
-        """Returns `( -> S@SERVER)`."""
-
-        @compat.federated_computation
-        def initialize() -> Any:
-            return compat.federated_map(self._initial, self._process.initialize())
-
-        return initialize
-
-    def next(
-        self, base_next: compat.Computation, meta_step: compat.Computation
-    ) -> compat.Computation:
-        """Returns `base_next`, of the process, with a meta step after it."""
-        state_type = self._state_type
-        base_type, data_type = base_next.type_signature.parameter
-        base_type = base_type.member
-        # `next_at_clients` returns the clients' memory beside the output.
-        has_memory = base_next is not self._process.next
-        output_type = base_next.type_signature.result
-        if has_memory:
-            output_type = output_type[0]
-        names = compat.structure_names(output_type.metrics.member)
-
-        @compat.tf_computation(state_type)
-        def unwrap(state: Any) -> Any:
-            return _unwrapped(state)
-
-        @compat.tf_computation(state_type)
-        def meta_of(state: Any) -> Any:
-            return state.finalizer[META]
-
-        @compat.tf_computation(base_type)
-        def weights_of(base: Any) -> Any:
-            return base.global_model_weights
-
-        @compat.tf_computation(
-            base_type, base_type.global_model_weights, state_type.finalizer[META]
-        )
-        def finish(base: Any, weights: Any, meta: Any) -> Any:
-            meta = collections.OrderedDict(meta, round_number=meta["round_number"] + 1)
-            return _wrapped(_replace(base, global_model_weights=weights), meta)
-
-        @compat.federated_computation(
-            compat.FederatedType(state_type, compat.SERVER), data_type
-        )
-        def next_fn(state: Any, client_data: Any) -> Any:
-            meta = compat.federated_map(meta_of, state)
-            result = base_next(compat.federated_map(unwrap, state), client_data)
-            output = result[0] if has_memory else result
-            stepped = compat.federated_map(
-                meta_step, (compat.federated_map(weights_of, output.state), meta)
-            )
-            metrics = collections.OrderedDict(
-                (name, output.metrics[name]) for name in names
-            )
-            metrics[META] = stepped["metrics"]
-            new_output = tff.learning.templates.LearningProcessOutput(
-                compat.federated_map(finish, (output.state, stepped["weights"], meta)),
-                compat.federated_zip(metrics),
-            )
-            return (new_output, result[1]) if has_memory else new_output
-
-        return next_fn
-
-    def accessors(self) -> stateful_parts.Accessors:
-        """Returns the other computations."""
-        process, state_type = self._process, self._state_type
-
-        @compat.tf_computation(state_type)
-        def get_model_weights(state: Any) -> Any:
-            return process.get_model_weights(_unwrapped(state))
-
-        @compat.tf_computation(state_type, get_model_weights.type_signature.result)
-        def set_model_weights(state: Any, weights: Any) -> Any:
-            base = process.set_model_weights(_unwrapped(state), weights)
-            return _wrapped(base, state.finalizer[META])
-
-        @compat.tf_computation(state_type)
-        def get_hparams(state: Any) -> Any:
-            hparams = collections.OrderedDict(process.get_hparams(_unwrapped(state)))
-            rate = state.finalizer[META][_RATE]
-            hparams[META] = collections.OrderedDict([(_RATE, rate)])
-            return hparams
-
-        @compat.tf_computation(state_type, get_hparams.type_signature.result)
-        def set_hparams(state: Any, hparams: Any) -> Any:
-            of_base = collections.OrderedDict(hparams)
-            rate = of_base.pop(META)[_RATE]
-            meta = collections.OrderedDict(state.finalizer[META])
-            meta[_RATE] = rate
-            return _wrapped(process.set_hparams(_unwrapped(state), of_base), meta)
-
-        return stateful_parts.Accessors(
-            get_model_weights, set_model_weights, get_hparams, set_hparams
-        )
-
-
-def _wrapped(base: Any, meta: Any) -> Any:
-    finalizer = collections.OrderedDict([("base", base.finalizer), (META, meta)])
-    return _replace(base, finalizer=finalizer)
-
-
-def _unwrapped(state: Any) -> Any:
-    return _replace(state, finalizer=state.finalizer["base"])
-
-
-def _replace(state: Any, **parts: Any) -> Any:
-    """Returns a server state with some parts replaced."""
-    kept = {name: getattr(state, name) for name in _STATE_NAMES}
-    return tff.learning.templates.LearningAlgorithmState(**{**kept, **parts})

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import tensorflow_federated as tff
 
-from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms.fed_avg import build_fed_avg
+from tff_drift import client_works, optimizers
+from tff_drift.algorithms.fed_avg import build_fed_opt
 from tff_drift.algorithms.methods import Method, register
 from tff_drift.algorithms.options import TrainingOptions
 
@@ -52,9 +52,13 @@ def build_normalized_fed_avg(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
-    checks.check_positive("server_learning_rate", server_learning_rate)
-    server_optimizer = optimizers.build_normalized_sgd(server_learning_rate)
-    return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
+    return build_fed_opt(
+        model_fn,
+        client_optimizer_fn,
+        server_learning_rate,
+        optimizers.build_normalized_sgd,
+        **options,
+    )
 
 
 METHOD = register(

@@ -14,10 +14,11 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import aggregators, checks, client_works, optimizers
-from tff_drift.algorithms import stateful_composition
 from tff_drift.algorithms.methods import Cost, Method, Option, register
 from tff_drift.algorithms.options import StatefulOptions, split
 from tff_drift.algorithms.server_steps import OptimizerStep
+from tff_drift.algorithms.stateful_composition import compose_stateful
+from tff_drift.algorithms.stateful_process import StatefulLearningProcess
 from tff_drift.tensors import to_vector
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def build_scaffold(
         tff.aggregators.UnweightedAggregationFactory | None
     ) = None,
     **options: Unpack[StatefulOptions],
-) -> stateful_composition.StatefulLearningProcess:
+) -> StatefulLearningProcess:
     """Builds SCAFFOLD, whose control variates cancel the drift of local training.
 
     Karimireddy et al. (2020), Algorithm 1. https://arxiv.org/abs/1910.06378
@@ -170,7 +171,7 @@ def build_scaffold(
         )
     if total_examples is not None:
         checks.check_positive("total_examples", total_examples)
-    return stateful_composition.compose_stateful(
+    return compose_stateful(
         model_fn,
         ScaffoldWork(client_optimizer_fn, option, weighted, **local),
         OptimizerStep(

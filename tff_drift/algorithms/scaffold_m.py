@@ -14,7 +14,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, client_works
-from tff_drift.algorithms import stateful_composition
 from tff_drift.algorithms.methods import Cost, Method, register
 from tff_drift.algorithms.options import StatefulOptions, split
 from tff_drift.algorithms.server_steps import (
@@ -23,6 +22,8 @@ from tff_drift.algorithms.server_steps import (
     ServerState,
     ServerStep,
 )
+from tff_drift.algorithms.stateful_composition import compose_stateful
+from tff_drift.algorithms.stateful_process import StatefulLearningProcess
 from tff_drift.tensors import Tensors, global_norm, to_vector
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class ScaffoldMWork(client_works.StatefulSgd):
 class ScaffoldMStep(ServerStep):
     """The server's half: h from the cohort's mean pseudo-gradient; θ = θ̄."""
 
+    has_control_variate = True
+
     def __init__(self, num_clients: int) -> None:
         self._num_clients = num_clients
 
@@ -68,9 +71,13 @@ class ScaffoldMStep(ServerStep):
             control_variate=tuple(tf.zeros_like(tensor) for tensor in trainable)
         )
 
+    def control_variate(self, state: ServerState) -> Tensors:
+        """Returns h."""
+        return tuple(state["control_variate"])
+
     def message(self, state: ServerState) -> Any:
         """Returns h as one vector."""
-        return to_vector(tuple(state["control_variate"]))
+        return to_vector(self.control_variate(state))
 
     def next(
         self,
@@ -99,7 +106,7 @@ def build_scaffold_m(
     client_learning_rate: float,
     num_clients: int,
     **options: Unpack[StatefulOptions],
-) -> stateful_composition.StatefulLearningProcess:
+) -> StatefulLearningProcess:
     """Builds SCAFFOLD/m, which saves the quarter of SCAFFOLD's traffic.
 
     Varno et al. (2022), Algorithm 1. https://arxiv.org/abs/2204.13170
@@ -146,7 +153,7 @@ def build_scaffold_m(
         "(θ - θ_i) / (K η) is the mean of the local gradients for SGD alone",
     )
     checks.check_integer("num_clients", num_clients)
-    return stateful_composition.compose_stateful(
+    return compose_stateful(
         model_fn,
         ScaffoldMWork(client_learning_rate, **local),
         ScaffoldMStep(num_clients),

@@ -89,6 +89,13 @@ class ServerStep(abc.ABC):
             f"learning rate, found {schedule!r}. Leave it out."
         )
 
+    # Whether the state holds a control variate of the server's.
+    has_control_variate = False
+
+    def control_variate(self, state: ServerState) -> Tensors:
+        """Returns the server's control variate, in the shapes of the weights."""
+        raise NotImplementedError("The state holds no control variate.")
+
     def message(self, state: ServerState) -> Any:
         """Returns what clients receive besides the model: nothing."""
         del state
@@ -183,8 +190,8 @@ class OptimizerStep(ServerStep):
 class AveragedStep(ServerStep):
     """Another step, and beside it the running average of the aggregate models.
 
-    θ̂ <- θ̂ + (θ̄ - θ̂) / t, with t the rounds so far: the model that FedDyn's
-    published experiments and AdaBest's deploy.
+    θ̂ <- θ̂ + (θ̄ - θ̂) / t, with t the rounds so far. Varno et al. (2022), section 4,
+    choose the model for inference so, "by averaging client models though the rounds".
 
     Args:
       step: The step that trains.
@@ -192,6 +199,11 @@ class AveragedStep(ServerStep):
 
     def __init__(self, step: ServerStep) -> None:
         self._step = step
+        self.has_control_variate = step.has_control_variate
+
+    def control_variate(self, state: ServerState) -> Tensors:
+        """Returns the inner step's control variate."""
+        return self._step.control_variate(state["step"])
 
     def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns the inner state with an average of no models."""

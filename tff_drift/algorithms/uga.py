@@ -72,11 +72,11 @@ def build_uga(
     `tff_drift.layers.Dropout`.
 
     A client holds, besides what training needs, the K iterates ω⁽ⁱ⁾ and its batches:
-    O(Kn) memory for n weights. A traced step costs a gradient and a Hessian-vector
+    O(Kn) of RAM for n weights. A traced step costs a gradient and a Hessian-vector
     product. Measured by `benchmarks/uga.py --rounds=3` on the task `emnist_digits`
     (n = 1.66 million, E = 5, B = 64, K of about 8, 10 clients one after the other, in
     process, two busy cores): 15.4 processor seconds per round, where FedAvg takes 4.7
-    with the same epochs, 3.3 times as many; the peak memory of the program rises from
+    with the same epochs, 3.3 times as many; the peak RAM of the program rises from
     0.91 to 1.58 GB, of which the iterates are 0.05.
 
     The type signatures are those of `build_fed_avg`; the metrics `train` are over the

@@ -22,39 +22,26 @@ def _store(variates):
     return store
 
 
-def _scaffold_state(variate):
-    return types.SimpleNamespace(
-        aggregator={"model": (), "control_variate": {"control_variate": variate}},
-        finalizer={"optimizer": ()},
-    )
-
-
-def _scaffold_m_state(first, last):
-    return types.SimpleNamespace(
-        aggregator={"model": ()}, finalizer={"control_variate": (first, last)}
-    )
+# A process whose server state is its control variate, as far as it is asked.
+PROCESS = types.SimpleNamespace(control_variate=lambda state: state)
 
 
 def test_by_hand_with_clients_that_never_took_part():
     store = _store({"a": [4, 0, 0], "b": [0, 8, 0]})
     # Of four clients, two of which are at zero, the mean is (1, 2, 0).
-    mismatch = simulation.control_variate_mismatch
-    assert mismatch(_scaffold_state(np.array([1.0, 2.0, 0.0])), store, 4) == 0
-    assert mismatch(_scaffold_state(np.array([4.0, 2.0, 4.0])), store, 4) == 5
-    state = _scaffold_m_state(np.array([[1.0], [2.0]]), np.array([7.0]))
-    assert mismatch(state, store, 4) == 7
-    averaged = types.SimpleNamespace(
-        aggregator={}, finalizer={"step": state.finalizer, "averaged": 1.0}
-    )
-    assert mismatch(averaged, store, 4) == 7
+    for variate, distance in (([1, 2, 0], 0), ([4, 2, 4], 5), ([1, 2, 7], 7)):
+        state = np.array(variate, np.float32)
+        mismatch = simulation.control_variate_mismatch(PROCESS, state, store, 4)
+        assert mismatch == distance
 
 
 def test_without_a_control_variate_there_is_nothing_to_compare():
-    store = client_states.InMemoryClientStates({"gradient_estimate": np.zeros(2)})
-    state = _scaffold_state(np.zeros(2))
-    assert simulation.control_variate_mismatch(state, store, 2) is None
-    without = types.SimpleNamespace(aggregator={"model": ()}, finalizer={})
-    assert simulation.control_variate_mismatch(without, _store({}), 2) is None
+    mismatch, state = simulation.control_variate_mismatch, np.zeros(3)
+    others = client_states.InMemoryClientStates({"gradient_estimate": np.zeros(2)})
+    assert mismatch(PROCESS, state, others, 2) is None
+    without = types.SimpleNamespace(control_variate=None)
+    assert mismatch(without, state, _store({}), 2) is None
+    assert mismatch(types.SimpleNamespace(), state, _store({}), 2) is None
 
 
 @pytest.mark.parametrize("num_clients", [4, 2])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tree
+import tensorflow_federated as tff
 
 from tff_drift import checks
 from tff_drift.client_states import ClientStates
@@ -20,7 +20,10 @@ _CHUNK = 256
 
 
 def control_variate_mismatch(
-    state: Any, client_states: ClientStates, num_clients: int
+    process: tff.learning.templates.LearningProcess,
+    state: Any,
+    client_states: ClientStates,
+    num_clients: int,
 ) -> float | None:
     """Returns ‖c - (1/N) Σ c_i‖, with c_i = 0 of clients that never took part.
 
@@ -36,7 +39,8 @@ def control_variate_mismatch(
     cohort.
 
     Args:
-      state: The server state of a process of `build_scaffold` or `build_scaffold_m`.
+      process: The learning process.
+      state: Its server state.
       client_states: The store of the clients' states, of the same round.
       num_clients: N, the number of all clients.
 
@@ -49,9 +53,10 @@ def control_variate_mismatch(
       ValueError: If `num_clients` is below 1.
     """
     checks.check_integer("num_clients", num_clients)
-    variate = _server_variate(state)
-    if variate is None or not _has_variate(client_states.initial_state):
+    read_variate = getattr(process, "control_variate", None)
+    if read_variate is None or _VARIATE not in client_states.initial_state:
         return None
+    variate = np.asarray(read_variate(state), float)
     total = np.zeros(variate.shape)
     seen = client_states.client_ids()
     for start in range(0, len(seen), _CHUNK):
@@ -84,26 +89,6 @@ class ControlVariateMismatch(Callback):
         if self._run.client_states is None:
             return None
         mismatch = control_variate_mismatch(
-            state, self._run.client_states, len(self._run.train)
+            self._run.process, state, self._run.client_states, len(self._run.train)
         )
         return None if mismatch is None else {MISMATCH: mismatch}
-
-
-def _has_variate(part: Any) -> bool:
-    return isinstance(part, Mapping) and _VARIATE in part
-
-
-def _server_variate(state: Any) -> np.ndarray | None:
-    """Returns c as one vector: SCAFFOLD's aggregator has it, SCAFFOLD/m's finalizer."""
-    for name in ("aggregator", "finalizer"):
-        part = getattr(state, name, None)
-        # A process that averages models for evaluation wraps its finalizer's state.
-        if isinstance(part, Mapping) and "step" in part:
-            part = part["step"]
-        if _has_variate(part):
-            variate = part[_VARIATE]
-            if _has_variate(variate):
-                variate = variate[_VARIATE]
-            leaves = tree.flatten(variate)
-            return np.concatenate([np.asarray(leaf, float).ravel() for leaf in leaves])
-    return None

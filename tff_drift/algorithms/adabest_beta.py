@@ -14,7 +14,7 @@ AUTO = "auto"
 # With β = 1, h would never forget; the paper's choice at full participation.
 AUTO_MAXIMUM = 0.98
 # Weight of the past in the running means behind the automatic choice.
-_AUTO_MEMORY = 0.9
+_AUTO_DECAY = 0.9
 # ‖h‖ has not plateaued while it falls by at least this share of its minimum.
 _PLATEAU_THRESHOLD = 0.01
 
@@ -136,7 +136,7 @@ def choose_beta(
             squared_norm,
         )
         for name, value in (("noise", noise), ("total", squared_norm)):
-            new_state[name] = _AUTO_MEMORY * state[name] + (1.0 - _AUTO_MEMORY) * value
+            new_state[name] = _AUTO_DECAY * state[name] + (1.0 - _AUTO_DECAY) * value
         noise_share = tf.math.divide_no_nan(new_state["noise"], new_state["total"])
         beta *= tf.maximum(0.0, 1.0 - noise_share)
     return beta, new_state

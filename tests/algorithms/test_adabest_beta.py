@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_drift.algorithms import beta as beta_lib
+from tff_drift.algorithms import adabest_beta
 from tff_drift.algorithms.server_steps import Cohort
 
 SQUARES = st.floats(0, 1e6, width=32)
 
 
 def rule(beta="auto", decay=1.0, patience=1):
-    return beta_lib.build_beta_rule(beta, None, decay, patience)
+    return adabest_beta.build_beta_rule(beta, None, decay, patience)
 
 
 def cohort(num_clients, mean_squared_drift):
@@ -23,9 +23,9 @@ def cohort(num_clients, mean_squared_drift):
 
 def choose(beta_rule, rounds):
     """β after some rounds of (M, mean ‖g_i‖², ‖ḡ‖²)."""
-    state = beta_lib.initial_beta_state(beta_rule)
+    state = adabest_beta.initial_beta_state(beta_rule)
     for num_clients, mean_square, square in rounds:
-        beta, state = beta_lib.choose_beta(
+        beta, state = adabest_beta.choose_beta(
             beta_rule,
             state,
             cohort(num_clients, mean_square),
@@ -64,17 +64,17 @@ def test_an_automatic_beta_trusts_agreement_and_large_cohorts():
 )
 def test_plateaus(patience, norms, factors):
     beta_rule = rule(0.9, decay=0.5, patience=patience)
-    state = beta_lib.initial_beta_state(beta_rule)
+    state = adabest_beta.initial_beta_state(beta_rule)
     found = []
     for norm in norms:
-        state = beta_lib.judge_plateau(beta_rule, state, tf.constant(norm))
+        state = adabest_beta.judge_plateau(beta_rule, state, tf.constant(norm))
         found.append(float(state["factor"]))
     assert found == factors
 
 
 def test_without_decay_nothing_plateaus():
     beta_rule = rule(0.9)
-    state = beta_lib.initial_beta_state(beta_rule)
+    state = adabest_beta.initial_beta_state(beta_rule)
     for _ in range(3):
-        state = beta_lib.judge_plateau(beta_rule, state, tf.constant(1.0))
+        state = adabest_beta.judge_plateau(beta_rule, state, tf.constant(1.0))
     assert float(state["factor"]) == 1.0

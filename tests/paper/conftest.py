@@ -1,0 +1,29 @@
+"""Execution contexts of the papers' tests."""
+
+import pytest
+import tensorflow_federated as tff
+
+from tff_drift import execution
+
+
+@pytest.fixture(scope="module")
+def contexts():
+    """The execution contexts by name: TFF's native one, and the local one."""
+    return {
+        "native": tff.framework.get_context_stack().current,
+        "local": execution.create_local_execution_context(),
+    }
+
+
+@pytest.fixture(scope="module")
+def local_context(contexts):
+    """Runs a module's tests under the local context, as users do."""
+    with tff.framework.get_context_stack().install(contexts["local"]):
+        yield
+
+
+@pytest.fixture(params=["local", "native"])
+def each_context(request, contexts):
+    """Runs a test under each context."""
+    with tff.framework.get_context_stack().install(contexts[request.param]):
+        yield

@@ -1,0 +1,254 @@
+"""A learning process with a step of the server's own after every round."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow_federated as tff
+
+from tff_drift import compat
+from tff_drift.algorithms.server_state import STATE_NAMES, Accessors, replace
+from tff_drift.algorithms.stateful_process import StatefulLearningProcess
+
+_BASE = "base"
+
+
+class AppendedStep(NamedTuple):
+    """What the server does after every round.
+
+    Attributes:
+      name: The name of its part of state, hyperparameters and metrics.
+      initial_state: Builds its state E before the first round, an `OrderedDict` of
+        scalars, in the current graph.
+      hparams: Which entries of the state are hyperparameters.
+      step: `(<W, E> -> <weights=W, state=E, metrics=...>)`.
+    """
+
+    name: str
+    initial_state: Callable[[], collections.OrderedDict[str, Any]]
+    hparams: tuple[str, ...]
+    step: compat.Computation
+
+
+def append_step(
+    process: tff.learning.templates.LearningProcess,
+    weights_type: compat.Type,
+    appended: AppendedStep,
+) -> tff.learning.templates.LearningProcess:
+    """Builds a process whose rounds are those of another, and a step after each.
+
+    In the server state, `finalizer` is `<base=F, NAME=E>`, with `F` the finalizer's
+    state of `process`. Hyperparameters and metrics have one more entry. What
+    `process` has besides, if its clients keep a state, the new one has too.
+
+    Args:
+      process: The process, whose server state is a
+        `tff.learning.templates.LearningAlgorithmState`.
+      weights_type: W, the type of the weights that the step takes.
+      appended: The step.
+
+    Returns:
+      A `StatefulLearningProcess` if `process` is one, else a `LearningProcess`.
+
+    Raises:
+      TypeError: If `process` is no such process, of another model, or has the step
+        already.
+    """
+    _check_process(process, weights_type, appended.name)
+    wrapper = _Wrapper(process, appended)
+    initialize, next_fn = wrapper.initialize(), wrapper.next(process.next)
+    accessors = wrapper.accessors()
+    if isinstance(process, StatefulLearningProcess):
+        return StatefulLearningProcess(
+            initialize,
+            next_fn,
+            accessors,
+            initial_client_state=process.initial_client_state,
+            message_down=process.message_down,
+            message_up=process.message_up,
+            build_next_at_clients=lambda: wrapper.next_at_clients(
+                process.next_at_clients
+            ),
+        )
+    return tff.learning.templates.LearningProcess(
+        initialize,
+        next_fn,
+        accessors.get_model_weights,
+        accessors.set_model_weights,
+        get_hparams_fn=accessors.get_hparams,
+        set_hparams_fn=accessors.set_hparams,
+    )
+
+
+def _check_process(process: Any, weights_type: compat.Type, name: str) -> None:
+    if not isinstance(process, tff.learning.templates.LearningProcess):
+        raise TypeError(
+            "process must be a tff.learning.templates.LearningProcess, such as "
+            f"build_fed_avg returns, found {process!r}."
+        )
+    state_type = process.initialize.type_signature.result.member
+    names = tuple(compat.structure_names(state_type))
+    if names != STATE_NAMES:
+        raise TypeError(
+            "process must have the server state of tff.learning.templates."
+            f"LearningAlgorithmState, found one of {names}."
+        )
+    hparams_type = process.get_hparams.type_signature.result
+    if name in compat.structure_names(hparams_type):
+        raise TypeError(f"process has a {name} step already. Wrap a method only once.")
+    if not weights_type.is_equivalent_to(state_type.global_model_weights):
+        raise TypeError(
+            "process must be of the model of model_fn, whose weights are "
+            f"{weights_type}, found {state_type.global_model_weights}."
+        )
+
+
+class _Wrapper:
+    """The new process's computations, from the old one's."""
+
+    def __init__(
+        self, process: tff.learning.templates.LearningProcess, appended: AppendedStep
+    ) -> None:
+        self._process, self._appended = process, appended
+        base_type = process.initialize.type_signature.result.member
+
+        @compat.tf_computation(base_type)
+        def initial(base: Any) -> Any:
+            return self._wrapped(base, appended.initial_state())
+
+        self._initial = initial
+        self._state_type = state_type = initial.type_signature.result
+
+        @compat.tf_computation(state_type)
+        def unwrap(state: Any) -> Any:
+            return _unwrapped(state)
+
+        @compat.tf_computation(state_type)
+        def own_state(state: Any) -> Any:
+            return state.finalizer[appended.name]
+
+        @compat.tf_computation(base_type)
+        def weights_of(base: Any) -> Any:
+            return base.global_model_weights
+
+        @compat.tf_computation(
+            base_type,
+            base_type.global_model_weights,
+            state_type.finalizer[appended.name],
+        )
+        def finish(base: Any, weights: Any, own: Any) -> Any:
+            return self._wrapped(replace(base, global_model_weights=weights), own)
+
+        self._unwrap, self._own_state = unwrap, own_state
+        self._weights_of, self._finish = weights_of, finish
+
+    def _wrapped(self, base: Any, own: Any) -> Any:
+        finalizer = collections.OrderedDict(
+            [(_BASE, base.finalizer), (self._appended.name, own)]
+        )
+        return replace(base, finalizer=finalizer)
+
+    def initialize(self) -> compat.Computation:
+        """Returns `( -> S@SERVER)`."""
+
+        @compat.federated_computation
+        def initialize() -> Any:
+            return compat.federated_map(self._initial, self._process.initialize())
+
+        return initialize
+
+    def _parameter_types(self, base_next: compat.Computation) -> Any:
+        return (
+            compat.FederatedType(self._state_type, compat.SERVER),
+            base_next.type_signature.parameter[1],
+        )
+
+    def next(self, base_next: compat.Computation) -> compat.Computation:
+        """Returns the round of `base_next` with the step after it."""
+
+        @compat.federated_computation(*self._parameter_types(base_next))
+        def next_fn(state: Any, client_data: Any) -> Any:
+            base = compat.federated_map(self._unwrap, state)
+            return self._after_round(state, base_next(base, client_data))
+
+        return next_fn
+
+    def next_at_clients(self, base_next: compat.Computation) -> compat.Computation:
+        """Returns the same with the new client states left at the clients."""
+
+        @compat.federated_computation(*self._parameter_types(base_next))
+        def next_at_clients(state: Any, client_data: Any) -> Any:
+            base = compat.federated_map(self._unwrap, state)
+            output, client_states = base_next(base, client_data)
+            return self._after_round(state, output), client_states
+
+        return next_at_clients
+
+    def _after_round(self, state: Any, output: Any) -> Any:
+        """Takes the step, within a federated computation."""
+        stepped = compat.federated_map(
+            self._appended.step,
+            (
+                compat.federated_map(self._weights_of, output.state),
+                compat.federated_map(self._own_state, state),
+            ),
+        )
+        names = compat.structure_names(output.metrics.type_signature.member)
+        metrics = collections.OrderedDict(
+            (name, output.metrics[name]) for name in names
+        )
+        metrics[self._appended.name] = stepped["metrics"]
+        new_state = compat.federated_map(
+            self._finish, (output.state, stepped["weights"], stepped["state"])
+        )
+        return tff.learning.templates.LearningProcessOutput(
+            new_state, compat.federated_zip(metrics)
+        )
+
+    def accessors(self) -> Accessors:
+        """Returns the other computations."""
+        process, appended, state_type = self._process, self._appended, self._state_type
+
+        @compat.tf_computation(state_type)
+        def get_model_weights(state: Any) -> Any:
+            return process.get_model_weights(_unwrapped(state))
+
+        @compat.tf_computation(state_type, get_model_weights.type_signature.result)
+        def set_model_weights(state: Any, weights: Any) -> Any:
+            base = process.set_model_weights(_unwrapped(state), weights)
+            return self._wrapped(base, state.finalizer[appended.name])
+
+        @compat.tf_computation(state_type)
+        def get_hparams(state: Any) -> Any:
+            hparams = collections.OrderedDict(process.get_hparams(_unwrapped(state)))
+            own = state.finalizer[appended.name]
+            hparams[appended.name] = collections.OrderedDict(
+                (name, own[name]) for name in appended.hparams
+            )
+            return hparams
+
+        @compat.tf_computation(state_type, get_hparams.type_signature.result)
+        def set_hparams(state: Any, hparams: Any) -> Any:
+            of_base = collections.OrderedDict(hparams)
+            own = collections.OrderedDict(state.finalizer[appended.name])
+            own.update(of_base.pop(appended.name))
+            return self._wrapped(process.set_hparams(_unwrapped(state), of_base), own)
+
+        control_variate = None
+        if getattr(process, "control_variate", None) is not None:
+            control_variate = compat.tf_computation(
+                lambda state: process.control_variate(_unwrapped(state)), state_type
+            )
+        return Accessors(
+            get_model_weights,
+            set_model_weights,
+            get_hparams,
+            set_hparams,
+            control_variate,
+        )
+
+
+def _unwrapped(state: Any) -> Any:
+    return replace(state, finalizer=state.finalizer[_BASE])

@@ -1,0 +1,231 @@
+"""The server's computations of a process with client state."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import client_works, compat
+from tff_drift.algorithms.server_state import Accessors, replace
+from tff_drift.algorithms.server_steps import Cohort, ServerStep
+from tff_drift.algorithms.stateful_aggregation import CohortAggregation
+from tff_drift.client_works import round_state
+from tff_drift.tensors import global_norm, selected, to_vector
+
+AGGREGATE, CLOUD, AVERAGE = EVALUATED_MODELS = ("aggregate", "cloud", "average")
+
+# What the clients report of themselves, summed over the cohort.
+SUMS_TYPE = compat.to_type(
+    collections.OrderedDict(
+        clients=np.float32,
+        steps=np.float32,
+        examples=np.float32,
+        drift=np.float32,
+        squared_drift=np.float32,
+        rejected=np.int32,
+    )
+)
+
+
+class ServerHalf(NamedTuple):
+    """The server's computations.
+
+    Attributes:
+      initialize: `( -> S@SERVER)`.
+      message: `(S -> M)`, what clients receive besides the model.
+      next: `(<F, R, W, T, sums> -> <state=F, weights=W, measurements, drift>)`: the
+        server step, of the finalizer's state, the round's state, the weights, the
+        mean pseudo-gradient and the sums of what clients report.
+      accessors: The process's other computations.
+    """
+
+    initialize: compat.Computation
+    message: compat.Computation
+    next: compat.Computation
+    accessors: Accessors
+
+
+def build_server_half(
+    spec: client_works.ModelSpec,
+    rounds: round_state.RoundState,
+    server_step: ServerStep,
+    distributor: tff.learning.templates.DistributionProcess,
+    aggregation: CohortAggregation,
+    evaluated_model: str,
+) -> ServerHalf:
+    """Builds the server's computations.
+
+    Args:
+      spec: The model.
+      rounds: The round's state.
+      server_step: The server's half of the method.
+      distributor: How the server sends the model.
+      aggregation: How what the clients send is aggregated.
+      evaluated_model: Which model `get_model_weights` returns, of `EVALUATED_MODELS`.
+
+    Returns:
+      The computations.
+    """
+
+    @compat.tf_computation(spec.weights_type)
+    def initial_step_state(weights: Any) -> Any:
+        return server_step.initial_state(tuple(tf.nest.flatten(weights.trainable)))
+
+    @compat.federated_computation
+    def initialize() -> Any:
+        weights = compat.federated_eval(spec.initial_weights, compat.SERVER)
+        return compat.federated_zip(
+            tff.learning.templates.LearningAlgorithmState(
+                global_model_weights=weights,
+                distributor=distributor.initialize(),
+                client_work=compat.federated_eval(rounds.initialize, compat.SERVER),
+                aggregator=aggregation.initialize(),
+                finalizer=compat.federated_map(initial_step_state, weights),
+            )
+        )
+
+    state_type = initialize.type_signature.result.member
+
+    @compat.tf_computation(state_type)
+    def message(state: Any) -> Any:
+        if aggregation.has_control_variate:
+            return aggregation.control_variate(state.aggregator)
+        return server_step.message(state.finalizer)
+
+    return ServerHalf(
+        initialize,
+        message,
+        _build_next(spec, rounds, server_step, state_type.finalizer),
+        _build_accessors(rounds, server_step, aggregation, evaluated_model, state_type),
+    )
+
+
+def _build_next(
+    spec: client_works.ModelSpec,
+    rounds: round_state.RoundState,
+    server_step: ServerStep,
+    step_state_type: compat.Type,
+) -> compat.Computation:
+    """Builds `ServerHalf.next`.
+
+    A round whose aggregate is not finite, or in which no client counts, changes
+    nothing on the server.
+    """
+
+    @compat.tf_computation(
+        step_state_type,
+        rounds.type_signature,
+        spec.weights_type,
+        spec.weights_type.trainable,
+        SUMS_TYPE,
+    )
+    @tf.function
+    def server_next(
+        step_state: Any, state: Any, weights: Any, update: Any, sums: Any
+    ) -> Any:
+        trainable = tuple(tf.nest.flatten(weights.trainable))
+        pseudo_gradient = tuple(tf.nest.flatten(update))
+
+        def mean(name: str) -> tf.Tensor:
+            return tf.math.divide_no_nan(sums[name], sums["clients"])
+
+        cohort = Cohort(
+            num_clients=sums["clients"],
+            mean_steps=mean("steps"),
+            mean_examples=mean("examples"),
+            mean_squared_drift=mean("squared_drift"),
+            learning_rate=rounds.hparams_of_round(state).get(round_state.RATE),
+            round_number=state["round_number"],
+        )
+        result = server_step.next(step_state, trainable, pseudo_gradient, cohort)
+        finite = tf.reduce_all(
+            [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in pseudo_gradient]
+        )
+        counts = tf.logical_and(finite, sums["clients"] > 0)
+        step_state = selected(counts, result.state, step_state)
+        trainable = selected(counts, tuple(result.trainable), trainable)
+        measurements = collections.OrderedDict(
+            update_non_finite=tf.cast(tf.logical_not(finite), tf.int32),
+            model_norm=global_norm(trainable),
+            pseudo_gradient_norm=global_norm(pseudo_gradient),
+        )
+        measurements.update(result.measurements)
+        return collections.OrderedDict(
+            state=step_state,
+            weights=tff.learning.models.ModelWeights(
+                tf.nest.pack_sequence_as(weights.trainable, trainable),
+                weights.non_trainable,
+            ),
+            measurements=measurements,
+            drift=mean("drift"),
+        )
+
+    return server_next
+
+
+def _build_accessors(
+    rounds: round_state.RoundState,
+    server_step: ServerStep,
+    aggregation: CohortAggregation,
+    evaluated_model: str,
+    state_type: compat.StructType,
+) -> Accessors:
+    def deployed(state: Any) -> Any:
+        flat = tuple(tf.nest.flatten(state.global_model_weights.trainable))
+        if evaluated_model == AGGREGATE:
+            return server_step.aggregate_model(state.finalizer, flat)
+        if evaluated_model == AVERAGE:
+            return state.finalizer["average_model"]
+        return flat
+
+    @compat.tf_computation(state_type)
+    def get_model_weights(state: Any) -> Any:
+        weights = state.global_model_weights
+        return tff.learning.models.ModelWeights(
+            tf.nest.pack_sequence_as(
+                weights.trainable, tf.nest.flatten(deployed(state))
+            ),
+            weights.non_trainable,
+        )
+
+    @compat.tf_computation(state_type, state_type.global_model_weights)
+    def set_model_weights(state: Any, weights: Any) -> Any:
+        flat = tuple(tf.nest.flatten(weights.trainable))
+        return replace(
+            state,
+            global_model_weights=weights,
+            finalizer=server_step.replace_model(state.finalizer, flat),
+        )
+
+    @compat.tf_computation(state_type)
+    def get_hparams(state: Any) -> Any:
+        return collections.OrderedDict(
+            client_work=rounds.get_hparams(state.client_work),
+            finalizer=server_step.get_hparams(state.finalizer),
+        )
+
+    @compat.tf_computation(state_type, get_hparams.type_signature.result)
+    def set_hparams(state: Any, hparams: Any) -> Any:
+        return replace(
+            state,
+            client_work=rounds.set_hparams(state.client_work, hparams["client_work"]),
+            finalizer=server_step.set_hparams(state.finalizer, hparams["finalizer"]),
+        )
+
+    control_variate = None
+    if aggregation.has_control_variate:
+        control_variate = compat.tf_computation(
+            lambda state: aggregation.control_variate(state.aggregator), state_type
+        )
+    elif server_step.has_control_variate:
+        control_variate = compat.tf_computation(
+            lambda state: to_vector(server_step.control_variate(state.finalizer)),
+            state_type,
+        )
+    return Accessors(
+        get_model_weights, set_model_weights, get_hparams, set_hparams, control_variate
+    )
