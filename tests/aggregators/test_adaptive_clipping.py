@@ -345,3 +345,18 @@ class TestClippingNorm:
 def test_bad_arguments(name, value, error):
     with pytest.raises(error, match=name):
         aggregators.adaptive_clipping_factory(**{name: value})
+
+
+def test_clients_of_weight_0_do_not_move_the_clipping_norm(run_rounds):
+    process = aggregators.adaptive_clipping_factory().create(NESTED, WEIGHT)
+    zero, five = nested([0, 0], 0, 0), nested([0, 3], 4, 0)
+    weighted, nobody = run_rounds(
+        process, ([five, zero, zero], [2.0, 0.0, 0.0]), ([zero], [0.0])
+    )
+    # b is 0, and not the 2/3 of which the zeros of clients that count would tell.
+    assert weighted.measurements["clipped_count"] == 1
+    assert weighted.measurements["clipped_fraction"] == 1.0
+    norm = math.exp(-0.2 * (0 - 0.8))
+    for output in (weighted, nobody):
+        np.testing.assert_allclose(aggregators.clipping_norm(output.state), norm)
+    assert nobody.measurements["clipped_fraction"] == 0.0

@@ -182,6 +182,37 @@ def test_a_client_with_non_finite_data_is_left_out_and_counted():
     assert metrics[0]["client_work"]["rejected_clients"] == 1
 
 
+EMPTY = models.datasets(models.client_arrays([0, 0]))
+
+
+@pytest.mark.parametrize("name", ["fed_avgm", "fed_adam", "fed_lamb"])
+def test_a_round_without_weight_takes_no_step_by_momentum(name):
+    builder = getattr(algorithms, f"build_{name}")
+    process = builder(
+        models.softmax_regression, 0.1, 0.1, server_rate_schedule=lambda t: 1 / (1 + t)
+    )
+    before, _ = models.train(process, DATA)
+    after, metrics = models.train(process, EMPTY, state=before)
+    assert metrics[0]["finalizer"]["update_non_finite"] == 0
+    for part in ("global_model_weights", "finalizer"):
+        tf.nest.map_structure(
+            np.testing.assert_array_equal, getattr(after, part), getattr(before, part)
+        )
+
+
+def test_with_uniform_weights_a_client_without_examples_does_not_count():
+    process = algorithms.build_fed_avg(
+        models.softmax_regression,
+        0.1,
+        client_weighting=tff.learning.ClientWeighting.UNIFORM,
+    )
+    with_empty, _ = models.train(process, [*DATA, *EMPTY])
+    without, _ = models.train(process, DATA)
+    models.assert_bit_equal(
+        models.trainable(process, with_empty), models.trainable(process, without)
+    )
+
+
 def test_unreachable_clipping_threshold_equals_fed_avg_bit_for_bit():
     plain = algorithms.build_fed_avg(models.softmax_regression, 0.1)
     clipped = algorithms.build_fed_avg(

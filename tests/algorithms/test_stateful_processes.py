@@ -151,19 +151,34 @@ def functional_model(first, last, dtype):
     )
 
 
-def test_a_functional_model_and_weights_of_another_dtype():
-    # Rates that float32 holds exactly, so that double precision shows.
+@pytest.mark.parametrize("method", ["scaffold", "scaffold_m", "fed_dyn", "adabest"])
+def test_a_functional_model_and_weights_of_another_dtype(method):
+    # Rates that float32 holds exactly, so that double precision shows; M / N is none.
     model = functional_model(np.zeros([2, 2]), np.zeros([1]), tf.float64)
-    process = algorithms.build_adabest(model, 0.125, mu=0.25, beta=0.5)
+    rate, options = 0.125, {"num_clients": 3}
+    if method == "scaffold":
+        paper = reference.Scaffold(D, CLIENTS, rate, "II")
+    elif method == "scaffold_m":
+        paper = reference.ScaffoldM(D, 3, rate)
+    elif method == "fed_dyn":
+        options["mu"] = 0.25
+        paper = reference.FedDyn(D, 3, rate, 0.25)
+    else:
+        options = {"mu": 0.25, "beta": 0.5}
+        paper = reference.AdaBest(D, rate, 0.25, 0.5)
+    process = getattr(algorithms, f"build_{method}")(model, rate, **options)
     driver = stateful.Driver(process, CLIENTS, dtype=np.float64)
-    paper = reference.AdaBest(D, 0.125, 0.25, 0.5)
-    for cohort in (["client_0", "client_2"], ["client_1"], ["client_0"]):
+    # K_i of 6, 4 and 6 local steps: neither is their mean over three.
+    for cohort in (["client_0", "client_2"], list(CLIENTS), ["client_0"]):
         driver.round(cohort)
         paper.round(stateful.batches(CLIENTS, cohort))
-    np.testing.assert_allclose(driver.model, paper.theta, rtol=1e-10)
-    h_i = driver.client_states["client_0"]["gradient_estimate"]
-    assert h_i.dtype == np.float64
-    np.testing.assert_allclose(h_i, paper.h_i["client_0"], rtol=1e-10)
+    expected = paper.x if method == "scaffold" else paper.theta
+    np.testing.assert_allclose(driver.model, expected, rtol=1e-10)
+    c_i = paper.c_i if method == "scaffold" else paper.h_i
+    (name,) = (n for n in driver.client_states["client_0"] if n != "last_round")
+    kept = driver.client_states["client_0"][name]
+    assert kept.dtype == np.float64
+    np.testing.assert_allclose(kept, c_i["client_0"], rtol=1e-10)
 
 
 def build(method, model_fn=stateful.LinearRegression, rate=0.1, **options):

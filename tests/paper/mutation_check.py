@@ -70,7 +70,8 @@ def _mutation(name: str, path: str, old: str, new: str, tests: str = "") -> Muta
 _CORRECTION = 'return context.server_message - context.client_state["control_variate"]'
 _FLIPPED = 'return context.client_state["control_variate"] - context.server_message'
 _FED_DYN_FIXED = "return -h_i - self._mu * theta"
-_SHARE = "share = cohort.num_clients / self._num_clients"
+_ALL = "share = tf.ones([], dtype)"
+_SHARE = "share = tf.cast(cohort.num_clients, dtype) / self._num_clients"
 
 MUTATIONS = [
     _mutation("SCAFFOLD: c_i - c for c - c_i", SCAFFOLD, _CORRECTION, _FLIPPED),
@@ -139,7 +140,7 @@ MUTATIONS = [
         "control_variate=h_i - h + mean_direction",
         "control_variate=h_i + h + mean_direction",
     ),
-    _mutation("SCAFFOLD/m: |S| for N", SCAFFOLD_M, _SHARE, "share = tf.constant(1.0)"),
+    _mutation("SCAFFOLD/m: |S| for N", SCAFFOLD_M, _SHARE, _ALL),
     _mutation(
         "SCAFFOLD/m: epochs (two) for K on clients",
         SCAFFOLD_M,
@@ -149,13 +150,13 @@ MUTATIONS = [
     _mutation(
         "SCAFFOLD/m: epochs (two) for K on the server",
         SCAFFOLD_M,
-        "cohort.mean_steps * cohort.learning_rate",
-        "2 * cohort.learning_rate",
+        "cohort.mean_steps * tf.cast(",
+        "2 * tf.cast(",
     ),
     _mutation(
         "SCAFFOLD/m: h without (N - M) / N",
         SCAFFOLD_M,
-        "tf.cast(1 - share, g.dtype) * h",
+        "(1 - share) * h",
         "h",
     ),
     _mutation(
@@ -170,7 +171,7 @@ MUTATIONS = [
         _FED_DYN_FIXED,
         "return -self._mu * (h_i + theta)",
     ),
-    _mutation("FedDyn: |S| for N", FED_DYN, _SHARE, "share = tf.constant(1.0)"),
+    _mutation("FedDyn: |S| for N", FED_DYN, _SHARE, _ALL),
     Mutation(
         "FedDyn: the pull to θ with the wrong sign",
         "test_fed_dyn.py",
@@ -199,6 +200,12 @@ MUTATIONS = [
         ADABEST,
         "decayed = h_i / tf.cast(rounds_since, h_i.dtype)",
         "decayed = h_i",
+    ),
+    _mutation(
+        "AdaBest: t - t'_i however old the server state",
+        ADABEST,
+        "tf.maximum(context.round_number - last_round, 1)",
+        "context.round_number - last_round",
     ),
     _mutation(
         "AdaBest: t'_i stays",

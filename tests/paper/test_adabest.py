@@ -143,13 +143,41 @@ def test_remark_3_h_is_a_power_series_of_the_pseudo_gradients(run):
 
 @pytest.mark.parametrize("local", stateful.LOCAL_OPTIONS)
 def test_remark_4_without_beta_and_mu_it_is_fed_avg_bit_for_bit(local, each_context):
-    driver = stateful.Driver(adabest(mu=0.0, beta=0.0, **local), RAGGED)
-    fed_avg = stateful.Driver(stateful.fed_avg(RATE, **local), RAGGED)
-    for cohort in COHORTS:
+    empty = stateful.Client(np.zeros([0, D]), np.zeros([0]), 3)
+    clients = {**RAGGED, "empty": empty}
+    driver = stateful.Driver(adabest(mu=0.0, beta=0.0, **local), clients)
+    fed_avg = stateful.Driver(stateful.fed_avg(RATE, **local), clients)
+    for cohort in (*COHORTS, ["client_4", "empty"]):
         driver.round(cohort)
         fed_avg.round(cohort)
         models.assert_bit_equal([driver.model], [fed_avg.model])
         models.assert_bit_equal([driver.aggregate_model()], [fed_avg.model])
+
+
+@pytest.mark.parametrize("present_round", [2, 1, 0])
+def test_a_state_from_no_earlier_round_is_not_discounted(present_round):
+    """A round is repeated, or an older or a fresh server state meets the clients."""
+    driver = stateful.Driver(stateful.adabest(RATE, MU, BETA), RAGGED)
+    states = []
+    for _ in range(3):
+        states.append(driver.state)
+        driver.round(["client_4", "client_0"])
+    assert driver.client_states["client_4"]["last_round"] == 2
+    driver.state = states[present_round]
+    for _ in range(2):
+        theta = driver.model
+        h_i = driver.remembered("client_4", stateful.ESTIMATE)
+        driver.round(["client_4"])
+        theta_i = reference.Sgd(RATE).run(
+            theta, RAGGED["client_4"].batches(), lambda w, h_i=h_i: -h_i
+        )
+        np.testing.assert_allclose(
+            driver.remembered("client_4", stateful.ESTIMATE),
+            h_i + MU * (theta - theta_i),
+            atol=5e-6,
+        )
+    # From here on its rounds count as ever.
+    assert driver.client_states["client_4"]["last_round"] == present_round + 1
 
 
 def test_remark_5_fed_dyns_server_at_full_participation_is_that_of_beta_1():

@@ -43,14 +43,16 @@ def adaptive_clipping_factory(
     client k:  b_k = 1 if ||Delta_k|| <= rho else 0
                sends b_k and Delta_k min(1, rho / ||Delta_k||)
     server:    Delta <- what inner_factory makes of the clipped updates
-               b     <- mean of b_k, every client counting the same
+               b     <- mean of b_k, every client of positive weight counting the same
                rho   <- rho exp(-learning_rate (b - target_quantile))
     ```
 
     where rho starts at `initial_clipping_norm` (the paper's rho_1),
     `target_quantile` is q and `learning_rate` is eta_a. A round clips to the rho
     from before its update. The weights, if `inner_factory` takes any, reach it
-    unchanged and do not enter b.
+    unchanged, and enter b only in that a client of weight 0 does not count: the
+    zeros of a client that was rejected, or that trained on nothing, say nothing about
+    the norms of updates.
 
     In TFF's notation, for updates V and weights W, with an inner state S, inner
     measurements M and the indicator's state I:
@@ -75,9 +77,10 @@ def adaptive_clipping_factory(
       update whose norm overflows float32 (above about 1.8e19) is clipped to zero.
     * An update that holds NaN or infinity counts as clipped but stays
       non-finite: use `reject_non_finite_factory`, around this one or inside it.
-      Around it, a rejected client's zeros count as an unclipped update.
+      Around it, a rejected client does not count if `inner_factory` is weighted;
+      if not, its zeros count as an unclipped update.
     * rho stays within the positive finite float32 numbers, so that it can always
-      come back, and a round without clients leaves it as it is.
+      come back, and a round without clients that count leaves it as it is.
 
     TFF's own `tff.aggregators.clipping_factory` with a
     `tff.aggregators.PrivateQuantileEstimationProcess` follows the same formulas.
@@ -128,8 +131,9 @@ def adaptive_clipping_factory(
         value_type: compat.Type,
         weight_type: compat.Type | None,
     ) -> wrapping.Steps:
-        del weight_type  # The weights are the inner process's matter alone.
         clip = _build_clip(value_type)
+        if weight_type is not None:
+            count = _build_count(weight_type)
 
         def initialize() -> collections.OrderedDict[str, compat.Value]:
             return collections.OrderedDict(
@@ -147,6 +151,8 @@ def adaptive_clipping_factory(
             clipped, indicator = compat.federated_map(
                 clip, (value, compat.federated_broadcast(norm))
             )
+            if weight is not None:
+                indicator = compat.federated_map(count, (indicator, weight))
             inner = wrapping.call_next(inner_process, state["inner"], clipped, weight)
             sums = indicator_sum.next(state["indicator"], indicator)
             new_norm, own = compat.federated_map(adapt, (norm, sums.result))
@@ -193,6 +199,17 @@ def _build_clip(value_type: compat.Type) -> compat.Computation:
         return clipped, indicator
 
     return clip
+
+
+def _build_count(weight_type: compat.Type) -> compat.Computation:
+    @compat.tf_computation(_INDICATOR_TYPE, weight_type)
+    def count(indicator: Any, weight: tf.Tensor) -> Any:
+        counts = tf.cast(weight > 0, tf.int32)
+        return collections.OrderedDict(
+            unclipped=indicator["unclipped"] * counts, clients=counts
+        )
+
+    return count
 
 
 def _build_adapt(target_quantile: float, learning_rate: float) -> compat.Computation:

@@ -67,8 +67,11 @@ class AdaBestWork(client_works.StatefulSgd):
     ) -> client_works.ClientOutput:
         """Returns h_i <- h_i / (t - t'_i) + μ g_i and t'_i <- t."""
         h_i = context.client_state["gradient_estimate"]
-        # At the first participation h_i is zero, whatever it is divided by.
-        rounds_since = context.round_number - context.client_state["last_round"]
+        # At the first participation h_i is zero, whatever it is divided by. A state
+        # that is not from before this round, of a round that is repeated or of a
+        # server that started anew, has no rounds to be discounted for.
+        last_round = context.client_state["last_round"]
+        rounds_since = tf.maximum(context.round_number - last_round, 1)
         decayed = h_i / tf.cast(rounds_since, h_i.dtype)
         mu = tf.constant(self._mu, h_i.dtype)
         if self._mu_by_examples:
@@ -183,6 +186,10 @@ def build_adabest(
     | η | the learning rate of `client_optimizer_fn` | per local step |
     | μ | `mu` | of a curvature |
     | β | `beta` | per round |
+
+    t - t'_i is at least 1 in a training that goes on. Where it would not be, because a
+    round is repeated on the same server state, or an older or fresh server state meets
+    client states of later rounds, h_i is not discounted: the divisor is 1.
 
     The degenerate case β = μ = 0 is FedAvg, bit for bit. The smaller the share of
     clients in a round, the smaller β should be: the paper takes 0.2 to 0.6 at 1 %,

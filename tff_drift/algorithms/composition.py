@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import client_works, compat, optimizers
@@ -35,7 +37,8 @@ def compose(
     ```
 
     A client whose update is not finite is left out, and a round whose aggregate
-    is not finite changes nothing; both are counted in the metrics.
+    is not finite changes nothing; both are counted in the metrics. So does one whose
+    aggregate is exactly zero, as it is where no client carries weight.
 
     Args:
       model_fn: The model, see `tff_drift.client_works.build_model_spec`.
@@ -74,9 +77,27 @@ def compose(
         client_work,
         build_model_aggregator(model_aggregator, spec.weights_type.trainable),
         tff.learning.templates.build_apply_optimizer_finalizer(
-            server_optimizer, spec.weights_type
+            server_optimizer, spec.weights_type, _should_reject
         ),
     )
+
+
+def _should_reject(
+    optimizer_state: Any, pseudo_gradient: Any
+) -> tuple[tf.Tensor, collections.OrderedDict[str, tf.Tensor]]:
+    """Returns whether the server takes no step, and what it reports.
+
+    A mean that is zero in every entry is that of no client with weight: momentum and
+    weight decay shall not move the model on behalf of nobody.
+    """
+    del optimizer_state
+    leaves = tf.nest.flatten(pseudo_gradient)
+    finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(leaf)) for leaf in leaves])
+    is_zero = tf.reduce_all([tf.reduce_all(tf.equal(leaf, 0)) for leaf in leaves])
+    measurements = collections.OrderedDict(
+        update_non_finite=tf.cast(tf.logical_not(finite), tf.int32)
+    )
+    return tf.logical_or(is_zero, tf.logical_not(finite)), measurements
 
 
 def as_server_optimizer(

@@ -97,14 +97,15 @@ class FedDynStep(CorrectedCloudStep):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the step."""
-        share = cohort.num_clients / self._num_clients
+        dtype = pseudo_gradient[0].dtype
+        share = tf.cast(cohort.num_clients, dtype) / self._num_clients
         before = tuple(state["gradient_estimate"])
-        h = tuple(
-            old + tf.cast(share, g.dtype) * g for old, g in zip(before, pseudo_gradient)
-        )
+        h = tuple(old + share * g for old, g in zip(before, pseudo_gradient))
         aggregate = tuple(x - g for x, g in zip(trainable, pseudo_gradient))
         measurements = collections.OrderedDict(gradient_estimate_norm=global_norm(h))
-        measurements.update(growth_condition(before, pseudo_gradient, share))
+        measurements.update(
+            growth_condition(before, pseudo_gradient, tf.cast(share, tf.float32))
+        )
         return ServerResult(
             collections.OrderedDict(gradient_estimate=h, aggregate_model=aggregate),
             tuple(model - old for model, old in zip(aggregate, h)),

@@ -25,13 +25,15 @@ class ProcessOptions(TypedDict, total=False):
         `tff.learning.templates.build_broadcast_process`.
       model_aggregator: How updates are aggregated, a weighted or an unweighted
         `tff.aggregators` factory; see `tff_drift.aggregators`. By default
-        `tff.aggregators.MeanFactory(no_nan_division=True)`: the weighted mean,
-        and no step if no client of the cohort carries weight.
+        `tff.aggregators.MeanFactory(no_nan_division=True)`: the weighted mean.
+        Where it is exactly zero, as it is if no client of the cohort carries
+        weight, the server takes no step, not by momentum either, and its state stays.
       metrics_aggregator: How the clients' training metrics are aggregated. By
         default `tff.learning.metrics.sum_then_finalize`.
       client_weighting: A client's weight p_i in the mean, a
         `tff.learning.ClientWeighting`: by default NUM_EXAMPLES, the number of
-        examples it trained on; UNIFORM weighs every client 1.
+        examples it trained on; UNIFORM weighs every client 1. A client that
+        trained on nothing weighs 0 either way, unlike in TFF's own methods.
       loop_implementation: How the loop over a client's batches is built, a
         `tff.learning.LoopImplementation`. The default depends on the model.
     """

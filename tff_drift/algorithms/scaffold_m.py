@@ -87,11 +87,13 @@ class ScaffoldMStep(ServerStep):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the step."""
-        share = cohort.num_clients / self._num_clients
+        dtype = cohort.mean_steps.dtype
+        share = tf.cast(cohort.num_clients, dtype) / self._num_clients
         # The clients' K_i may differ; the server knows their mean.
-        scale = tf.math.divide_no_nan(share, cohort.mean_steps * cohort.learning_rate)
+        mean_path = cohort.mean_steps * tf.cast(cohort.learning_rate, dtype)
+        scale = tf.math.divide_no_nan(share, mean_path)
         h = tuple(
-            tf.cast(1 - share, g.dtype) * h + tf.cast(scale, g.dtype) * g
+            (1 - share) * h + scale * g
             for h, g in zip(state["control_variate"], pseudo_gradient)
         )
         return ServerResult(

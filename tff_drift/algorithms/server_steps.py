@@ -16,16 +16,17 @@ ServerState = collections.OrderedDict[str, Any]
 
 
 class Cohort(NamedTuple):
-    """What the server knows of the cohort, `float32` scalars.
+    """What the server knows of the cohort, `float32` scalars but for `mean_steps`.
 
     Means are over the clients that count, uniformly.
 
     Attributes:
       num_clients: M, the clients of the cohort whose update was finite.
-      mean_steps: Mean of K_i, the local steps.
+      mean_steps: Mean of K_i, the local steps, in the dtype of the weights.
       mean_examples: Mean of the examples trained on, epochs included.
       mean_squared_drift: Mean of ‖g_i‖², g_i = θ - θ_i a client's pseudo-gradient.
-      learning_rate: η, the clients' step size in this round.
+      learning_rate: η, the clients' step size in this round; None if their
+        optimizer has none.
       round_number: The round, from 0.
     """
 
@@ -33,7 +34,7 @@ class Cohort(NamedTuple):
     mean_steps: tf.Tensor
     mean_examples: tf.Tensor
     mean_squared_drift: tf.Tensor
-    learning_rate: tf.Tensor
+    learning_rate: tf.Tensor | None
     round_number: tf.Tensor
 
 

@@ -130,12 +130,14 @@ def _build_next(
         trainable = tuple(tf.nest.flatten(weights.trainable))
         pseudo_gradient = tuple(tf.nest.flatten(update))
 
-        def mean(name: str) -> tf.Tensor:
-            return tf.math.divide_no_nan(sums[name], sums["clients"])
+        def mean(name: str, dtype: tf.DType = tf.float32) -> tf.Tensor:
+            return tf.math.divide_no_nan(
+                tf.cast(sums[name], dtype), tf.cast(sums["clients"], dtype)
+            )
 
         cohort = Cohort(
             num_clients=sums["clients"],
-            mean_steps=mean("steps"),
+            mean_steps=mean("steps", pseudo_gradient[0].dtype),
             mean_examples=mean("examples"),
             mean_squared_drift=mean("squared_drift"),
             learning_rate=rounds.hparams_of_round(state).get(round_state.RATE),

@@ -44,7 +44,7 @@ def build_client_work(
       spec: The model, see `build_model_spec`.
       work: The client's half of the method.
       client_weighting: Weight of a client in the aggregate: the number of
-        examples it trained on, or 1.
+        examples it trained on, or 1; in both cases 0 without examples.
       rate_schedule: Multiplies the local learning rate, as a function of the
         round number, which starts at 0. By default the rate is constant.
       metrics_aggregator: As in `tff.learning.algorithms`; the default is
@@ -132,7 +132,10 @@ def client_weight(
     num_examples: tf.Tensor,
     rejected: tf.Tensor,
 ) -> tf.Tensor:
-    """Returns a client's weight in the aggregate, 0 if its update was rejected.
+    """Returns a client's weight in the aggregate.
+
+    It is 0 if the update was rejected, and if the client trained on nothing: it would
+    otherwise hold the mean back where it was.
 
     Args:
       weighting: By the number of examples, or uniform.
@@ -142,10 +145,9 @@ def client_weight(
     Returns:
       A `float32` scalar.
     """
-    if weighting == tff.learning.ClientWeighting.NUM_EXAMPLES:
-        weight = tf.cast(num_examples, tf.float32)
-    else:
-        weight = tf.constant(1.0)
+    weight = tf.cast(num_examples, tf.float32)
+    if weighting == tff.learning.ClientWeighting.UNIFORM:
+        weight = tf.minimum(weight, 1.0)
     return tf.where(rejected, tf.constant(0.0), weight)
 
 
