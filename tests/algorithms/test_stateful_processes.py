@@ -1,4 +1,4 @@
-"""Methods with client memory: their measurements, options and edges."""
+"""Methods with client state: their measurements, options and edges."""
 
 import numpy as np
 import pytest
@@ -107,7 +107,7 @@ def test_which_model_is_evaluated():
     np.testing.assert_allclose(average.deployed_model(), aggregate, atol=1e-6)
 
 
-def test_a_schedule_sets_the_rate_of_clients_and_of_their_memory():
+def test_a_schedule_sets_the_rate_of_clients_and_of_their_states():
     process = algorithms.build_scaffold_m(
         stateful.LinearRegression,
         0.2,

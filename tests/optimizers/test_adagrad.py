@@ -1,21 +1,8 @@
 import numpy as np
 import pytest
 
+from tests.optimizers import reference
 from tff_drift import optimizers
-
-
-def _reference(weights, gradients, lr, beta_1, tau, initial):
-    x = [w.copy() for w in weights]
-    m = [np.zeros_like(w) for w in weights]
-    v = [np.full_like(w, initial) for w in weights]
-    trajectory = []
-    for step in gradients:
-        for i, delta in enumerate(step):
-            m[i] = beta_1 * m[i] + (1 - beta_1) * delta
-            v[i] = v[i] + delta**2
-            x[i] = x[i] - lr * m[i] / (np.sqrt(v[i]) + tau)
-        trajectory.append(list(x))
-    return trajectory
 
 
 @pytest.mark.parametrize("beta_1", [0.0, 0.5])
@@ -24,7 +11,15 @@ def test_three_steps(weights, gradients, take_steps, assert_close, beta_1, initi
     optimizer = optimizers.build_adagrad(0.3, beta_1, 0.02, initial)
     assert_close(
         take_steps(optimizer, weights, gradients),
-        _reference(weights, gradients, 0.3, beta_1, 0.02, initial),
+        reference.adaptive_steps(
+            weights,
+            gradients,
+            lambda v, delta: v + delta**2,
+            rate=0.3,
+            beta_1=beta_1,
+            tau=0.02,
+            initial=initial,
+        ),
     )
 
 

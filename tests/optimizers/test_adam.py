@@ -2,21 +2,8 @@ import numpy as np
 import pytest
 import tensorflow_federated as tff
 
+from tests.optimizers import reference
 from tff_drift import optimizers
-
-
-def _reference(weights, gradients, lr, beta_1, beta_2, tau, initial):
-    x = [w.copy() for w in weights]
-    m = [np.zeros_like(w) for w in weights]
-    v = [np.full_like(w, initial) for w in weights]
-    trajectory = []
-    for step in gradients:
-        for i, delta in enumerate(step):
-            m[i] = beta_1 * m[i] + (1 - beta_1) * delta
-            v[i] = beta_2 * v[i] + (1 - beta_2) * delta**2
-            x[i] = x[i] - lr * m[i] / (np.sqrt(v[i]) + tau)
-        trajectory.append(list(x))
-    return trajectory
 
 
 @pytest.mark.parametrize(("beta_1", "beta_2"), [(0.9, 0.99), (0.0, 0.5)])
@@ -27,7 +14,15 @@ def test_three_steps(
     optimizer = optimizers.build_adam(0.3, beta_1, beta_2, 0.02, initial)
     assert_close(
         take_steps(optimizer, weights, gradients),
-        _reference(weights, gradients, 0.3, beta_1, beta_2, 0.02, initial),
+        reference.adaptive_steps(
+            weights,
+            gradients,
+            lambda v, delta: beta_2 * v + (1 - beta_2) * delta**2,
+            rate=0.3,
+            beta_1=beta_1,
+            tau=0.02,
+            initial=initial,
+        ),
     )
 
 
