@@ -3,7 +3,7 @@ import gc
 import pytest
 import tensorflow_federated as tff
 
-from tff_drift.execution import worker
+from tff_drift import _tff_exit
 
 
 @pytest.fixture
@@ -24,12 +24,12 @@ def run_rounds():
 @pytest.fixture
 def secure_sums_run():
     """Lets secure sums run in plain TensorFlow; TFF's default context refuses."""
-    workers_before = worker.child_workers()
+    workers_before = _tff_exit.child_workers()
     context = tff.backends.test.create_sync_test_cpp_execution_context()
     with tff.framework.get_context_stack().install(context):
         yield
     # The context's destructor waits for its worker to end, which ignores the signal
     # that asks for it where the tests run in the background of a shell.
-    worker.end_workers(worker.child_workers() - workers_before)
+    _tff_exit.end_workers(_tff_exit.child_workers() - workers_before)
     del context
     gc.collect()

@@ -89,16 +89,18 @@ def test_has_the_types_of_a_learning_process(method):
     if not isinstance(process, algorithms.StatefulLearningProcess):
         assert str(arguments[1]) == f"{{{EXAMPLES}}}@CLIENTS"
         return
-    memory = arguments[1].member.state
+    client_state = arguments[1].member.state
     assert str(arguments[1]) == (
-        f"{{<examples={EXAMPLES},state={memory},index=int32>}}@CLIENTS"
+        f"{{<examples={EXAMPLES},state={client_state},index=int32>}}@CLIENTS"
     )
     # In the documentation, of a model with n weights.
-    assert str(memory).replace("float32[5]", "float32[n]") in inspect.getdoc(
+    assert str(client_state).replace("float32[5]", "float32[n]") in inspect.getdoc(
         method.builder
     )
     # Of every leaf one for each client.
-    stacked = str(memory).replace("float32[", "float32[?,").replace("int32", "int32[?]")
+    stacked = (
+        str(client_state).replace("float32[", "float32[?,").replace("int32", "int32[?]")
+    )
     collected = result.metrics.member.client_states
     assert str(collected) == f"<index=int32[?],state={stacked}>"
 
@@ -174,13 +176,15 @@ def test_broken_and_empty_clients_change_nothing(method, options):
     driver, without = methods.drive(method, options), methods.drive(method, options)
     driver.round(list(methods.CLIENTS))
     without.round(list(methods.CLIENTS))
-    before = dict(driver.memory)
+    before = dict(driver.client_states)
     metrics = driver.round(["client_0", *of_round], of_round)
     without.round(["client_0"])
     assert metrics["client_work"]["rejected_clients"] == 1
     assert metrics["finalizer"]["update_non_finite"] == 0
     assert_equal(driver.state, without.state)
-    assert_equal(driver.memory.get("client_0"), without.memory.get("client_0"))
+    assert_equal(
+        driver.client_states.get("client_0"), without.client_states.get("client_0")
+    )
     if not isinstance(driver.process, algorithms.StatefulLearningProcess):
         return
     # With nobody else, only the round number changes.
@@ -190,7 +194,7 @@ def test_broken_and_empty_clients_change_nothing(method, options):
     for part in ("global_model_weights", "aggregator", "finalizer"):
         assert_equal(getattr(driver.state, part), getattr(settled, part))
     for client in of_round:
-        assert_equal(driver.memory[client], before[client])
+        assert_equal(driver.client_states[client], before[client])
 
 
 @methods.every_variant
@@ -214,10 +218,12 @@ def test_the_order_of_the_cohort_does_not_matter(method, options):
         one.round(cohort)
         other.round(cohort[::-1])
     np.testing.assert_allclose(one.model, other.model, atol=1e-6)
-    assert one.memory.keys() == other.memory.keys()
-    for client, state in one.memory.items():
+    assert one.client_states.keys() == other.client_states.keys()
+    for client, state in one.client_states.items():
         for name, value in state.items():
-            np.testing.assert_allclose(value, other.memory[client][name], atol=1e-5)
+            np.testing.assert_allclose(
+                value, other.client_states[client][name], atol=1e-5
+            )
 
 
 REFUSED_BY_ALL = [
