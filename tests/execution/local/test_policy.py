@@ -26,7 +26,7 @@ def test_chunks_hold_every_client_once_and_have_few_sizes(
     # The states of a stack take 10 MiB, but 8 clients may take 128 MiB together.
     [(1, 256), (2**16, 160), (2**20, 10), (2**22, 8), (2**25, 4), (2**30, 1)],
 )
-def test_the_clients_of_a_chunk_stay_within_their_memory(client_bytes, most):
+def test_the_clients_of_a_chunk_stay_within_their_bytes(client_bytes, most):
     assert policy.most_together(client_bytes) == most
     assert max(map(len, policy.chunks(400, 1, client_bytes))) <= most
 

@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 
 from tests import models
 from tests.execution.local.support import assert_same, call, call_native
-from tff_drift import algorithms, execution
+from tff_drift import execution
 
 CLIENTS = models.client_arrays([10, 7, 3, 8], seed=3)
 
@@ -54,9 +54,15 @@ class _Arrays(tff.program.FederatedDataSource, tff.program.FederatedDataSourceIt
         raise NotImplementedError
 
 
+def _stock_process():
+    return tff.learning.algorithms.build_weighted_fed_avg(
+        models.softmax_regression, tff.learning.optimizers.build_sgdm(0.3)
+    )
+
+
 def _program(context, state):
     """Runs `train_model` for three rounds: returns what it released."""
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = _stock_process()
     source = _Arrays(CLIENTS)
     outputs, metrics = _Collector(), _Collector()
 
@@ -92,7 +98,7 @@ def _program(context, state):
 
 
 def test_train_model(native):
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = _stock_process()
     state = call(native, process.initialize)
     context = execution.create_async_local_execution_context()
     outputs, metrics = _program(context, state)

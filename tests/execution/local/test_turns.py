@@ -38,7 +38,7 @@ def test_clients_of_equal_sizes_take_all_their_steps_together():
     assert [turn.num_steps for turn in taken] == [2, 1]
 
 
-def test_the_batches_of_a_turn_take_a_limited_memory():
+def test_the_batches_of_a_turn_take_limited_ram():
     own = [_batches([4] * 5) for _ in range(2)]
     for each in own:
         # A step of both takes 8 MiB, of the 16 MiB that are read at once.

@@ -50,12 +50,12 @@ def test_learning_processes(three, native, name):
         ours, theirs = output.state, expected.state
 
 
-def test_memory_of_clients_comes_back_in_their_order(three, native):
+def test_states_of_clients_come_back_in_their_order(three, native):
     process = algorithms.build_scaffold(
         models.softmax_regression, 0.1, num_clients=len(DATA)
     )
     state = call(native, process.initialize)
-    memories = [
+    states = [
         tf.nest.map_structure(
             lambda value, k=k: np.full_like(value, 0.01 * k),
             process.initial_client_state,
@@ -63,8 +63,8 @@ def test_memory_of_clients_comes_back_in_their_order(three, native):
         for k in range(len(DATA))
     ]
     clients = [
-        collections.OrderedDict(examples=examples, state=memory, index=index)
-        for index, (examples, memory) in enumerate(zip(DATA, memories))
+        collections.OrderedDict(examples=examples, state=own, index=index)
+        for index, (examples, own) in enumerate(zip(DATA, states))
     ]
     output, expected = (
         call(context, process.next, state, clients) for context in (three, native)
