@@ -115,6 +115,17 @@ def test_the_states_themselves_are_no_metric(process, train):
     assert row["client_work/drift"] > 0
 
 
+@pytest.mark.parametrize("method", ["scaffold", "scaffold_m", "fed_dyn"])
+def test_a_process_for_another_number_of_clients_is_refused(method, train):
+    build = getattr(algorithms, f"build_{method}")
+    process = build(models.softmax_regression, 0.2, 3)
+    message = "built with num_clients=3, but train has 4 clients"
+    with pytest.raises(ValueError, match=message):
+        run(process, train)
+    with pytest.raises(ValueError, match=message):
+        run(simulation.ProcessWithClientStates(process), train)
+
+
 def test_traffic_counts_the_variates(process):
     traffic = simulation.model_traffic(process)
     # A 3 x 4 kernel, 4 biases, and the variate of the same size.
@@ -147,7 +158,9 @@ def test_a_store_goes_on_with_its_server_state(process, train):
     )
     assert int(second.state.client_work["round_number"]) == 6
     # Client states of another round would not add up to the server's variate.
-    mismatch = simulation.control_variate_mismatch(second.state, states, len(CLIENTS))
+    mismatch = simulation.control_variate_mismatch(
+        process, second.state, states, len(CLIENTS)
+    )
     assert mismatch < 1e-6
 
 

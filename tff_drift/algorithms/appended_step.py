@@ -68,6 +68,7 @@ def append_step(
             initial_client_state=process.initial_client_state,
             message_down=process.message_down,
             message_up=process.message_up,
+            num_clients=process.num_clients,
             build_next_at_clients=lambda: wrapper.next_at_clients(
                 process.next_at_clients
             ),

@@ -199,6 +199,7 @@ def build_fed_dyn(
         model_fn,
         FedDynWork(client_optimizer_fn, mu, **local),
         FedDynStep(num_clients),
+        num_clients=num_clients,
         **shared,
     )
 

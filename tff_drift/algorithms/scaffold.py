@@ -181,6 +181,7 @@ def build_scaffold(
             num_clients if total_examples is None else total_examples,
             control_variate_sum_factory,
         ),
+        num_clients=num_clients,
         **shared,
     )
 

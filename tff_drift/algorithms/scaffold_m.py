@@ -159,6 +159,7 @@ def build_scaffold_m(
         model_fn,
         ScaffoldMWork(client_learning_rate, **local),
         ScaffoldMStep(num_clients),
+        num_clients=num_clients,
         **shared,
     )
 

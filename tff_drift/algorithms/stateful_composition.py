@@ -41,6 +41,7 @@ def compose_stateful(
     server_step: ServerStep,
     *,
     control_variate_factory: aggregators.ControlVariateFactory | None = None,
+    num_clients: int | None = None,
     client_rate_schedule: optimizers.Schedule | None = None,
     server_rate_schedule: optimizers.Schedule | None = None,
     evaluated_model: str = stateful_server.AGGREGATE,
@@ -61,6 +62,8 @@ def compose_stateful(
       control_variate_factory: Aggregates the messages that the clients send besides
         their updates, and holds the server's control variate, which is sent to the
         clients; None for methods whose clients send nothing else.
+      num_clients: N, for whoever drives the process and knows all clients; None if
+        the method does not depend on it.
       client_rate_schedule: See `StatefulOptions`, as the others.
       server_rate_schedule: See `StatefulOptions`.
       evaluated_model: See `StatefulOptions`.
@@ -185,6 +188,7 @@ def compose_stateful(
         initial_client_state=client.initial_state,
         message_down=server.message.type_signature.result,
         message_up=client.train.type_signature.result.message,
+        num_clients=num_clients,
         build_next_at_clients=lambda: _build_next_at_clients(run_round, *next_types),
     )
 

@@ -49,6 +49,8 @@ class StatefulLearningProcess(tff.learning.templates.LearningProcess):
         type `C`, as NumPy arrays.
       message_down: The TFF type of what a client receives besides the model.
       message_up: The TFF type of what a client sends besides its update.
+      num_clients: N, the number of all clients that the method was built for; `None`
+        for methods that do not ask for it.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class StatefulLearningProcess(tff.learning.templates.LearningProcess):
         message_down: compat.Type,
         message_up: compat.Type,
         build_next_at_clients: Callable[[], compat.Computation],
+        num_clients: int | None = None,
     ) -> None:
         super().__init__(
             initialize,
@@ -74,6 +77,7 @@ class StatefulLearningProcess(tff.learning.templates.LearningProcess):
         self.initial_client_state = initial_client_state
         self.message_down = message_down
         self.message_up = message_up
+        self.num_clients = num_clients
         self._build_next_at_clients = build_next_at_clients
 
     @functools.cached_property

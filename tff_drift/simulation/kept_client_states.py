@@ -116,6 +116,16 @@ class ProcessWithClientStates(tff.learning.templates.LearningProcess):
             set_hparams_fn=process.set_hparams,
         )
 
+    @property
+    def control_variate(self) -> compat.Computation | None:
+        """The process's own, see `StatefulLearningProcess`."""
+        return self.process.control_variate
+
+    @property
+    def num_clients(self) -> int | None:
+        """The process's own, see `StatefulLearningProcess`."""
+        return self.process.num_clients
+
     def begin(self, state: Any) -> None:
         """Says that the store holds the clients' states of a server state.
 

@@ -112,8 +112,9 @@ def run_training(
         hyperparameters or settings of callbacks.
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range, `cohort_size` is above the
-        number of clients, `rounds` is below the rounds completed, an argument is given
-        without the one that it needs, or a callback gives a column that is there.
+        number of clients, the process was built for another number of them, `rounds`
+        is below the rounds completed, an argument is given without the one that it
+        needs, or a callback gives a column that is there.
     """
     _check_process_and_data(process, train)
     checks.check_integer("rounds", rounds)
@@ -142,6 +143,13 @@ def _check_process_and_data(process: Any, train: Any) -> None:
             f"train must be a tff_drift.simulation.ClientDatasets, found {train!r}. "
             "ClientDatasets.from_arrays makes one of arrays, from_client_data of TFF's "
             "ClientData."
+        )
+    num_clients = getattr(process, "num_clients", None)
+    if num_clients not in (None, len(train)):
+        raise ValueError(
+            f"process was built with num_clients={num_clients}, but train has "
+            f"{len(train)} clients. N is the number of all clients, not of those in a "
+            f"round: build the process with num_clients={len(train)}."
         )
 
 
