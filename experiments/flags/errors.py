@@ -40,17 +40,7 @@ def unknown(
 
 @contextlib.contextmanager
 def as_user_errors(*kinds: type[BaseException]) -> Iterator[None]:
-    """Turns errors of some kinds, whose messages are for the user, into `UserError`s.
-
-    Args:
-      *kinds: The classes of the errors.
-
-    Yields:
-      Nothing.
-
-    Raises:
-      UserError: In place of an error of one of the kinds, on one line.
-    """
+    """Turns errors of some classes into `UserError`s with their message on one line."""
     try:
         yield
     except kinds as error:

@@ -10,16 +10,14 @@ from experiments.flags import declarations, methods
 from experiments.flags.declarations import LOCAL, METHOD_OPTIONS, SERVER, TRAIN, Flag
 from experiments.flags.errors import UserError
 
-# Of flags with some value: those that must be given then, for want of a default.
-_REQUIRED = {
-    ("client_rate_schedule", "exponential"): (
-        "client_rate_decay",
-        "client_rate_decay_rounds",
-    ),
-    ("client_rate_schedule", "per_round_factor"): ("client_rate_decay",),
-    ("server_warm_up_from", "reference"): ("server_rate_scaling",),
-    ("execution", "remote"): ("workers",),
-}
+# Of flags with some value: what must be given then.
+_REQUIRED = (
+    ("client_rate_schedule", "exponential", "client_rate_decay"),
+    ("client_rate_schedule", "exponential", "client_rate_decay_rounds"),
+    ("client_rate_schedule", "per_round_factor", "client_rate_decay"),
+    ("server_warm_up_from", "reference", "server_rate_scaling"),
+    ("execution", "remote", "workers"),
+)
 _OFF = (False, "none", 0)
 
 
@@ -55,18 +53,17 @@ def meaningless(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
         lacks[SERVER] = f"for {algorithm}, whose server's step has no learning rate"
     reasons, flags = {}, declarations.flags_of(TRAIN)
     for name, flag in flags.items():
-        switch, _, wanted = flag.needs.partition("=")
-        if switch in flags:
-            value = values[switch]
-            shown = declarations.show(value)
+        need, _, wanted = flag.needs.partition("=")
+        if need in flags:
+            value = declarations.show(values[need])
             if wanted and value not in wanted.split("|"):
-                reasons[name] = f"for --{switch}={shown}"
-            elif not wanted and value in _OFF:
-                reasons[name] = f"without --{switch}, which is {shown}"
+                reasons[name] = f"for --{need}={value}"
+            elif not wanted and values[need] in _OFF:
+                reasons[name] = f"without --{need}, which is {value}"
             # What a switch needs, what depends on it needs too.
-            switch = flags[switch].needs
-        if switch in lacks:
-            reasons[name] = lacks[switch]
+            need = flags[need].needs
+        if need in lacks:
+            reasons[name] = lacks[need]
     return reasons
 
 
@@ -86,34 +83,30 @@ def check(
       UserError: If the flags do not fit.
     """
     check_task_flags(given, values["task"])
-    flags = declarations.flags_of(TRAIN)
-    known = {name for algorithm in algorithms for name in method_flags(algorithm)}
+    flags, together = declarations.flags_of(TRAIN), " or ".join(algorithms)
+    known = sorted({name for each in algorithms for name in method_flags(each)})
     reasons = [meaningless(values, algorithm) for algorithm in algorithms]
     for name in sorted(given):
         if flags[name].group == METHOD_OPTIONS and name not in known:
-            has = f"has {_list(sorted(known))}" if known else "has none"
-            raise UserError(
-                f"--{name} is no option of {' or '.join(algorithms)}, which {has}."
-            )
+            has = f"which has {_list(known) or 'none'}"
+            raise UserError(f"--{name} is no option of {together}, {has}.")
         if all(name in of_algorithm for of_algorithm in reasons):
             raise UserError(f"--{name} has no meaning {reasons[0][name]}.")
-    for (name, value), required in _REQUIRED.items():
-        for other in required:
-            if values[name] == value and given.get(other) in (None, *_OFF):
-                text = f"--{name}={value} needs --{other}."
-                raise UserError(f"{text} {flags[other].help}")
+    for name, value, other in _REQUIRED:
+        if values[name] == value and given.get(other) in (None, *_OFF):
+            text = f"--{name}={value} needs --{other}."
+            raise UserError(f"{text} {flags[other].help}")
 
 
 def check_task_flags(given: Mapping[str, Any], task: str) -> None:
     """Raises a `UserError` if an option was given that the task does not have."""
-    flags, of_task = declarations.flags_of(TRAIN), task_flags(task)
+    flags = declarations.flags_of(TRAIN)
     options = {option.name: option for option in tasks.describe(task).options}
     for name in sorted(set(given) & set(flags)):
         option = flags[name].option
         if option and option not in options:
-            raise UserError(
-                f"--{name} is no option of task {task}, which has {_list(of_task)}."
-            )
+            has = f"which has {_list(task_flags(task))}"
+            raise UserError(f"--{name} is no option of task {task}, {has}.")
         if option and given[name] is None and not options[option].may_be_none:
             raise UserError(f"--{name} cannot be none for task {task}.")
 

@@ -20,8 +20,7 @@ from typing import Any
 from tasks import Option
 
 _REGISTRY = "tff_drift.algorithms.methods"
-# The arguments of a row and of an option of it, in their order.
-_ROW = ("name", "builder", "paper", "url", "weighting")
+# The arguments of an option of a row, in their order.
 _OPTION = ("name", "kind", "help", "may_be_none", "choices", "flag")
 _CLIENT_RATE = {"client_learning_rate", "client_optimizer_fn"}
 _SERVER_RATE = {"server_learning_rate", "server_optimizer_fn"}
@@ -45,6 +44,9 @@ class Method:
     needs: tuple[str, ...] = ()
 
 
+_FIELDS = {field.name for field in dataclasses.fields(Method)} - {"options"}
+
+
 def methods() -> dict[str, Method]:
     """Returns all methods by name: the library's, then those of plugins."""
     known = dict(_in_source())
@@ -56,29 +58,14 @@ def methods() -> dict[str, Method]:
 
 def of_row(row: Any) -> Method:
     """Returns what is known of a method that is imported, from its row."""
-    options = {
-        option.flag: _option(vars(option), row.defaults[option.name])
-        for option in row.options
-    }
-    names = {field.name for field in dataclasses.fields(Method)} - {"options"}
-    return Method(**{name: getattr(row, name) for name in names}, options=options)
-
-
-def signature(module: str, function: str) -> dict[str, Any]:
-    """Returns the defaults of a function's arguments, `None` for those without one.
-
-    Args:
-      module: The name of the module.
-      function: The name of the function.
-    """
-    package, *names = module.split(".")
-    return _signature(_parse(_folder(package).joinpath(*names)), function)
+    options = {each.flag: _option(vars(each), row.defaults) for each in row.options}
+    return Method(**{name: getattr(row, name) for name in _FIELDS}, options=options)
 
 
 @functools.cache
 def _in_source() -> dict[str, Method]:
-    paths = sorted((_folder("tff_drift") / "algorithms").glob("*.py"))
-    return {row.name: row for path in paths for row in _rows(_parse(path))}
+    modules = sorted((_folder("tff_drift") / "algorithms").glob("*.py"))
+    return {method.name: method for path in modules for method in _rows(_parse(path))}
 
 
 def _folder(package: str) -> pathlib.Path:
@@ -94,49 +81,45 @@ def _parse(path: pathlib.Path) -> ast.Module:
 def _rows(tree: ast.Module) -> Iterator[Method]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Method":
-            yield _row(_arguments(node, _ROW), tree)
+            row: dict[str, Any] = {word.arg or "": word.value for word in node.keywords}
+            defaults = _signature(tree, row["builder"].id)
+            calls = row["options"].elts if "options" in row else ()
+            options = [_literals(_arguments(call)) for call in calls]
+            yield Method(
+                **_literals({name: row[name] for name in row if name in _FIELDS}),
+                has_client_rate=bool(_CLIENT_RATE & set(defaults)),
+                has_server_rate=bool(_SERVER_RATE & set(defaults)),
+                options={
+                    o.get("flag", o["name"]): _option(o, defaults) for o in options
+                },
+            )
 
 
-def _row(row: Mapping[str, Any], tree: ast.Module) -> Method:
-    defaults = _signature(tree, row["builder"].id)
-    options = {}
-    for call in getattr(row.get("options"), "elts", ()):
-        fields = _literals(_arguments(call, _OPTION))
-        flag = fields.get("flag", fields["name"])
-        options[flag] = _option(fields, defaults[fields["name"]])
-    names = {field.name for field in dataclasses.fields(Method)} - {"options"}
-    return Method(
-        **_literals({name: node for name, node in row.items() if name in names}),
-        has_client_rate=bool(_CLIENT_RATE & set(defaults)),
-        has_server_rate=bool(_SERVER_RATE & set(defaults)),
-        options=options,
-    )
-
-
-def _option(fields: Mapping[str, Any], default: Any) -> Option:
-    values = {name: fields[name] for name in _OPTION[:-1] if name in fields}
-    return Option(**values, default=default)
-
-
-def _signature(tree: ast.Module, function: str) -> dict[str, Any]:
-    (found,) = (
-        node.args
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name == function
-    )
-    names = [each.arg for each in (*found.args, *found.kwonlyargs)]
-    defaults = [*found.defaults, *found.kw_defaults]
-    missing = [None] * (len(names) - len(defaults))
-    return {
-        name: default and ast.literal_eval(default)
-        for name, default in zip(names, [*missing, *defaults])
-    }
-
-
-def _arguments(call: ast.Call, names: tuple[str, ...]) -> dict[str, Any]:
+def _arguments(call: ast.Call) -> dict[str, ast.expr]:
     named = {word.arg: word.value for word in call.keywords if word.arg}
-    return {**dict(zip(names, call.args)), **named}
+    return {**dict(zip(_OPTION, call.args)), **named}
 
 
 def _literals(nodes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: ast.literal_eval(node) for name, node in nodes.items()}
+
+
+def _option(fields: Mapping[str, Any], defaults: Mapping[str, Any]) -> Option:
+    values = {name: fields[name] for name in _OPTION[:-1] if name in fields}
+    return Option(**values, default=defaults[fields["name"]])
+
+
+def signature(module: str, function: str) -> dict[str, Any]:
+    """Returns the defaults of a function's arguments, `None` for those without one."""
+    package, *names = module.split(".")
+    return _signature(_parse(_folder(package).joinpath(*names)), function)
+
+
+def _signature(tree: ast.Module, function: str) -> dict[str, Any]:
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    (found,) = (node.args for node in functions if node.name == function)
+    names = [each.arg for each in (*found.args, *found.kwonlyargs)]
+    defaults = [*found.defaults, *found.kw_defaults]
+    missing = [None] * (len(names) - len(defaults))
+    pairs = zip(names, [*missing, *defaults])
+    return {name: node and ast.literal_eval(node) for name, node in pairs}

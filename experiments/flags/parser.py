@@ -13,7 +13,6 @@ from tff_drift import kinds
 
 # What `--flagfile=` is for argparse; no word of a command line has this character.
 _FILE, _FILE_FLAG = "\0", "--flagfile="
-_METAVARS: dict[Any, str] = {int: "N", float: "X"}
 CLOSING = """\
 Brackets hold defaults; those by task and algorithm are in `tff-drift list`. Switches
 are set by --name and --noname. --flagfile=FILE reads flags from a file, one per line.
@@ -27,8 +26,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             allow_abbrev=False,
             fromfile_prefix_chars=_FILE,
-            # What is not given is left out.
-            argument_default=argparse.SUPPRESS,
+            argument_default=argparse.SUPPRESS,  # What is not given is left out.
             formatter_class=functools.partial(
                 argparse.RawDescriptionHelpFormatter, max_help_position=30, width=88
             ),
@@ -40,6 +38,11 @@ class Parser(argparse.ArgumentParser):
         """Raises a `UserError`; called by argparse."""
         raise errors.UserError(f"{message}. See {self.prog} --help.")
 
+    def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
+        """Returns the flags in a line of a file; called by argparse."""
+        word = arg_line.strip()
+        return _with_files([word]) if word and not word.startswith("#") else []
+
     def add_flags(self, flags: Mapping[str, Flag]) -> None:
         """Adds flags under their headings."""
         self._names = [f"--{name}" for name in flags]
@@ -47,11 +50,6 @@ class Parser(argparse.ArgumentParser):
         groups = {title: self.add_argument_group(title) for title in titles}
         for flag in flags.values():
             _add(groups[flag.group], flag)
-
-    def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
-        """Returns the flags in a line of a file; called by argparse."""
-        word = arg_line.strip()
-        return _with_files([word]) if word and not word.startswith("#") else []
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
         """Returns the values of what was given, by name.
@@ -64,11 +62,10 @@ class Parser(argparse.ArgumentParser):
         """
         known, rest = self.parse_known_args(_with_files(words))
         for word in rest:
-            name, _, _ = word.partition("=")
             if not word.startswith("--"):
                 self.error(f"unexpected argument {word!r}: flags are --name=value")
             otherwise = f"See {self.prog} --help."
-            raise errors.unknown("flag", name, self._names, otherwise)
+            raise errors.unknown("flag", word.split("=")[0], self._names, otherwise)
         return vars(known)
 
 
@@ -76,53 +73,35 @@ def plugins(words: Sequence[str]) -> tuple[str, ...]:
     """Returns the values of `--plugin` among words whose other flags are not known."""
     parser = Parser(add_help=False)
     parser.add_flags({"plugin": declarations.flags_of(declarations.LIST)["plugin"]})
-    known, _ = parser.parse_known_args(_with_files(words))
-    return getattr(known, "plugin", ())
+    return getattr(parser.parse_known_args(_with_files(words))[0], "plugin", ())
 
 
 def _with_files(words: Iterable[str]) -> list[str]:
-    return [
-        _FILE + word[len(_FILE_FLAG) :] if word.startswith(_FILE_FLAG) else word
-        for word in words
-    ]
+    begin = len(_FILE_FLAG)
+    return [_FILE + w[begin:] if w.startswith(_FILE_FLAG) else w for w in words]
 
 
 def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
-    text = flag.help
-    if flag.choices:
-        text += f" One of {', '.join(flag.choices)}."
+    text = (
+        f"{flag.help} One of {', '.join(flag.choices)}." if flag.choices else flag.help
+    )
     if flag.default is not None:
         text += f" [{declarations.show(flag.default)}]"
-    options: dict[str, Any] = {
-        "type": functools.partial(read, flag),
-        "help": text.replace("%", "%%"),
-        "metavar": "TEXT",
-    }
+    options: dict[str, Any] = {"metavar": "VALUE"}
     if flag.kind == "flag":
-        options.update(nargs="?", const=True, metavar="true|false")
-        group.add_argument(
-            f"--no{flag.name}",
-            dest=flag.name,
-            action="store_false",
-            help=argparse.SUPPRESS,
-        )
-    elif flag.kind == "choice":
-        options["metavar"] = "NAME"
-    elif flag.kind != "text":
-        options["metavar"] = _METAVARS.get(kinds.KINDS[flag.kind].read, "X")
-    group.add_argument(f"--{flag.name}", **options)
+        options = {"metavar": "true|false", "nargs": "?", "const": True}
+        off, hidden = f"--no{flag.name}", argparse.SUPPRESS
+        group.add_argument(off, dest=flag.name, action="store_false", help=hidden)
+    group.add_argument(
+        f"--{flag.name}",
+        type=functools.partial(_read, flag),
+        help=text.replace("%", "%%"),
+        **options,
+    )
 
 
-def read(flag: Flag, text: str) -> Any:
-    """Returns the value of a flag that a text spells.
-
-    Args:
-      flag: The flag.
-      text: What is given for it.
-
-    Raises:
-      UserError: If the text spells no value of the flag.
-    """
+def _read(flag: Flag, text: str) -> Any:
+    """Returns the value of a flag that a text spells; raises `UserError` if none."""
     if not flag.many:
         return _read_one(flag, text)
     parts = [part.strip() for part in text.split(",") if part.strip()]
@@ -140,9 +119,12 @@ def _read_one(flag: Flag, text: str) -> Any:
         return None
     if flag.kind == "choice":
         if text not in flag.choices:
-            what = flag.name.rstrip("s")
-            if what not in ("task", "algorithm"):
-                what = f"value of --{flag.name}"
+            named = {
+                "task": "task",
+                "algorithm": "algorithm",
+                "algorithms": "algorithm",
+            }
+            what = named.get(flag.name, f"value of --{flag.name}")
             raise errors.unknown(what, text, flag.choices)
         return text
     kind = kinds.KINDS[flag.kind]
@@ -151,7 +133,6 @@ def _read_one(flag: Flag, text: str) -> Any:
         kind.check(flag.name, value)
     except ValueError:
         wanted = f"{kind.wanted}, or none" if flag.may_be_none else kind.wanted
-        raise errors.UserError(
-            f"--{flag.name} must be {wanted}, found {text!r}."
-        ) from None
+        message = f"--{flag.name} must be {wanted}, found {text!r}."
+        raise errors.UserError(message) from None
     return value

@@ -9,35 +9,25 @@ from typing import Any
 
 import tasks
 from experiments.flags import declarations, errors, fit, methods, published_rates
-from experiments.flags.declarations import METHOD_OPTIONS, TASK_OPTIONS, TRAIN
+from experiments.flags.declarations import COMPARE, METHOD_OPTIONS, TASK_OPTIONS, TRAIN
 
-# Flags of `compare` that a single run has in another form.
-_COMPARED = ("algorithms", "seeds", "output_dir")
 # Flags that change how a run goes but not what it results in.
+# fmt: off
 _CIRCUMSTANCES = (
-    "cache_dir",
-    "output_dir",
-    "rounds_per_checkpoint",
-    "tensorboard",
-    "client_states",
-    "measure_mismatch",
-    "max_concurrent_clients",
-    "workers",
-    "plugin",
+    "cache_dir", "output_dir", "plugin", "rounds_per_checkpoint", "tensorboard",
+    "client_states", "measure_mismatch", "max_concurrent_clients", "workers",
 )
+# fmt: on
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RunSettings:
-    """One run: an algorithm on a task with a seed.
-
-    A key of mappings by its identity.
+    """One run: an algorithm on a task with a seed; a key of mappings by its identity.
 
     Attributes:
-      configuration: What the results depend on: values by the names of their
-        flags. `None` where a common flag has no meaning for the run; the
-        hyperparameters of other algorithms and the options of other tasks are
-        left out.
+      configuration: What the results depend on: values by the names of their flags.
+        `None` where a common flag has no meaning for the run; the options of other
+        algorithms and tasks are left out.
       circumstances: The other flags' values by name.
       label: What tables and figures call the run's algorithm, its name by default.
         Runs with one label differ in their seeds alone.
@@ -46,30 +36,16 @@ class RunSettings:
     configuration: Mapping[str, Any]
     circumstances: Mapping[str, Any]
     label: str = ""
+    # Of the configuration.
+    task: str = dataclasses.field(init=False)
+    algorithm: str = dataclasses.field(init=False)
+    seed: int = dataclasses.field(init=False)
+    rounds: int = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:
-        if not self.label:
-            object.__setattr__(self, "label", self.configuration["algorithm"])
-
-    @property
-    def task(self) -> str:
-        """The task's name."""
-        return self.configuration["task"]
-
-    @property
-    def algorithm(self) -> str:
-        """The algorithm's name."""
-        return self.configuration["algorithm"]
-
-    @property
-    def seed(self) -> int:
-        """The seed of everything random."""
-        return self.configuration["seed"]
-
-    @property
-    def rounds(self) -> int:
-        """The rounds of training."""
-        return self.configuration["rounds"]
+        for name in ("task", "algorithm", "seed", "rounds"):
+            object.__setattr__(self, name, self.configuration[name])
+        object.__setattr__(self, "label", self.label or self.algorithm)
 
     @property
     def folder(self) -> pathlib.Path:
@@ -88,10 +64,8 @@ class RunSettings:
     @property
     def task_options(self) -> dict[str, Any]:
         """The task's options by name."""
-        return {
-            flag.option: self.configuration[name]
-            for name, flag in fit.task_flags(self.task).items()
-        }
+        flags = fit.task_flags(self.task)
+        return {each.option: self.configuration[name] for name, each in flags.items()}
 
 
 def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
@@ -116,18 +90,16 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
     """Returns the runs that `tff-drift compare` with some flags asks for.
 
     Args:
-      given: The values of the flags that are given, by name.
+      given: As for `resolve`, which raises what this does.
 
     Returns:
       One run per seed and algorithm, seed by seed, so that all algorithms have a
       result early.
-
-    Raises:
-      UserError: As `resolve`.
     """
-    values = declarations.values(declarations.COMPARE, given)
-    folder = values["output_dir"] or f"results/compare/{values['task']}"
-    shared = {name: given[name] for name in given if name not in _COMPARED}
+    values = declarations.values(COMPARE, given)
+    root = values["output_dir"] or f"results/compare/{values['task']}"
+    known = declarations.flags_of(TRAIN)
+    shared = {name: given[name] for name in given if name in known}
     _check(shared, values["algorithms"])
     return [
         _settle(
@@ -135,7 +107,7 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
                 **shared,
                 "algorithm": algorithm,
                 "seed": seed,
-                "output_dir": f"{folder}/{algorithm}/seed_{seed}",
+                "output_dir": f"{root}/{algorithm}/seed_{seed}",
             }
         )
         for seed in values["seeds"]
@@ -156,19 +128,16 @@ def _check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
 def _settle(given: Mapping[str, Any], label: str = "") -> RunSettings:
     """Returns a run with the values of all its flags, none for those it ignores."""
     values = declarations.values(TRAIN, given)
-    algorithm = values["algorithm"]
-    configuration = {
-        name: given.get(name, default)
-        for name, default in _defaults(values["task"], algorithm).items()
-    }
-    configuration.update(task=values["task"], algorithm=algorithm)
+    task, algorithm = values["task"], values["algorithm"]
+    configuration = {**_defaults(task, algorithm), "task": task, "algorithm": algorithm}
+    configuration.update({name: given[name] for name in configuration if name in given})
     if configuration["server_warm_up_from"] is None:
         scaled = configuration["server_rate_scaling"] != "none"
         configuration["server_warm_up_from"] = "reference" if scaled else "zero"
-    configuration.update(dict.fromkeys(fit.meaningless(configuration, algorithm)))
-    if configuration["client_epochs"] is None:
-        # A full gradient over several epochs is the same gradient.
-        configuration["client_epochs"] = 1
+    for name in fit.meaningless(values, algorithm):
+        if name in configuration:
+            # A full gradient over several epochs is the same gradient.
+            configuration[name] = 1 if name == "client_epochs" else None
     circumstances = {name: values[name] for name in _CIRCUMSTANCES}
     return RunSettings(configuration, circumstances, label)
 

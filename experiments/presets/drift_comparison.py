@@ -27,11 +27,10 @@ from experiments.presets import searches, studies
 from experiments.presets.studies import Study, Variant
 from experiments.reports import plots
 from experiments.reports.results import Result
-from experiments.training import log
+from experiments.training import log, model_norm
 
 NORMS_FILE = "norms.png"
 
-_MODEL_NORM = "finalizer/model_norm"
 _ESTIMATE_NORM = "finalizer/gradient_estimate_norm"
 _MU = (0.002, 0.02, 0.2)
 # Those of the paper at 1 %, and on to its choice at 10 %.
@@ -172,7 +171,7 @@ def run(request: Request) -> None:
         studies.write_metrics(request, study, done, _columns(done[0]))
         figure = plots.draw_measurements(
             done,
-            (_MODEL_NORM, "norm of the cloud model ‖θ‖"),
+            (model_norm.COLUMN, "norm of the cloud model ‖θ‖"),
             (_ESTIMATE_NORM, "norm of the server's estimate ‖h‖"),
         )
         plots.save(figure, request.folder / name, NORMS_FILE)
@@ -189,14 +188,14 @@ def build_study(name: str, part: Part) -> Study:
         name,
         part.flags,
         [
-            # FedAvg with the weight decay of the others: AdaBest at β = μ = 0 is
-            # FedAvg bit for bit.
-            Variant("fed_avg", "adabest", {"adabest_mu": 0.0, "beta": 0.0}),
+            # The others weigh clients alike by default.
+            Variant("fed_avg", "fed_avg", {"weighting": "uniform"}),
             Variant("scaffold", "scaffold"),
             Variant("fed_dyn", "fed_dyn"),
             Variant("adabest", "adabest", {"adabest_mu": 0.02}),
             Variant("adabest_auto", "adabest", {"adabest_mu": 0.02, "beta": "auto"}),
         ],
+        lambda: [model_norm.ModelNorm()],
     )
 
 
@@ -223,7 +222,7 @@ def _columns(result: Result) -> dict[str, str]:
     return {
         result.headline: result.headline,
         "test_loss": "test_loss",
-        _MODEL_NORM: "model_norm",
+        model_norm.COLUMN: "model_norm",
         _ESTIMATE_NORM: "gradient_estimate_norm",
         "client_work/drift": "drift",
     }

@@ -25,8 +25,6 @@ from tff_drift.simulation import run_folder
 
 SUMMARY_FILE = "summary.json"
 _SUMMARY_FORMAT = "tff_drift summary"
-# Hyperparameters of AdaBest that make it FedAvg where all are zero.
-_FED_AVG = ("beta", "mu")
 
 Row = Mapping[str, Any]
 
@@ -124,19 +122,16 @@ def arithmetic(settings: RunSettings, rows: Sequence[Row]) -> dict[str, Any] | N
       beyond SGD. `None` for a method whose row does not tell them, see
       `tff_drift.algorithms.Method`.
     """
-    method, hyperparameters = settings.algorithm, settings.options
-    if method == "adabest" and not any(hyperparameters[name] for name in _FED_AVG):
-        method = "fed_avg"  # At β = μ = 0 all its estimates are zero.
+    method = algorithms.methods()[settings.algorithm]
     trained = [row for row in rows if "train_num_batches" in row]
-    row = algorithms.methods()[method]
-    if row.client_cost is None or row.server_cost is None or not trained:
+    if method.client_cost is None or method.server_cost is None or not trained:
         return None
     cohort = sum(row["cohort_size"] for row in trained) / len(trained)
     steps = sum(row["train_num_batches"] for row in trained) / len(trained) / cohort
     return {
         "local_steps": steps,
-        "client": row.client_cost.times(steps)._asdict(),
-        "server": row.server_cost.times(cohort)._asdict(),
+        "client": method.client_cost.times(steps)._asdict(),
+        "server": method.server_cost.times(cohort)._asdict(),
     }
 
 

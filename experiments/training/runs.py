@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow_federated as tff
@@ -70,17 +70,23 @@ class Runs:
       settings: The runs.
     """
 
-    def __init__(self, settings: Sequence[RunSettings]) -> None:
+    def __init__(
+        self,
+        settings: Sequence[RunSettings],
+        further: Callable[[], Sequence[callbacks.Callback]] = tuple,
+    ) -> None:
         """Checks the runs.
 
         Args:
           settings: The runs, of one command.
+          further: Returns callbacks for a run beyond those that its flags ask for.
 
         Raises:
           UserError: If data is missing, a setting is out of its range, or a folder
             cannot be used.
         """
         self.settings = tuple(settings)
+        self._further = further
         self._finished: dict[RunSettings, results.Result] = {}
         self._interrupt = callbacks.SoftInterrupt()
         self._processes: dict[RunSettings, tff.learning.templates.LearningProcess] = {}
@@ -139,7 +145,17 @@ class Runs:
             if process is None:
                 process = processes.build_process(settings, task)
             with as_user_errors(*_TROUBLE):
-                training = _train(settings, task, process, progress, self._interrupt)
+                training = _train(
+                    settings,
+                    task,
+                    process,
+                    [
+                        *_callbacks(settings, task, progress),
+                        *self._further(),
+                        self._interrupt,
+                    ],
+                    self._interrupt,
+                )
             summary = results.summarize(settings, training, len(task.train))
             results.write_json(settings.folder / results.SUMMARY_FILE, summary)
             result = results.Result(settings, training.rows, summary)
@@ -161,7 +177,7 @@ def _train(
     settings: RunSettings,
     task: tasks.Task,
     process: tff.learning.templates.LearningProcess,
-    progress: bool | None,
+    participants: Sequence[callbacks.Callback],
     interrupt: callbacks.SoftInterrupt,
 ) -> simulation.TrainingResult:
     configuration = settings.configuration
@@ -174,7 +190,7 @@ def _train(
                 cohort_size=configuration["clients_per_round"],
                 seed=settings.seed,
                 client_states=states,
-                callbacks=[*_callbacks(settings, task, progress), interrupt],
+                callbacks=participants,
                 output_dir=simulation.OutputDir(
                     settings.folder,
                     settings.circumstances["rounds_per_checkpoint"],

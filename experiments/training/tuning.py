@@ -20,7 +20,7 @@ import dataclasses
 import itertools
 import pathlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -30,7 +30,7 @@ import tasks
 from experiments.flags import methods, settings
 from experiments.training import processes
 from tff_drift import execution, simulation
-from tff_drift.simulation.rounds import build_round_runner
+from tff_drift.simulation import callbacks
 
 TASK = "digits"
 SEEDS = (1, 2, 3)
@@ -56,6 +56,8 @@ SETTABLE = {
     "server_learning_rate": ("finalizer", "learning_rate"),
     "beta": ("finalizer", "beta"),
 }
+
+_HELD_OUT = "held_out_"
 
 # Values by names of flags. `None` leaves a flag that has no meaning as it is.
 Point = Mapping[str, Any]
@@ -116,23 +118,52 @@ def try_points(
     evaluation = simulation.build_evaluation(
         task.model_fn, held_out, accuracy_metric=task.accuracy_metric
     )
-    sampling = simulation.build_uniform_sampling(
-        task.train.client_ids, run.configuration["clients_per_round"], run.seed
-    )
     every = run.configuration["rounds_per_evaluation"]
-    last_evaluations = range(run.rounds, 0, -every)[:EVALUATIONS]
+    last = range(run.rounds, 0, -every)[:EVALUATIONS]
     initial = process.initialize()
     for point in points:
-        runner = build_round_runner(process, task.train, None)
-        state = _at_point(process, initial, point)
-        measured = []
-        for round_number in range(run.rounds):
-            state, _ = runner.run(state, sampling(round_number), round_number)
-            if round_number + 1 in last_evaluations:
-                measured.append(evaluation(process.get_model_weights(state)))
-        figures = pd.DataFrame(measured)[[task.accuracy_metric, "loss"]]
+        training = simulation.run_training(
+            process,
+            task.train,
+            rounds=run.rounds,
+            cohort_size=run.configuration["clients_per_round"],
+            seed=run.seed,
+            initial_state=_at_point(process, initial, point),
+            callbacks=[
+                callbacks.FailureWatch(),
+                callbacks.Progress(False),
+                _HeldOut(process, evaluation, last),
+            ],
+        )
+        rows = [row for row in training.rows if row["round"] in last]
+        names = {_HELD_OUT + name: name for name in (task.accuracy_metric, "loss")}
+        figures = pd.DataFrame(rows)[list(names)].rename(columns=names)
         # A point that broke down must not look good by what it was before.
         yield {**point, **figures.mean(skipna=False)}
+
+
+class _HeldOut(callbacks.Callback):
+    """Measures the model on clients held out, after some rounds."""
+
+    def __init__(
+        self,
+        process: tff.learning.templates.LearningProcess,
+        evaluation: Callable[[Any], Mapping[str, Any]],
+        rounds: Collection[int],
+    ) -> None:
+        self._process = process
+        self._evaluation = evaluation
+        self._rounds = rounds
+
+    def after_round(
+        self, round_number: int, state: Any, row: Mapping[str, Any]
+    ) -> dict[str, Any] | None:
+        """Returns what is measured in a round of those."""
+        del row
+        if round_number not in self._rounds:
+            return None
+        measured = self._evaluation(self._process.get_model_weights(state))
+        return {_HELD_OUT + name: value for name, value in measured.items()}
 
 
 def try_seed(seed: int, algorithm: str) -> Iterator[dict[str, Any]]:

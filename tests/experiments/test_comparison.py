@@ -135,8 +135,6 @@ def test_work_beyond_sgd_is_that_of_the_steps_taken():
     assert known["server"] == {"sums": 5, "products": 1}
     nothing = {"sums": 0, "products": 0}
     assert work("fed_avg")["client"] == nothing
-    assert work("adabest", "--adabest_mu=0", "--beta=0")["client"] == nothing
-    assert work("adabest", "--adabest_mu=0", "--beta=auto")["client"] != nothing
 
 
 def test_summary_of_a_run(comparison):
