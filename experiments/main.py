@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-import shlex
 import sys
 from collections.abc import Sequence
+
+from experiments import interrupts
 
 _OVERVIEW = """\
 tff-drift: federated learning in simulation, and methods against client drift.
@@ -22,7 +23,7 @@ A first try, which needs no data and takes a minute or two:
 `tff-drift COMMAND --help` shows the flags of a command, `tff-drift --version` the
 version.
 """
-_STATUS_TROUBLE, _STATUS_MISTAKE, _STATUS_INTERRUPTED = 1, 2, 130
+_TROUBLE, _MISTAKE = 1, 2
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -33,7 +34,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
       The exit status: 0, 1 if the machine fails, 2 for a mistake of the user, 130
-      after Ctrl-C.
+      after Ctrl-C, 143 after SIGTERM.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
@@ -41,61 +42,60 @@ def run(arguments: Sequence[str] | None = None) -> int:
             # A terminal without Greek letters shows question marks, not a traceback.
             stream.reconfigure(errors="replace")
     try:
-        # Here, so that Ctrl-C finds this function whatever is being imported.
-        from experiments.flags.errors import UserError
-
-        try:
-            _dispatch(words)
+        with interrupts.heard():
+            status = _dispatch(words)
             sys.stdout.flush()
-        except UserError as error:
-            print(f"tff-drift: error: {error}", file=sys.stderr)
-            return _STATUS_MISTAKE
-    except SystemExit as shown:  # Of argparse, after help.
-        return int(shown.code or 0)
     except KeyboardInterrupt:
-        again = shlex.join(["tff-drift", *words])
-        print(f"tff-drift: interrupted. To go on: {again}", file=sys.stderr)
-        return _STATUS_INTERRUPTED
+        status = interrupts.STATUS
     except OSError as error:
-        # Python would complain once more when it flushes the output at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if not isinstance(error, BrokenPipeError):
+        _drop_unwritable_output()
+        # The reader of a pipe has seen enough.
+        status = 0 if isinstance(error, BrokenPipeError) else _TROUBLE
+        if status:
             print(f"tff-drift: error: {error}", file=sys.stderr)
-            return _STATUS_TROUBLE
-        # The reader of a list has seen enough.
-    return 0
+    if status > _MISTAKE:
+        print(interrupts.message(words), file=sys.stderr)
+    return status
 
 
-def _dispatch(words: list[str]) -> None:
+def _drop_unwritable_output() -> None:
+    """Keeps Python from complaining when it flushes the output at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _dispatch(words: list[str]) -> int:
+    # Here, so that `run` hears of Ctrl-C whatever is being imported.
     from experiments.commands import COMMANDS
     from experiments.flags import errors
 
-    if words[:1] == ["help"]:
-        words = [*words[1:], "--help"]
-    name = words[0] if words else "--help"
-    if name in ("--help", "-h"):
-        commands = [f"  {each.name:13}{each.summary}" for each in COMMANDS.values()]
-        print(_OVERVIEW.format("\n".join(commands)), end="")
-    elif name == "--version":
-        import tff_drift
-
-        print(f"tff-drift {tff_drift.__version__}")
-    elif name.startswith("-"):
-        raise errors.UserError(
-            f"the command comes first: tff-drift {'|'.join(COMMANDS)} {name} ..."
-        )
-    elif name not in COMMANDS:
-        raise errors.unknown("command", name, tuple(COMMANDS))
-    else:
-        _silence_tensorflow()
-        COMMANDS[name].call(words[1:])
-
-
-def _silence_tensorflow() -> None:
-    """Keeps the notes of TensorFlow and gRPC off the terminal.
-
-    They read these variables when they are loaded; a user's own values stay.
-    """
+    # TensorFlow and gRPC read these when they are loaded; a user's own values stay.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    name = words[0] if words else "--help"
+    try:
+        if name in ("--help", "-h"):
+            commands = [f"  {each.name:13}{each.summary}" for each in COMMANDS.values()]
+            print(_OVERVIEW.format("\n".join(commands)), end="")
+        elif name == "--version":
+            import tff_drift
+
+            print(f"tff-drift {tff_drift.__version__}")
+        elif name.startswith("-"):
+            names = "|".join(COMMANDS)
+            raise errors.UserError(f"the command comes first: tff-drift {names} {name}")
+        elif name not in COMMANDS:
+            raise errors.unknown("command", name, tuple(COMMANDS))
+        else:
+            COMMANDS[name].call(words[1:])
+    except errors.UserError as error:
+        print(f"tff-drift: error: {error}", file=sys.stderr)
+        return _MISTAKE
+    except SystemExit as end:  # After help, or SIGTERM.
+        return int(end.code or 0)
+    return 0

@@ -25,6 +25,8 @@ from tasks import definitions, seeds
 from tff_drift.simulation import ClientDatasets
 
 _CURVATURES = (0.5, 2.0)
+# The numbers of all clients' examples, 4 bytes each.
+_MOST_NUMBERS = 2**28
 
 
 def draw_clients(
@@ -131,10 +133,16 @@ def build(
       The clients and the model function.
     """
     del cache_dir  # The data is drawn.
-    dimension = options["dimension"]
-    clients = draw_clients(
-        options["num_clients"], dimension, options["heterogeneity"], seed
-    )
+    num_clients, dimension = options["num_clients"], options["dimension"]
+    numbers = num_clients * dimension**2
+    if numbers > _MOST_NUMBERS:
+        raise ValueError(
+            f"dimension {dimension} and num_clients {num_clients} make "
+            f"{4e-9 * numbers:,.0f} GB of examples, dimension x dimension numbers for "
+            "each client. Choose a dimension of at most "
+            f"{int((_MOST_NUMBERS / num_clients) ** 0.5)}, or fewer clients."
+        )
+    clients = draw_clients(num_clients, dimension, options["heterogeneity"], seed)
     datasets = ClientDatasets.from_arrays(
         clients,
         batch_size=options["batch_size"] or dimension,

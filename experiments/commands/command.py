@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.flags import declarations, parser, plugins
+from experiments.interrupts import importing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Command:
 
     def call(self, words: Sequence[str]) -> None:
         """Runs it on the words after its name; raises `UserError` for a mistake."""
-        plugins.load(parser.plugins(words))
+        with importing():
+            plugins.load(parser.plugins(words))
         self.run(self.parser().parse(words))
 
     def parser(self) -> parser.Parser:

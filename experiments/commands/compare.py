@@ -6,12 +6,13 @@ from typing import Any
 
 from experiments.commands.command import Command
 from experiments.flags import declarations, settings
+from experiments.interrupts import importing
 
 
 def _run(given: dict[str, Any]) -> None:
     runs = settings.resolve_comparison(given)
-    # Imports TensorFlow, which takes seconds.
-    from experiments.training import comparison, log
+    with importing():
+        from experiments.training import comparison, log
 
     log.show()
     # Of <folder>/<algorithm>/seed_<seed>.

@@ -6,6 +6,7 @@ from typing import Any
 
 from experiments.commands.command import Command
 from experiments.flags import declarations, errors, fit
+from experiments.interrupts import importing
 
 _ACTIONS = ("check", "fetch", "describe")
 
@@ -24,8 +25,8 @@ def _run(given: dict[str, Any]) -> None:
     }
     if action == "fetch" and "download" not in fit.task_flags(task):
         raise errors.UserError(f"task {task} needs no data: there is nothing to fetch.")
-    # Imports TensorFlow, which takes seconds.
-    from experiments.reports import data
+    with importing():
+        from experiments.reports import data
 
     if action == "check":
         data.check(values["cache_dir"])

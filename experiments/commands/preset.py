@@ -7,13 +7,15 @@ from typing import Any
 
 from experiments.commands.command import Command
 from experiments.flags import presets
+from experiments.interrupts import importing
 
 
 def _run(given: dict[str, Any]) -> None:
     name = given.pop("name")
     request = presets.request(name, given)
-    # Imports TensorFlow, which takes seconds.
-    importlib.import_module(f"experiments.presets.{name}").run(request)
+    with importing():
+        module = importlib.import_module(f"experiments.presets.{name}")
+    module.run(request)
 
 
 COMMAND = Command(

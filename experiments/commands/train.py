@@ -6,13 +6,14 @@ from typing import Any
 
 from experiments.commands.command import Command
 from experiments.flags import settings
+from experiments.interrupts import importing
 
 
 def _run(given: dict[str, Any]) -> None:
     run = settings.resolve(given)
-    # Imports TensorFlow, which takes seconds.
-    from experiments.reports import summary
-    from experiments.training import log, runs
+    with importing():
+        from experiments.reports import summary
+        from experiments.training import log, runs
 
     log.show()
     print(summary.describe(runs.Runs([run]).execute(run)))

@@ -38,6 +38,10 @@ class Parser(argparse.ArgumentParser):
         """Raises a `UserError`; called by argparse."""
         raise errors.UserError(f"{message}. See {self.prog} --help.")
 
+    def print_help(self, file: Any = None) -> None:
+        """Prints the help; argparse's own hides that it could not be written."""
+        print(self.format_help(), end="", file=file)
+
     def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
         """Returns the flags in a line of a file; called by argparse."""
         word = arg_line.strip()

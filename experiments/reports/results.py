@@ -25,6 +25,11 @@ from tff_drift.simulation import run_folder
 
 SUMMARY_FILE = "summary.json"
 _SUMMARY_FORMAT = "tff_drift summary"
+# What others read of a summary.
+_SUMMARY_KEYS = (
+    *("rounds", "clients", "clients_per_round"),
+    *("final", "best", "totals", "failures"),
+)
 
 Row = Mapping[str, Any]
 
@@ -225,7 +230,8 @@ def read_finished(settings: RunSettings) -> Result | None:
       settings: The run, whose folder holds this run or none.
 
     Returns:
-      The result; `None` if the run has rounds to go.
+      The result; `None` if the run has rounds to go, or its summary is damaged, which
+      is then written anew.
 
     Raises:
       MetricsFileError: If the metrics are damaged.
@@ -235,6 +241,8 @@ def read_finished(settings: RunSettings) -> Result | None:
         _, rows = simulation.read_rows(settings.folder / run_folder.METRICS_FILE)
     except (FileNotFoundError, ValueError):
         return None
-    if summary.get("rounds") != settings.rounds:
+    if not isinstance(summary, dict) or not set(_SUMMARY_KEYS) <= set(summary):
+        return None
+    if summary["rounds"] != settings.rounds:
         return None
     return Result(settings, rows, summary)

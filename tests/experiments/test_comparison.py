@@ -248,3 +248,19 @@ def test_more_rounds_extend_and_nothing_is_repeated(run_command, comparison, tmp
     assert list(after["round"]) == [0, 1, 2, 3, 4]
     columns = ["train_loss", "total_examples", "test_accuracy"]
     pd.testing.assert_frame_equal(after[columns][:4], before[columns])
+
+
+@pytest.mark.parametrize("content", ["[]", "{", "null", '{"rounds": 3}'])
+def test_a_summary_that_is_none_is_written_anew(
+    run_command, comparison, tmp_path, content
+):
+    folder = tmp_path / "run"
+    shutil.copytree(comparison.folder / "fed_adam" / "seed_5", folder)
+    before = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(content)
+    flags = [w for w in programs.COMPARE_FLAGS if not w.startswith(("--al", "--seeds"))]
+    flags += ["--algorithm=fed_adam", "--seed=5", f"--output_dir={folder}"]
+    outcome = run_command("train", *flags)
+    assert outcome.status == 0, outcome.stderr
+    after = json.loads((folder / "summary.json").read_text())
+    assert (after["final"], after["best"]) == (before["final"], before["best"])

@@ -11,6 +11,7 @@ import time
 import pytest
 
 import tasks
+import tff_drift
 from experiments.flags import declarations, methods
 from experiments.training import runs
 from tests.experiments import programs
@@ -254,30 +255,115 @@ def test_unexpected_errors_keep_their_traceback(run_command, monkeypatch, tmp_pa
         run_command("train", f"--output_dir={tmp_path / 'out'}")
 
 
-def test_interrupted_and_continued(tmp_path):
+def test_more_dimensions_than_memory_holds(refuse):
+    message = refuse("train", "--task=quadratic", "--dimension=1000000000")
+    assert "dimension 1000000000 and num_clients 10 make" in message
+    assert "Choose a dimension of at most 5181, or fewer clients." in message
+
+
+@pytest.mark.parametrize("words", [["list"], ["train", "--help"]])
+def test_an_output_that_cannot_be_written(words):
+    with open("/dev/full", "w") as full:
+        process = subprocess.run(
+            [sys.executable, "-m", "experiments", *words],
+            cwd=programs.ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    assert process.returncode == 1
+    assert process.stderr == ("tff-drift: error: [Errno 28] No space left on device\n")
+
+
+def test_a_reader_that_has_seen_enough():
+    process = subprocess.run(
+        f"{sys.executable} -m experiments list | head -n 1",
+        shell=True,
+        cwd=programs.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert process.stdout.startswith("Tasks (--task)")
+    assert process.stderr == ""
+
+
+def test_a_disk_that_is_full_during_a_run(tmp_path):
+    program = """
+import resource, sys
+from experiments import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
+sys.exit(main.run(sys.argv[1:]))
+"""
+    words = ["train", "--task=digits", "--rounds=2", f"--output_dir={tmp_path / 'out'}"]
+    process = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=programs.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    *_, last = process.stderr.splitlines()
+    assert process.returncode == 1
+    assert "Traceback" not in process.stderr
+    assert last.startswith("tff-drift: error: ")
+    assert "File too large" in last
+
+
+def test_version(run_command):
+    assert run_command("--version").stdout == f"tff-drift {tff_drift.__version__}\n"
+
+
+def _start(tmp_path, words, err):
+    return subprocess.Popen(
+        [sys.executable, "-m", "experiments", *words],
+        cwd=programs.ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=err,
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_interrupted_and_continued(tmp_path, number, expected):
     folder = tmp_path / "run"
     words = ["train", "--task=quadratic", "--rounds=100000", f"--output_dir={folder}"]
     with open(tmp_path / "stderr", "w+") as err:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "experiments", *words],
-            cwd=programs.ROOT,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=err,
-        )
+        process = _start(tmp_path, words, err)
         try:
             _wait_for_rounds(process, folder / "metrics.csv", 3)
-            process.send_signal(signal.SIGINT)
+            process.send_signal(number)
             status = process.wait(timeout=60)
         finally:
             process.kill()
     stderr = (tmp_path / "stderr").read_text()
-    assert status == 130
+    assert status == expected
     assert "Traceback" not in stderr
     again = f"tff-drift: interrupted. To go on: tff-drift {' '.join(words)}\n"
     assert stderr.endswith(again)
     circumstances = json.loads((folder / "config.json").read_text())["circumstances"]
     assert circumstances["output_dir"] == str(folder)
+
+
+# Before, and in the middle of, the imports of TensorFlow.
+@pytest.mark.parametrize("seconds", [0.5, 2])
+def test_interrupted_before_anything_has_begun(tmp_path, seconds):
+    words = ["train", f"--output_dir={tmp_path / 'run'}"]
+    with open(tmp_path / "stderr", "w+") as err:
+        process = _start(tmp_path, words, err)
+        try:
+            time.sleep(seconds)
+            process.send_signal(signal.SIGINT)
+            status = process.wait(timeout=60)
+        finally:
+            process.kill()
+    assert status == 130
+    assert (tmp_path / "stderr").read_text() == (
+        f"tff-drift: interrupted. To go on: tff-drift {' '.join(words)}\n"
+    )
 
 
 def _wait_for_rounds(process, path, rounds):

@@ -16,7 +16,7 @@ from experiments.presets import (
     searches,
     studies,
 )
-from experiments.training import tuning
+from experiments.training import model_norm, tuning
 from tests.experiments.programs import parse
 
 
@@ -42,6 +42,7 @@ STUDY = studies.Study(
         studies.Variant("plain", "fed_avg"),
         studies.Variant("strong", "fed_dyn", {"fed_dyn_mu": 0.5}),
     ],
+    lambda: [model_norm.ModelNorm()],
 )
 
 
@@ -119,6 +120,10 @@ def test_a_study_has_a_row_and_a_folder_per_variant(request_for):
     assert config["configuration"]["fed_dyn_mu"] == 0.5
     assert (folder / "curves.png").stat().st_size > 0
 
+    # Methods with client states report it themselves; of FedAvg it is measured.
+    reported = [row.get("finalizer/model_norm") for row in done[1].rows[1:]]
+    assert [row[model_norm.COLUMN] for row in done[1].rows[1:]] == reported
+    assert done[0].rows[-1][model_norm.COLUMN] > 0
     columns = {done[0].headline: "value", "finalizer/model_norm": "norm"}
     studies.write_metrics(request, STUDY, done, columns)
     metrics = pd.read_csv(folder / studies.METRICS_FILE)

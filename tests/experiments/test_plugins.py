@@ -1,0 +1,115 @@
+"""A file of the user's that registers a method and a task."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.experiments import programs
+
+PLUGIN = """
+import tasks
+from tff_drift import algorithms
+
+
+def build_toy(model_fn, client_learning_rate, *, toy_gain: float = 0.5, **options):
+    rate = client_learning_rate * toy_gain
+    return algorithms.build_fed_avg(model_fn, rate, **options)
+
+
+algorithms.register(
+    algorithms.Method(
+        name="toy",
+        builder=build_toy,
+        paper="I (2026), Mine",
+        url="https://example.org/mine",
+        options=(algorithms.Option("toy_gain", "positive", "A gain."),),
+    )
+)
+
+
+def build_task(cache_dir, seed, options):
+    task = tasks.load("quadratic", seed=seed, dimension=options["size"])
+    return tasks.Clients(task.train, task.test), task.model_fn
+"""
+TASK = """
+tasks.register(
+    tasks.TaskDefinition(
+        "toy_task",
+        "A task of mine.",
+        (
+            tasks.Option("size", "count", 2, "A size."),
+            *(o for o in tasks.describe("quadratic").options if o.name == "epochs"),
+        ),
+        build_task,
+        accuracy_metric="distance",
+        higher_is_better=False,
+    )
+)
+"""
+PROGRAM = """
+import sys
+from experiments import main
+for words in sys.argv[1:]:
+    print("==", words, flush=True)
+    print("-> status", main.run(words.split()), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory):
+    """What commands with the plugin print, by command."""
+    folder = tmp_path_factory.mktemp("plugin")
+    path = folder / "mine.py"
+    path.write_text(PLUGIN + TASK)
+    flags = "--rounds=1 --clients_per_round=2 --rounds_per_evaluation=1"
+    lines = {
+        "list": f"list --plugin={path}",
+        "help": f"train --help --plugin={path}",
+        "train": f"train --plugin {path} --algorithm=toy --toy_gain=0.25 "
+        f"--task=toy_task --size=3 {flags} --output_dir={folder / 'train'}",
+        "compare": f"compare --plugin={path} --algorithms=fed_avg,toy --seeds=1 "
+        f"--task=toy_task {flags} --output_dir={folder / 'compare'}",
+        "other": f"train --plugin={path} --toy_gain=2",
+    }
+    process = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *lines.values()],
+        cwd=programs.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    parts = process.stdout.split("== ")[1:]
+    assert len(parts) == len(lines), process.stderr
+    return {**dict(zip(lines, parts)), "errors": process.stderr, "folder": folder}
+
+
+def test_lists_and_help_have_what_it_registers(outputs):
+    for name in ("list", "help"):
+        assert "-> status 0" in outputs[name]
+        assert "--toy_gain" in outputs[name]
+        assert "toy_task" in outputs[name]
+    assert "I (2026), Mine. https://example.org/mine" in outputs["list"]
+    assert "0.5 (toy)" in outputs["help"]
+
+
+def test_it_trains(outputs):
+    assert "-> status 0" in outputs["train"], outputs["errors"]
+    config = json.loads((outputs["folder"] / "train" / "config.json").read_text())
+    assert config["configuration"]["toy_gain"] == 0.25
+    assert config["configuration"]["size"] == 3
+    assert config["circumstances"]["plugin"] == [str(outputs["folder"] / "mine.py")]
+    assert "-> status 0" in outputs["compare"], outputs["errors"]
+    assert (outputs["folder"] / "compare" / "toy" / "seed_1" / "metrics.csv").is_file()
+
+
+def test_its_flags_have_their_meaning_checked(outputs):
+    assert "-> status 2" in outputs["other"]
+    assert "--toy_gain is no option of fed_avg, which has none." in outputs["errors"]
+
+
+def test_a_file_that_is_none(run_command, tmp_path):
+    outcome = run_command("list", f"--plugin={tmp_path / 'absent.py'}")
+    assert outcome.status == 2
+    assert "absent.py' is no Python file." in outcome.stderr
