@@ -23,7 +23,6 @@ A first try, which needs no data and takes a minute or two:
 `tff-drift COMMAND --help` shows the flags of a command, `tff-drift --version` the
 version.
 """
-_TROUBLE, _MISTAKE = 1, 2
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -50,10 +49,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         _drop_unwritable_output()
         # The reader of a pipe has seen enough.
-        status = 0 if isinstance(error, BrokenPipeError) else _TROUBLE
+        status = 0 if isinstance(error, BrokenPipeError) else 1
         if status:
             print(f"tff-drift: error: {error}", file=sys.stderr)
-    if status > _MISTAKE:
+    if status > 2:  # By Ctrl-C or SIGTERM.
         print(interrupts.message(words), file=sys.stderr)
     return status
 
@@ -95,7 +94,7 @@ def _dispatch(words: list[str]) -> int:
             COMMANDS[name].call(words[1:])
     except errors.UserError as error:
         print(f"tff-drift: error: {error}", file=sys.stderr)
-        return _MISTAKE
+        return error.status
     except SystemExit as end:  # After help, or SIGTERM.
         return int(end.code or 0)
     return 0

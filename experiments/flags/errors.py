@@ -17,6 +17,14 @@ _FORMER = {
 class UserError(Exception):
     """A mistake in what was asked for, told in one line and without a traceback."""
 
+    status = 2
+
+
+class MachineError(UserError):
+    """What the machine did not do, such as write to a disk that is full."""
+
+    status = 1
+
 
 def unknown(
     kind: str, name: str, known: Collection[str], otherwise: str = ""

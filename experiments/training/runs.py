@@ -13,7 +13,7 @@ from typing import Any
 import tensorflow_federated as tff
 
 import tasks
-from experiments.flags.errors import UserError, as_user_errors
+from experiments.flags.errors import MachineError, UserError, as_user_errors
 from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results
 from experiments.training import preflight, processes
@@ -22,7 +22,7 @@ from tff_drift.simulation import callbacks, run_folder
 
 # What validation raises, with a message meant for the user.
 _BAD_INPUT = (OSError, TypeError, ValueError)
-# What ends a run for reasons outside the program.
+# What ends a run for reasons outside the program, with such a message.
 _TROUBLE = (
     client_states.ClientStatesError,
     execution.WorkerError,
@@ -144,17 +144,14 @@ class Runs:
             process = self._processes.pop(settings, None)
             if process is None:
                 process = processes.build_process(settings, task)
+            participants = [
+                *_callbacks(settings, task, progress),
+                *self._further(),
+                self._interrupt,
+            ]
             with as_user_errors(*_TROUBLE):
                 training = _train(
-                    settings,
-                    task,
-                    process,
-                    [
-                        *_callbacks(settings, task, progress),
-                        *self._further(),
-                        self._interrupt,
-                    ],
-                    self._interrupt,
+                    settings, task, process, participants, self._interrupt
                 )
             summary = results.summarize(settings, training, len(task.train))
             results.write_json(settings.folder / results.SUMMARY_FILE, summary)
@@ -197,6 +194,10 @@ def _train(
                     configuration,
                 ),
             )
+    except simulation.OutputDirError as error:
+        if isinstance(error.__cause__, OSError):
+            raise MachineError(str(error)) from error
+        raise
     finally:
         _record_circumstances(settings)
 

@@ -304,9 +304,9 @@ sys.exit(main.run(sys.argv[1:]))
         text=True,
         timeout=120,
     )
-    *_, last = process.stderr.splitlines()
     assert process.returncode == 1
     assert "Traceback" not in process.stderr
+    *_, last = process.stderr.splitlines()
     assert last.startswith("tff-drift: error: ")
     assert "File too large" in last
 

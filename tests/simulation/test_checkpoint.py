@@ -94,7 +94,7 @@ def test_failure_at_any_step_leaves_the_old_or_the_new(path, monkeypatch, step):
     if step == "open":
         monkeypatch.setattr("builtins.open", fail)
     elif step == "write":
-        monkeypatch.setattr(checkpoint.np, "savez", fail)
+        monkeypatch.setattr(checkpoint, "_write_arrays", fail)
     elif step == "fsync":
         monkeypatch.setattr(files.os, "fsync", fail)
     elif step == "replace":
@@ -116,14 +116,14 @@ def test_kill_while_writing_leaves_the_old(path, monkeypatch):
     save_checkpoint(path, 1, {}, {"server_state": [np.arange(10)]})
 
     # What a kill leaves: half of the temporary file, and no clean-up.
-    def killed_half_way(file, **arrays):
+    def killed_half_way(file, arrays):
         file.write(b"half")
         file.flush()
         os._exit(0)
 
     child = os.fork()
     if child == 0:
-        monkeypatch.setattr(checkpoint.np, "savez", killed_half_way)
+        monkeypatch.setattr(checkpoint, "_write_arrays", killed_half_way)
         save_checkpoint(path, 2, {}, {"server_state": [np.arange(10)]})
     os.waitpid(child, 0)
     assert files.temporary_path(path).read_bytes() == b"half"

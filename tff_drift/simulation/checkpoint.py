@@ -13,6 +13,7 @@ import dataclasses
 import errno
 import json
 import pathlib
+import zipfile
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
@@ -150,10 +151,20 @@ def save_checkpoint(
     }
     encoded = np.frombuffer(json.dumps(header).encode(), np.uint8)
 
-    def write(file: BinaryIO) -> None:
-        np.savez(file, **{_HEADER: encoded}, **arrays)
+    arrays[_HEADER] = encoded
+    files.replace_file(path, lambda file: _write_arrays(file, arrays))
 
-    files.replace_file(path, write)
+
+def _write_arrays(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes an archive as `np.savez` does.
+
+    That one leaves the archive open where the disk is full, and Python complains in the
+    archive's destructor.
+    """
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array))
 
 
 def load_checkpoint(path: pathlib.Path) -> Checkpoint:
