@@ -33,8 +33,6 @@ CLIENTS = stateful.ragged_clients([7, 4, 9], seed=5)
 CLIENT_RATE = 0.04
 # Of the methods that leave the server's rate open: the others have their own.
 SERVER_RATE = 0.05
-
-
 EPOCHS = next(iter(CLIENTS.values())).epochs
 
 
@@ -44,23 +42,23 @@ def _server_data():
     return client.dataset()
 
 
-def build(method, model_fn=stateful.LinearRegression, server_data=None, **options):
+def build(method, model_fn=stateful.LinearRegression, **options):
     """Builds a method for clients with `EPOCHS` epochs, at rates that suit the tests.
 
     Args:
       method: Its row.
       model_fn: The model.
-      server_data: Batches for the server or the public, of the model's type.
       **options: What `Method.build` takes, in place of what is chosen here.
     """
+    server_data = _server_data()
     # What rows say that their builders need, by name.
     needs = {
         "num_clients": 10,
         # By default no method weighs by examples what it needs them for.
         "total_examples": None,
         "local_epochs": EPOCHS,
-        "meta_data": server_data or _server_data(),
-        "shared_data": server_data or _server_data(),
+        "meta_data": server_data,
+        "shared_data": server_data,
     }
     arguments = {need: needs[need] for need in method.needs}
     if method.has_client_rate:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import client_works, optimizers
+from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms import meta_step
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.methods import Method, Option, register
@@ -63,8 +63,8 @@ def build_fed_meta(
       ValueError: If an argument is out of its range, or `meta_learning_rate` is not
         given with an optimizer for the clients; the message names it.
     """
-    meta_rate = meta_step.meta_rate(meta_learning_rate, client_optimizer_fn)
-    schedule = meta_step.meta_schedule(
+    meta_rate = rate_of_meta_step(meta_learning_rate, client_optimizer_fn)
+    schedule = schedule_of_meta_step(
         meta_rate_decay, options.get("client_rate_schedule")
     )
     process = build_fed_avg(
@@ -73,6 +73,57 @@ def build_fed_meta(
     return meta_step.add_meta_step(
         process, model_fn, meta_data, meta_rate, meta_rate_schedule=schedule
     )
+
+
+def rate_of_meta_step(
+    meta_learning_rate: float | None, client_rate: optimizers.OptimizerOrRate
+) -> float:
+    """Returns η_meta, by default the clients' rate.
+
+    Args:
+      meta_learning_rate: η_meta, or `None` for the default.
+      client_rate: The clients' rate, or an optimizer, which tells none.
+
+    Returns:
+      η_meta.
+
+    Raises:
+      TypeError: If `meta_learning_rate` is not a number.
+      ValueError: If `meta_learning_rate` is out of its range, or there is neither
+        rate.
+    """
+    if meta_learning_rate is not None:
+        checks.check_non_negative("meta_learning_rate", meta_learning_rate)
+        return meta_learning_rate
+    if isinstance(client_rate, tff.learning.optimizers.Optimizer):
+        raise ValueError(
+            "meta_learning_rate must be given where client_optimizer_fn is an "
+            "optimizer, whose rate is not known here, found None."
+        )
+    return client_rate
+
+
+def schedule_of_meta_step(
+    meta_rate_decay: float | None, client_rate_schedule: optimizers.Schedule | None
+) -> optimizers.Schedule | None:
+    """Returns the schedule of η_meta, by default the clients'.
+
+    Args:
+      meta_rate_decay: The factor per round, or `None` for the default.
+      client_rate_schedule: The clients' schedule.
+
+    Returns:
+      The schedule, `None` for a constant rate.
+
+    Raises:
+      TypeError: If `meta_rate_decay` is not a number.
+      ValueError: If `meta_rate_decay` is out of its range.
+    """
+    if meta_rate_decay is None:
+        return client_rate_schedule
+    checks.check_positive("meta_rate_decay", meta_rate_decay)
+    checks.check_probability("meta_rate_decay", meta_rate_decay)
+    return optimizers.per_round_factor(meta_rate_decay)
 
 
 METHOD = register(

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import client_works, optimizers
-from tff_drift.algorithms import meta_step, uga
+from tff_drift.algorithms import fed_meta, meta_step, uga
 from tff_drift.algorithms.methods import Method, Option, register
 from tff_drift.algorithms.options import TrainingOptions
 
@@ -63,8 +63,8 @@ def build_fed_meta_uga(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
-    meta_rate = meta_step.meta_rate(meta_learning_rate, client_learning_rate)
-    schedule = meta_step.meta_schedule(
+    meta_rate = fed_meta.rate_of_meta_step(meta_learning_rate, client_learning_rate)
+    schedule = fed_meta.schedule_of_meta_step(
         meta_rate_decay, options.get("client_rate_schedule")
     )
     process = uga.build_uga(

@@ -114,55 +114,6 @@ def add_meta_step(
     )
 
 
-def meta_rate(meta_learning_rate: float | None, client_rate: Any) -> float:
-    """Returns η_meta, by default the clients' rate.
-
-    Args:
-      meta_learning_rate: η_meta, or `None` for the default.
-      client_rate: The clients' rate, or an optimizer, which tells none.
-
-    Returns:
-      η_meta.
-
-    Raises:
-      TypeError: If `meta_learning_rate` is not a number.
-      ValueError: If `meta_learning_rate` is out of its range, or there is neither
-        rate.
-    """
-    if meta_learning_rate is not None:
-        checks.check_non_negative("meta_learning_rate", meta_learning_rate)
-        return meta_learning_rate
-    if isinstance(client_rate, tff.learning.optimizers.Optimizer):
-        raise ValueError(
-            "meta_learning_rate must be given where client_optimizer_fn is an "
-            "optimizer, whose rate is not known here, found None."
-        )
-    return client_rate
-
-
-def meta_schedule(
-    meta_rate_decay: float | None, client_rate_schedule: optimizers.Schedule | None
-) -> optimizers.Schedule | None:
-    """Returns the schedule of η_meta, by default the clients'.
-
-    Args:
-      meta_rate_decay: The factor per round, or `None` for the default.
-      client_rate_schedule: The clients' schedule.
-
-    Returns:
-      The schedule, `None` for a constant rate.
-
-    Raises:
-      TypeError: If `meta_rate_decay` is not a number.
-      ValueError: If `meta_rate_decay` is out of its range.
-    """
-    if meta_rate_decay is None:
-        return client_rate_schedule
-    checks.check_positive("meta_rate_decay", meta_rate_decay)
-    checks.check_probability("meta_rate_decay", meta_rate_decay)
-    return optimizers.per_round_factor(meta_rate_decay)
-
-
 def _read(meta_data: Any, spec: client_works.ModelSpec) -> tuple[Any, int]:
     """Returns the examples of D_meta as arrays, and its batch size."""
     client_works.check_batches("meta_data", meta_data, spec.data_type)

@@ -136,7 +136,7 @@ def test_processes_of_this_library(name, local_contexts, native):
 
 @methods.every_variant
 def test_every_method_of_this_library(method, options, local_contexts, native):
-    process = methods.build(method, **options)
+    process = methods.drive(method, options).process
     data = [client.dataset() for client in methods.CLIENTS.values()]
     contexts = {"fast": local_contexts["fast"]}
     if isinstance(process, algorithms.StatefulLearningProcess):
