@@ -19,6 +19,7 @@ EXAMPLES = "<float32[?,5],float32[?]>*"
 OUT_OF_RANGE = {
     "count": [0, -1],
     "whole": [-1],
+    "seed": [-1, 2**32],
     "number": [float("nan")],
     "number or auto": [float("nan"), "automatic"],
     "positive": [0.0, -1.0, float("inf")],

@@ -21,25 +21,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tff_drift import checks
+from tff_drift import checks, kinds
 
 if TYPE_CHECKING:
     import tensorflow_federated as tff
 
-KINDS = (
-    "flag",
-    "choice",
-    "text",
-    "count",
-    "whole",
-    "number",
-    "number or auto",
-    "positive",
-    "non_negative",
-    "rate",
-    "fraction",
-    "probability",
-)
 NUM_EXAMPLES, UNIFORM = "num_examples", "uniform"
 NEEDS = (
     "num_clients",
@@ -61,11 +47,7 @@ class Option:
 
     Attributes:
       name: The builder's keyword.
-      kind: What values it takes: 'flag' is true or false, 'choice' one of `choices`,
-        'text' any text, 'count' an integer of at least 1, 'whole' one of at least 0,
-        'number' a finite number, 'number or auto' that or the word auto, 'positive' a
-        number greater than 0, 'non_negative' one of at least 0, 'rate' one in
-        [0, 1), 'fraction' one in (0, 1], 'probability' one in [0, 1].
+      kind: What values it takes: one of `tff_drift.kinds.KINDS`, or 'choice'.
       help: One sentence on what it is.
       may_be_none: Whether `None` is a value too.
       choices: The values of the kind 'choice'.
@@ -81,7 +63,7 @@ class Option:
     flag: str = ""
 
     def __post_init__(self) -> None:
-        checks.check_one_of("kind", self.kind, KINDS)
+        checks.check_one_of("kind", self.kind, (*kinds.KINDS, "choice"))
         if bool(self.choices) != (self.kind == "choice"):
             raise ValueError(
                 "choices must be given exactly with kind 'choice', found "
