@@ -26,6 +26,7 @@ from typing import NamedTuple
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _COPIED = ("tff_drift", "tests/paper")
 _COPIED_FILES = (
+    "_tff_drift_startup.py",
     "pyproject.toml",
     "tests/conftest.py",
     "tests/models.py",
