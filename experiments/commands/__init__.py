@@ -1,6 +1,6 @@
 """The commands, each in a module of its own; known without importing TensorFlow.
 
-A new command is a module with a `COMMAND` and a line in `COMMANDS`.
+A new command is a module with a `COMMAND` and a name in `_MODULES`.
 """
 
 from experiments.commands import (
@@ -13,15 +13,5 @@ from experiments.commands import (
     train,
 )
 
-COMMANDS = {
-    command.name: command
-    for command in (
-        train.COMMAND,
-        compare.COMMAND,
-        listing.COMMAND,
-        data.COMMAND,
-        preset.COMMAND,
-        doctor.COMMAND,
-        install_tff.COMMAND,
-    )
-}
+_MODULES = (train, compare, listing, data, preset, doctor, install_tff)
+COMMANDS = {module.COMMAND.name: module.COMMAND for module in _MODULES}

@@ -12,16 +12,15 @@ from experiments.interrupts import importing
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command.
+    """A command, with the flags that are declared for its name.
 
     Attributes:
-      name: Its name; it has the flags that are declared for it.
-      summary: What it does, in a few words.
-      description: What it does, as its help tells it, with an example.
+      name: Its name.
+      summary: What it does, in a few words; `description` is its help, with an example.
       run: Runs it; takes the values of what was given, by name. What needs TensorFlow
         is imported inside, when no mistake is left to be found without.
-      arguments: Its arguments that are no flags, by name: the options of
-        `argparse.ArgumentParser.add_argument`.
+      arguments: The options of `argparse.ArgumentParser.add_argument` for its arguments
+        that are no flags, by name.
     """
 
     name: str

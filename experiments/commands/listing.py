@@ -24,13 +24,9 @@ def _run(given: dict[str, Any]) -> None:
 
 def _entry(name: str, *texts: str) -> str:
     """Returns a name with texts to its right, each in lines of their own."""
-    lines = [
-        line
-        for text in texts
-        for line in textwrap.wrap(text, 58, break_on_hyphens=False)
-    ]
-    first = f"  {name:28}" if len(name) < 28 else f"  {name}\n{'':30}"
-    return first + f"\n{'':30}".join(lines).replace(_UNBROKEN, " ")
+    wrapped = [textwrap.fill(text, 58, break_on_hyphens=False) for text in texts]
+    right = textwrap.indent("\n".join(wrapped), " " * 30)
+    return f"  {name:27} {right.strip()}".replace(_UNBROKEN, " ")
 
 
 def _show(values: Mapping[str, Any]) -> str:
@@ -81,6 +77,12 @@ _LISTS = {
     "algorithms": _list_algorithms,
     "presets": _list_presets,
 }
+_ARGUMENT = {
+    "nargs": "*",
+    "default": (),
+    "metavar": "LIST",
+    "help": "tasks, algorithms or presets; all if none is named.",
+}
 COMMAND = Command(
     "list",
     "show the tasks and the algorithms, with their options and defaults",
@@ -89,12 +91,5 @@ Shows the tasks with their options and default settings, the algorithms with the
 papers, options and default learning rates, and the presets with their parts.
 """,
     _run,
-    {
-        "lists": {
-            "nargs": "*",
-            "default": (),
-            "metavar": "LIST",
-            "help": "tasks, algorithms or presets; all if none is named.",
-        }
-    },
+    {"lists": _ARGUMENT},
 )

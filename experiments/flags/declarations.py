@@ -27,11 +27,8 @@ LOCAL, SERVER = "local steps", "server rate"
 META_DATA, SHARED_DATA = "meta_data", "shared_data"
 
 
-@dataclasses.dataclass(frozen=True)
-class Depends:
+class Depends(str):
     """A default that other flags decide, as help tells it."""
-
-    text: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +69,9 @@ class Flag:
 
     def check(self, value: Any) -> None:
         """Raises a `TypeError` or a `ValueError` unless it is a value of the flag."""
+        name = f"--{self.name}"
         for each in value if self.many else (value,):
-            kinds.check(
-                f"--{self.name}", each, self.kind, self.choices, self.may_be_none
-            )
+            kinds.check(name, each, self.kind, self.choices, self.may_be_none)
 
 
 _BY_TASK, _BY_BOTH = Depends("by task"), Depends("by task and algorithm")
@@ -227,8 +223,6 @@ def show(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (list, tuple)):
         return ",".join(map(show, value))
-    if isinstance(value, Depends):
-        return value.text
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -237,11 +231,11 @@ def flags_of(command: str) -> dict[str, Flag]:
     names = dict.fromkeys(("algorithm", "algorithms"), tuple(methods.methods()))
     names["task"] = tasks.names()
     flags = {
-        flag.name: dataclasses.replace(
-            flag, group=group, choices=names.get(flag.name, flag.choices)
+        each.name: dataclasses.replace(
+            each, group=group, choices=names.get(each.name, each.choices)
         )
         for group, of_group in _GROUPS.items()
-        for flag in of_group
+        for each in of_group
     }
     flags.update(_option_flags({m.name: m.options for m in methods.methods().values()}))
     covered = {flag.option for flag in flags.values()}
