@@ -248,6 +248,38 @@ def test_rows_cannot_be_changed_by_a_callback():
         run(Meddler())
 
 
+class Saved:
+    """A record of one's own, which outlives the run."""
+
+    folder = None
+
+    def __init__(self):
+        self.rows = []
+        self.position = None
+
+    def resume(self, initial_state, hyperparameters):
+        return self.position
+
+    def add(self, row):
+        self.rows.append(row)
+
+    def save(self, position):
+        self.position = position
+
+    def close(self):
+        pass
+
+
+def test_a_record_of_one_s_own_takes_the_place_of_a_folder():
+    record = Saved()
+    run(rounds=2, output_dir=record)
+    assert record.position.rounds_completed == 2
+    process = fakes.AveragingProcess()
+    result = run(rounds=4, output_dir=record, process=process)
+    assert process.rounds_run == [3, 4]
+    assert [row["round"] for row in result.rows] == [1, 2, 3, 4]
+
+
 def test_initial_state_takes_the_place_of_the_process_s_own(tmp_path):
     process = fakes.AveragingProcess()
     state = process.initialize()
