@@ -234,7 +234,7 @@ def _callbacks(
 def _open_client_states(
     settings: RunSettings, process: tff.learning.templates.LearningProcess
 ) -> Iterator[client_states.ClientStates | None]:
-    """Opens the store of the clients' memory; `None` leaves it to the training."""
+    """Opens the store of the clients' states; `None` leaves it to the training."""
     if not isinstance(process, algorithms.StatefulLearningProcess):
         yield None
         return
@@ -243,13 +243,13 @@ def _open_client_states(
     has_begun = (settings.folder / run_folder.CHECKPOINT_FILE).is_file()
     if has_begun and folder.is_dir() and not on_disk:
         raise UserError(
-            f"the run in {str(settings.folder)!r} keeps its clients' memory on disk: "
+            f"the run in {str(settings.folder)!r} keeps its clients' states on disk: "
             "go on with --client_states=disk."
         )
     if has_begun and on_disk and not folder.is_dir():
         raise UserError(
             f"the run in {str(settings.folder)!r} has no folder {folder.name}: go on "
-            "with --client_states=ram if its checkpoint holds the clients' memory; "
+            "with --client_states=ram if its checkpoint holds the clients' states; "
             "if the folder is lost, begin the run anew."
         )
     if not on_disk:
