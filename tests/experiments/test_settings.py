@@ -299,3 +299,32 @@ def test_flags_that_do_not_fit(words, message):
     with pytest.raises(errors.UserError) as caught:
         resolve(*words)
     assert message in str(caught.value)
+
+
+def test_programs_resolve_values_without_words():
+    run = settings.resolve({"algorithm": "fed_dyn", "fed_dyn_mu": 0.1, "rounds": 7})
+    assert (
+        run.configuration
+        == resolve_one(
+            "--algorithm=fed_dyn", "--fed_dyn_mu=0.1", "--rounds=7"
+        ).configuration
+    )
+    assert run.options == {"mu": 0.1}
+    assert settings.resolve({}, "mine").label == "mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rouns": 3}, "unknown flag '--rouns'. Did you mean --rounds?"),
+        ({"rounds": "3"}, "--rounds must be an integer, found '3'."),
+        ({"task": "digit"}, "--task must be one of 'digits', "),
+        ({"workers": (3,)}, "--workers must be a string, found 3."),
+        ({"client_weight_decay": -1}, "--client_weight_decay must be a finite number"),
+        ({"algorithm": "fed_avg", "tau": 0.1}, "--tau is no option of fed_avg"),
+    ],
+)
+def test_values_of_programs_are_checked_as_words_are(given, message):
+    with pytest.raises(errors.UserError) as caught:
+        settings.resolve(given)
+    assert message in str(caught.value)

@@ -1,0 +1,59 @@
+"""The kinds of values: what is read, accepted and refused."""
+
+import pytest
+
+from tff_drift import kinds
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        ("text", "a b", "a b"),
+        ("flag", "True", True),
+        ("flag", "0", False),
+        ("count", "20", 20),
+        ("whole", "0", 0),
+        ("seed", "4294967295", 4294967295),
+        ("number", "-2.5", -2.5),
+        ("number or auto", "auto", "auto"),
+        ("number or auto", "1e-2", 0.01),
+        ("positive", "1e-2", 0.01),
+        ("non_negative", "0", 0.0),
+        ("rate", "0.5", 0.5),
+        ("fraction", "1", 1.0),
+        ("probability", "0", 0.0),
+    ],
+)
+def test_a_text_is_read_as_a_value_of_the_kind(kind, text, value):
+    found = kinds.KINDS[kind].read(text)
+    assert found == value
+    assert type(found) is type(value)
+    kinds.check("size", found, kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "error", "message"),
+    [
+        ("text", 3, TypeError, "size must be a string, found 3"),
+        ("flag", 1, TypeError, "size must be True or False, found 1"),
+        ("count", 0, ValueError, "size must be at least 1, found 0"),
+        ("whole", -1, ValueError, "size must be at least 0, found -1"),
+        ("seed", 2**32, ValueError, "size must be at most 4294967295, found"),
+        ("number", float("inf"), ValueError, "size must be a finite number, found inf"),
+        ("number or auto", "fast", TypeError, "size must be a number, found 'fast'"),
+        ("positive", 0, ValueError, "a finite number greater than 0, found 0"),
+        ("rate", 1.0, ValueError, "at least 0 and below 1, found 1.0"),
+        ("fraction", 0, ValueError, "a finite number greater than 0, found 0"),
+        ("fraction", 1.5, ValueError, "size must be between 0 and 1, found 1.5"),
+        ("probability", -0.1, ValueError, "size must be between 0 and 1, found -0.1"),
+        ("choice", "c", ValueError, "size must be one of 'a', 'b', found 'c'"),
+        ("count", None, TypeError, "size must be an integer, found None"),
+    ],
+)
+def test_other_values_are_errors(kind, value, error, message):
+    with pytest.raises(error, match=message):
+        kinds.check("size", value, kind, choices=("a", "b"))
+
+
+def test_none_is_a_value_where_it_may_be():
+    assert kinds.check("size", None, "count", may_be_none=True) is None
