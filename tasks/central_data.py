@@ -91,7 +91,7 @@ def load(
     Raises:
       FileNotFoundError: If the set is not there and is not to be fetched.
       OSError: If it cannot be fetched.
-      ValueError: If the local file holds something else.
+      DataError: If the local file holds something else.
     """
     if synthetic:
         return _draw_stand_in(data, seed)
@@ -127,7 +127,7 @@ def read_file(path: pathlib.Path, data: CentralData) -> Splits:
       The train and the test split.
 
     Raises:
-      ValueError: If it cannot be read, or holds something else.
+      DataError: If it cannot be read, or holds something else.
     """
     arrays = array_files.read_arrays(path, _KEYS, str(path))
     return Splits(
@@ -151,22 +151,23 @@ def _images(
         [data.image_shape, (rows, columns)] if channels == 1 else [data.image_shape]
     )
     if images.dtype != np.uint8 or images.shape[1:] not in shapes:
-        raise ValueError(
+        raise example_checks.DataError(
             f"{path}, field 'x_{part}': expected uint8 images of shape "
             f"{data.image_shape}, found {images.dtype} and shape {images.shape[1:]}. "
             "Check that it is the right file."
         )
     labels = labels.reshape(-1) if labels.ndim == 2 else labels
     if labels.dtype.kind not in "iu" or labels.shape != images.shape[:1]:
-        raise ValueError(
+        raise example_checks.DataError(
             f"{path}, field 'y_{part}': expected {len(images)} integers, found "
             f"{labels.dtype} and shape {labels.shape}. Give one label per image."
         )
-    labels = labels.astype(np.int32) - data.first_label
-    where = f"{path}, split {part!r}"
-    example_checks.check_features(
-        {f"y_{part}": labels}, where, {f"y_{part}": data.num_classes}
+    example_checks.check_labels(
+        labels,
+        range(data.first_label, data.first_label + data.num_classes),
+        f"{path}, split {part!r}, field 'y_{part}'",
     )
+    labels = labels.astype(np.int32) - np.int32(data.first_label)
     return Images(images.reshape(-1, *data.image_shape), labels)
 
 

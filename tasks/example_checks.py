@@ -34,7 +34,7 @@ def check_features(
         if array.dtype == object:
             _check_text(array, f"{where}, field {name!r}")
     for name, number in (num_classes or {}).items():
-        _check_labels(features[name], number, f"{where}, field {name!r}")
+        check_labels(features[name], range(number), f"{where}, field {name!r}")
 
 
 def to_float32(array: np.ndarray, where: str) -> np.ndarray:
@@ -79,6 +79,28 @@ def check_given(missing: np.ndarray, where: str) -> None:
         )
 
 
+def check_labels(labels: np.ndarray, classes: range, where: str) -> None:
+    """Raises unless labels number classes.
+
+    Args:
+      labels: Integers, one per example.
+      classes: The numbers of the classes.
+      where: The file, the client and the field, for messages.
+
+    Raises:
+      DataError: If there is no label, or one is none of the classes.
+    """
+    if not len(labels):
+        raise DataError(f"{where} has no examples. Give at least one.")
+    wrong = (labels < classes.start) | (labels >= classes.stop)
+    if wrong.any():
+        example = int(np.argmax(wrong))
+        raise DataError(
+            f"{where}, example {example}: found the label {labels[example]}, but there "
+            f"are {len(classes)} classes, numbered from {classes[0]} to {classes[-1]}."
+        )
+
+
 def _check_finite(array: np.ndarray, where: str) -> None:
     if array.dtype.kind == "f":
         _check_all(
@@ -108,13 +130,3 @@ def _check_text(array: np.ndarray, where: str) -> None:
                     f"{where}, example {example}: the text is not UTF-8 ({error}). "
                     "Convert it."
                 ) from error
-
-
-def _check_labels(labels: np.ndarray, num_classes: int, where: str) -> None:
-    wrong = (labels < 0) | (labels >= num_classes)
-    if wrong.any():
-        example = int(np.argmax(wrong))
-        raise DataError(
-            f"{where}, example {example}: found the label {labels[example]}, but there "
-            f"are {num_classes} classes, numbered from 0 to {num_classes - 1}."
-        )

@@ -17,20 +17,26 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from absl import logging
+
+from tasks import example_checks, sqlite_access
 
 # Smaller files are passed over in a moment, and need no second file.
 _KEPT_FROM_BYTES = 64 * 2**20
 # What is added to the name of a file for that of its index.
 SUFFIX = ".rows"
 # Part of the fingerprint: indices written by other versions are not read.
-_VERSION = "tff_drift rows 1"
+_VERSION = "tff_drift rows 2"
+
+_IF_DAMAGED = "delete it, and it is made anew"
 
 _TABLES = """
     CREATE TABLE source (fingerprint TEXT NOT NULL);
     CREATE TABLE clients (
-        number INTEGER PRIMARY KEY, split_name TEXT NOT NULL, client_id TEXT NOT NULL
+        number INTEGER PRIMARY KEY, split_name TEXT NOT NULL, client_id TEXT NOT NULL,
+        num_rows INTEGER
     );
     CREATE TABLE runs (
         client INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL
@@ -39,6 +45,12 @@ _TABLES = """
 _INDICES = """
     CREATE UNIQUE INDEX clients_by_name ON clients (split_name, client_id);
     CREATE INDEX runs_by_client ON runs (client, first, last);
+"""
+# By it, runs that damage has changed or lost are noticed.
+_COUNTS = """
+    UPDATE clients SET num_rows = (
+        SELECT SUM(last - first + 1) FROM runs WHERE client = clients.number
+    );
 """
 
 
@@ -55,21 +67,25 @@ class RowIndex:
           path: The file, of the format that `sqlite_files.check_file` checks.
 
         Raises:
-          sqlite3.Error: If the file cannot be read.
+          DataError: If the file cannot be read.
         """
         self._lock = threading.Lock()
-        self._connection = _open(path)
+        self._path = path.with_name(path.name + SUFFIX)
+        with sqlite_access.errors_of(path):
+            self._connection = _open(path)
 
     def client_ids(self, split_name: str) -> list[str]:
         """Returns the ids of a split's clients, sorted.
 
         Args:
           split_name: The split.
+
+        Raises:
+          DataError: If the index is damaged.
         """
         # Client numbers follow the order of splits and ids.
         query = "SELECT client_id FROM clients WHERE split_name = ? ORDER BY number"
-        with self._lock:
-            return [row[0] for row in self._connection.execute(query, (split_name,))]
+        return [row[0] for row in self._fetch(query, (split_name,))]
 
     def runs(self, split_name: str, client_id: str) -> list[tuple[int, int]]:
         """Returns the first and the last row of every run of a client's rows.
@@ -81,13 +97,31 @@ class RowIndex:
         Returns:
           Row numbers of the table `examples`, in ascending order; none if the
           client is unknown or has no rows.
+
+        Raises:
+          DataError: If the index is damaged.
         """
-        query = (
-            "SELECT first, last FROM runs WHERE client = (SELECT number FROM clients "
-            "WHERE split_name = ? AND client_id = ?) ORDER BY first"
-        )
-        with self._lock:
-            return self._connection.execute(query, (split_name, client_id)).fetchall()
+        clients = "SELECT number, num_rows FROM clients WHERE split_name = ? AND "
+        found = self._fetch(clients + "client_id = ?", (split_name, client_id))
+        if not found:
+            return []
+        ((number, num_rows),) = found
+        query = "SELECT first, last FROM runs WHERE client = ? ORDER BY first"
+        runs = self._fetch(query, (number,))
+        try:
+            is_whole = sum(last - first + 1 for first, last in runs) == (num_rows or 0)
+        except TypeError:  # What damage left is no number.
+            is_whole = False
+        if not is_whole:
+            raise example_checks.DataError(
+                f"{self._path}: the rows of client {client_id!r} are not as many as "
+                f"they were. The file is damaged: {_IF_DAMAGED}."
+            )
+        return runs
+
+    def _fetch(self, query: str, values: tuple[Any, ...]) -> list[Any]:
+        with self._lock, sqlite_access.errors_of(self._path, _IF_DAMAGED):
+            return self._connection.execute(query, values).fetchall()
 
 
 def _open(path: pathlib.Path) -> sqlite3.Connection:
@@ -168,7 +202,7 @@ def _build(path: pathlib.Path, index: sqlite3.Connection) -> None:
         ).fetchall()
         numbers = {client: number for number, client in enumerate(clients)}
         index.executemany(
-            "INSERT INTO clients VALUES (?, ?, ?)",
+            "INSERT INTO clients VALUES (?, ?, ?, NULL)",
             ((number, *client) for client, number in numbers.items()),
         )
         rows = data.execute(
@@ -183,7 +217,7 @@ def _build(path: pathlib.Path, index: sqlite3.Connection) -> None:
                 if client in numbers
             ),
         )
-    index.executescript(_INDICES)
+    index.executescript(_INDICES + _COUNTS)
     index.execute("INSERT INTO source VALUES (?)", (fingerprint,))
     index.commit()
 

@@ -71,11 +71,14 @@ def reading(path: pathlib.Path) -> Iterator[sqlite3.Connection]:
 
 
 @contextlib.contextmanager
-def errors_of(path: pathlib.Path) -> Iterator[None]:
+def errors_of(
+    path: pathlib.Path, if_damaged: str = "delete it and fetch it again"
+) -> Iterator[None]:
     """Turns SQLite's errors into DataErrors that name the file.
 
     Args:
       path: The file that is read.
+      if_damaged: What to do with a damaged file.
 
     Yields:
       Nothing.
@@ -92,7 +95,7 @@ def errors_of(path: pathlib.Path) -> Iterator[None]:
         elif "unable to open" in str(error):
             remedy = "Check the file, its folder and their rights."
         else:
-            remedy = "It may be damaged: delete it and fetch it again."
+            remedy = f"It may be damaged: {if_damaged}."
         raise example_checks.DataError(
             f"{path} cannot be read as a SQLite file ({error}). {remedy}"
         ) from error

@@ -235,8 +235,7 @@ class SqliteExamples:
     def _rows(self) -> row_index.RowIndex:
         with self._lock:
             if self._index is None:
-                with sqlite_access.errors_of(self._path):
-                    self._index = row_index.RowIndex(self._path)
+                self._index = row_index.RowIndex(self._path)
             return self._index
 
     def client_ids(self, split_name: str) -> list[str]:
@@ -257,6 +256,19 @@ class SqliteExamples:
             raise example_checks.DataError(
                 f"{self._path}: client {wrong[0]!r} of split {split_name!r} has an id "
                 "that is no text. It may be damaged: delete it and fetch it again."
+            )
+        with sqlite_access.reading(self._path) as connection:
+            query = (
+                "SELECT COUNT(DISTINCT client_id) FROM client_metadata "
+                "WHERE split_name = ?"
+            )
+            ((count,),) = connection.execute(query, (split_name,))
+        if count != len(client_ids):
+            raise example_checks.DataError(
+                f"{self._path} has {count} clients of split {split_name!r}, but "
+                f"{len(client_ids)} were found before. If there is a file "
+                f"{self._path.name}{row_index.SUFFIX}, delete it; then load the file "
+                "anew."
             )
         return client_ids
 

@@ -16,7 +16,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tasks import definitions, missing_data, official_data, seeds
+from tasks import definitions, example_checks, missing_data, official_data, seeds
 from tff_drift.simulation import ClientDatasets
 
 _source = tff.simulation.datasets.stackoverflow
@@ -176,7 +176,7 @@ def _read_words(path: pathlib.Path) -> Iterator[str]:
     for number, line in enumerate(_lines(path), start=1):
         parts = line.split()
         if len(parts) != 2 or not parts[1].isdecimal():
-            raise ValueError(
+            raise example_checks.DataError(
                 f"{path}, line {number}: expected a word and a number, found {line!r}. "
                 "Check that it is TFF's file of word counts."
             )
@@ -187,10 +187,15 @@ def _read_tags(path: pathlib.Path) -> list[str]:
     """Returns the tags, the most frequent first."""
     try:
         counts = json.loads("".join(_lines(path)))
+        if not isinstance(counts, dict):
+            raise TypeError(f"it is a {type(counts).__name__}")
         # Tags with equal counts stay in the order of the file, as in TFF.
         return sorted(counts, key=lambda tag: -int(counts[tag]))
-    except (TypeError, ValueError) as error:
-        raise ValueError(
+    except example_checks.DataError:
+        raise
+    # Brackets in brackets may be too many to parse.
+    except (OverflowError, RecursionError, TypeError, ValueError) as error:
+        raise example_checks.DataError(
             f"{path}: expected a JSON object of tags and numbers ({error}). Check that "
             "it is TFF's file of tag counts."
         ) from error
@@ -202,7 +207,7 @@ def _lines(path: pathlib.Path) -> Iterator[str]:
             try:
                 yield line.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise ValueError(
+                raise example_checks.DataError(
                     f"{path}, line {number}: the text is not UTF-8 ({error}). Check "
                     "that it is TFF's file of counts."
                 ) from error

@@ -229,7 +229,8 @@ def _decode(path: pathlib.Path, where: str) -> str:
         # The header is UTF-8 if the error is below it; the fields in front of the
         # bad byte count the columns.
         header, row = (_fields(line) for line in (lines[0], lines[-1]))
-        field = f", field {header[len(row) - 1]!r}" if len(row) <= len(header) else ""
+        known = 0 < len(row) <= len(header)
+        field = f", field {header[len(row) - 1]!r}" if known else ""
         raise example_checks.DataError(
             f"{where}{field}, line {len(lines)}: the text is not UTF-8 ({error}). "
             "Convert the file."

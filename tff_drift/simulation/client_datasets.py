@@ -265,7 +265,8 @@ class ClientDatasets:
         return len(self.client_ids)
 
     def _check_known(self, client_id: str) -> None:
-        checks.check_text("client_id", client_id)
+        if not isinstance(client_id, str):
+            raise TypeError(f"client_id must be a string, found {client_id!r}.")
         if client_id not in self._known:
             raise ValueError(
                 f"Unknown client_id {client_id!r}. There are {len(self)} clients, "
@@ -353,7 +354,7 @@ class ClientDatasets:
           The batches, structures of arrays that may be cached: do not write to them.
 
         Raises:
-          TypeError: As in `training_data`; so ValueError.
+          TypeError: As in `training_data`, like ValueError.
         """
         return [
             batch
