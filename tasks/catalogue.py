@@ -60,8 +60,13 @@ def register(definition: TaskDefinition) -> TaskDefinition:
       The task.
 
     Raises:
+      TypeError: If it is no `TaskDefinition`.
       ValueError: If another task has its name.
     """
+    if not isinstance(definition, TaskDefinition):
+        raise TypeError(
+            f"definition must be a TaskDefinition, found {type(definition).__name__}."
+        )
     if definition.name in _DEFINITIONS:
         raise ValueError(
             f"a task named {definition.name!r} is registered already. Choose another "
@@ -103,7 +108,7 @@ def describe(name: str) -> TaskDefinition:
     Raises:
       ValueError: If the task is unknown; the message has the nearest names.
     """
-    if name not in _DEFINITIONS:
+    if not isinstance(name, str) or name not in _DEFINITIONS:
         raise unknown("task", name, names())
     return _DEFINITIONS[name]
 

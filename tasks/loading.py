@@ -34,6 +34,8 @@ def load(
     """
     definition = catalogue.describe(name)
     checks.check_integer("seed", seed, at_least=0)
+    if cache_dir is not None:
+        checks.check_path("cache_dir", cache_dir)
     known = {option.name: option for option in definition.options}
     for option_name, value in options.items():
         if option_name not in known:

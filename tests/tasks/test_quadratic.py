@@ -121,3 +121,13 @@ def test_fed_avg_of_one_exact_step_follows_the_mean_gradient():
     )
     distance = output.metrics["client_work"]["train"]["distance"]
     np.testing.assert_allclose(distance, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"dimension": 10**9}, {"num_clients": 10**9}, {"dimension": 10**30}]
+)
+def test_raises_before_drawing_what_would_not_fit(options):
+    with pytest.raises(
+        ValueError, match=r"GB of examples.*Choose a dimension of at mo"
+    ):
+        tasks.load("quadratic", **options)
