@@ -13,6 +13,10 @@ from typing import Any
 
 import tensorflow_federated as tff
 
+_EXECUTOR_FACTORY = (
+    "tensorflow_federated.python.core.impl.executor_stacks.executor_factory"
+)
+
 
 def worker_path() -> pathlib.Path:
     """Returns where TFF's wheel puts its worker; the file may be missing."""
@@ -69,9 +73,21 @@ def _ignore_refused_threads() -> None:
     threading.excepthook = report_the_rest
 
 
+def _disarm_destructors() -> None:
+    """Leaves the destructors of TFF's contexts nothing to do: their workers ended.
+
+    Those of contexts that the program still holds run when their modules are gone.
+    """
+    for candidate in gc.get_objects():
+        kind = type(candidate)
+        if kind.__module__ == _EXECUTOR_FACTORY and kind.__name__ == "ServiceManager":
+            kind.__del__ = lambda manager: None
+
+
 def _drop_default_context() -> None:
     _ignore_refused_threads()
     end_workers(child_workers())
+    _disarm_destructors()
     tff.framework.set_default_context(_NoContext())
     gc.collect()
 

@@ -14,6 +14,8 @@ import os
 import pathlib
 import re
 import sys
+import types
+import warnings
 
 _KERAS_2 = "TF_USE_LEGACY_KERAS"
 _DP_QUERIES = "tensorflow_privacy.privacy.dp_query"
@@ -36,6 +38,7 @@ _QUERY_CLASSES = {
     "tree_range_query": ("TreeRangeSumQuery",),
 }
 _QUERY_MODULES = ("restart_query", "tree_aggregation")
+_XLA_CLASSES = ("Shape", "XlaComputation")
 
 
 def before() -> None:
@@ -63,6 +66,7 @@ def before() -> None:
             "and models made with Keras 3 (import keras) do not work with it."
         )
     _import_privacy_without_estimators()
+    _give_jax_its_former_names()
     _apply_log_level_to_absl()
 
 
@@ -103,6 +107,24 @@ def _import_privacy_without_estimators() -> None:
     for module_name in _QUERY_MODULES:
         module = importlib.import_module(f"{_DP_QUERIES}.{module_name}")
         setattr(privacy, module_name, module)
+
+
+def _give_jax_its_former_names() -> None:
+    """Lets TFF be imported beside a jax that has lost `jax.lib.xla_client`.
+
+    TFF names its classes in annotations. Only `tff.jax` makes objects of them, so
+    nothing but `tff.jax` needs a jax that has them.
+    """
+    jax_lib = importlib.import_module("jax.lib")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        there = getattr(jax_lib, "xla_client", None)
+        if all(hasattr(there, name) for name in _XLA_CLASSES):
+            return
+    stand_in = types.ModuleType("jax.lib.xla_client")
+    for name in _XLA_CLASSES:
+        setattr(stand_in, name, type(name, (), {}))
+    jax_lib.xla_client = stand_in  # type: ignore[attr-defined]
 
 
 def _apply_log_level_to_absl() -> None:
