@@ -10,17 +10,21 @@ PYTHONS := 3.11 3.12 3.13 3.10 3.9
 PYTHON ?= $(shell test -x $(BIN)/python && echo $(BIN)/python || tools/find_python.sh $(PYTHONS))
 DEMO_DIR ?= results/demo
 PYTEST_ARGS ?=
+# As many tests at a time as there are processors; TensorFlow takes about 1 GB in each.
+TEST_PROCESSES ?= $(shell nproc)
 
 ONE_OF := Python 3.9 to 3.13; name yours: make PYTHON=/path/to/python3.11
 VERSION = import sys; print("%d.%d" % sys.version_info[:2])
 SUPPORTED = import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))
 LOCK = import sys; print("requirements-modern.txt" if sys.version_info >= (3, 12) else "requirements.txt")
 
-.PHONY: help setup demo test lint types wheel clean
+.PHONY: help setup demo test smoke mutations lint types wheel clean
 
 help:
 	@echo "make demo   train and compare five algorithms on real digits (results/demo)"
 	@echo "make test   run the tests"
+	@echo "make smoke  run the first test of every file, in about two minutes"
+	@echo "make mutations  break the methods on purpose: the tests must notice"
 	@echo "make lint   check style and formatting"
 	@echo "make types  check the type hints"
 	@echo "make wheel  build the wheel of the library into dist/"
@@ -46,7 +50,14 @@ demo: setup
 	@$(BIN)/tff-drift compare --task=digits --algorithms=fed_avg,fed_adam,scaffold,fed_dyn,adabest --output_dir=$(DEMO_DIR)
 
 test: setup
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) $(PYTEST_ARGS)
+
+smoke: setup
+	@$(BIN)/python -m pytest -q --smoke -n $(TEST_PROCESSES) $(PYTEST_ARGS)
+
+# MUTATIONS=--part=K/N runs one of N parts.
+mutations: setup
+	@$(BIN)/python -m tests.paper.mutation_check $(MUTATIONS)
 
 lint: setup
 	@$(BIN)/ruff check .

@@ -16,6 +16,21 @@ import pytest  # noqa: E402
 from tff_drift import execution  # noqa: E402
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--smoke", action="store_true", help="run the first test of every file"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--smoke"):
+        return
+    first = {item.path: item for item in reversed(items)}
+    chosen = set(first.values())
+    config.hook.pytest_deselected(items=[each for each in items if each not in chosen])
+    items[:] = [each for each in items if each in chosen]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def native_context():
     """Runs every TFF computation in one native worker for the whole session."""
