@@ -215,6 +215,9 @@ register(
         (
             options.batch_size(45),
             *options.BATCHING,
+            Option(
+                "letters", "count", 26, "The first letters of the alphabet; 26: all."
+            ),
             *options.SPLIT,
             options.SPLIT_VALIDATION,
             *options.IMAGE_FILES,
@@ -234,7 +237,7 @@ register(
                 "choice",
                 "adabest",
                 "The net, by paper.",
-                choices=("adabest", "uga"),
+                choices=("adabest", "uga", "resnet18"),
             ),
             Option(
                 "augment",

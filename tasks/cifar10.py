@@ -1,6 +1,6 @@
 """CIFAR-10, split over clients.
 
-Two settings in one task, by its option `network`:
+Three nets in one task, by its option `network`:
 
 *   `adabest`: Varno et al., AdaBest (2022, https://arxiv.org/abs/2204.13170),
     section 4: 100 or 1,000 training clients and a tenth as many for validation, IID
@@ -11,11 +11,13 @@ Two settings in one task, by its option `network`:
     4.1: ten clients, IID (`alpha=None, num_clients=10, validation_fraction=0`),
     B = 64 or 128, E = 2 or 5. The paper mentions no distortion of images:
     `augment=False`.
+*   `resnet18`: the net of Reddi et al., Adaptive Federated Optimization (2021,
+    https://arxiv.org/abs/2003.00295), see `tasks.resnet`, on whole images.
 
 Pixels are standardised per channel by constants of the training set, those of
 https://github.com/alpemreacar/FedDyn, whose preprocessing AdaBest follows. AdaBest
-fills up the last short batch of an epoch with a bootstrap of the client's examples;
-here it stays short. Krizhevsky, Learning Multiple Layers of Features from Tiny
+fills up the last short batch of an epoch with a bootstrap of the client's examples:
+`last_batch="bootstrap"`. Krizhevsky, Learning Multiple Layers of Features from Tiny
 Images (2009, https://www.cs.toronto.edu/~kriz/cifar.html).
 """
 
@@ -35,6 +37,7 @@ from tasks import (
     definitions,
     image_transforms,
     partitioned_data,
+    resnet,
 )
 from tff_drift.simulation.example_store import Transform
 
@@ -59,6 +62,7 @@ BATCH_SPEC = (
 NETWORKS: Mapping[str, Callable[[int, int], tf.keras.Model]] = {
     "adabest": convolutional_nets.build_adabest,
     "uga": convolutional_nets.build_uga,
+    "resnet18": functools.partial(resnet.build_resnet18, (32, 32, 3)),
 }
 
 

@@ -61,4 +61,5 @@ class Clients(NamedTuple):
 
 def batching(options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns those options that are arguments of `ClientDatasets`."""
-    return {name: options[name] for name in ("batch_size", "epochs", "max_examples")}
+    names = ("batch_size", "epochs", "max_examples", "last_batch")
+    return {name: options[name] for name in names if name in options}

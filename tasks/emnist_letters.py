@@ -4,6 +4,9 @@ The task "EMNIST-L" of Varno et al., AdaBest (2022,
 https://arxiv.org/abs/2204.13170), section 4: 26 classes, of which each holds the
 capital and the small letter; two dense layers of 100 units; 100 or 1,000 training
 clients and a tenth as many for validation; B = 45, E = 5; no distortion of images.
+`letters=10` takes the first ten letters alone, as the code of Acar et al., Federated
+Learning Based on Dynamic Regularization (2021, https://arxiv.org/abs/2111.04263), does,
+whose data AdaBest follows: https://github.com/alpemreacar/FedDyn, `utils_dataset.py`.
 Pixels are standardised by the mean and the standard deviation of the training set.
 Cohen et al., EMNIST: an Extension of MNIST to Handwritten Letters (2017,
 https://arxiv.org/abs/1702.05373).
@@ -84,6 +87,17 @@ def pixel_statistics(images: np.ndarray) -> tuple[float, float]:
     return float(mean), float(np.sqrt(np.average((values - mean) ** 2, weights=counts)))
 
 
+def first_classes(images: central_data.Images, number: int) -> central_data.Images:
+    """Returns the images of the first classes.
+
+    Args:
+      images: The images and their classes.
+      number: The number of classes to keep.
+    """
+    kept = images.labels < number
+    return central_data.Images(images.images[kept], images.labels[kept])
+
+
 def build(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
@@ -97,6 +111,9 @@ def build(
     Returns:
       The clients and the model function.
     """
+    letters = options["letters"]
+    if letters > _NUM_CLASSES:
+        raise ValueError(f"letters must be at most {_NUM_CLASSES}, found {letters}.")
     data = central_data.load(
         DATA,
         task_name=_NAME,
@@ -105,6 +122,7 @@ def build(
         synthetic=options["synthetic"],
         seed=seed,
     )
+    data = central_data.Splits(*(first_classes(part, letters) for part in data))
     mean, std = pixel_statistics(data.train.images)
 
     def transform(
@@ -115,10 +133,10 @@ def build(
         return image_transforms.standardize(images, mean, std), labels
 
     clients = partitioned_data.split_over_clients(
-        data, _NUM_CLASSES, transform, seed=seed, options=options
+        data, letters, transform, seed=seed, options=options
     )
     model_fn = classification.build_model_fn(
-        functools.partial(build_keras_model, seed),
+        functools.partial(build_keras_model, seed, letters),
         (
             tf.TensorSpec((None, 28, 28, 1), tf.float32),
             tf.TensorSpec((None,), tf.int32),

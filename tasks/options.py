@@ -82,6 +82,20 @@ SPLIT = (
         0.0,
         "Standard deviation of the logarithm of clients' sizes; 0: all alike.",
     ),
+    Option(
+        "similarity",
+        "probability",
+        None,
+        "Share of a client's examples at random, the rest by label; none: by alpha.",
+        may_be_none=True,
+    ),
+    Option(
+        "last_batch",
+        "choice",
+        "short",
+        "What becomes of an epoch's last, short batch.",
+        choices=("short", "drop", "bootstrap"),
+    ),
 )
 SPLIT_VALIDATION = Option(
     "validation_fraction",

@@ -58,12 +58,9 @@ def split_over_clients(
     sizes = partitioners.log_normal_sizes(
         len(data.train.labels), num_all, options["size_sigma"], seed
     )
-    proportions = None
-    if options["alpha"] is not None:
-        proportions = partitioners.dirichlet_proportions(
-            num_all, num_classes, options["alpha"], seed
-        )
-    shares = deal(data.train.labels, proportions, sizes, seed)
+    shares, proportions = _deal_training(
+        data.train.labels, num_classes, sizes, seed, options
+    )
     kept, held_out = partitioners.hold_out_clients(everyone, num_held_out, seed)
     if proportions is not None:
         proportions = proportions[[everyone.index(client_id) for client_id in kept]]
@@ -78,6 +75,29 @@ def split_over_clients(
     if held_out:
         validation = train.subset(held_out).replace(max_examples=None)
     return definitions.Clients(train.subset(kept), test, validation)
+
+
+def _deal_training(
+    labels: np.ndarray,
+    num_classes: int,
+    sizes: np.ndarray,
+    seed: int,
+    options: Mapping[str, Any],
+) -> tuple[list[np.ndarray], np.ndarray | None]:
+    """Returns each client's training examples, and its class proportions for tests."""
+    if options["similarity"] is not None:
+        shares = partitioners.partition_by_similarity(
+            labels, options["similarity"], sizes, seed
+        )
+        # Those of the examples that each client has.
+        counts = [np.bincount(labels[share], minlength=num_classes) for share in shares]
+        return shares, np.stack(counts) / sizes[:, np.newaxis]
+    proportions = None
+    if options["alpha"] is not None:
+        proportions = partitioners.dirichlet_proportions(
+            len(sizes), num_classes, options["alpha"], seed
+        )
+    return deal(labels, proportions, sizes, seed), proportions
 
 
 def deal(

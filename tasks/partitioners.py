@@ -9,6 +9,9 @@ Learning Based on Dynamic Regularization (2021, https://arxiv.org/abs/2111.04263
     its class proportions from a symmetric Dirichlet distribution
     (`dirichlet_proportions`) and clients in random order draw examples of the
     classes that their proportions name (`partition_by_proportions`);
+    or, as later versions of Karimireddy et al., SCAFFOLD (2020,
+    https://arxiv.org/abs/1910.06378), have it, a share of each client's examples at
+    random and the rest by label (`partition_by_similarity`);
 *   which clients are for tuning alone: `hold_out_clients`.
 
 No example is dealt twice, every client gets exactly its number of examples, and of
@@ -191,6 +194,48 @@ def partition_by_proportions(
         shares[client].append(piles[label].pop())
         left[label] -= 1
     return [np.array(share, np.int64) for share in shares]
+
+
+def partition_by_similarity(
+    labels: np.ndarray, similarity: float, sizes: np.ndarray, seed: int
+) -> list[np.ndarray]:
+    """Deals a share of each client's examples at random, and the rest sorted by label.
+
+    The s %-similarity split of later versions of Karimireddy et al., SCAFFOLD:
+    Stochastic Controlled Averaging for Federated Learning (2020,
+    https://arxiv.org/abs/1910.06378), section 7: "for s% similar data we allocate to
+    each user s% i.i.d. data and the remaining (100 - s)% by sorting according to
+    label". With 1 all clients are alike; with 0 each has few classes.
+
+    Args:
+      labels: The classes of the examples, integers from 0.
+      similarity: The share s of a client's examples that is dealt at random.
+      sizes: The number of examples of each client; their sum is at most the
+        number of labels.
+      seed: The seed of the deal.
+
+    Returns:
+      One array of example indices per client: those at random, then those by label.
+
+    Raises:
+      TypeError: If an argument has the wrong type.
+      ValueError: If `sizes` ask for more examples than there are, or a number is out
+        of its range.
+    """
+    labels, sizes = _integers("labels", labels), _integers("sizes", sizes)
+    checks.check_probability("similarity", similarity)
+    checks.check_integer("seed", seed, at_least=0)
+    _check_sizes(sizes, len(labels))
+    order = seeds.generator(seed, "partition").permutation(len(labels))[: sizes.sum()]
+    at_random = np.rint(similarity * sizes).astype(np.int64)
+    alike, others = np.split(order, [at_random.sum()])
+    # Stable, so that examples of a label stay in random order.
+    others = others[np.argsort(labels[others], kind="stable")]
+    parts = zip(
+        np.split(alike, np.cumsum(at_random)[:-1]),
+        np.split(others, np.cumsum(sizes - at_random)[:-1]),
+    )
+    return [np.concatenate(part) for part in parts]
 
 
 def _integers(name: str, values: np.ndarray) -> np.ndarray:

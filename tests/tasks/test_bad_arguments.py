@@ -302,6 +302,16 @@ _CASES = [
         },
     ),
     (
+        partitioners.partition_by_similarity,
+        {"labels": np.zeros(9, int), "similarity": 0.5, "sizes": [3, 3], "seed": 0},
+        {
+            "labels": [None, "a", [1.5] * 9, [[0] * 9], [-1] * 9, object()],
+            "similarity": [*_NUMBER, 1.5],
+            "sizes": _SIZES,
+            "seed": _INTEGER,
+        },
+    ),
+    (
         partitioners.hold_out_clients,
         {"client_ids": ["a", "b"], "num_held_out": 1, "seed": 0},
         {

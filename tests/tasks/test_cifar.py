@@ -272,3 +272,12 @@ def test_settings_have_their_papers_options():
     assert tuned.validation is None
     assert cifar10.NETWORKS.keys() == {"adabest", "uga"}
     assert tasks.describe("cifar100").higher_is_better
+
+
+def test_cifar10_has_the_residual_net_as_an_option():
+    task = tasks.load("cifar10", synthetic=True, network="resnet18", num_clients=2)
+
+    weights = [tuple(each.shape) for each in task.model_fn().trainable_variables]
+    # ResNet-18 with 100 classes, see test_resnet, less 90 rows of its last layer.
+    assert sum(map(np.prod, weights)) == 11_227_812 - 90 * 513
+    assert weights[-1] == (10,)

@@ -74,3 +74,20 @@ def test_initial_weights_follow_the_seed():
     for mine, again, different in zip(weights, same, other):
         np.testing.assert_array_equal(mine, again)
         assert np.array_equal(mine, different) == (mine.ndim == 1)
+
+
+def test_the_first_letters_alone():
+    task = tasks.load("emnist_letters", synthetic=True, letters=10, num_clients=5)
+    every = tasks.load("emnist_letters", synthetic=True, num_clients=5)
+
+    def labels(datasets):
+        ids = datasets.client_ids
+        return np.concatenate([datasets.examples(each)[1] for each in ids])
+
+    assert set(labels(task.train)) == set(range(10))
+    assert set(labels(task.test)) == set(range(10))
+    assert len(labels(task.test)) == (labels(every.test) < 10).sum()
+    (*_, last) = task.model_fn().trainable_variables
+    assert last.shape == (10,)
+    with pytest.raises(ValueError, match="letters must be at most 26, found 27"):
+        tasks.load("emnist_letters", synthetic=True, letters=27)

@@ -25,6 +25,7 @@ def _split(data, seed=0, **options):
         "num_clients": 10,
         "alpha": 0.3,
         "size_sigma": 0.0,
+        "similarity": None,
         "validation_fraction": 0.1,
         "batch_size": 5,
         "epochs": 1,
@@ -152,3 +153,21 @@ def test_the_cut_is_for_training_alone():
 def test_raises_on_more_clients_than_test_examples():
     with pytest.raises(ValueError, match="num_clients must be at most 9, found 10"):
         _split(_data(300, 9))
+
+
+def test_tests_follow_the_labels_that_similarity_gave_their_clients():
+    clients = _split(_data(11_000, 5000), similarity=0.0)
+    train, test = _label_mixes(clients.train), _label_mixes(clients.test)
+
+    # Sorted by label, a client has few of the classes, and its tests are of these.
+    assert ((train > 0).sum(axis=1) <= 2).all()
+    own = np.abs(train - test).sum(axis=1).mean()
+    of_others = np.abs(train - np.roll(test, 5, axis=0)).sum(axis=1).mean()
+    assert own < of_others / 2
+
+
+def test_the_last_batch_is_the_training_clients():
+    clients = _split(_data(330, 60), last_batch="bootstrap", batch_size=7)
+
+    batches = clients.train.training_batches(clients.train.client_ids[0], 0)
+    assert {len(labels) for _, labels in batches} == {7}

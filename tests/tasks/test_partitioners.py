@@ -313,3 +313,41 @@ def test_every_client_is_held_out_equally_often():
 def test_raises_on_bad_arguments(function, arguments, message):
     with pytest.raises(ValueError, match=message):
         function(*arguments)
+
+
+def test_without_similarity_clients_take_their_share_in_the_order_of_labels():
+    labels = np.array([1, 0, 2, 1, 0, 2, 2, 0])
+
+    shares = partitioners.partition_by_similarity(labels, 0.0, np.array([2, 3, 3]), 0)
+
+    assert [labels[share].tolist() for share in shares] == [
+        [0, 0],
+        [0, 1, 1],
+        [2, 2, 2],
+    ]
+
+
+def test_full_similarity_is_iid():
+    labels, sizes = np.arange(12) % 3, np.array([5, 1, 4])
+
+    shares = partitioners.partition_by_similarity(labels, 1.0, sizes, seed=3)
+
+    expected = partitioners.partition_iid(12, sizes, seed=3)
+    assert [share.tolist() for share in shares] == [each.tolist() for each in expected]
+
+
+def test_a_share_is_random_and_the_rest_sorted():
+    labels = np.repeat([1, 0], 50)
+    order = partitioners.partition_iid(100, np.array([100]), seed=1)[0]
+    # Of 50 and 40 examples, a tenth: 5 and 4. What is left of the 90 is sorted.
+    rest = sorted(labels[order[9:90]])
+
+    first, second = partitioners.partition_by_similarity(
+        labels, 0.1, np.array([50, 40]), seed=1
+    )
+
+    assert first[:5].tolist() == order[:5].tolist()
+    assert second[:4].tolist() == order[5:9].tolist()
+    assert labels[first[5:]].tolist() == rest[:45]
+    assert labels[second[4:]].tolist() == rest[45:]
+    assert len({*first.tolist(), *second.tolist()}) == 90

@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 from tff_drift import execution
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
+from tff_drift.simulation import label_errors
 from tff_drift.simulation.client_datasets import ClientDatasets
 from tff_drift.simulation.kept_client_states import ProcessWithClientStates
 
@@ -97,7 +98,8 @@ class _PlainRunner:
         self, state: Any, cohort: Sequence[str], round_number: int
     ) -> tuple[Any, Mapping[str, Any]]:
         data = [client_data(self._train, name, round_number) for name in cohort]
-        output = self._process.next(state, data)
+        with label_errors.naming_bad_labels(self._train, cohort):
+            output = self._process.next(state, data)
         return output.state, output.metrics
 
 
@@ -124,7 +126,8 @@ class _StatefulRunner:
                 f"sampling returned a client more than once in round {round_number}: "
                 f"{list(cohort)}. A client has one state: return each id once."
             )
-        output = self._process.next(state, data)
+        with label_errors.naming_bad_labels(self._train, cohort):
+            output = self._process.next(state, data)
         return output.state, output.metrics
 
 

@@ -1,0 +1,76 @@
+"""A label that the model has no output for is named, in every context."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests.paper.contexts import both_contexts
+from tff_drift import algorithms, simulation
+from tff_drift.simulation import label_errors
+
+
+def _datasets(label=12, example=3):
+    labels = np.zeros(6, np.int32)
+    bad = labels.copy()
+    bad[example] = label
+    x = np.zeros((6, 3), np.float32)
+    return simulation.ClientDatasets.from_arrays(
+        {"ann": (x, labels), "bob": (x, bad)}, batch_size=2
+    )
+
+
+def _model():
+    layer = tf.keras.layers.Dense(10, input_shape=(3,), kernel_initializer="zeros")
+    return tff.learning.models.from_keras_model(
+        tf.keras.Sequential([layer]),
+        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        input_spec=(
+            tf.TensorSpec((None, 3), tf.float32),
+            tf.TensorSpec((None,), tf.int32),
+        ),
+    )
+
+
+def _message(process, label):
+    with pytest.raises(ValueError, match="found the label") as caught:
+        simulation.run_training(process, _datasets(label), rounds=1, cohort_size=2)
+    return str(caught.value)
+
+
+def _expected(label):
+    return (
+        f"client 'bob', example 3: found the label {label}, but the model has outputs "
+        "for the labels 0 to 9. Correct the label, or build the model with an output "
+        "for each."
+    )
+
+
+def test_a_label_without_output_is_named():
+    process = algorithms.build_fed_avg(_model, 0.1)
+    for _ in both_contexts():
+        assert _message(process, 12) == _expected(12)
+
+
+def test_it_is_named_where_clients_keep_states_too():
+    process = algorithms.build_scaffold(_model, 0.1, num_clients=2)
+
+    assert _message(process, -1) == _expected(-1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("something else"),
+        # A label that is in no client's data.
+        ValueError("label value of 99 which is outside the valid range of [0, 10)"),
+    ],
+)
+def test_other_errors_are_left_alone(error):
+    def run():
+        with label_errors.naming_bad_labels(_datasets(), ["ann", "bob"]):
+            raise error
+
+    with pytest.raises(ValueError, match=r"else|99") as caught:
+        run()
+    assert caught.value is error
