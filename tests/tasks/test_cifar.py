@@ -270,7 +270,7 @@ def test_settings_have_their_papers_options():
     assert len(adabest.validation) == 2
     # The stand-in has clients of its own and ignores the share.
     assert tuned.validation is None
-    assert cifar10.NETWORKS.keys() == {"adabest", "uga"}
+    assert cifar10.NETWORKS.keys() == {"adabest", "uga", "resnet18"}
     assert tasks.describe("cifar100").higher_is_better
 
 
