@@ -7,6 +7,13 @@ import tff_drift
 
 LIBRARY = pathlib.Path(tff_drift.__file__).parent
 COMPAT = LIBRARY / "compat.py"
+ROOT = LIBRARY.parent
+# Those that use the library, too.
+MODULES = [
+    path
+    for folder in ("tff_drift", "tasks", "experiments")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+]
 # They prepare TFF's import itself.
 BEFORE_COMPAT = {"_startup.py", "_tff_exit.py", "_tff_import.py"}
 # Whole namespaces that move, whatever the name in them.
@@ -35,8 +42,8 @@ def _is_within(name, spelled):
 def test_compat_alone_spells_the_names_that_move():
     moving = {*MOVING, *(name for name, _ in _tff_names(COMPAT))}
     found = [
-        f"{path.relative_to(LIBRARY)}:{line}: {name}"
-        for path in LIBRARY.rglob("*.py")
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in MODULES
         if path != COMPAT and path.name not in BEFORE_COMPAT
         for name, line in _tff_names(path)
         if any(_is_within(name, spelled) for spelled in moving)
@@ -54,7 +61,7 @@ def test_every_name_of_compat_is_used():
     }
     used = {
         node.attr
-        for path in LIBRARY.rglob("*.py")
+        for path in MODULES
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)

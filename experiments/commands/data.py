@@ -17,13 +17,10 @@ def _run(given: dict[str, Any]) -> None:
         raise errors.unknown("action on data", action, _ACTIONS)
     values = declarations.values(declarations.DATA, given)
     task = values["task"]
-    fit.check_task_flags(given, task)
-    options = {
-        flag.option: given[name]
-        for name, flag in fit.task_flags(task).items()
-        if name in given
-    }
-    if action == "fetch" and "download" not in fit.task_flags(task):
+    fit.check_options(given, declarations.TASK, [task])
+    known = declarations.options(declarations.TASK, task)
+    options = {o.name: given[flag] for flag, o in known.items() if flag in given}
+    if action == "fetch" and "download" not in known:
         raise errors.UserError(f"task {task} needs no data: there is nothing to fetch.")
     with importing():
         from experiments.reports import data

@@ -5,7 +5,6 @@ once. In the order of a call:
 
     parser.py           words -> values by names of flags
     declarations.py     which flags there are: kinds, help, defaults
-    methods.py          what the methods say of themselves, read from their source
     plugins.py          files of the user that register methods and tasks
     fit.py              which flags mean something together
     settings.py         values -> the settings of runs; for programs too

@@ -2,8 +2,8 @@
 
 Three sources: the common flags below; the options of the methods; the options of the
 tasks. A task's options `epochs` and `batch_size` are the common flags
-`--client_epochs` and `--batch_size`. Every other option has the flag of its own name,
-or, where that is taken, `--task_<name>`.
+`--client_epochs` and `--batch_size`. Any other has the flag of its own name, or, where
+that is taken, `--task_<name>`.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Mapping
 from typing import Any
 
 import tasks
-from experiments.flags import methods
-from tff_drift import kinds
+from tasks import Option
+from tff_drift import from_source, kinds, method_rows
 
 TRAIN, COMPARE, LIST, DATA, PRESET = "train", "compare", "list", "data", "preset"
 _RUNS = (TRAIN, COMPARE)
 _TASKS = (*_RUNS, DATA)
-METHOD_OPTIONS = "Options, each of some algorithms"
-TASK_OPTIONS = "Options, each of some tasks"
+# Whose options flags set, with the headings of those that are of nobody else.
+ALGORITHM, TASK = "algorithm", "task"
+OPTION_GROUPS = {each: f"Options, each of some {each}s" for each in (ALGORITHM, TASK)}
 # What flags may need to mean something: clients that take local steps, a server whose
-# step has a learning rate, data that a method's server or all clients are to have.
+# step has a learning rate.
 LOCAL, SERVER = "local steps", "server rate"
-META_DATA, SHARED_DATA = "meta_data", "shared_data"
 
 
 class Depends(str):
@@ -45,9 +45,10 @@ class Flag:
       choices: The values of the kind "choice".
       may_be_none: Whether "none" is a value too.
       many: Whether it takes several values, separated by commas.
-      option: The option of tasks that it sets; empty if it sets none.
       commands: The commands that have it.
       group: The heading under which help lists it.
+      of: Whose option it sets: `ALGORITHM`, `TASK`, or nobody's.
+      options: The options that it sets, by the algorithms or tasks that have them.
     """
 
     name: str
@@ -58,9 +59,10 @@ class Flag:
     choices: tuple[str, ...] = ()
     may_be_none: bool = False
     many: bool = False
-    option: str = ""
     commands: tuple[str, ...] = _RUNS
     group: str = ""
+    of: str = ""
+    options: Mapping[str, Option] = dataclasses.field(default_factory=dict)
 
     @property
     def value(self) -> Any:
@@ -76,11 +78,11 @@ class Flag:
 
 _BY_TASK, _BY_BOTH = Depends("by task"), Depends("by task and algorithm")
 _ALL = Depends("all")
-_CLIPPING = methods.signature(
+_CLIPPING = from_source.defaults(
     "tff_drift.aggregators.adaptive_clipping", "adaptive_clipping_factory"
 )
-_STAIRS = methods.signature("tff_drift.optimizers.schedules", "exponential")
-_ROOT = methods.signature("tff_drift.optimizers.schedules", "inverse_sqrt")
+_STAIRS = from_source.defaults("tff_drift.optimizers.schedules", "exponential")
+_ROOT = from_source.defaults("tff_drift.optimizers.schedules", "inverse_sqrt")
 
 # A table, laid out by hand: name, kind, default, help, and what else there is to say.
 # fmt: off
@@ -101,8 +103,7 @@ _GROUPS: dict[str, tuple[Flag, ...]] = {
              "Seeds, separated by commas: each algorithm runs once with each.",
              many=True, commands=(COMPARE, PRESET)),
         Flag("scale", "choice", "local",
-             "The published protocol, for a machine with a GPU and the official data, "
-             "or a small one for two cores.",
+             "The paper's protocol, for a GPU and official data, or one for two cores.",
              choices=("local", "paper"), commands=(PRESET,)),
         Flag("parts", "text", _ALL,
              "The parts of the preset to run, separated by commas.",
@@ -118,9 +119,9 @@ _GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("client_learning_rate", "positive", _BY_BOTH,
              "Rate of the clients' SGD, per local step.", LOCAL),
         Flag("client_epochs", "count", _BY_TASK,
-             "Passes of a client over its data in a round.", LOCAL, option="epochs"),
+             "Passes of a client over its data in a round.", LOCAL),
         Flag("batch_size", "count", _BY_TASK, "Examples in a client's batch.",
-             may_be_none=True, option="batch_size"),
+             may_be_none=True),
         Flag("client_weight_decay", "non_negative", 0.0,
              "Weight decay λ of local training.", LOCAL),
         Flag("gradient_clipping_norm", "positive", None,
@@ -129,11 +130,10 @@ _GROUPS: dict[str, tuple[Flag, ...]] = {
              "How the clients' rate changes over rounds.", LOCAL,
              choices=("constant", "exponential", "per_round_factor", "inverse_sqrt")),
         Flag("client_rate_decay", "fraction", None,
-             "The factor of the schedules exponential (per --client_rate_decay_rounds) "
-             "and per_round_factor.",
+             "The schedule's factor, per --client_rate_decay_rounds or per round.",
              "client_rate_schedule=exponential|per_round_factor"),
         Flag("client_rate_decay_rounds", "count", _ROOT["decay_rounds"],
-             "The time scale of the schedules exponential and inverse_sqrt, in rounds.",
+             "The schedule's time scale, in rounds.",
              "client_rate_schedule=exponential|inverse_sqrt"),
         Flag("client_rate_staircase", "flag", _STAIRS["staircase"],
              "Whether the schedule exponential falls in steps.",
@@ -143,8 +143,8 @@ _GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("server_learning_rate", "positive", _BY_BOTH,
              "Rate of the server's step, per round.", SERVER),
         Flag("server_rate_scaling", "choice", "none",
-             "Scale the server's rate by the cohort size, relative to the one it was "
-             "tuned for.", SERVER, choices=("none", "sqrt", "linear")),
+             "Scale the server's rate by the cohort relative to what it was tuned for.",
+             SERVER, choices=("none", "sqrt", "linear")),
         Flag("reference_clients_per_round", "count",
              Depends("the task's default cohort"),
              "The cohort size that the server's rate was tuned for.",
@@ -184,34 +184,34 @@ _GROUPS: dict[str, tuple[Flag, ...]] = {
              "Rounds from one checkpoint to the next."),
         Flag("tensorboard", "flag", False, "Write TensorBoard events too."),
         Flag("client_states", "choice", "ram",
-             "Where clients' states are kept, for methods whose clients have any: in "
-             "RAM and the checkpoint, or in files in the run's folder.",
+             "Where clients' states are kept: in RAM, or in files in the run's folder.",
              choices=("ram", "disk")),
         Flag("measure_mismatch", "flag", False,
              "At evaluations, measure how far the server's control variate is from "
              "the mean of the clients'; reads the states of all clients seen."),
         Flag("execution", "choice", "local",
-             "Where TFF computations run: in this process, in TFF's own worker, or on "
-             "the --workers of other machines.",
+             "Where TFF runs: in this process, in its own worker, or on --workers.",
              choices=("local", "native", "remote"), commands=(*_RUNS, PRESET)),
         Flag("workers", "text", None,
-             "Addresses host:port of the workers of --execution=remote, separated by "
-             "commas. Start each with python -m tff_drift.execution.start_worker; see "
-             "docs/remote.md.",
+             "Addresses host:port of workers, separated by commas; see docs/remote.md.",
              "execution=remote", many=True, commands=(*_RUNS, PRESET)),
         Flag("max_concurrent_clients", "count", Depends("the number of processors"),
              "Clients trained at a time.", "execution=local|native"),
     ),
-    # Of the data that some methods' servers, or all their clients, have besides.
-    METHOD_OPTIONS: (
-        Flag("meta_fraction", "fraction", 0.01,
-             "Share of the clients' examples that the server's data is drawn as.",
-             META_DATA),
-        Flag("share_fraction", "probability", 0.01,
-             "Share of the clients' examples that is drawn to be public.", SHARED_DATA),
-        Flag("share_split", "flag", True,
-             "Cut the public examples up rather than give all to every client.",
-             SHARED_DATA),
+}
+# The options of tasks that are flags of the table.
+_TASK_FLAGS = {"epochs": "client_epochs", "batch_size": "batch_size"}
+# Of the data that a method needs its server or all clients to have.
+_OF_NEEDS = {
+    "meta_data": (
+        Option("meta_fraction", "fraction", 0.01,
+               "Share of the clients' examples that the server's data is drawn as."),
+    ),
+    "shared_data": (
+        Option("share_fraction", "probability", 0.01,
+               "Share of the clients' examples that is drawn to be public."),
+        Option("share_split", "flag", True,
+               "Cut the public examples up rather than give all to every client."),
     ),
 }
 # fmt: on
@@ -228,26 +228,29 @@ def show(value: Any) -> str:
 
 def flags_of(command: str) -> dict[str, Flag]:
     """Returns the flags of a command by name, in the order to list them."""
-    names = dict.fromkeys(("algorithm", "algorithms"), tuple(methods.methods()))
-    names["task"] = tasks.names()
+    methods = from_source.methods()
+    choices = dict.fromkeys(("algorithm", "algorithms"), tuple(methods))
+    choices["task"] = tasks.names()
     flags = {
         each.name: dataclasses.replace(
-            each, group=group, choices=names.get(each.name, each.choices)
+            each, group=group, choices=choices.get(each.name, each.choices)
         )
         for group, of_group in _GROUPS.items()
         for each in of_group
     }
-    flags.update(_option_flags({m.name: m.options for m in methods.methods().values()}))
-    covered = {flag.option for flag in flags.values()}
-    options = {
-        name: {o.name: o for o in tasks.describe(name).options if o.name not in covered}
+    of_methods = {name: _method_options(method) for name, method in methods.items()}
+    for name, options in _by_flag(of_methods).items():
+        flags[name] = _option_flag(name, ALGORITHM, options)
+    of_tasks = {
+        name: {_TASK_FLAGS.get(o.name, o.name): o for o in tasks.describe(name).options}
         for name in tasks.names()
     }
-    for name, flag in _option_flags(options).items():
-        name = f"task_{name}" if name in flags else name
-        flags[name] = dataclasses.replace(
-            flag, name=name, option=flag.name, group=TASK_OPTIONS, commands=_TASKS
-        )
+    for name, options in _by_flag(of_tasks).items():
+        if name in _TASK_FLAGS.values():
+            flags[name] = dataclasses.replace(flags[name], of=TASK, options=options)
+        else:
+            name = f"task_{name}" if name in flags else name
+            flags[name] = _option_flag(name, TASK, options)
     return {name: flag for name, flag in flags.items() if command in flag.commands}
 
 
@@ -256,26 +259,51 @@ def values(command: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: given.get(name, f.value) for name, f in flags_of(command).items()}
 
 
-def _option_flags(holders: Mapping[str, Mapping[str, Any]]) -> dict[str, Flag]:
-    """Returns the flags for options by their names, given by their holders."""
-    by_name: dict[str, dict[str, Any]] = {}
-    for holder, options in holders.items():
-        for name, option in options.items():
-            by_name.setdefault(name, {})[holder] = option
-    flags = {}
-    for name, of_name in by_name.items():
-        first, *_ = of_name.values()
-        defaults: dict[str, list[str]] = {}
-        for holder, option in of_name.items():
-            defaults.setdefault(show(option.default), []).append(holder)
-        flags[name] = Flag(
-            name,
-            first.kind,
-            # Such as "0.9 (fed_adam, fed_yogi); 0 (fed_adagrad)".
-            Depends("; ".join(f"{v} ({', '.join(of)})" for v, of in defaults.items())),
-            first.help,
-            choices=tuple({c: None for o in of_name.values() for c in o.choices}),
-            may_be_none=any(option.may_be_none for option in of_name.values()),
-            group=METHOD_OPTIONS,
-        )
-    return flags
+def options(of: str, name: str) -> dict[str, Option]:
+    """Returns the options of an `ALGORITHM` or a `TASK` by the names of their flags."""
+    return {
+        flag.name: flag.options[name]
+        for flag in flags_of(TRAIN).values()
+        if flag.of == of and name in flag.options
+    }
+
+
+def _method_options(method: method_rows.Method) -> dict[str, Option]:
+    """Returns what can be chosen of a method, by the names of the flags."""
+    options = {}
+    for each in method.options:
+        name, default, none = each.name, method.defaults[each.name], each.may_be_none
+        option = Option(name, each.kind, default, each.help, none, each.choices)
+        options[each.flag] = option
+    needed = [option for need in method.needs for option in _OF_NEEDS.get(need, ())]
+    return {**options, **{option.name: option for option in needed}}
+
+
+def _by_flag(holders: Mapping[str, dict[str, Option]]) -> dict[str, dict[str, Option]]:
+    """Returns options by their flags and holders, given by their holders and flags."""
+    names = dict.fromkeys(name for options in holders.values() for name in options)
+    return {
+        name: {each: of[name] for each, of in holders.items() if name in of}
+        for name in names
+    }
+
+
+def _option_flag(name: str, of: str, options: Mapping[str, Option]) -> Flag:
+    """Returns the flag for options of one name, given by their holders."""
+    first, *_ = options.values()
+    defaults: dict[str, list[str]] = {}
+    for holder, option in options.items():
+        defaults.setdefault(show(option.default), []).append(holder)
+    return Flag(
+        name,
+        first.kind,
+        # Such as "0.9 (fed_adam, fed_yogi); 0 (fed_adagrad)".
+        Depends("; ".join(f"{v} ({', '.join(of)})" for v, of in defaults.items())),
+        first.help,
+        choices=tuple({c: None for option in options.values() for c in option.choices}),
+        may_be_none=any(option.may_be_none for option in options.values()),
+        commands=_TASKS if of == TASK else _RUNS,
+        group=OPTION_GROUPS[of],
+        of=of,
+        options=options,
+    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import tasks
-from experiments.flags import declarations, methods
-from experiments.flags.declarations import LOCAL, METHOD_OPTIONS, SERVER, TRAIN, Flag
+from experiments.flags import declarations, errors
+from experiments.flags.declarations import ALGORITHM, LOCAL, SERVER, TASK, TRAIN
 from experiments.flags.errors import UserError
+from tff_drift import from_source
 
 # Of flags with some value: what must be given then.
 _REQUIRED = (
@@ -21,24 +21,6 @@ _REQUIRED = (
 _OFF = (False, "none", 0)
 
 
-def task_flags(task: str) -> dict[str, Flag]:
-    """Returns the flags that set options of a task, by name."""
-    options = {option.name for option in tasks.describe(task).options}
-    flags = declarations.flags_of(TRAIN)
-    return {name: flag for name, flag in flags.items() if flag.option in options}
-
-
-def method_flags(algorithm: str) -> dict[str, Flag]:
-    """Returns the flags that set options that only some algorithms have, by name."""
-    method = methods.methods()[algorithm]
-    return {
-        name: flag
-        for name, flag in declarations.flags_of(TRAIN).items()
-        if flag.group == METHOD_OPTIONS
-        and (name in method.options or flag.needs in method.needs)
-    }
-
-
 def meaningless(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
     """Returns the common flags that mean nothing for a run, each with the reason.
 
@@ -46,7 +28,7 @@ def meaningless(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
       values: The flags' values.
       algorithm: The run's algorithm.
     """
-    method, lacks = methods.methods()[algorithm], {}
+    method, lacks = from_source.methods()[algorithm], {}
     if not method.has_client_rate:
         lacks[LOCAL] = f"for {algorithm}, whose clients send gradients and do not train"
     if not method.has_server_rate:
@@ -67,29 +49,29 @@ def meaningless(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
     return reasons
 
 
-def check(
-    given: Mapping[str, Any], values: Mapping[str, Any], algorithms: Collection[str]
-) -> None:
-    """Raises if a flag was given that means nothing, or one lacks that is needed.
+def check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
+    """Checks the flags of runs that differ in their algorithms.
 
     A flag that means something for one of the algorithms may be given.
 
     Args:
       given: The values of the flags that were given, by name.
-      values: Those of all flags.
       algorithms: The algorithms to be run.
 
     Raises:
-      UserError: If the flags do not fit.
+      UserError: If a flag is unknown, has a value out of its range or means nothing,
+        or if one lacks that is needed.
     """
-    check_task_flags(given, values["task"])
-    flags, together = declarations.flags_of(TRAIN), " or ".join(algorithms)
-    known = sorted({name for each in algorithms for name in method_flags(each)})
+    flags, values = declarations.flags_of(TRAIN), declarations.values(TRAIN, given)
+    for name, value in given.items():
+        if name not in flags:
+            raise errors.unknown("flag", f"--{name}", [f"--{each}" for each in flags])
+        with errors.as_user_errors(TypeError, ValueError):
+            flags[name].check(value)
+    check_options(given, TASK, [values["task"]])
+    check_options(given, ALGORITHM, algorithms)
     reasons = [meaningless(values, algorithm) for algorithm in algorithms]
     for name in sorted(given):
-        if flags[name].group == METHOD_OPTIONS and name not in known:
-            has = f"which has {_list(known) or 'none'}"
-            raise UserError(f"--{name} is no option of {together}, {has}.")
         if all(name in of_algorithm for of_algorithm in reasons):
             raise UserError(f"--{name} has no meaning {reasons[0][name]}.")
     for name, value, other in _REQUIRED:
@@ -98,18 +80,22 @@ def check(
             raise UserError(f"{text} {flags[other].help}")
 
 
-def check_task_flags(given: Mapping[str, Any], task: str) -> None:
-    """Raises a `UserError` if an option was given that the task does not have."""
+def check_options(given: Mapping[str, Any], of: str, names: Sequence[str]) -> None:
+    """Raises a `UserError` if an option was given that does not fit its holders.
+
+    Args:
+      given: The values of the flags that were given, by name.
+      of: Whose options to check: `ALGORITHM` or `TASK`.
+      names: The algorithms or the task.
+    """
+    known = {f: o for each in names for f, o in declarations.options(of, each).items()}
+    holders = f"{'task ' if of == TASK else ''}{' or '.join(names)}"
     flags = declarations.flags_of(TRAIN)
-    options = {option.name: option for option in tasks.describe(task).options}
-    for name in sorted(set(given) & set(flags)):
-        option = flags[name].option
-        if option and option not in options:
-            has = f"which has {_list(task_flags(task))}"
-            raise UserError(f"--{name} is no option of task {task}, {has}.")
-        if option and given[name] is None and not options[option].may_be_none:
-            raise UserError(f"--{name} cannot be none for task {task}.")
-
-
-def _list(names: Collection[str]) -> str:
-    return ", ".join(f"--{name}" for name in names)
+    for name in sorted(
+        name for name in given if name in flags and flags[name].of == of
+    ):
+        if name not in known:
+            has = ", ".join(f"--{each}" for each in sorted(known)) or "none"
+            raise UserError(f"--{name} is no option of {holders}, which has {has}.")
+        if given[name] is None and not known[name].may_be_none:
+            raise UserError(f"--{name} cannot be none for {holders}.")

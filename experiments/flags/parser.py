@@ -13,6 +13,8 @@ from tff_drift import kinds
 
 # What `--flagfile=` is for argparse; no word of a command line has this character.
 _FILE, _FILE_FLAG = "\0", "--flagfile="
+# What the values of some flags are called.
+_NOUNS = {"task": "task", "algorithm": "algorithm", "algorithms": "algorithm"}
 CLOSING = """\
 Brackets hold defaults; those by task and algorithm are in `tff-drift list`. Switches
 are set by --name and --noname. --flagfile=FILE reads flags from a file, one per line.
@@ -86,9 +88,9 @@ def _with_files(words: Iterable[str]) -> list[str]:
 
 
 def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
-    text = (
-        f"{flag.help} One of {', '.join(flag.choices)}." if flag.choices else flag.help
-    )
+    text = flag.help
+    if flag.choices:
+        text += f" One of {', '.join(flag.choices)}."
     if flag.default is not None:
         text += f" [{declarations.show(flag.default)}]"
     options: dict[str, Any] = {"metavar": "VALUE"}
@@ -123,12 +125,7 @@ def _read_one(flag: Flag, text: str) -> Any:
         return None
     if flag.kind == "choice":
         if text not in flag.choices:
-            named = {
-                "task": "task",
-                "algorithm": "algorithm",
-                "algorithms": "algorithm",
-            }
-            what = named.get(flag.name, f"value of --{flag.name}")
+            what = _NOUNS.get(flag.name, f"value of --{flag.name}")
             raise errors.unknown(what, text, flag.choices)
         return text
     kind = kinds.KINDS[flag.kind]

@@ -35,7 +35,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.flags import methods
+from tff_drift import from_source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,6 +222,6 @@ def rates(task: str, algorithm: str) -> Rates:
     of_task = _RATES.get(task, {})
     fed_avg = of_task.get("fed_avg", Rates(0.1, 1.0))
     server = 1.0
-    if methods.methods()[algorithm].sends_gradients and "fed_sgd" in of_task:
+    if from_source.methods()[algorithm].sends_gradients and "fed_sgd" in of_task:
         server = of_task["fed_sgd"].server
     return of_task.get(algorithm, Rates(fed_avg.client, server))

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import tasks
-from experiments.flags import declarations, errors, fit, methods, published_rates
-from experiments.flags.declarations import COMPARE, METHOD_OPTIONS, TASK_OPTIONS, TRAIN
+from experiments.flags import declarations, fit, published_rates
+from experiments.flags.declarations import (
+    ALGORITHM,
+    COMPARE,
+    OPTION_GROUPS,
+    TASK,
+    TRAIN,
+)
+from tff_drift import from_source
 
 # Flags that change how a run goes but not what it results in.
 # fmt: off
@@ -55,17 +61,16 @@ class RunSettings:
     @property
     def options(self) -> dict[str, Any]:
         """The options that only some algorithms have, by the builder's keywords."""
-        options = methods.methods()[self.algorithm].options
-        return {
-            options[flag].name if flag in options else flag: self.configuration[flag]
-            for flag in fit.method_flags(self.algorithm)
-        }
+        return self._options(ALGORITHM, self.algorithm)
 
     @property
     def task_options(self) -> dict[str, Any]:
         """The task's options by name."""
-        flags = fit.task_flags(self.task)
-        return {each.option: self.configuration[name] for name, each in flags.items()}
+        return self._options(TASK, self.task)
+
+    def _options(self, of: str, name: str) -> dict[str, Any]:
+        options = declarations.options(of, name)
+        return {each.name: self.configuration[flag] for flag, each in options.items()}
 
 
 def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
@@ -79,11 +84,8 @@ def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
       UserError: If a flag is unknown, is out of its range, or does not fit the task,
         the algorithm or other flags.
     """
-    values = declarations.values(TRAIN, given)
-    task, algorithm, seed = values["task"], values["algorithm"], values["seed"]
-    _check(given, [algorithm])
-    folder = f"results/train/{task}/{algorithm}/seed_{seed}"
-    return _settle({"output_dir": folder, **given}, label)
+    fit.check(given, [declarations.values(TRAIN, given)["algorithm"]])
+    return _run(given, label)
 
 
 def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
@@ -96,13 +98,12 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
       One run per seed and algorithm, seed by seed, so that all algorithms have a
       result early.
     """
-    values = declarations.values(COMPARE, given)
+    values, known = declarations.values(COMPARE, given), declarations.flags_of(TRAIN)
     root = values["output_dir"] or f"results/compare/{values['task']}"
-    known = declarations.flags_of(TRAIN)
     shared = {name: given[name] for name in given if name in known}
-    _check(shared, values["algorithms"])
+    fit.check(shared, values["algorithms"])
     return [
-        _settle(
+        _run(
             {
                 **shared,
                 "algorithm": algorithm,
@@ -115,21 +116,11 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
     ]
 
 
-def _check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
-    flags = declarations.flags_of(TRAIN)
-    for name, value in given.items():
-        if name not in flags:
-            raise errors.unknown("flag", f"--{name}", [f"--{each}" for each in flags])
-        with errors.as_user_errors(TypeError, ValueError):
-            flags[name].check(value)
-    fit.check(given, declarations.values(TRAIN, given), algorithms)
-
-
-def _settle(given: Mapping[str, Any], label: str = "") -> RunSettings:
+def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
     """Returns a run with the values of all its flags, none for those it ignores."""
     values = declarations.values(TRAIN, given)
     task, algorithm = values["task"], values["algorithm"]
-    configuration = {**_defaults(task, algorithm), "task": task, "algorithm": algorithm}
+    configuration = _defaults(task, algorithm)
     configuration.update({name: given[name] for name in configuration if name in given})
     if configuration["server_warm_up_from"] is None:
         scaled = configuration["server_rate_scaling"] != "none"
@@ -139,6 +130,9 @@ def _settle(given: Mapping[str, Any], label: str = "") -> RunSettings:
             # A full gradient over several epochs is the same gradient.
             configuration[name] = 1 if name == "client_epochs" else None
     circumstances = {name: values[name] for name in _CIRCUMSTANCES}
+    if not circumstances["output_dir"]:
+        folder = f"results/train/{task}/{algorithm}/seed_{values['seed']}"
+        circumstances["output_dir"] = folder
     return RunSettings(configuration, circumstances, label)
 
 
@@ -146,23 +140,19 @@ def _defaults(task: str, algorithm: str) -> dict[str, Any]:
     """Returns the default of every flag that a run of an algorithm on a task has."""
     of_task = published_rates.of_task(task)
     rates = published_rates.rates(task, algorithm)
-    method = methods.methods()[algorithm]
-    options = {option.name: option.default for option in tasks.describe(task).options}
     common = {
         name: flag.value
         for name, flag in declarations.flags_of(TRAIN).items()
-        if flag.group not in (METHOD_OPTIONS, TASK_OPTIONS)
-        and name not in _CIRCUMSTANCES
+        if flag.group not in OPTION_GROUPS.values() and name not in _CIRCUMSTANCES
     }
     return {
         **common,
-        "weighting": method.weighting,
+        "weighting": from_source.methods()[algorithm].weighting,
         "client_learning_rate": rates.client,
         "server_learning_rate": rates.server,
         "reference_clients_per_round": of_task.clients_per_round,
-        **{name: flag.value for name, flag in fit.method_flags(algorithm).items()},
-        **{flag: option.default for flag, option in method.options.items()},
+        **{f: o.default for f, o in declarations.options(ALGORITHM, algorithm).items()},
         **rates.hyperparameters,
-        **{name: options[f.option] for name, f in fit.task_flags(task).items()},
+        **{f: o.default for f, o in declarations.options(TASK, task).items()},
         **of_task.flags(),
     }

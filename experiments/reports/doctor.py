@@ -172,7 +172,6 @@ def _tff() -> Iterator[Finding]:
 
 def _computation(name: str, create_context: Callable[[], Any]) -> Finding:
     import numpy as np
-    import tensorflow_federated as tff
 
     from tff_drift import compat
 
@@ -183,7 +182,7 @@ def _computation(name: str, create_context: Callable[[], Any]) -> Finding:
         return value + 1
 
     try:
-        with tff.framework.get_context_stack().install(create_context()):
+        with compat.get_context_stack().install(create_context()):
             result = increment(1)
     except Exception as error:
         # TFF and TensorFlow raise what they like; the user is told all of it.

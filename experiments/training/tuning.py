@@ -27,9 +27,9 @@ import pandas as pd
 import tensorflow_federated as tff
 
 import tasks
-from experiments.flags import methods, settings
+from experiments.flags import settings
 from experiments.training import processes
-from tff_drift import execution, simulation
+from tff_drift import algorithms, execution, simulation
 from tff_drift.simulation import callbacks
 
 TASK = "digits"
@@ -70,7 +70,7 @@ def grid(algorithm: str) -> Iterator[Point]:
       algorithm: The algorithm's name.
     """
     clients: tuple[float | None, ...] = CLIENT_RATES
-    if not methods.methods()[algorithm].has_client_rate:
+    if not algorithms.methods()[algorithm].has_client_rate:
         clients = (None,)
     for client, server in itertools.product(clients, SERVER_RATES[algorithm]):
         yield {"client_learning_rate": client, "server_learning_rate": server}

@@ -302,6 +302,7 @@ def test_methods_are_in_alphabetical_order_and_named_after_their_builders():
     built = {f"build_{name}" for name in rows}
     public = {name for name in algorithms.__all__ if name.startswith("build_")}
     assert public <= built
+    assert {row.builder.__name__ for row in rows.values()} == built
 
 
 def test_a_name_is_taken_once():

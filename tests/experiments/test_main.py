@@ -12,9 +12,10 @@ import pytest
 
 import tasks
 import tff_drift
-from experiments.flags import declarations, methods
+from experiments.flags import declarations
 from experiments.training import runs
 from tests.experiments import programs
+from tff_drift import from_source
 
 
 def test_help_lists_and_mistakes_do_not_import_tensorflow():
@@ -66,11 +67,11 @@ def test_list_shows_every_name_and_flag(run_command):
     assert outcome.status == 0
     for task in tasks.names():
         assert f"\n  {task} " in outcome.stdout
-    for algorithm in methods.methods().values():
+    for algorithm in from_source.methods().values():
         assert f"\n  {algorithm.name} " in outcome.stdout
         assert algorithm.url in outcome.stdout
     for flag in declarations.flags_of("train").values():
-        if flag.group in (declarations.METHOD_OPTIONS, declarations.TASK_OPTIONS):
+        if flag.of:
             assert f"--{flag.name}=" in outcome.stdout
 
 

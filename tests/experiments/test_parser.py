@@ -139,6 +139,6 @@ def test_an_option_whose_name_is_taken_gets_a_prefix(monkeypatch):
     monkeypatch.setattr(tasks, "names", lambda: ("other",))
     monkeypatch.setattr(tasks, "describe", lambda name: task)
     flags = declarations.flags_of("train")
-    assert flags["task_tau"].option == "tau"
+    assert flags["task_tau"].options == {"other": option}
     assert flags["task_tau"].kind == "positive"
-    assert flags["tau"].option == ""
+    assert flags["tau"].of == declarations.ALGORITHM

@@ -260,8 +260,8 @@ def test_scaling_refers_to_the_cohort_that_the_rates_were_tuned_for():
         ),
         (
             ["train", "--task=quadratic", "--alpha=1"],
-            "--alpha is no option of task quadratic, which has --client_epochs, "
-            "--batch_size, --num_clients, --dimension, --heterogeneity.",
+            "--alpha is no option of task quadratic, which has --batch_size, "
+            "--client_epochs, --dimension, --heterogeneity, --num_clients.",
         ),
         (["train", "--batch_size=none"], "--batch_size cannot be none for task digits"),
         (

@@ -15,14 +15,6 @@ from tff_drift.algorithms.fed_sgd import build_fed_sgd
 from tff_drift.algorithms.fed_share import build_fed_share
 from tff_drift.algorithms.fed_yogi import build_fed_yogi
 from tff_drift.algorithms.meta_step import add_meta_step
-from tff_drift.algorithms.methods import (
-    Arithmetic,
-    Cost,
-    Method,
-    Option,
-    methods,
-    register,
-)
 from tff_drift.algorithms.normalized_fed_avg import build_normalized_fed_avg
 from tff_drift.algorithms.options import (
     ProcessOptions,
@@ -36,6 +28,14 @@ from tff_drift.algorithms.stateful_process import (
     StatefulLearningProcess,
 )
 from tff_drift.algorithms.uga import build_uga
+from tff_drift.method_rows import (
+    Arithmetic,
+    Cost,
+    Method,
+    Option,
+    methods,
+    register,
+)
 
 __all__ = [
     "CLIENT_STATES",

@@ -15,7 +15,6 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms import adabest_beta
-from tff_drift.algorithms.methods import Cost, Method, Option, register
 from tff_drift.algorithms.options import StatefulOptions, split
 from tff_drift.algorithms.server_steps import (
     Cohort,
@@ -25,6 +24,7 @@ from tff_drift.algorithms.server_steps import (
 )
 from tff_drift.algorithms.stateful_composition import compose_stateful
 from tff_drift.algorithms.stateful_process import StatefulLearningProcess
+from tff_drift.method_rows import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm
 
 if TYPE_CHECKING:

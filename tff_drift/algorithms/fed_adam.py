@@ -13,8 +13,8 @@ import tensorflow_federated as tff
 
 from tff_drift import client_works, optimizers
 from tff_drift.algorithms.fed_avg import build_fed_opt
-from tff_drift.algorithms.methods import Method, Option, register
 from tff_drift.algorithms.options import TrainingOptions
+from tff_drift.method_rows import Method, Option, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -16,8 +16,8 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms import composition
-from tff_drift.algorithms.methods import Cost, Method, register
 from tff_drift.algorithms.options import TrainingOptions, split
+from tff_drift.method_rows import Cost, Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -16,7 +16,6 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms.methods import Cost, Method, Option, register
 from tff_drift.algorithms.options import StatefulOptions, split
 from tff_drift.algorithms.server_steps import (
     Cohort,
@@ -26,6 +25,7 @@ from tff_drift.algorithms.server_steps import (
 )
 from tff_drift.algorithms.stateful_composition import compose_stateful
 from tff_drift.algorithms.stateful_process import StatefulLearningProcess
+from tff_drift.method_rows import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm, to_vector
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works
 from tff_drift.algorithms import composition
-from tff_drift.algorithms.methods import Method, register
 from tff_drift.algorithms.options import ProcessOptions, refuse_local_options
+from tff_drift.method_rows import Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

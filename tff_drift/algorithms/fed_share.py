@@ -14,8 +14,8 @@ import tensorflow_federated as tff
 
 from tff_drift import client_works, compat, optimizers
 from tff_drift.algorithms import fed_avg
-from tff_drift.algorithms.methods import Method, register
 from tff_drift.algorithms.options import TrainingOptions
+from tff_drift.method_rows import Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

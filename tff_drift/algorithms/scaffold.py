@@ -14,11 +14,11 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import aggregators, checks, client_works, optimizers
-from tff_drift.algorithms.methods import Cost, Method, Option, register
 from tff_drift.algorithms.options import StatefulOptions, split
 from tff_drift.algorithms.server_steps import OptimizerStep
 from tff_drift.algorithms.stateful_composition import compose_stateful
 from tff_drift.algorithms.stateful_process import StatefulLearningProcess
+from tff_drift.method_rows import Cost, Method, Option, register
 from tff_drift.tensors import to_vector
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, client_works
-from tff_drift.algorithms.methods import Cost, Method, register
 from tff_drift.algorithms.options import StatefulOptions, split
 from tff_drift.algorithms.server_steps import (
     Cohort,
@@ -24,6 +23,7 @@ from tff_drift.algorithms.server_steps import (
 )
 from tff_drift.algorithms.stateful_composition import compose_stateful
 from tff_drift.algorithms.stateful_process import StatefulLearningProcess
+from tff_drift.method_rows import Cost, Method, register
 from tff_drift.tensors import Tensors, global_norm, to_vector
 
 if TYPE_CHECKING:

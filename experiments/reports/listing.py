@@ -1,0 +1,75 @@
+"""The tasks, the algorithms and the presets, as lists; without TensorFlow."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import tasks
+from experiments.flags import declarations, presets
+from experiments.flags import published_rates as published
+from experiments.flags.declarations import ALGORITHM, TASK
+from tff_drift import from_source
+
+_UNBROKEN = "\N{NO-BREAK SPACE}"
+
+
+def _entry(name: str, *texts: str) -> str:
+    """Returns a name with texts to its right, each in lines of their own."""
+    wrapped = [textwrap.fill(text, 58, break_on_hyphens=False) for text in texts]
+    right = textwrap.indent("\n".join(wrapped), " " * 30)
+    return f"  {name:27} {right.strip()}".replace(_UNBROKEN, " ")
+
+
+def _show(values: Mapping[str, Any]) -> str:
+    return " ".join(f"--{name}={declarations.show(v)}" for name, v in values.items())
+
+
+def _defaults(of: str, name: str) -> dict[str, Any]:
+    options = declarations.options(of, name)
+    return {flag: option.default for flag, option in options.items()}
+
+
+def _list_tasks() -> str:
+    lines = ["Tasks (--task), with the defaults of their flags:"]
+    for name in tasks.names():
+        task = tasks.describe(name)
+        values = {**_defaults(TASK, name), **published.of_task(name).flags()}
+        lines.append(_entry(name, task.description, _show(values)))
+    return "\n\n".join(lines)
+
+
+def _list_algorithms() -> str:
+    lines = ["Algorithms (--algorithm, --algorithms), with their options:"]
+    for name, method in from_source.methods().items():
+        values = _show(_defaults(ALGORITHM, name))
+        lines.append(_entry(name, f"{method.paper}. {method.url}", values))
+    lines.append("Default learning rates, of the clients / of the server:")
+    for task in tasks.names():
+        texts = []
+        for name, method in from_source.methods().items():
+            rates = published.rates(task, name)
+            client = f"{rates.client:g}" if method.has_client_rate else "-"
+            server = f"{rates.server:g}" if method.has_server_rate else "-"
+            text = f"{name} {client} / {server} {_show(rates.hyperparameters)}"
+            # Lines break between algorithms only.
+            texts.append(text.strip().replace(" ", _UNBROKEN))
+        lines.append(_entry(task, "; ".join(texts)))
+    return "\n\n".join(lines)
+
+
+def _list_presets() -> str:
+    lines = ["Presets (tff-drift preset NAME), with their parts:"]
+    for name, preset in presets.PRESETS.items():
+        parts = f"--parts={','.join(preset.parts)}"
+        lines.append(_entry(name, f"{preset.summary} {preset.source}", parts))
+    return "\n\n".join(lines)
+
+
+# What writes each list, by name.
+LISTS = {
+    "tasks": _list_tasks,
+    "algorithms": _list_algorithms,
+    "presets": _list_presets,
+}
