@@ -73,7 +73,10 @@ def test_flagfile(tmp_path):
         ),
         (["train", "--task=zzz"], "unknown task 'zzz'. Known are digits, quadratic,"),
         (["train", "--rouns=3"], "unknown flag '--rouns'. Did you mean --rounds?"),
-        (["train", "--seeds=1"], "unknown flag '--seeds'. Did you mean --seed?"),
+        (
+            ["train", "--seeds=1"],
+            "unknown flag '--seeds'. Did you mean --seed or --letters?",
+        ),
         (
             ["compare", "--algorithm=fed_avg"],
             "unknown flag '--algorithm'. Did you mean --algorithms?",
