@@ -42,18 +42,19 @@ def _server_data():
     return client.dataset()
 
 
-def build(method, model_fn=stateful.LinearRegression, **options):
+def build(method, model_fn=stateful.LinearRegression, num_clients=10, **options):
     """Builds a method for clients with `EPOCHS` epochs, at rates that suit the tests.
 
     Args:
       method: Its row.
       model_fn: The model.
+      num_clients: The population.
       **options: What `Method.build` takes, in place of what is chosen here.
     """
     server_data = _server_data()
     # What rows say that their builders need, by name.
     needs = {
-        "num_clients": 10,
+        "num_clients": num_clients,
         # By default no method weighs by examples what it needs them for.
         "total_examples": None,
         "local_epochs": EPOCHS,

@@ -144,12 +144,12 @@ class Runs:
             process = self._processes.pop(settings, None)
             if process is None:
                 process = processes.build_process(settings, task)
-            participants = [
-                *_callbacks(settings, task, progress),
-                *self._further(),
-                self._interrupt,
-            ]
             with as_user_errors(*_TROUBLE):
+                participants = [
+                    *_callbacks(settings, task, progress),
+                    *self._further(),
+                    self._interrupt,
+                ]
                 training = _train(
                     settings, task, process, participants, self._interrupt
                 )

@@ -44,7 +44,7 @@ def run(process, train, rounds, folder):
 
 @methods.every
 def test_a_resumed_run_equals_a_whole_one(method, local, train, tmp_path):
-    process = methods.drive(method).process
+    process = methods.build(method, num_clients=len(train))
     with tff.framework.get_context_stack().install(local):
         expected, kept = run(process, train, 4, tmp_path / "whole")
         for rounds in (1, 4):
