@@ -201,7 +201,11 @@ def at_random_times(client_states, folder, rng):
     start = time.perf_counter()
     attempt(client_states, whole, lambda: None)
     longest = time.perf_counter() - start
-    for run in range(20):
+    total = 0
+    for run in range(200):
+        # On a busy machine the programs may end before most of their times come.
+        if run >= 20 and total > 10:
+            return
         run_folder = folder / str(run)
         run_folder.mkdir()
         kills = 0
@@ -209,6 +213,7 @@ def at_random_times(client_states, folder, rng):
             client_states, run_folder, lambda: None, rng.uniform(0, longest)
         ):
             kills += 1
+        total += kills
         yield kills, run_folder
 
 
