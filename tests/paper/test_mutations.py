@@ -4,12 +4,13 @@ import os
 
 import pytest
 
-from tests.paper import mutation_check
+from tests.paper import mutation_check, mutations
+from tests.paper.mutations import MUTATIONS
 
 VARIABLE = "TFF_DRIFT_MUTATION_CHECK"
 
 
-@pytest.mark.parametrize("mutation", mutation_check.MUTATIONS, ids=lambda m: m.name)
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda m: m.name)
 def test_a_mutation_changes_the_source(mutation):
     texts = mutation_check.mutated(mutation_check.ROOT, mutation)
     for path, text in texts.items():
@@ -19,19 +20,16 @@ def test_a_mutation_changes_the_source(mutation):
 
 
 def test_a_mutation_that_no_longer_fits_is_an_error():
-    change = mutation_check.Change(mutation_check.SCAFFOLD, "c_i", "d_i")
+    change = mutations.Change(mutations.SCAFFOLD, "c_i", "d_i")
     mutation = mutation_check.Mutation("everywhere", "test_scaffold.py", [change])
     with pytest.raises(mutation_check.MutationError, match="not once"):
         mutation_check.mutated(mutation_check.ROOT, mutation)
 
 
 def test_the_parts_of_as_many_days_are_all_mutations():
-    parts = [
-        mutation_check.part_of(mutation_check.MUTATIONS, day, 7)
-        for day in range(365, 372)
-    ]
+    parts = [mutation_check.part_of(MUTATIONS, day, 7) for day in range(365, 372)]
     assert sorted(m.name for part in parts for m in part) == sorted(
-        m.name for m in mutation_check.MUTATIONS
+        m.name for m in MUTATIONS
     )
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -41,5 +39,5 @@ def test_the_parts_of_as_many_days_are_all_mutations():
     reason=f"takes about fifteen minutes; set {VARIABLE}=1 to run it",
 )
 def test_every_mutation_is_noticed():
-    rows = mutation_check.check(mutation_check.MUTATIONS)
+    rows = mutation_check.check(MUTATIONS)
     assert [name for name, test in rows if not test] == []

@@ -131,3 +131,14 @@ def resident_bytes():
 def weight_bytes(model_weights):
     """The bits of a model's weights, to compare two runs."""
     return [np.asarray(leaf).tobytes() for leaf in tf.nest.flatten(model_weights)]
+
+
+def labelled_clients(sizes):
+    """Arrays by client: client k has the labels 1000 k, 1000 k + 1, ... ."""
+    return {
+        f"client_{k}": (
+            np.full((size, 3), k, np.float32),
+            1000 * k + np.arange(size, dtype=np.int32),
+        )
+        for k, size in enumerate(sizes)
+    }

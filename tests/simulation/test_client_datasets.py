@@ -1,7 +1,5 @@
 import collections
 import hashlib
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -10,18 +8,8 @@ import tensorflow_federated as tff
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.simulation.fakes import labelled_clients
 from tff_drift.simulation import ClientDatasets
-
-
-def _clients(sizes):
-    """Client k has the examples 1000 k, 1000 k + 1, ... as labels."""
-    return {
-        f"client_{k}": (
-            np.full((size, 3), k, np.float32),
-            1000 * k + np.arange(size, dtype=np.int32),
-        )
-        for k, size in enumerate(sizes)
-    }
 
 
 def _label_batches(dataset):
@@ -40,7 +28,7 @@ def test_every_epoch_holds_every_example_once_in_batches(
     size, batch_size, epochs, round_number, shuffle
 ):
     datasets = ClientDatasets.from_arrays(
-        _clients([size]), batch_size=batch_size, epochs=epochs, shuffle=shuffle
+        labelled_clients([size]), batch_size=batch_size, epochs=epochs, shuffle=shuffle
     )
 
     batches = _label_batches(datasets.training_data("client_0", round_number))
@@ -68,7 +56,7 @@ def test_rows_of_all_arrays_stay_together():
 
 
 def test_order_is_a_pure_function_of_seed_round_and_client():
-    clients = _clients([40, 40])
+    clients = labelled_clients([40, 40])
     one = ClientDatasets.from_arrays(clients, batch_size=40, epochs=2, seed=5)
     other = ClientDatasets.from_arrays(clients, batch_size=40, epochs=2, seed=5)
     expected = {
@@ -93,7 +81,7 @@ def test_order_is_a_pure_function_of_seed_round_and_client():
 
 def test_order_follows_its_recipe():
     """Changing the recipe would change what a stopped run does when it resumes."""
-    datasets = ClientDatasets.from_arrays(_clients([20]), batch_size=20, seed=3)
+    datasets = ClientDatasets.from_arrays(labelled_clients([20]), batch_size=20, seed=3)
     words = np.frombuffer(hashlib.sha256(b"client_0").digest()[:16], "<u4").tolist()
     sequence = np.random.SeedSequence((3, 11, *words))
     expected = np.random.Generator(np.random.PCG64(sequence)).permutation(20)
@@ -105,7 +93,7 @@ def test_order_follows_its_recipe():
 
 def test_max_examples_keeps_the_first():
     datasets = ClientDatasets.from_arrays(
-        _clients([10, 3]), batch_size=4, max_examples=5
+        labelled_clients([10, 3]), batch_size=4, max_examples=5
     )
 
     (first, last) = _label_batches(datasets.training_data("client_0", 0))
@@ -116,7 +104,7 @@ def test_max_examples_keeps_the_first():
 
 
 def test_evaluation_batches_are_unshuffled():
-    datasets = ClientDatasets.from_arrays(_clients([7]), batch_size=2, epochs=3)
+    datasets = ClientDatasets.from_arrays(labelled_clients([7]), batch_size=2, epochs=3)
 
     batches = datasets.evaluation_batches("client_0", batch_size=3)
 
@@ -138,7 +126,7 @@ def test_element_spec_is_that_of_every_dataset():
 
 def test_training_data_goes_into_a_tff_computation():
     datasets = ClientDatasets.from_arrays(
-        _clients([5, 8]), batch_size=4, epochs=2, seed=1
+        labelled_clients([5, 8]), batch_size=4, epochs=2, seed=1
     )
     data_type = tff.SequenceType(tff.types.tensorflow_to_type(datasets.element_spec))
 
@@ -154,113 +142,6 @@ def test_training_data_goes_into_a_tff_computation():
 
     # Two epochs of 0 ... 4 and of 1000 ... 1007.
     assert total == 2 * (10 + 8 * 1000 + 28)
-
-
-class _CountingLoader:
-    def __init__(self, clients):
-        self.clients = clients
-        self.loaded = []
-
-    def __call__(self, client_id):
-        self.loaded.append(client_id)
-        return self.clients[client_id]
-
-
-@settings(max_examples=30, deadline=None)
-@given(
-    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=5),
-    limit=st.integers(0, 20),
-    uses=st.lists(st.integers(0, 4), max_size=30),
-)
-def test_cache_keeps_the_clients_used_last_within_its_limit(sizes, limit, uses):
-    example_bytes = 3 * 4 + 4
-    loader = _CountingLoader(_clients(sizes))
-    datasets = ClientDatasets(
-        list(loader.clients),
-        loader,
-        batch_size=2,
-        cache_bytes=limit * example_bytes,
-    )
-    # The reference: a list of clients, the one used last at the end.
-    kept, expected_loads = [], []
-    for use in uses:
-        client = use % len(sizes)
-        datasets.examples(f"client_{client}")
-        if client in kept:
-            kept.remove(client)
-        else:
-            expected_loads.append(f"client_{client}")
-            if sizes[client] > limit:
-                continue
-            while sum(sizes[other] for other in kept) + sizes[client] > limit:
-                kept.pop(0)
-        kept.append(client)
-
-        assert datasets.cached_bytes == example_bytes * sum(sizes[k] for k in kept)
-        assert datasets.cached_bytes <= datasets.cache_bytes
-    assert loader.loaded == expected_loads
-
-
-def test_cache_counts_strings_and_what_max_examples_leaves():
-    texts = np.array([b"abc", b"defgh", b"ijklmnop"], object)
-    datasets = ClientDatasets(["a"], lambda _: texts, batch_size=1, max_examples=2)
-
-    datasets.examples("a")
-
-    assert datasets.cached_bytes == 2 * texts.itemsize + 3 + 5
-
-
-def test_number_of_examples_outlives_the_cache():
-    loader = _CountingLoader(_clients([4, 6]))
-    datasets = ClientDatasets(list(loader.clients), loader, batch_size=2, cache_bytes=0)
-
-    counts = [datasets.num_examples(k) for k in ("client_0", "client_1", "client_0")]
-
-    assert counts == [4, 6, 4]
-    assert loader.loaded == ["client_0", "client_1"]
-
-
-def test_subset_and_replace_share_the_cache():
-    loader = _CountingLoader(_clients([4, 6, 8]))
-    datasets = ClientDatasets(list(loader.clients), loader, batch_size=2)
-    subset = datasets.subset(["client_2", "client_0"])
-    replaced = subset.replace(batch_size=3, epochs=2, shuffle=False, seed=9)
-    cut = replaced.replace(max_examples=5)
-
-    assert subset.client_ids == ("client_2", "client_0")
-    assert (len(datasets), len(subset)) == (3, 2)
-    for each in (datasets, subset, replaced):
-        each.examples("client_0")
-    assert loader.loaded == ["client_0"]
-    assert _label_batches(replaced.training_data("client_0", 0)) == (
-        [[0, 1, 2], [3]] * 2
-    )
-    assert (datasets.batch_size, datasets.epochs, datasets.seed) == (2, 1, 0)
-    assert (cut.max_examples, cut.batch_size, cut.epochs, cut.seed) == (5, 3, 2, 9)
-    assert cut.num_examples("client_2") == 5
-    assert datasets.num_examples("client_2") == 8
-    with pytest.raises(ValueError, match="Unknown client_id 'client_1'"):
-        subset.examples("client_1")
-
-
-def test_threads_load_a_client_once():
-    loaded = []
-
-    def load_client(client_id):
-        loaded.append(client_id)
-        time.sleep(0.05)  # Lets the other threads come while this one loads.
-        return np.zeros(4)
-
-    datasets = ClientDatasets(["client_0"], load_client, batch_size=2)
-    threads = [
-        threading.Thread(target=datasets.examples, args=("client_0",)) for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert loaded == ["client_0"]
 
 
 def _client_data(clients):
@@ -282,7 +163,7 @@ def test_from_client_data_stacks_every_clients_elements():
         assert read["y"].tolist() == examples["y"]
 
 
-def test_from_client_data_preprocesses_whole_clients():
+def test_from_client_data_preprocesses_wholelabelled_clients():
     client_data = _client_data({"a": collections.OrderedDict(v=[1, 2, 3])})
 
     datasets = ClientDatasets.from_client_data(
@@ -396,7 +277,7 @@ def test_raises_on_clients_of_different_types():
 
 
 def test_raises_on_bad_use():
-    datasets = ClientDatasets.from_arrays(_clients([2, 2]), batch_size=2)
+    datasets = ClientDatasets.from_arrays(labelled_clients([2, 2]), batch_size=2)
 
     with pytest.raises(ValueError, match=r"Unknown client_id 'x'. There are 2 clients"):
         datasets.training_data("x", 0)
@@ -416,84 +297,3 @@ def test_raises_on_bad_use():
         TypeError, match=r"must be a tff.simulation.datasets.ClientData"
     ):
         ClientDatasets.from_client_data({"a": np.zeros(2)}, batch_size=2)
-
-
-def _add_noise(examples, generator):
-    """A transform: half the label, and noise on the features in training."""
-    features, labels = examples
-    noise = 0 if generator is None else generator.normal(size=features.shape)
-    return (features + noise).astype(np.float64), labels // 2
-
-
-def test_a_transform_makes_what_models_take():
-    clients = _clients([6, 9])
-    datasets = ClientDatasets.from_arrays(
-        clients, batch_size=4, epochs=2, transform=_add_noise
-    )
-
-    assert datasets.element_spec == (
-        tf.TensorSpec((None, 3), tf.float64),
-        tf.TensorSpec((None,), tf.int32),
-    )
-    for features, labels in (
-        datasets.examples("client_1"),
-        *datasets.evaluation_batches("client_1", batch_size=9),
-    ):
-        # Outside training nothing is drawn.
-        np.testing.assert_array_equal(features, clients["client_1"][0])
-        np.testing.assert_array_equal(labels, clients["client_1"][1] // 2)
-    batches = list(datasets.training_data("client_1", 3).as_numpy_iterator())
-    assert [len(labels) for _, labels in batches] == [4, 4, 1] * 2
-    labels = np.concatenate([labels for _, labels in batches]).reshape(2, 9)
-    for epoch in labels:
-        np.testing.assert_array_equal(np.sort(epoch), (1000 + np.arange(9)) // 2)
-
-
-@pytest.mark.parametrize("shuffle", [False, True])
-def test_a_transform_draws_by_seed_round_client_and_epoch(shuffle):
-    def features(client_id, round_number, seed=0):
-        datasets = ClientDatasets.from_arrays(
-            {client_id: (np.zeros((8, 3), np.float32), np.arange(8))},
-            batch_size=8,
-            epochs=2,
-            shuffle=shuffle,
-            seed=seed,
-            transform=_add_noise,
-        )
-        batches = datasets.training_data(client_id, round_number)
-        return [features for features, _ in batches.as_numpy_iterator()]
-
-    first = features("a", 0)
-    np.testing.assert_array_equal(first, features("a", 0))
-    draws = [*first, *features("a", 1), *features("b", 0), *features("a", 0, seed=1)]
-    assert len({draw.tobytes() for draw in draws}) == 8
-
-
-def test_a_transform_is_kept_and_can_be_replaced():
-    datasets = ClientDatasets.from_arrays(
-        _clients([4]), batch_size=2, transform=_add_noise
-    )
-
-    for kept in (
-        datasets.subset(["client_0"]),
-        datasets.replace(epochs=3),
-        datasets.replace(max_examples=3),
-    ):
-        assert kept.examples("client_0")[0].dtype == np.float64
-    plain = datasets.replace(transform=None)
-    assert plain.examples("client_0")[0].dtype == np.float32
-
-
-def test_raises_on_a_transform_that_loses_examples():
-    datasets = ClientDatasets.from_arrays(
-        _clients([4]),
-        batch_size=2,
-        transform=lambda examples, _: tuple(leaf[:1] for leaf in examples),
-    )
-
-    with pytest.raises(
-        ValueError, match="transform made 1 examples of the 4 of client 'client_0'"
-    ):
-        datasets.examples("client_0")
-    with pytest.raises(TypeError, match="transform must be a function"):
-        ClientDatasets.from_arrays(_clients([4]), batch_size=2, transform=3)

@@ -1,0 +1,271 @@
+"""Mistakes that published implementations have made, or could, for `mutation_check`."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import NamedTuple
+
+SCAFFOLD = "tff_drift/algorithms/scaffold.py"
+SCAFFOLD_M = "tff_drift/algorithms/scaffold_m.py"
+FED_DYN = "tff_drift/algorithms/fed_dyn.py"
+ADABEST = "tff_drift/algorithms/adabest.py"
+BETA = "tff_drift/algorithms/adabest_beta.py"
+STEPS = "tff_drift/algorithms/server_steps.py"
+CLIENT = "tff_drift/algorithms/stateful_client.py"
+VARIATE = "tff_drift/aggregators/control_variate.py"
+TRACE = "tff_drift/client_works/keep_trace.py"
+PROXIMAL = "tff_drift/client_works/proximal.py"
+APPENDED = "tff_drift/algorithms/appended_step.py"
+
+
+class Change(NamedTuple):
+    """In the file at `path`, `old` becomes `new`."""
+
+    path: str
+    old: str
+    new: str
+
+
+class Mutation(NamedTuple):
+    """A mistake, the changes that make it, and the tests that should notice."""
+
+    name: str
+    tests: str
+    changes: list[Change]
+
+
+def _mutation(name: str, path: str, old: str, new: str, tests: str = "") -> Mutation:
+    tests = tests or f"test_{pathlib.Path(path).stem}.py"
+    return Mutation(name, tests, [Change(path, old, new)])
+
+
+_CORRECTION = 'return context.server_message - context.client_state["control_variate"]'
+_FLIPPED = 'return context.client_state["control_variate"] - context.server_message'
+_FED_DYN_FIXED = "return -h_i - self._mu * theta"
+_ALL = "share = tf.ones([], dtype)"
+_SHARE = "share = tf.cast(cohort.num_clients, dtype) / self._num_clients"
+
+MUTATIONS = [
+    _mutation("SCAFFOLD: c_i - c for c - c_i", SCAFFOLD, _CORRECTION, _FLIPPED),
+    _mutation(
+        "SCAFFOLD: + c for - c in option II",
+        SCAFFOLD,
+        "new_c_i = c_i - c + mean_direction",
+        "new_c_i = c_i + c + mean_direction",
+    ),
+    _mutation(
+        "SCAFFOLD: -∇f_i for ∇f_i in option I",
+        SCAFFOLD,
+        "new_c_i = local.full_gradient + self.client_weight_decay * x",
+        "new_c_i = -local.full_gradient + self.client_weight_decay * x",
+    ),
+    _mutation(
+        "SCAFFOLD: ∇f_i at y_i for at x in option I",
+        CLIENT,
+        "run_gradient(weights, ",
+        "run_gradient(tff.learning.models.ModelWeights(tf.nest.pack_sequence_as("
+        "weights.trainable, outcome.trainable), weights.non_trainable), ",
+        tests="test_scaffold.py",
+    ),
+    Mutation(
+        "SCAFFOLD: |S| for N",
+        "test_scaffold.py",
+        [
+            Change(
+                VARIATE,
+                'wrapping.create_sum("sum_factory", self._sum_factory, value_type)',
+                "tff.aggregators.UnweightedMeanFactory().create(value_type)",
+            ),
+            Change(
+                VARIATE, "c + total / tf.cast(self._num_clients, c.dtype)", "c + total"
+            ),
+        ],
+    ),
+    _mutation(
+        "SCAFFOLD: epochs (two) for K",
+        SCAFFOLD,
+        "local.pseudo_gradient, local.num_steps * rate",
+        "local.pseudo_gradient, 2 * rate",
+    ),
+    _mutation(
+        "SCAFFOLD: clients send c_i, not its change",
+        SCAFFOLD,
+        "change = new_c_i - c_i",
+        "change = new_c_i",
+    ),
+    _mutation(
+        "SCAFFOLD: changes of c_i without their weights",
+        SCAFFOLD,
+        "change *= local.num_examples",
+        "change *= 1",
+    ),
+    _mutation(
+        "SCAFFOLD: no weight decay in option I's c_i",
+        SCAFFOLD,
+        "new_c_i = local.full_gradient + self.client_weight_decay * x",
+        "new_c_i = local.full_gradient",
+    ),
+    _mutation("SCAFFOLD/m: h_i - h for h - h_i", SCAFFOLD_M, _CORRECTION, _FLIPPED),
+    _mutation(
+        "SCAFFOLD/m: + h for - h in h_i",
+        SCAFFOLD_M,
+        "control_variate=h_i - h + mean_direction",
+        "control_variate=h_i + h + mean_direction",
+    ),
+    _mutation("SCAFFOLD/m: |S| for N", SCAFFOLD_M, _SHARE, _ALL),
+    _mutation(
+        "SCAFFOLD/m: epochs (two) for K on clients",
+        SCAFFOLD_M,
+        "local.pseudo_gradient, local.num_steps * rate",
+        "local.pseudo_gradient, 2 * rate",
+    ),
+    _mutation(
+        "SCAFFOLD/m: epochs (two) for K on the server",
+        SCAFFOLD_M,
+        "cohort.mean_steps * tf.cast(",
+        "2 * tf.cast(",
+    ),
+    _mutation(
+        "SCAFFOLD/m: h without (N - M) / N",
+        SCAFFOLD_M,
+        "(1 - share) * h",
+        "h",
+    ),
+    _mutation(
+        "FedDyn: + h_i for - h_i",
+        FED_DYN,
+        _FED_DYN_FIXED,
+        "return h_i - self._mu * theta",
+    ),
+    _mutation(
+        "FedDyn: μ twice",
+        FED_DYN,
+        _FED_DYN_FIXED,
+        "return -self._mu * (h_i + theta)",
+    ),
+    _mutation("FedDyn: |S| for N", FED_DYN, _SHARE, _ALL),
+    Mutation(
+        "FedDyn: the pull to θ with the wrong sign",
+        "test_fed_dyn.py",
+        [
+            Change(FED_DYN, _FED_DYN_FIXED, "return -h_i + self._mu * theta"),
+            Change(FED_DYN, "d + self._mu * theta_i", "d - self._mu * theta_i"),
+        ],
+    ),
+    _mutation("FedDyn: θ̄ + h for θ̄ - h", FED_DYN, "model - old for", "model + old for"),
+    _mutation(
+        "FedDyn: θ̄ - h of the round before",
+        FED_DYN,
+        "in zip(aggregate, h)",
+        "in zip(aggregate, before)",
+    ),
+    _mutation(
+        "FedDyn: Theorem 3.1 without the 2",
+        FED_DYN,
+        "growth_bound=-0.5 * share",
+        "growth_bound=-share",
+    ),
+    _mutation("AdaBest: + h_i for - h_i", ADABEST, "return -h_i", "return h_i"),
+    _mutation("AdaBest: μ twice", ADABEST, "return -h_i", "return -h_i * self._mu"),
+    _mutation(
+        "AdaBest: no (t - t'_i)",
+        ADABEST,
+        "decayed = h_i / tf.cast(rounds_since, h_i.dtype)",
+        "decayed = h_i",
+    ),
+    _mutation(
+        "AdaBest: t - t'_i however old the server state",
+        ADABEST,
+        "tf.maximum(context.round_number - last_round, 1)",
+        "context.round_number - last_round",
+    ),
+    _mutation(
+        "AdaBest: t'_i stays",
+        ADABEST,
+        "last_round=context.round_number",
+        'last_round=context.client_state["last_round"]',
+    ),
+    _mutation(
+        "AdaBest: θ̄ + h for θ̄ - h", ADABEST, "model - step for", "model + step for"
+    ),
+    _mutation(
+        "AdaBest: θ for θ̄ in h",
+        ADABEST,
+        'zip(state["aggregate_model"], aggregate)',
+        "zip(trainable, aggregate)",
+    ),
+    _mutation(
+        "AdaBest: β twice",
+        ADABEST,
+        "tf.cast(beta, new.dtype) *",
+        "tf.cast(beta * beta, new.dtype) *",
+    ),
+    _mutation(
+        "AdaBest: μ n_i for μ / n_i",
+        ADABEST,
+        "mu = tf.math.divide_no_nan(mu, local.num_examples)",
+        "mu *= local.num_examples",
+    ),
+    _mutation(
+        "AdaBest: μ / n_i without n̄",
+        ADABEST,
+        "h_i *= tf.cast(context.server_message, h_i.dtype)",
+        "h_i *= 1",
+    ),
+    _mutation(
+        "AdaBest: M for M - 1 in the automatic β",
+        BETA,
+        "cohort.num_clients - 1.0",
+        "cohort.num_clients",
+        tests="test_adabest.py",
+    ),
+    _mutation(
+        "AdaBest: a plateau one round late",
+        BETA,
+        "rounds_since >= rule.patience",
+        "rounds_since > rule.patience",
+        tests="test_adabest.py",
+    ),
+    _mutation(
+        "FedDyn and AdaBest: the cloud model is deployed",
+        STEPS,
+        'del trainable\n        return tuple(state["aggregate_model"])',
+        "return trainable",
+        tests="test_adabest.py",
+    ),
+    _mutation(
+        "UGA: the gradient at the end, not through the steps",
+        TRACE,
+        "return vector",
+        "return gradient",
+        tests="test_uga.py",
+    ),
+    _mutation(
+        "UGA: I + ηH for I - ηH",
+        TRACE,
+        "_scaled_step(rate, vector, product)",
+        "_scaled_step(-rate, vector, product)",
+        tests="test_uga.py",
+    ),
+    _mutation(
+        "UGA: other dropout masks where steps are differentiated",
+        TRACE,
+        "*batches.read(index),\n",
+        "batches.read(index)[0], batches.read(index)[1] + 1,\n",
+        tests="test_uga.py",
+    ),
+    _mutation(
+        "FedProx: x - y for y - x",
+        PROXIMAL,
+        "(local - server)",
+        "(server - local)",
+        tests="test_fed_prox.py",
+    ),
+    _mutation(
+        "FedMeta: the gradient at the model before the round",
+        APPENDED,
+        "federated_map(self._weights_of, output.state)",
+        "federated_map(self._weights_of, compat.federated_map(self._unwrap, state))",
+        tests="test_fed_meta.py",
+    ),
+]

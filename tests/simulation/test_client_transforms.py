@@ -1,0 +1,89 @@
+"""Functions that make a client's examples into what models take."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.simulation.fakes import labelled_clients
+from tff_drift.simulation import ClientDatasets
+
+
+def _add_noise(examples, generator):
+    """A transform: half the label, and noise on the features in training."""
+    features, labels = examples
+    noise = 0 if generator is None else generator.normal(size=features.shape)
+    return (features + noise).astype(np.float64), labels // 2
+
+
+def test_a_transform_makes_what_models_take():
+    clients = labelled_clients([6, 9])
+    datasets = ClientDatasets.from_arrays(
+        clients, batch_size=4, epochs=2, transform=_add_noise
+    )
+
+    assert datasets.element_spec == (
+        tf.TensorSpec((None, 3), tf.float64),
+        tf.TensorSpec((None,), tf.int32),
+    )
+    for features, labels in (
+        datasets.examples("client_1"),
+        *datasets.evaluation_batches("client_1", batch_size=9),
+    ):
+        # Outside training nothing is drawn.
+        np.testing.assert_array_equal(features, clients["client_1"][0])
+        np.testing.assert_array_equal(labels, clients["client_1"][1] // 2)
+    batches = list(datasets.training_data("client_1", 3).as_numpy_iterator())
+    assert [len(labels) for _, labels in batches] == [4, 4, 1] * 2
+    labels = np.concatenate([labels for _, labels in batches]).reshape(2, 9)
+    for epoch in labels:
+        np.testing.assert_array_equal(np.sort(epoch), (1000 + np.arange(9)) // 2)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_transform_draws_by_seed_round_client_and_epoch(shuffle):
+    def features(client_id, round_number, seed=0):
+        datasets = ClientDatasets.from_arrays(
+            {client_id: (np.zeros((8, 3), np.float32), np.arange(8))},
+            batch_size=8,
+            epochs=2,
+            shuffle=shuffle,
+            seed=seed,
+            transform=_add_noise,
+        )
+        batches = datasets.training_data(client_id, round_number)
+        return [features for features, _ in batches.as_numpy_iterator()]
+
+    first = features("a", 0)
+    np.testing.assert_array_equal(first, features("a", 0))
+    draws = [*first, *features("a", 1), *features("b", 0), *features("a", 0, seed=1)]
+    assert len({draw.tobytes() for draw in draws}) == 8
+
+
+def test_a_transform_is_kept_and_can_be_replaced():
+    datasets = ClientDatasets.from_arrays(
+        labelled_clients([4]), batch_size=2, transform=_add_noise
+    )
+
+    for kept in (
+        datasets.subset(["client_0"]),
+        datasets.replace(epochs=3),
+        datasets.replace(max_examples=3),
+    ):
+        assert kept.examples("client_0")[0].dtype == np.float64
+    plain = datasets.replace(transform=None)
+    assert plain.examples("client_0")[0].dtype == np.float32
+
+
+def test_raises_on_a_transform_that_loses_examples():
+    datasets = ClientDatasets.from_arrays(
+        labelled_clients([4]),
+        batch_size=2,
+        transform=lambda examples, _: tuple(leaf[:1] for leaf in examples),
+    )
+
+    with pytest.raises(
+        ValueError, match="transform made 1 examples of the 4 of client 'client_0'"
+    ):
+        datasets.examples("client_0")
+    with pytest.raises(TypeError, match="transform must be a function"):
+        ClientDatasets.from_arrays(labelled_clients([4]), batch_size=2, transform=3)
