@@ -2,8 +2,8 @@
 
 Where tff_drift is installed, Python loads this module when it starts (by the file
 `_tff_drift_startup.pth`), so that programs may import TFF before tff_drift. It
-imports nothing and acts on one name only: other programs pay one comparison for
-each module that they import.
+imports nothing and acts on TFF only, and on TensorFlow once tff_drift is imported:
+other programs pay one comparison for each module that they import.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
 
-_TFF = "tensorflow_federated"
+_TENSORFLOW, _TFF = "tensorflow", "tensorflow_federated"
 
 
 class _TffFinder:
-    """Finds TFF where Python would, and wraps its loading."""
+    """Finds TFF and TensorFlow where Python would, and wraps their loading."""
 
     @staticmethod
     def find_spec(
@@ -29,8 +29,10 @@ class _TffFinder:
         path: Sequence[str] | None = None,
         target: types.ModuleType | None = None,
     ) -> ModuleSpec | None:
-        if name != _TFF:
+        if name not in (_TENSORFLOW, _TFF):
             return None
+        if name == _TENSORFLOW and "tff_drift" not in sys.modules:
+            return None  # A program of TensorFlow's alone.
         from importlib.machinery import PathFinder
 
         from tff_drift import _tff_import
@@ -41,11 +43,15 @@ class _TffFinder:
         load = spec.loader.exec_module
 
         def prepare_and_load(module: types.ModuleType) -> None:
-            _tff_import.before()
-            load(module)
-            _tff_import.after()
+            if name == _TENSORFLOW:
+                _tff_import.before_tensorflow(module)
+                load(module)
+            else:
+                _tff_import.before()
+                load(module)
+                _tff_import.after()
 
-        # Looking for TFF prepares nothing yet: many programs only ask.
+        # Looking for a module prepares nothing yet: many programs only ask.
         spec.loader.exec_module = prepare_and_load  # type: ignore[method-assign]
         return spec
 

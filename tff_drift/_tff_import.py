@@ -41,6 +41,21 @@ _QUERY_MODULES = ("restart_query", "tree_aggregation")
 _XLA_CLASSES = ("Shape", "XlaComputation")
 
 
+def before_tensorflow(tensorflow: types.ModuleType) -> None:
+    """Runs before TensorFlow is imported, if tff_drift was imported before it.
+
+    Args:
+      tensorflow: The module, still empty.
+    """
+    # TensorFlow reads it when it is loaded. It has lines to say about processors and
+    # graphics cards at every start, some of them as errors.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    # Read by TensorFlow 2.16 and newer when `tf.keras` is first used.
+    os.environ.setdefault(_KERAS_2, "1")
+    _apply_log_level_to_absl(pathlib.Path(tensorflow.__path__[0]))
+
+
 def before() -> None:
     """Runs before TFF is imported.
 
@@ -48,26 +63,20 @@ def before() -> None:
       ImportError: If this process uses Keras 3 as `tf.keras` already, or if
         Keras 2 is missing.
     """
-    chosen_by_user = _KERAS_2 in os.environ
-    # TensorFlow reads it when it is loaded. It has lines to say about processors and
-    # graphics cards at every start, some of them as errors.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    # Read by TensorFlow 2.16 and newer when `tf.keras` is first used.
-    os.environ.setdefault(_KERAS_2, "1")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault(_KERAS_2, "1")
     import tensorflow as tf
 
     if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16):
         return
     _check_keras_2(tf.__version__)
-    if "keras" in sys.modules and not chosen_by_user:
+    if "keras" in sys.modules:
         logging.getLogger("tff_drift").warning(
             "TensorFlow Federated uses Keras 2: tf.keras is tf_keras in this process, "
             "and models made with Keras 3 (import keras) do not work with it."
         )
     _import_privacy_without_estimators()
     _give_jax_its_former_names()
-    _apply_log_level_to_absl()
 
 
 def _check_keras_2(tensorflow_version: str) -> None:
@@ -127,29 +136,28 @@ def _give_jax_its_former_names() -> None:
     jax_lib.xla_client = stand_in  # type: ignore[attr-defined]
 
 
-def _apply_log_level_to_absl() -> None:
+def _apply_log_level_to_absl(folder: pathlib.Path) -> None:
     """Makes all of TensorFlow follow TF_CPP_MIN_LOG_LEVEL.
 
     From 2.17 on, a part of TensorFlow writes through C++'s absl, which does not look
     at that variable: each compilation of a computation tells of graphics cards.
-    Python has no other way to `absl::SetMinLogLevel`.
-    """
-    import tensorflow as tf
+    Python has no other way to `absl::SetMinLogLevel`, and it has no full effect once
+    TensorFlow is loaded.
 
-    level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "")
-    config = pathlib.Path(tf.sysconfig.get_include(), "absl", "base", "config.h")
-    with contextlib.suppress(OSError, AttributeError, ValueError):
-        release = re.search(r"LTS_RELEASE_VERSION (\d+)", config.read_text())
+    Args:
+      folder: TensorFlow's.
+    """
+    with contextlib.suppress(OSError, AttributeError, ValueError, StopIteration):
+        config = (folder / "include/absl/base/config.h").read_text()
+        release = re.search(r"define ABSL_LTS_RELEASE_VERSION (\d+)", config)
         namespace = f"lts_{release[1] if release else ''}"
-        library = ctypes.CDLL(
-            str(next(pathlib.Path(tf.sysconfig.get_lib()).glob("*_framework.so*")))
-        )
+        library = ctypes.CDLL(str(next(folder.glob("libtensorflow_framework.so*"))))
         set_level = getattr(
             library,
             f"_ZN4absl{len(namespace)}{namespace}14SetMinLogLevel"
             "ENS0_18LogSeverityAtLeastE",
         )
-        set_level(int(level))
+        set_level(int(os.environ["TF_CPP_MIN_LOG_LEVEL"]))
 
 
 def after() -> None:
