@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTHONS := 3.11 3.12 3.13 3.10 3.9
 PYTHON ?= $(shell test -x $(BIN)/python && echo $(BIN)/python || tools/find_python.sh $(PYTHONS))
+# A name such as python3.13 may be known to pyenv alone.
+override PYTHON := $(or $(shell tools/find_python.sh $(PYTHON)),$(PYTHON))
 DEMO_DIR ?= results/demo
 PYTEST_ARGS ?=
 # As many tests at a time as there are processors; TensorFlow takes about 1 GB in each.
