@@ -1,9 +1,10 @@
 """Prepares the process for TensorFlow Federated just before it is imported.
 
 Where tff_drift is installed, Python loads this module when it starts (by the file
-`_tff_drift_startup.pth`), so that programs may import TFF before tff_drift. It
-imports nothing and acts on TFF only, and on TensorFlow once tff_drift is imported:
-other programs pay one comparison for each module that they import.
+`_tff_drift_startup.pth`), so that programs may import TensorFlow and TFF before
+tff_drift. It imports nothing and acts on these two only: other programs pay one
+comparison for each module that they import. A program that uses TensorFlow alone finds
+it as it is, but for its lines at the start.
 """
 
 from __future__ import annotations
@@ -31,8 +32,7 @@ class _TffFinder:
     ) -> ModuleSpec | None:
         if name not in (_TENSORFLOW, _TFF):
             return None
-        if name == _TENSORFLOW and "tff_drift" not in sys.modules:
-            return None  # A program of TensorFlow's alone.
+        of_tff_drift = "tff_drift" in sys.modules
         from importlib.machinery import PathFinder
 
         from tff_drift import _tff_import
@@ -44,7 +44,7 @@ class _TffFinder:
 
         def prepare_and_load(module: types.ModuleType) -> None:
             if name == _TENSORFLOW:
-                _tff_import.before_tensorflow(module)
+                _tff_import.before_tensorflow(module, choose_keras=of_tff_drift)
                 load(module)
             else:
                 _tff_import.before()

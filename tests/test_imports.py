@@ -51,6 +51,12 @@ def test_an_unknown_name_is_an_attribute_error():
         _ = tff_drift.nothing
 
 
+# Programs of users start without what the tests set.
+UNSET = """
+import os
+for name in ("TF_CPP_MIN_LOG_LEVEL", "GRPC_VERBOSITY", "TF_USE_LEGACY_KERAS"):
+    os.environ.pop(name, None)
+"""
 COMPUTE = """
 import numpy as np
 @tff.tensorflow.computation(np.int32)
@@ -72,11 +78,33 @@ assert increment(1) == 2
     ],
 )
 def test_tff_computes_and_ends_in_silence(imports):
-    output, errors = run_program(
-        "import os; os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\n" + imports + COMPUTE
-    )
+    output, errors = run_program(UNSET + imports + COMPUTE)
     assert output == ""
     assert errors == ""
+
+
+def test_of_tensorflow_imported_first_only_the_choice_of_keras_is_told():
+    output, errors = run_program(
+        UNSET + "import _tff_drift_startup; _tff_drift_startup.install()\n"
+        "import tensorflow as tf; import tensorflow_federated as tff; import tff_drift"
+        + COMPUTE
+    )
+    assert output == ""
+    lines = errors.splitlines()
+    assert len(lines) <= 1
+    assert all(line.startswith("TensorFlow Federated uses Keras 2") for line in lines)
+
+
+def test_a_program_of_tensorflow_alone_keeps_its_keras():
+    output, _ = run_program(
+        UNSET
+        + """
+import _tff_drift_startup; _tff_drift_startup.install()
+import tensorflow
+print(os.environ.get("TF_USE_LEGACY_KERAS"))
+"""
+    )
+    assert output == "None\n"
 
 
 def test_the_start_up_finder_stands_once_and_only_asking_imports_nothing():

@@ -41,18 +41,21 @@ _QUERY_MODULES = ("restart_query", "tree_aggregation")
 _XLA_CLASSES = ("Shape", "XlaComputation")
 
 
-def before_tensorflow(tensorflow: types.ModuleType) -> None:
-    """Runs before TensorFlow is imported, if tff_drift was imported before it.
+def before_tensorflow(tensorflow: types.ModuleType, *, choose_keras: bool) -> None:
+    """Runs before TensorFlow is imported.
 
     Args:
       tensorflow: The module, still empty.
+      choose_keras: Whether the program is known to need the Keras that TFF needs.
     """
     # TensorFlow reads it when it is loaded. It has lines to say about processors and
-    # graphics cards at every start, some of them as errors.
+    # graphics cards at every start, some of them as errors. By the time a program
+    # imports TFF they are written.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    # Read by TensorFlow 2.16 and newer when `tf.keras` is first used.
-    os.environ.setdefault(_KERAS_2, "1")
+    if choose_keras:
+        # Read by TensorFlow 2.16 and newer when `tf.keras` is first used.
+        os.environ.setdefault(_KERAS_2, "1")
     _apply_log_level_to_absl(pathlib.Path(tensorflow.__path__[0]))
 
 
