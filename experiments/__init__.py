@@ -7,5 +7,5 @@ Each floor uses those above it alone:
     training   from the settings of runs to their results
     presets    the experiments of papers
     commands   what `tff-drift` can do; imports the others when it does it
-    main       the entry
+    main       the entry; what a terminal does to a program is in `terminal`
 """

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 from collections.abc import Sequence
 
-from experiments import interrupts
+from experiments import terminal
 
 _OVERVIEW = """\
 tff-drift: federated learning in simulation, and methods against client drift.
@@ -36,44 +34,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
       after Ctrl-C, 143 after SIGTERM.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # A terminal without Greek letters shows question marks, not a traceback.
-            stream.reconfigure(errors="replace")
-    try:
-        with interrupts.heard():
-            status = _dispatch(words)
-            sys.stdout.flush()
-    except KeyboardInterrupt:
-        status = interrupts.STATUS
-    except OSError as error:
-        _drop_unwritable_output()
-        # The reader of a pipe has seen enough.
-        status = 0 if isinstance(error, BrokenPipeError) else 1
-        if status:
-            print(f"tff-drift: error: {error}", file=sys.stderr)
-    if status > 2:  # By Ctrl-C or SIGTERM.
-        print(interrupts.message(words), file=sys.stderr)
-    return status
-
-
-def _drop_unwritable_output() -> None:
-    """Keeps Python from complaining when it flushes the output at exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return terminal.call(_dispatch, words)
 
 
 def _dispatch(words: list[str]) -> int:
-    # Here, so that `run` hears of Ctrl-C whatever is being imported.
+    # Here, so that Ctrl-C is heard whatever is being imported.
     from experiments.commands import COMMANDS
     from experiments.flags import errors
 
-    # TensorFlow and gRPC read these when they are loaded; a user's own values stay.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
     name = words[0] if words else "--help"

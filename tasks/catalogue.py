@@ -135,18 +135,18 @@ register(
             Option(
                 "batch_size",
                 "count",
-                None,
                 "Examples in a batch; none takes all, for exact gradients.",
+                None,
                 may_be_none=True,
             ),
-            Option("epochs", "count", 10, "Passes over the data per round."),
+            Option("epochs", "count", "Passes over the data per round.", 10),
             options.num_clients(10, "Clients, a quadratic each."),
-            Option("dimension", "count", 10, "Weights of the model."),
+            Option("dimension", "count", "Weights of the model.", 10),
             Option(
                 "heterogeneity",
                 "non_negative",
-                1.0,
                 "Standard deviation of the clients' optima.",
+                1.0,
             ),
         ),
         accuracy_metric="distance",
@@ -193,14 +193,14 @@ register(
             Option(
                 "dropout_rate",
                 "rate",
-                0.5,
                 "Dropout before the last layer of the convolutional net.",
+                0.5,
             ),
             Option(
                 "network",
                 "choice",
-                "uga",
                 "The net, by paper.",
+                "uga",
                 choices=("uga", "adabest"),
             ),
             *options.OFFICIAL_FILES,
@@ -216,7 +216,7 @@ register(
             options.batch_size(45),
             *options.BATCHING,
             Option(
-                "letters", "count", 26, "The first letters of the alphabet; 26: all."
+                "letters", "count", "The first letters of the alphabet; 26: all.", 26
             ),
             *options.SPLIT,
             options.SPLIT_VALIDATION,
@@ -235,15 +235,15 @@ register(
             Option(
                 "network",
                 "choice",
-                "adabest",
                 "The net, by paper.",
+                "adabest",
                 choices=("adabest", "uga", "resnet18"),
             ),
             Option(
                 "augment",
                 "flag",
-                True,
                 "Flip and crop training images, each with probability 1/2.",
+                True,
             ),
             *options.SPLIT,
             options.SPLIT_VALIDATION,
@@ -260,31 +260,31 @@ register(
             Option(
                 "batch_size",
                 "count",
-                None,
                 "Examples in a training batch; none takes the setting's, 20 or 45.",
+                None,
                 may_be_none=True,
             ),
             *options.BATCHING,
             Option(
                 "setting",
                 "choice",
-                "large_cohort",
                 "The paper whose clients and net to take.",
+                "large_cohort",
                 choices=("large_cohort", "adabest"),
             ),
             Option(
                 "augment",
                 "flag",
-                None,
                 "Distort training images; none: only in the setting adabest.",
+                None,
                 may_be_none=True,
             ),
             *options.SPLIT,
             Option(
                 "validation_fraction",
                 "rate",
-                None,
                 "Clients held out for tuning; none: 0, or 0.1 in the setting adabest.",
+                None,
                 may_be_none=True,
             ),
             *options.OFFICIAL_FILES,
@@ -302,8 +302,8 @@ register(
             Option(
                 "num_clients",
                 "count",
-                None,
                 "Roles drawn by the seed; none takes all.",
+                None,
                 may_be_none=True,
             ),
             options.OFFICIAL_VALIDATION,
@@ -347,7 +347,7 @@ register(
             options.EPOCHS,
             options.max_examples(1000),
             Option(
-                "num_tags", "count", 500, "Tags to predict, the most frequent ones."
+                "num_tags", "count", "Tags to predict, the most frequent ones.", 500
             ),
             *options.STACKOVERFLOW,
         ),

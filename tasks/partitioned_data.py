@@ -131,5 +131,5 @@ def _clients(
         share = shares[client_id]
         return data.images[share], data.labels[share]
 
-    # The data set is in memory anyway, and picking a client's images is quick.
+    # The data set is in RAM anyway, and picking a client's images is quick.
     return ClientDatasets(tuple(shares), load_client, cache_bytes=0, **batching)

@@ -4,7 +4,7 @@ The official files have no index on clients: finding one client's rows is a pass
 over the whole file, tens of gigabytes for Stack Overflow. The index here costs one
 pass, once: it is kept in a small file beside the data, and later openings of the
 data only look rows up in it. It is a SQLite file itself, so that neither building
-nor using it holds the rows in memory.
+nor using it holds the rows in RAM.
 """
 
 from __future__ import annotations

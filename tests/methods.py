@@ -22,7 +22,7 @@ _VARIANTS = {
         for name, method in _METHODS.items()
         for option in method.options
         for choice in option.choices
-        if choice != method.defaults[option.name]
+        if choice != option.default
     },
 }
 every_variant = pytest.mark.parametrize(

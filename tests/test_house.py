@@ -87,6 +87,26 @@ def test_no_module_is_longer_than_a_reader_likes():
     assert {name: n for name, n in lengths.items() if n > LONGEST} == {}
 
 
+# From the words of a command to the settings of runs.
+COMMAND_LINE = (
+    "experiments.main",
+    "experiments.commands",
+    "experiments.commands.command",
+    "experiments.commands.listing",
+    "experiments.flags.declarations",
+    "experiments.flags.errors",
+    "experiments.flags.fit",
+    "experiments.flags.parser",
+    "experiments.flags.settings",
+)
+LONGEST_COMMAND_LINE = 900
+
+
+def test_the_command_line_stays_small():
+    lines = [len(MODULES[name].read_text().splitlines()) for name in COMMAND_LINE]
+    assert sum(lines) <= LONGEST_COMMAND_LINE
+
+
 @pytest.mark.parametrize("floor", range(len(HOUSES)))
 def test_imports_go_down(floor):
     above = HOUSES[floor + 1 :]

@@ -1,8 +1,13 @@
-"""The kinds of values: what is read, accepted and refused."""
+"""Options and their kinds of values: what is read, accepted and refused."""
 
 import pytest
 
 from tff_drift import kinds
+
+
+def option(kind, may_be_none=False):
+    choices = ("a", "b") if kind == "choice" else ()
+    return kinds.Option("size", kind, "Help.", None, may_be_none, choices)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +33,7 @@ def test_a_text_is_read_as_a_value_of_the_kind(kind, text, value):
     found = kinds.KINDS[kind].read(text)
     assert found == value
     assert type(found) is type(value)
-    kinds.check("size", found, kind)
+    option(kind).check(found)
 
 
 @pytest.mark.parametrize(
@@ -37,11 +42,15 @@ def test_a_text_is_read_as_a_value_of_the_kind(kind, text, value):
         ("text", 3, TypeError, "size must be a string, found 3"),
         ("flag", 1, TypeError, "size must be True or False, found 1"),
         ("count", 0, ValueError, "size must be at least 1, found 0"),
+        ("count", 2.5, TypeError, "size must be an integer, found 2.5"),
         ("whole", -1, ValueError, "size must be at least 0, found -1"),
         ("seed", 2**32, ValueError, "size must be at most 4294967295, found"),
         ("number", float("inf"), ValueError, "size must be a finite number, found inf"),
         ("number or auto", "fast", TypeError, "size must be a number, found 'fast'"),
         ("positive", 0, ValueError, "a finite number greater than 0, found 0"),
+        ("positive", "much", TypeError, "size must be a number, found 'much'"),
+        ("positive", float("nan"), ValueError, "a finite number greater than 0, found"),
+        ("non_negative", -1, ValueError, "size must be a finite number of at least 0"),
         ("rate", 1.0, ValueError, "at least 0 and below 1, found 1.0"),
         ("fraction", 0, ValueError, "a finite number greater than 0, found 0"),
         ("fraction", 1.5, ValueError, "size must be between 0 and 1, found 1.5"),
@@ -52,8 +61,17 @@ def test_a_text_is_read_as_a_value_of_the_kind(kind, text, value):
 )
 def test_other_values_are_errors(kind, value, error, message):
     with pytest.raises(error, match=message):
-        kinds.check("size", value, kind, choices=("a", "b"))
+        option(kind).check(value)
 
 
 def test_none_is_a_value_where_it_may_be():
-    assert kinds.check("size", None, "count", may_be_none=True) is None
+    option("count", may_be_none=True).check(None)
+
+
+def test_a_message_may_call_an_option_otherwise():
+    with pytest.raises(ValueError, match="--size must be at least 1, found 0"):
+        option("count").check(0, "--size")
+
+
+def test_a_choice_is_one_of_its_values():
+    option("choice").check("a")

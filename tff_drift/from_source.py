@@ -15,12 +15,11 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tff_drift import method_rows
+from tff_drift import kinds, method_rows
 
 _FOLDER = pathlib.Path(__file__).parent
 _CLASSES = {
-    each.__name__: each
-    for each in (method_rows.Cost, method_rows.Method, method_rows.Option)
+    each.__name__: each for each in (method_rows.Cost, method_rows.Method, kinds.Option)
 }
 
 

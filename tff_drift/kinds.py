@@ -1,14 +1,15 @@
-"""The kinds of values that options take: read from text, checked and told in words.
+"""What an option is, and the kinds of values that options take.
 
-The options of tasks, of methods and of the command line name their kind; what a kind
-is stands here alone. It knows nothing of TensorFlow.
+The options of tasks, of methods and of the command line name their kind; how values of
+a kind are read from text, checked and told in words stands here alone. It knows nothing
+of TensorFlow.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 from tff_drift import checks
@@ -48,11 +49,6 @@ def _read_boolean(text: str) -> bool:
     return _BOOLEANS[text.lower()]
 
 
-def _check_boolean(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, found {value!r}.")
-
-
 def _check_text(name: str, value: Any) -> None:
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a string, found {value!r}.")
@@ -82,7 +78,7 @@ _check_whole = functools.partial(checks.check_integer, at_least=0)
 
 KINDS: dict[str, Kind] = {
     "text": Kind("a text", str, _check_text),
-    "flag": Kind("true or false", _read_boolean, _check_boolean),
+    "flag": Kind("true or false", _read_boolean, checks.check_flag),
     "count": Kind("an integer of at least 1", int, checks.check_integer),
     "whole": Kind("an integer of at least 0", int, _check_whole),
     "seed": Kind(f"an integer from 0 to {_LARGEST_SEED}", int, _check_seed),
@@ -100,29 +96,93 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def check(
-    name: str,
-    value: Any,
-    kind: str,
-    choices: Collection[Any] = (),
-    may_be_none: bool = False,
-) -> None:
-    """Raises unless a value is one that an option takes.
+def show(value: Any) -> str:
+    """Returns the text that spells a value, or several of them."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(show, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
-    Args:
-      name: The option's name, for the message.
-      value: The value.
-      kind: What values the option takes: one of `KINDS`, or "choice".
-      choices: The values of the kind "choice".
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """Something that users may choose: of a task, of a method, of a run.
+
+    Attributes:
+      name: The keyword of `tasks.load`, or of a method's builder.
+      kind: What values it takes: one of `KINDS`, or "choice".
+      help: One sentence on what it is.
+      default: The value if it is not given. A method's option has that of the
+        builder's signature, whatever stands here.
       may_be_none: Whether `None` is a value too.
+      choices: The values of the kind "choice".
+      flag: Its name on the command line, where the options of all methods and tasks
+        meet: options of one flag mean the same. By default `name`.
 
     Raises:
-      TypeError: If the value has the wrong type.
-      ValueError: If it is out of range.
+      ValueError: If `kind` is unknown, or `choices` are not given with the kind
+        "choice" alone.
     """
-    if value is None and may_be_none:
-        return
-    if kind == "choice":
-        checks.check_one_of(name, value, choices)
-    else:
-        KINDS[kind].check(name, value)
+
+    name: str
+    kind: str
+    help: str
+    default: Any = None
+    may_be_none: bool = False
+    choices: tuple[str, ...] = ()
+    flag: str = ""
+
+    def __post_init__(self) -> None:
+        checks.check_one_of("kind", self.kind, (*KINDS, "choice"))
+        if bool(self.choices) != (self.kind == "choice"):
+            raise ValueError(
+                "choices must be given exactly with kind 'choice', found "
+                f"{self.choices!r} with kind {self.kind!r} of option {self.name!r}."
+            )
+        if not self.flag:
+            object.__setattr__(self, "flag", self.name)
+
+    def read(self, text: str, name: str = "") -> Any:
+        """Returns the value that a text spells; "none" spells `None` where it may be.
+
+        Args:
+          text: The text.
+          name: What to call the option in the message, by default `name`.
+
+        Raises:
+          ValueError: If it spells no value of this option.
+        """
+        name = name or self.name
+        if text.lower() == "none" and self.may_be_none:
+            return None
+        if self.kind == "choice":
+            checks.check_one_of(name, text, self.choices)
+            return text
+        kind = KINDS[self.kind]
+        try:
+            value = kind.read(text)
+            kind.check(name, value)
+        except ValueError:
+            wanted = f"{kind.wanted}, or none" if self.may_be_none else kind.wanted
+            raise ValueError(f"{name} must be {wanted}, found {text!r}.") from None
+        return value
+
+    def check(self, value: Any, name: str = "") -> None:
+        """Raises unless `value` is a value of this option.
+
+        Args:
+          value: The value to check.
+          name: What to call the option in the message, by default `name`.
+
+        Raises:
+          TypeError: If it has the wrong type.
+          ValueError: If it is out of range.
+        """
+        name = name or self.name
+        if value is None and self.may_be_none:
+            return
+        if self.kind == "choice":
+            checks.check_one_of(name, value, self.choices)
+        else:
+            KINDS[self.kind].check(name, value)

@@ -21,7 +21,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tff_drift import checks, kinds
+from tff_drift import checks
+from tff_drift.kinds import Option
 
 if TYPE_CHECKING:
     import tensorflow_federated as tff
@@ -37,40 +38,6 @@ NEEDS = (
 # By which names builders take the rates of the two sides.
 _CLIENT_RATE = ("client_learning_rate", "client_optimizer_fn")
 _SERVER_RATE = ("server_learning_rate", "server_optimizer_fn")
-
-
-@dataclasses.dataclass(frozen=True)
-class Option:
-    """A keyword argument of a builder that programs offer to users.
-
-    Its default is not repeated here: it is that of the builder's signature.
-
-    Attributes:
-      name: The builder's keyword.
-      kind: What values it takes: one of `tff_drift.kinds.KINDS`, or 'choice'.
-      help: One sentence on what it is.
-      may_be_none: Whether `None` is a value too.
-      choices: The values of the kind 'choice'.
-      flag: Its name for users, who see the options of all methods at once: options
-        of one flag mean the same. By default `name`.
-    """
-
-    name: str
-    kind: str
-    help: str
-    may_be_none: bool = False
-    choices: tuple[str, ...] = ()
-    flag: str = ""
-
-    def __post_init__(self) -> None:
-        checks.check_one_of("kind", self.kind, (*kinds.KINDS, "choice"))
-        if bool(self.choices) != (self.kind == "choice"):
-            raise ValueError(
-                "choices must be given exactly with kind 'choice', found "
-                f"{self.choices!r} with kind {self.kind!r} of option {self.name!r}."
-            )
-        if not self.flag:
-            object.__setattr__(self, "flag", self.name)
 
 
 class Arithmetic(NamedTuple):
@@ -142,7 +109,8 @@ class Method:
         K times; `None` if nobody has counted it.
       server_cost: What the server computes in a round, repeated for each of the M
         clients of the cohort; `None` if nobody has counted it.
-      options: The builder's keyword arguments that users may choose.
+      options: The builder's keyword arguments that users may choose, with the
+        defaults of its signature.
       needs: What else the builder takes, which a program is to prepare. Of `NEEDS`:
         'num_clients' is the population; 'total_examples' is the number of examples,
         epochs included, of all clients in a round, passed exactly with weighting by
@@ -184,6 +152,11 @@ class Method:
                     f"The builder of {self.name!r} has the argument {name!r} without a "
                     f"default. Give it one, or a need of {', '.join(NEEDS)} its name."
                 )
+        options = [
+            dataclasses.replace(option, default=self.parameters[option.name].default)
+            for option in self.options
+        ]
+        object.__setattr__(self, "options", tuple(options))
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -214,13 +187,6 @@ class Method:
     def needs_server_rate(self) -> bool:
         """Whether the builder leaves the server's learning rate to its caller."""
         return any(name in self._required() for name in _SERVER_RATE)
-
-    @property
-    def defaults(self) -> dict[str, Any]:
-        """The options' defaults by name, from the builder's signature."""
-        return {
-            option.name: self.parameters[option.name].default for option in self.options
-        }
 
     def build(
         self,

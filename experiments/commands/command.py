@@ -7,18 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.flags import declarations, parser, plugins
-from experiments.interrupts import importing
+from experiments.terminal import importing
 
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A command, with the flags that are declared for its name.
+    """A command.
 
     Attributes:
       name: Its name.
       summary: What it does, in a few words; `description` is its help, with an example.
       run: Runs it; takes the values of what was given, by name. What needs TensorFlow
         is imported inside, when no mistake is left to be found without.
+      flags: Returns its flags by name; by default those that are declared for it.
       arguments: The options of `argparse.ArgumentParser.add_argument` for its arguments
         that are no flags, by name.
     """
@@ -28,6 +29,7 @@ class Command:
     description: str
     run: Callable[[dict[str, Any]], None]
     arguments: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    flags: Callable[[], Mapping[str, declarations.Flag]] | None = None
 
     def call(self, words: Sequence[str]) -> None:
         """Runs it on the words after its name; raises `UserError` for a mistake."""
@@ -37,7 +39,7 @@ class Command:
 
     def parser(self) -> parser.Parser:
         """Returns the parser of the words after the command's name."""
-        flags = declarations.flags_of(self.name)
+        flags = self.flags() if self.flags else declarations.flags_of(self.name)
         words = [str(each["metavar"]) for each in self.arguments.values()]
         words += ["[--flag=value ...]"] if flags else []
         result = parser.Parser(

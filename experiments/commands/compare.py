@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.commands.command import Command
 from experiments.flags import declarations, settings
-from experiments.interrupts import importing
+from experiments.terminal import importing
 
 
 def _run(given: dict[str, Any]) -> None:
@@ -17,7 +17,7 @@ def _run(given: dict[str, Any]) -> None:
     log.show()
     # Of <folder>/<algorithm>/seed_<seed>.
     folder = runs[0].folder.parent.parent
-    values = declarations.values(declarations.COMPARE, given)
+    values = declarations.values(declarations.flags_of("compare"), given)
     comparison.run(folder, values, runs)
     print(
         f"Files in {folder}: table.md, table.csv, curves.png, config.json, "

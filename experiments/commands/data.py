@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.commands.command import Command
 from experiments.flags import declarations, errors, fit
-from experiments.interrupts import importing
+from experiments.terminal import importing
 
 _ACTIONS = ("check", "fetch", "describe")
 
@@ -15,7 +15,7 @@ def _run(given: dict[str, Any]) -> None:
     action = given.pop("action")
     if action not in _ACTIONS:
         raise errors.unknown("action on data", action, _ACTIONS)
-    values = declarations.values(declarations.DATA, given)
+    values = declarations.values(declarations.flags_of("data"), given)
     task = values["task"]
     fit.check_options(given, declarations.TASK, [task])
     known = declarations.options(declarations.TASK, task)

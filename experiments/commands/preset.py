@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.commands.command import Command
 from experiments.flags import presets
-from experiments.interrupts import importing
+from experiments.terminal import importing
 
 
 def _run(given: dict[str, Any]) -> None:
@@ -32,4 +32,5 @@ example:
 """,
     _run,
     {"name": {"metavar": "NAME", "help": f"One of {', '.join(presets.PRESETS)}."}},
+    presets.flags,
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from experiments.commands.command import Command
 from experiments.flags import settings
-from experiments.interrupts import importing
+from experiments.terminal import importing
 
 
 def _run(given: dict[str, Any]) -> None:

@@ -12,6 +12,8 @@ _FORMER = {
     "--mu": ("--adabest_mu", "--fed_dyn_mu", "--fed_prox_mu"),
     "memory": ("ram",),
 }
+# Of --seed to --seeds it is 0.92, of --letters to --seeds 0.63.
+_LIKENESS = 0.7
 
 
 class UserError(Exception):
@@ -38,7 +40,7 @@ def unknown(
       otherwise: What to say if none of them is near; by default all of them.
     """
     nearest = [each for each in _FORMER.get(name, ()) if each in known]
-    nearest = nearest or difflib.get_close_matches(name, known, n=3)
+    nearest = nearest or difflib.get_close_matches(name, known, 3, _LIKENESS)
     advice = otherwise or f"Known are {', '.join(known)}."
     if nearest:
         first = ", ".join(nearest[:-1])

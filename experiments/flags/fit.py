@@ -8,16 +8,8 @@ from typing import Any
 from experiments.flags import declarations, errors
 from experiments.flags.declarations import ALGORITHM, LOCAL, SERVER, TASK, TRAIN
 from experiments.flags.errors import UserError
-from tff_drift import from_source
+from tff_drift import from_source, kinds
 
-# Of flags with some value: what must be given then.
-_REQUIRED = (
-    ("client_rate_schedule", "exponential", "client_rate_decay"),
-    ("client_rate_schedule", "exponential", "client_rate_decay_rounds"),
-    ("client_rate_schedule", "per_round_factor", "client_rate_decay"),
-    ("server_warm_up_from", "reference", "server_rate_scaling"),
-    ("execution", "remote", "workers"),
-)
 _OFF = (False, "none", 0)
 
 
@@ -37,7 +29,7 @@ def meaningless(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
     for name, flag in flags.items():
         need, _, wanted = flag.needs.partition("=")
         if need in flags:
-            value = declarations.show(values[need])
+            value = kinds.show(values[need])
             if wanted and value not in wanted.split("|"):
                 reasons[name] = f"for --{need}={value}"
             elif not wanted and values[need] in _OFF:
@@ -62,22 +54,26 @@ def check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
       UserError: If a flag is unknown, has a value out of its range or means nothing,
         or if one lacks that is needed.
     """
-    flags, values = declarations.flags_of(TRAIN), declarations.values(TRAIN, given)
+    flags = declarations.flags_of(TRAIN)
+    values = declarations.values(flags, given)
     for name, value in given.items():
         if name not in flags:
             raise errors.unknown("flag", f"--{name}", [f"--{each}" for each in flags])
         with errors.as_user_errors(TypeError, ValueError):
-            flags[name].check(value)
+            flag = flags[name]
+            for each in value if flag.many else (value,):
+                flag.check(each, f"--{name}")
     check_options(given, TASK, [values["task"]])
     check_options(given, ALGORITHM, algorithms)
     reasons = [meaningless(values, algorithm) for algorithm in algorithms]
     for name in sorted(given):
         if all(name in of_algorithm for of_algorithm in reasons):
             raise UserError(f"--{name} has no meaning {reasons[0][name]}.")
-    for name, value, other in _REQUIRED:
-        if values[name] == value and given.get(other) in (None, *_OFF):
-            text = f"--{name}={value} needs --{other}."
-            raise UserError(f"{text} {flags[other].help}")
+    for name, flag in flags.items():
+        for other in flag.requires.get(values[name], ()):
+            if given.get(other) in (None, *_OFF):
+                text = f"--{name}={values[name]} needs --{other}."
+                raise UserError(f"{text} {flags[other].help}")
 
 
 def check_options(given: Mapping[str, Any], of: str, names: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -11,8 +12,7 @@ from experiments.flags import declarations, errors
 from experiments.flags.declarations import Flag
 from tff_drift import kinds
 
-# What `--flagfile=` is for argparse; no word of a command line has this character.
-_FILE, _FILE_FLAG = "\0", "--flagfile="
+_FILE_FLAG = "--flagfile="
 # What the values of some flags are called.
 _NOUNS = {"task": "task", "algorithm": "algorithm", "algorithms": "algorithm"}
 CLOSING = """\
@@ -27,7 +27,6 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(
             allow_abbrev=False,
-            fromfile_prefix_chars=_FILE,
             argument_default=argparse.SUPPRESS,  # What is not given is left out.
             formatter_class=functools.partial(
                 argparse.RawDescriptionHelpFormatter, max_help_position=30, width=88
@@ -43,11 +42,6 @@ class Parser(argparse.ArgumentParser):
     def print_help(self, file: Any = None) -> None:
         """Prints the help; argparse's own hides that it could not be written."""
         print(self.format_help(), end="", file=file)
-
-    def convert_arg_line_to_args(self, arg_line: str) -> list[str]:
-        """Returns the flags in a line of a file; called by argparse."""
-        word = arg_line.strip()
-        return _with_files([word]) if word and not word.startswith("#") else []
 
     def add_flags(self, flags: Mapping[str, Flag]) -> None:
         """Adds flags under their headings."""
@@ -83,8 +77,17 @@ def plugins(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _with_files(words: Iterable[str]) -> list[str]:
-    begin = len(_FILE_FLAG)
-    return [_FILE + w[begin:] if w.startswith(_FILE_FLAG) else w for w in words]
+    """Returns words with those of the files that they name in their place."""
+    found = []
+    for word in words:
+        if word.startswith(_FILE_FLAG):
+            with errors.as_user_errors(OSError, UnicodeDecodeError):
+                text = pathlib.Path(word[len(_FILE_FLAG) :]).read_text(encoding="utf-8")
+            lines = [line.strip() for line in text.splitlines()]
+            found += _with_files(w for w in lines if w and not w.startswith("#"))
+        else:
+            found.append(word)
+    return found
 
 
 def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
@@ -92,7 +95,7 @@ def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
     if flag.choices:
         text += f" One of {', '.join(flag.choices)}."
     if flag.default is not None:
-        text += f" [{declarations.show(flag.default)}]"
+        text += f" [{kinds.show(flag.default)}]"
     options: dict[str, Any] = {"metavar": "VALUE"}
     if flag.kind == "flag":
         options = {"metavar": "true|false", "nargs": "?", "const": True}
@@ -121,19 +124,10 @@ def _read(flag: Flag, text: str) -> Any:
 
 
 def _read_one(flag: Flag, text: str) -> Any:
-    if flag.may_be_none and text.lower() == "none":
-        return None
-    if flag.kind == "choice":
-        if text not in flag.choices:
-            what = _NOUNS.get(flag.name, f"value of --{flag.name}")
-            raise errors.unknown(what, text, flag.choices)
-        return text
-    kind = kinds.KINDS[flag.kind]
     try:
-        value = kind.read(text)
-        kind.check(flag.name, value)
-    except ValueError:
-        wanted = f"{kind.wanted}, or none" if flag.may_be_none else kind.wanted
-        message = f"--{flag.name} must be {wanted}, found {text!r}."
-        raise errors.UserError(message) from None
-    return value
+        return flag.read(text, f"--{flag.name}")
+    except ValueError as error:
+        if not flag.choices:
+            raise errors.UserError(str(error)) from None
+        what = _NOUNS.get(flag.name, f"value of --{flag.name}")
+        raise errors.unknown(what, text, flag.choices) from None

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.flags import declarations, errors
-from experiments.flags.declarations import PRESET
+from experiments.flags.declarations import PRESET, WHAT, Depends, Flag
 
 _CIRCUMSTANCES = ("cache_dir", "execution", "workers")
 
@@ -102,6 +102,31 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+_OWN = (
+    Flag(
+        "scale",
+        "choice",
+        "The paper's protocol, for a GPU and official data, or one for two cores.",
+        "local",
+        choices=("local", "paper"),
+        group=WHAT,
+    ),
+    Flag(
+        "parts",
+        "text",
+        "The parts of the preset to run, separated by commas.",
+        Depends("all"),
+        many=True,
+        group=WHAT,
+    ),
+)
+
+
+def flags() -> dict[str, Flag]:
+    """Returns the flags of presets by name: those of runs, and their own."""
+    return {**declarations.flags_of(PRESET), **{flag.name: flag for flag in _OWN}}
+
+
 def request(name: str, given: Mapping[str, Any]) -> Request:
     """Returns what is asked for.
 
@@ -117,7 +142,7 @@ def request(name: str, given: Mapping[str, Any]) -> Request:
     """
     if name not in PRESETS:
         raise errors.unknown("preset", name, tuple(PRESETS))
-    preset, values = PRESETS[name], declarations.values(PRESET, given)
+    preset, values = PRESETS[name], declarations.values(flags(), given)
     wanted = values["parts"] or preset.parts
     for part in wanted:
         if part not in preset.parts:

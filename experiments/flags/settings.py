@@ -8,22 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.flags import declarations, fit, published_rates
-from experiments.flags.declarations import (
-    ALGORITHM,
-    COMPARE,
-    OPTION_GROUPS,
-    TASK,
-    TRAIN,
-)
+from experiments.flags.declarations import ALGORITHM, COMPARE, TASK, TRAIN
 from tff_drift import from_source
-
-# Flags that change how a run goes but not what it results in.
-# fmt: off
-_CIRCUMSTANCES = (
-    "cache_dir", "output_dir", "plugin", "rounds_per_checkpoint", "tensorboard",
-    "client_states", "measure_mismatch", "max_concurrent_clients", "workers",
-)
-# fmt: on
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -84,7 +70,8 @@ def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
       UserError: If a flag is unknown, is out of its range, or does not fit the task,
         the algorithm or other flags.
     """
-    fit.check(given, [declarations.values(TRAIN, given)["algorithm"]])
+    values = declarations.values(declarations.flags_of(TRAIN), given)
+    fit.check(given, [values["algorithm"]])
     return _run(given, label)
 
 
@@ -98,7 +85,8 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
       One run per seed and algorithm, seed by seed, so that all algorithms have a
       result early.
     """
-    values, known = declarations.values(COMPARE, given), declarations.flags_of(TRAIN)
+    values = declarations.values(declarations.flags_of(COMPARE), given)
+    known = declarations.flags_of(TRAIN)
     root = values["output_dir"] or f"results/compare/{values['task']}"
     shared = {name: given[name] for name in given if name in known}
     fit.check(shared, values["algorithms"])
@@ -118,7 +106,8 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
 
 def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
     """Returns a run with the values of all its flags, none for those it ignores."""
-    values = declarations.values(TRAIN, given)
+    flags = declarations.flags_of(TRAIN)
+    values = declarations.values(flags, given)
     task, algorithm = values["task"], values["algorithm"]
     configuration = _defaults(task, algorithm)
     configuration.update({name: given[name] for name in configuration if name in given})
@@ -129,7 +118,11 @@ def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
         if name in configuration:
             # A full gradient over several epochs is the same gradient.
             configuration[name] = 1 if name == "client_epochs" else None
-    circumstances = {name: values[name] for name in _CIRCUMSTANCES}
+    circumstances = {
+        name: values[name]
+        for name, flag in flags.items()
+        if flag.group == declarations.CIRCUMSTANCES
+    }
     if not circumstances["output_dir"]:
         folder = f"results/train/{task}/{algorithm}/seed_{values['seed']}"
         circumstances["output_dir"] = folder
@@ -140,10 +133,11 @@ def _defaults(task: str, algorithm: str) -> dict[str, Any]:
     """Returns the default of every flag that a run of an algorithm on a task has."""
     of_task = published_rates.of_task(task)
     rates = published_rates.rates(task, algorithm)
+    elsewhere = (declarations.CIRCUMSTANCES, *declarations.OPTION_GROUPS.values())
     common = {
         name: flag.value
         for name, flag in declarations.flags_of(TRAIN).items()
-        if flag.group not in OPTION_GROUPS.values() and name not in _CIRCUMSTANCES
+        if flag.group not in elsewhere
     }
     return {
         **common,

@@ -36,6 +36,7 @@ from experiments.presets.studies import Study, Variant
 from experiments.reports import results, texts
 from experiments.reports.results import Result
 from experiments.training import log
+from tff_drift import from_source
 
 MILESTONES_FILE = "milestones.md"
 MILESTONES_DATA_FILE = "milestones.csv"
@@ -62,11 +63,18 @@ PAPER = {
     "uga": Paper((27, 48, 137), 0.9587),
     "fed_meta_uga": Paper((21, 31, 59), 0.9818),
 }
+# The methods, with the paper's values of their options.
+_METHODS: dict[str, dict[str, Any]] = {
+    "fed_avg": {},
+    "fed_share": {},
+    "fed_prox": {"fed_prox_mu": 2e-4},
+    "fed_meta": {},
+    "uga": {},
+    "fed_meta_uga": {},
+}
 # UGA's server step on losses that are sums.
-_SUMMED = {"uga": "uga_summed", "fed_meta_uga": "fed_meta_uga_summed"}
-PAPER.update({summed: PAPER[name] for name, summed in _SUMMED.items()})
+_SUMMED = "{}_summed"
 _SUMMED_SERVER_RATE = 0.2
-_METHODS = ("fed_avg", "fed_share", "fed_prox", "fed_meta", "uga", "fed_meta_uga")
 
 _FLAGS = {
     "task": "emnist_digits",
@@ -159,11 +167,9 @@ def build_study(part: str, scale: Scale) -> Study:
       scale: How much is run.
     """
     variants = []
-    for name in _METHODS:
-        flags: dict[str, Any] = {"client_learning_rate": 0.002}
-        if name == "fed_prox":
-            flags["fed_prox_mu"] = 2e-4
-        if name not in _SUMMED:
+    for name, options in _METHODS.items():
+        flags = {"client_learning_rate": 0.002, **options}
+        if not from_source.methods()[name].sends_gradients:
             variants.append(Variant(name, name, flags))
             continue
         flags["server_learning_rate"] = 0.002
@@ -174,7 +180,7 @@ def build_study(part: str, scale: Scale) -> Study:
         variants.append(Variant(name, name, still))
         summed = {**flags, "rounds": scale.summed_rounds}
         summed["server_learning_rate"] = _SUMMED_SERVER_RATE
-        variants.append(Variant(_SUMMED[name], name, summed))
+        variants.append(Variant(_SUMMED.format(name), name, summed))
     rounds = {
         _PAPER_RATES: scale.paper_rates_rounds,
         _TUNED_RATES: scale.tuned_rates_rounds,
@@ -228,6 +234,7 @@ def tabulate(done: Sequence[Result]) -> pd.DataFrame:
     rows = []
     for label in dict.fromkeys(result.settings.label for result in done):
         of_method = [result for result in done if result.settings.label == label]
+        paper = PAPER[of_method[0].settings.algorithm]
         accuracies = pd.Series([_final_accuracy(result) for result in of_method])
         row = {
             "method": label,
@@ -235,13 +242,13 @@ def tabulate(done: Sequence[Result]) -> pd.DataFrame:
             "rounds": of_method[0].rows[-1]["round"],
             "accuracy": accuracies.mean(),
             "accuracy_sd": accuracies.std(),
-            "accuracy_paper": PAPER[label].accuracy,
+            "accuracy_paper": paper.accuracy,
         }
-        for threshold, paper in zip(THRESHOLDS, PAPER[label].rounds):
+        for threshold, rounds in zip(THRESHOLDS, paper.rounds):
             name = f"rounds_to_{100 * threshold:.0f}"
             found = pd.Series([_rounds_to(result, threshold) for result in of_method])
             row[name] = found.mean(skipna=False)
-            row[f"{name}_paper"] = paper
+            row[f"{name}_paper"] = rounds
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -10,7 +10,7 @@ import tasks
 from experiments.flags import declarations, presets
 from experiments.flags import published_rates as published
 from experiments.flags.declarations import ALGORITHM, TASK
-from tff_drift import from_source
+from tff_drift import from_source, kinds
 
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 
@@ -23,7 +23,7 @@ def _entry(name: str, *texts: str) -> str:
 
 
 def _show(values: Mapping[str, Any]) -> str:
-    return " ".join(f"--{name}={declarations.show(v)}" for name, v in values.items())
+    return " ".join(f"--{name}={kinds.show(v)}" for name, v in values.items())
 
 
 def _defaults(of: str, name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Clients' memory in files of the run's folder, as a user of the command sees it."""
+"""Clients' states in files of the run's folder, as a user of the command sees it."""
 
 import shutil
 
@@ -46,7 +46,7 @@ def test_a_run_goes_on_with_its_store_and_refuses_others(train, tmp_path):
         assert states.read_bytes() == before
         return outcome.stderr
 
-    # The memory of another run, whose clients have states of the same form.
+    # The states of another run, whose clients have states of the same form.
     other = tmp_path / "other"
     assert train(other, "--rounds=2", "--seed=9", "--client_states=disk").status == 0
     foreign = tmp_path / "foreign"

@@ -256,7 +256,7 @@ def test_unexpected_errors_keep_their_traceback(run_command, monkeypatch, tmp_pa
         run_command("train", f"--output_dir={tmp_path / 'out'}")
 
 
-def test_more_dimensions_than_memory_holds(refuse):
+def test_more_dimensions_than_ram_holds(refuse):
     message = refuse("train", "--task=quadratic", "--dimension=1000000000")
     assert "dimension 1000000000 and num_clients 10 make" in message
     assert "Choose a dimension of at most 5181, or fewer clients." in message

@@ -7,7 +7,7 @@ from tests.experiments.programs import parse
 
 def test_what_is_not_given_is_left_to_its_default():
     assert parse("train") == {}
-    values = declarations.values("train", {})
+    values = declarations.values(declarations.flags_of("train"), {})
     assert values["task"] == "digits"
     assert values["algorithm"] == "fed_avg"
     assert values["rounds"] is None
@@ -75,7 +75,7 @@ def test_flagfile(tmp_path):
         (["train", "--rouns=3"], "unknown flag '--rouns'. Did you mean --rounds?"),
         (
             ["train", "--seeds=1"],
-            "unknown flag '--seeds'. Did you mean --seed or --letters?",
+            "unknown flag '--seeds'. Did you mean --seed?",
         ),
         (
             ["compare", "--algorithm=fed_avg"],
@@ -137,7 +137,7 @@ def test_train_and_compare_differ_in_one_and_many():
 
 
 def test_an_option_whose_name_is_taken_gets_a_prefix(monkeypatch):
-    option = tasks.Option("tau", "positive", 2.0, "Some τ.")
+    option = tasks.Option("tau", "positive", "Some τ.", 2.0)
     task = tasks.TaskDefinition("other", "Another task.", (option,))
     monkeypatch.setattr(tasks, "names", lambda: ("other",))
     monkeypatch.setattr(tasks, "describe", lambda name: task)

@@ -39,7 +39,7 @@ tasks.register(
         "toy_task",
         "A task of mine.",
         (
-            tasks.Option("size", "count", 2, "A size."),
+            tasks.Option("size", "count", "A size.", 2),
             *(o for o in tasks.describe("quadratic").options if o.name == "epochs"),
         ),
         build_task,

@@ -54,8 +54,8 @@ def test_every_builder_gets_what_it_takes(build, captured, task, algorithm):
     inspect.signature(method.builder).bind(task.model_fn, **arguments)
     rates = published_rates.rates("quadratic", algorithm)
     for option in method.options:
-        default = method.defaults[option.name]
-        assert arguments[option.name] == rates.hyperparameters.get(option.flag, default)
+        default = rates.hyperparameters.get(option.flag, option.default)
+        assert arguments[option.name] == default
     given = {
         arguments.get("client_learning_rate"),
         arguments.get("client_optimizer_fn"),
@@ -123,7 +123,7 @@ def test_public_examples_are_part_of_the_data(task):
     assert processes.training_data(resolve(*QUADRATIC), task) is task.train
 
 
-def test_methods_with_memory_run(build):
+def test_methods_with_client_state_run(build):
     process = build("--algorithm=adabest", "--beta=0.5")
     assert process.get_model_weights(process.initialize()).trainable[0].shape == (2, 1)
 

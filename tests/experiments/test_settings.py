@@ -3,6 +3,7 @@ import pytest
 from experiments.flags import declarations, errors, published_rates, settings
 from tests.experiments.programs import parse
 from tests.experiments.programs import resolve as resolve_one
+from tff_drift import kinds
 
 
 def resolve(command, *words):
@@ -174,7 +175,7 @@ def test_the_table_of_values_covers_every_flag():
 @pytest.mark.parametrize("name", GIVEN)
 def test_every_flag_reaches_the_run(name):
     value, others = GIVEN[name]
-    text = declarations.show(value)
+    text = kinds.show(value)
     run = resolve_one(f"--{name}={text}", *others.split())
     recorded = {**run.circumstances, **run.configuration}
     assert recorded[name] == value
@@ -216,7 +217,7 @@ def test_fed_sgd_has_no_local_training():
     assert [run.task_options["epochs"] for run in runs] == [1, 5]
 
 
-def test_methods_with_client_memory_weigh_clients_alike_by_default():
+def test_methods_with_client_state_weigh_clients_alike_by_default():
     runs = resolve("compare", "--algorithms=fed_avg,fed_dyn", "--seeds=1")
     weightings = [run.configuration["weighting"] for run in runs]
     assert weightings == ["num_examples", "uniform"]

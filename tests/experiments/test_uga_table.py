@@ -21,7 +21,7 @@ def build_request(folder, *words):
 def test_it_asks_for_runs_of_the_papers_protocol(tmp_path, scale, part):
     request = build_request(tmp_path, f"--scale={scale}")
     study = uga_table.build_study(part, uga_table.SCALES[scale])
-    assert {variant.label for variant in study.variants} <= set(uga_table.PAPER)
+    assert {v.algorithm for v in study.variants} == set(uga_table.PAPER)
     for variant in study.variants:
         run = studies.run_settings(request, study, variant, 1).configuration
         assert run["client_learning_rate"] == 0.002

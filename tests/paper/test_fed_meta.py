@@ -72,7 +72,7 @@ def test_hyperparameters_and_weights_can_be_set(base):
     )
 
 
-# Methods of each shape, without and with client memory.
+# Methods of each shape, without and with client state.
 BASES = {
     "fed_avg": lambda: algorithms.build_fed_avg(stateful.LinearRegression, 0.1),
     "uga": lambda: algorithms.build_uga(
@@ -107,13 +107,13 @@ def test_without_a_rate_it_is_the_base(name):
         one, other = drivers
         models.assert_bit_equal([other.model], [one.model])
         models.assert_bit_equal([other.deployed_model()], [one.deployed_model()])
-        for client, memory in one.client_states.items():
+        for client, state in one.client_states.items():
             models.assert_bit_equal(
-                tf.nest.flatten(other.client_states[client]), tf.nest.flatten(memory)
+                tf.nest.flatten(other.client_states[client]), tf.nest.flatten(state)
             )
 
 
-def test_the_driver_trains_a_wrapped_method_with_client_memory():
+def test_the_driver_trains_a_wrapped_method_with_client_state():
     process = quadratic_meta(0.1, BASES["scaffold"]())
     clients = {
         name: (

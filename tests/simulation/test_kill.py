@@ -75,7 +75,7 @@ def uninterrupted(tmp_path, algorithm):
     program.wait()
 
 
-def _memory(output_dir, names):
+def _client_states(output_dir, names):
     """The client states that a run has left on disk."""
     initial = collections.OrderedDict(control_variate=np.zeros(16, np.float32))
     folder = output_dir / "client_states"
@@ -120,7 +120,9 @@ def test_killed_and_restarted_run_equals_an_uninterrupted_one(
     assert np.any(wanted["global_model_weights/trainable/1"] != 0)
     if algorithm == "scaffold":
         names = [f"client_{index}" for index in range(6)]
-        for one, other in zip(_memory(killed, names), _memory(whole, names)):
+        for one, other in zip(
+            _client_states(killed, names), _client_states(whole, names)
+        ):
             assert one.tobytes() == other.tobytes()
             assert np.any(one != 0)
 

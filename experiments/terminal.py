@@ -1,0 +1,120 @@
+"""What a terminal does to a program: Ctrl-C, closed pipes, alphabets it cannot write.
+
+Ctrl-C during training waits for the round, see `tff_drift.simulation.callbacks`.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import io
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+_INTERRUPTED = 130
+_STANDARD_ERROR = 2
+
+
+def call(program: Callable[[list[str]], int], words: list[str]) -> int:
+    """Runs a program to its end, whatever its terminal does.
+
+    Args:
+      program: Takes the words and returns the exit status.
+      words: The words after `tff-drift`.
+
+    Returns:
+      The exit status: the program's, 130 after Ctrl-C, 1 if the output cannot be
+      written, 0 if its reader has seen enough.
+    """
+    # TensorFlow and gRPC read these when they are loaded, and write what is of no use
+    # to users otherwise; a user's own values stay.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal without Greek letters shows question marks, not a traceback.
+            stream.reconfigure(errors="replace")
+    try:
+        with _all_heard():
+            status = program(words)
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        status = _INTERRUPTED
+    except OSError as error:
+        _drop_unwritable_output()
+        status = 0 if isinstance(error, BrokenPipeError) else 1
+        if status:
+            print(f"tff-drift: error: {error}", file=sys.stderr)
+    if status > 2:  # By Ctrl-C or SIGTERM.
+        print(_to_go_on(words), file=sys.stderr)
+    return status
+
+
+def _drop_unwritable_output() -> None:
+    """Keeps Python from complaining when it flushes the output at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _to_go_on(words: Sequence[str]) -> str:
+    again = shlex.join(["tff-drift", *words])
+    return f"tff-drift: interrupted. To go on: {again}"
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """A context for imports of TensorFlow, in which Ctrl-C ends the program at once.
+
+    A `KeyboardInterrupt` in the middle of them is swallowed or turned into other errors
+    by code that tries what there is. Nothing has begun that could be lost.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os.write(_STANDARD_ERROR, f"{_to_go_on(sys.argv[1:])}\n".encode())
+        os._exit(_INTERRUPTED)
+
+    previous = signal.getsignal(signal.SIGINT)
+    usual = previous is signal.default_int_handler
+    on_main = threading.current_thread() is threading.main_thread()
+    if usual and on_main:
+        signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        if usual and on_main:
+            signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def _all_heard() -> Iterator[None]:
+    """A context in which no Ctrl-C is lost.
+
+    Python drops a `KeyboardInterrupt` that it cannot raise where it came, as in a
+    destructor or a callback of the garbage collector. Here it is raised again.
+    """
+    timers: list[threading.Timer] = []
+
+    def hear(unraisable: Any) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            previous(unraisable)
+            return
+        # Not at once, which would raise it here, where it is lost again.
+        timers.append(threading.Timer(0.05, _thread.interrupt_main))
+        timers[-1].start()
+
+    sys.unraisablehook, previous = hear, sys.unraisablehook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = previous
+        for timer in timers:
+            timer.cancel()
