@@ -41,7 +41,7 @@ setup:
 	@$(MAKE) --silent --no-print-directory PYTHON=$(PYTHON) VENV=$(VENV) $(INSTALLED)
 	@echo "$$($(BIN)/python --version) in $(VENV), as $$($(BIN)/python -c '$(LOCK)') pins it"
 
-$(INSTALLED): requirements.txt requirements-modern.txt tff_drift/install/tff.txt pyproject.toml
+$(INSTALLED): requirements.txt requirements-modern.txt $(wildcard tff_drift/install/*.txt) pyproject.toml
 	@echo "Setting up $(VENV) with $$($(PYTHON) --version) (about two minutes, once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python --require-hashes -r $$($(BIN)/python -c '$(LOCK)')

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-lock() { # the Pythons, the file, the TensorFlow
+lock() { # the Pythons, the file, the list of TFF's own packages
   local folder
   folder=$(mktemp -d)
   sed "s/^requires-python = .*/requires-python = \"$1\"/" pyproject.toml >"$folder/pyproject.toml"
@@ -16,12 +16,12 @@ lock() { # the Pythons, the file, the TensorFlow
     echo "# Python below 3.12, without a look at what Python a package asks for:"
     echo "#   pip install --no-deps --ignore-requires-python --require-hashes -r $2"
     echo "# Made from pyproject.toml by tools/lock.sh."
-    echo "-r tff_drift/install/tff.txt"
+    echo "-r tff_drift/install/$3"
     uv export --quiet --project "$folder" --all-groups --no-emit-project \
       --no-annotate --no-header --format requirements-txt
   } >"$2"
   rm -r "$folder"
 }
 
-lock ">=3.9,<3.12" requirements.txt
-lock ">=3.12,<3.14" requirements-modern.txt
+lock ">=3.9,<3.12" requirements.txt tff-pinned.txt
+lock ">=3.12,<3.14" requirements-modern.txt tff-modern.txt

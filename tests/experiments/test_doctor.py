@@ -1,6 +1,7 @@
 """What `tff-drift doctor` finds, and what it advises."""
 
 import importlib.metadata
+import sys
 
 import pytest
 
@@ -39,14 +40,31 @@ def test_an_installation_that_fails_is_told(monkeypatch):
         install.install_tff()
 
 
-def test_the_requirements_of_tff_pin_every_package_with_a_hash():
-    text = install.TFF_REQUIREMENTS.read_text().replace("\\\n", " ")
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
+@pytest.mark.parametrize("name", ["tff-pinned.txt", "tff-modern.txt"])
+def test_the_lists_of_tff_pin_every_package_with_a_hash_for_any_installer(name):
+    folder = install.TFF_REQUIREMENTS.parent
+    own = (folder / name).read_text()
+    assert "\n-r tff.txt\n" in own
+    text = own.replace("-r tff.txt\n", (folder / "tff.txt").read_text())
+    lines = [
+        line
+        for line in text.replace("\\\n", " ").splitlines()
+        if not line.startswith("#")
+    ]
     assert any(line.startswith("tensorflow-federated==0.87.0 ") for line in lines)
     assert all("==" in line and "--hash=sha256:" in line for line in lines)
+    # uv is told of another Python than the one at hand, and would apply its markers.
+    assert not any(";" in line for line in lines)
 
 
 def test_both_environments_hold_tff():
-    for name in ("requirements.txt", "requirements-modern.txt"):
+    for name, packages in (
+        ("requirements.txt", "tff-pinned.txt"),
+        ("requirements-modern.txt", "tff-modern.txt"),
+    ):
         text = (programs.ROOT / name).read_text()
-        assert "\n-r tff_drift/install/tff.txt\n" in text
+        assert f"\n-r tff_drift/install/{packages}\n" in text
+    modern = sys.version_info >= (3, 12)
+    assert (
+        install.TFF_REQUIREMENTS.name == f"tff-{'modern' if modern else 'pinned'}.txt"
+    )

@@ -2,7 +2,7 @@
 
 No package index can resolve TFF 0.87's own metadata today. The metadata of
 tff_drift names what TFF needs; TFF itself comes without its dependencies, in the
-versions and with the hashes of `tff.txt`.
+versions and with the hashes of the lists beside this module.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import shutil
 import subprocess
 import sys
 
-TFF_REQUIREMENTS = pathlib.Path(__file__).with_name("tff.txt")
+TFF_REQUIREMENTS = pathlib.Path(__file__).with_name(
+    "tff-modern.txt" if sys.version_info >= (3, 12) else "tff-pinned.txt"
+)
 _OPTIONS = ["--no-deps", "--require-hashes", "--requirement", str(TFF_REQUIREMENTS)]
-# What TFF's wheel declares to support; the wheels of `tff.txt` hold no code that is
-# compiled for one version of Python.
+# What TFF's wheel declares to support; the wheels listed hold no code that is compiled
+# for one version of Python. uv takes every wheel and marker for this version's.
 _TFF_PYTHON = "3.11"
 
 
