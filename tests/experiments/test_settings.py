@@ -138,6 +138,8 @@ GIVEN = {
     "share_split": (False, "--algorithm=fed_share"),
     "meta_fraction": (0.2, "--algorithm=fed_meta"),
     "meta_learning_rate": (0.0, "--algorithm=fed_meta"),
+    "meta_epochs": (5, "--algorithm=fed_meta"),
+    "meta_batch_size": (64, "--algorithm=fed_meta_uga"),
     "meta_rate_decay": (0.5, "--algorithm=fed_meta_uga"),
     "max_examples": (12, ""),
     "num_clients": (13, ""),

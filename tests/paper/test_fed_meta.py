@@ -4,6 +4,8 @@ Federated Learning with Unbiased Gradient Aggregation and Controllable Meta Upda
 https://arxiv.org/abs/1910.08234
 """
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -53,6 +55,85 @@ def test_a_round_is_the_base_and_a_step_on_the_meta_data(base):
             assert meta["train"]["num_examples"] == 7
             norm = np.sqrt(sum(np.sum(g**2) for g in gradient))
             np.testing.assert_allclose(meta["gradient_norm"], norm, rtol=1e-4)
+
+
+def descend(model, batches, rate):
+    """Gradient steps on minibatches in turn."""
+    for features, labels in batches:
+        gradient = models.softmax_gradient(model, features, labels)
+        model = [w - rate * g for w, g in zip(model, gradient)]
+    return model
+
+
+def test_epochs_without_minibatches_are_full_steps(base):
+    process = with_meta(base, META_RATE, meta_epochs=3)
+    for _ in both_contexts():
+        state = process.initialize()
+        start = models.trainable(process, state)
+        output = process.next(state, DATA)
+        after_round = [
+            w - d for w, d in zip(start, models.pseudo_gradient(start, CLIENTS, RATE))
+        ]
+        expected = descend(after_round, [META] * 3, META_RATE)
+        found = models.trainable(process, output.state)
+        for one, other in zip(found, expected):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+        norm = np.sqrt(sum(np.sum((x - y) ** 2) for x, y in zip(after_round, expected)))
+        meta = output.metrics["meta"]
+        np.testing.assert_allclose(meta["gradient_norm"], norm / META_RATE, rtol=1e-4)
+        assert meta["train"]["num_examples"] == 3 * 7
+
+
+def test_minibatches_pass_over_all_examples_in_some_order_of_every_epoch():
+    # Clients that stand still leave the meta steps alone.
+    base = algorithms.build_fed_avg(models.softmax_regression, 1e-30)
+    features, labels = META[0][:3], META[1][:3]
+    data = models.datasets([(features, labels)])[0]
+    process = with_meta(base, 2.0, meta_data=data, meta_epochs=2, meta_batch_size=2)
+    orders = list(itertools.permutations(range(3)))
+
+    def epoch(order):
+        return [
+            (features[list(part)], labels[list(part)])
+            for part in (order[:2], order[2:])
+        ]
+
+    taken = []
+    state = process.initialize()
+    for _ in range(4):
+        model = models.trainable(process, state)
+        output = process.next(state, DATA)
+        found = models.trainable(process, output.state)
+        matching = [
+            (one, other)
+            for one in orders
+            for other in orders
+            # A pair in a minibatch has no order.
+            if one[0] < one[1]
+            and other[0] < other[1]
+            and all(
+                np.allclose(x, y, rtol=1e-5, atol=1e-6)
+                for x, y in zip(found, descend(model, epoch(one) + epoch(other), 2.0))
+            )
+        ]
+        assert len(matching) == 1
+        taken.append(matching[0])
+        state = output.state
+    # Neither the epochs of a round nor the rounds have all one order.
+    assert len({each for pair in taken for each in pair}) > 1
+    assert len(set(taken)) > 1
+    again, _ = models.train(process, DATA, rounds=4)
+    models.assert_bit_equal(
+        models.trainable(process, again), models.trainable(process, state)
+    )
+
+
+@pytest.mark.parametrize("name", ["meta_epochs", "meta_batch_size"])
+def test_no_epochs_and_no_batches_are_refused(base, name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, found 0"):
+        with_meta(base, 0.1, **{name: 0})
+    with pytest.raises(TypeError, match=f"{name} must be an integer, found 1.5"):
+        with_meta(base, 0.1, **{name: 1.5})
 
 
 def test_hyperparameters_and_weights_can_be_set(base):

@@ -28,6 +28,8 @@ def build_fed_meta_uga(
     *,
     local_epochs: int,
     meta_learning_rate: float | None = None,
+    meta_epochs: int = 1,
+    meta_batch_size: int | None = None,
     meta_rate_decay: float | None = None,
     **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
@@ -52,6 +54,8 @@ def build_fed_meta_uga(
       local_epochs: As in `build_uga`.
       meta_learning_rate: η_meta, finite and at least 0. By default the clients' rate,
         as in the paper.
+      meta_epochs: As in `add_meta_step`.
+      meta_batch_size: As in `add_meta_step`.
       meta_rate_decay: The factor of η_meta per round, in (0, 1]. By default η_meta
         follows `client_rate_schedule`.
       **options: As in `build_uga`.
@@ -75,7 +79,13 @@ def build_fed_meta_uga(
         **options,
     )
     return meta_step.add_meta_step(
-        process, model_fn, meta_data, meta_rate, meta_rate_schedule=schedule
+        process,
+        model_fn,
+        meta_data,
+        meta_rate,
+        meta_epochs=meta_epochs,
+        meta_batch_size=meta_batch_size,
+        meta_rate_schedule=schedule,
     )
 
 
@@ -95,6 +105,17 @@ METHOD = register(
                 "meta_learning_rate",
                 "non_negative",
                 "Rate η_meta of the server's meta step; none is the clients' rate.",
+                may_be_none=True,
+            ),
+            Option(
+                "meta_epochs",
+                "count",
+                "Passes of the server over its own data in a round.",
+            ),
+            Option(
+                "meta_batch_size",
+                "count",
+                "Examples in a minibatch of the server's data; none is all of them.",
                 may_be_none=True,
             ),
             Option(

@@ -1,4 +1,4 @@
-"""FedMeta's meta step: a step on the server's own data after every round.
+"""FedMeta's meta step: training on the server's own data after every round.
 
 Yao et al. (2019), Federated Learning with Unbiased Gradient Aggregation and
 Controllable Meta Updating, section 3.2. https://arxiv.org/abs/1910.08234
@@ -6,6 +6,7 @@ Controllable Meta Updating, section 3.2. https://arxiv.org/abs/1910.08234
 
 from __future__ import annotations
 
+import abc
 import collections
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +17,7 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, compat, optimizers
 from tff_drift.algorithms.appended_step import AppendedStep, append_step
-from tff_drift.tensors import global_norm
+from tff_drift.tensors import Tensors, global_norm, selected
 
 # The name of what FedMeta adds to hyperparameters, metrics and the server state.
 META = "meta"
@@ -29,6 +30,8 @@ def add_meta_step(
     meta_data: tf.data.Dataset,
     meta_learning_rate: float,
     *,
+    meta_epochs: int = 1,
+    meta_batch_size: int | None = None,
     meta_rate_schedule: optimizers.Schedule | None = None,
 ) -> tff.learning.templates.LearningProcess:
     """Adds FedMeta's meta step to another method.
@@ -48,6 +51,14 @@ def add_meta_step(
     method may be any of this package or of `tff.learning.algorithms`: the paper takes
     FedAvg and UGA.
 
+    One step on the whole of D_meta is what Algorithm 2 says. With `meta_epochs` or
+    `meta_batch_size` the server passes over D_meta as clients pass over their data, in
+    minibatches B of an order drawn anew for every epoch, the same in every run:
+
+    ```
+    for B in D_meta:  ω <- ω - η_meta ∇L(ω; B)
+    ```
+
     The step moves the model that the next cohort receives. A method that deploys
     another one, the mean of the clients' models as FedDyn and AdaBest do, deploys the
     mean of clients that started from the moved model.
@@ -62,10 +73,11 @@ def add_meta_step(
     *   the hyperparameters, which have `meta=<learning_rate=float32>` besides;
     *   the metrics, which have `meta=<train=..., learning_rate=float32,
         gradient_norm=float32, rejected=int32>` besides: the model's metrics on D_meta
-        before the step, and the step.
+        before the step, or in the course of several; and ‖ω_before - ω‖ / η_meta, which
+        is ‖∇L(ω; D_meta)‖ for one step.
 
     D_meta is part of the server's computation: it takes its own size in RAM. A
-    step costs one gradient on D_meta.
+    step costs one gradient on D_meta, E epochs cost E.
 
     Args:
       process: The method, a learning process of the model of `model_fn`.
@@ -75,6 +87,9 @@ def add_meta_step(
         the data in the paper, or chosen to steer the model. The batches only bound
         the RAM used.
       meta_learning_rate: η_meta, finite and at least 0. The paper takes the clients'.
+      meta_epochs: Passes over D_meta in a round, at least 1.
+      meta_batch_size: Examples in a minibatch, at least 1; by default all, so that
+        `meta_epochs` is the number of steps.
       meta_rate_schedule: Multiplies η_meta, as a function of the round number, which
         starts at 0. By default the rate is constant.
 
@@ -84,15 +99,22 @@ def add_meta_step(
     Raises:
       TypeError: If an argument has the wrong type, `process` is not of the model, or
         the batches of `meta_data` are not of the type that the model takes.
-      ValueError: If `meta_data` is empty, or `meta_learning_rate` is not finite or
-        below 0.
+      ValueError: If `meta_data` is empty, `meta_learning_rate` is not finite or
+        below 0, or `meta_epochs` or `meta_batch_size` is below 1.
     """
     checks.check_non_negative("meta_learning_rate", meta_learning_rate)
+    checks.check_integer("meta_epochs", meta_epochs)
+    if meta_batch_size is not None:
+        checks.check_integer("meta_batch_size", meta_batch_size)
     schedule = optimizers.as_schedule(
         meta_rate_schedule or optimizers.constant(), "meta_rate_schedule"
     )
     spec = client_works.build_model_spec(model_fn)
     examples, batch_size = _read(meta_data, spec)
+    if meta_epochs == 1 and meta_batch_size is None:
+        training: _Training = _FullStep(examples, batch_size)
+    else:
+        training = _Minibatches(examples, meta_epochs, meta_batch_size)
 
     def initial_state() -> collections.OrderedDict[str, Any]:
         return collections.OrderedDict(
@@ -106,10 +128,7 @@ def add_meta_step(
         process,
         spec.weights_type,
         AppendedStep(
-            META,
-            initial_state,
-            (_RATE,),
-            _build_meta_step(spec, examples, batch_size, schedule),
+            META, initial_state, (_RATE,), _build_meta_step(spec, training, schedule)
         ),
     )
 
@@ -125,11 +144,91 @@ def _read(meta_data: Any, spec: client_works.ModelSpec) -> tuple[Any, int]:
     return examples, max(len(batch[0]) for batch in batches)
 
 
+class _Training(abc.ABC):
+    """How the server trains on D_meta in a round."""
+
+    work: client_works.LocalWork
+
+    @abc.abstractmethod
+    def batches(self, round_number: tf.Tensor) -> tf.data.Dataset:
+        """Returns the batches of a round."""
+
+    @abc.abstractmethod
+    def hparams(self, rate: tf.Tensor) -> collections.OrderedDict[str, Any]:
+        """Returns the hyperparameters of `work`."""
+
+    @abc.abstractmethod
+    def result(
+        self, trainable: Tensors, outcome: client_works.LocalOutcome, rate: tf.Tensor
+    ) -> tuple[Tensors, tf.Tensor]:
+        """Returns the new weights, and ‖ω_before - ω‖ / η_meta."""
+
+
+class _FullStep(_Training):
+    """ω <- ω - η_meta ∇L(ω; D_meta), its gradient summed up batch by batch."""
+
+    def __init__(self, examples: Any, batch_size: int) -> None:
+        self.work = client_works.FullGradient()
+        self._examples, self._batch_size = examples, batch_size
+
+    def batches(self, round_number: tf.Tensor) -> tf.data.Dataset:
+        del round_number
+        dataset = tf.data.Dataset.from_tensor_slices(self._examples)
+        return dataset.batch(self._batch_size)
+
+    def hparams(self, rate: tf.Tensor) -> collections.OrderedDict[str, Any]:
+        del rate
+        return self.work.initial_hparams()
+
+    def result(
+        self, trainable: Tensors, outcome: client_works.LocalOutcome, rate: tf.Tensor
+    ) -> tuple[Tensors, tf.Tensor]:
+        moved = tuple(
+            x - tf.cast(rate, x.dtype) * gradient
+            for x, gradient in zip(trainable, outcome.update)
+        )
+        return moved, global_norm(outcome.update)
+
+
+class _Minibatches(_Training):
+    """Epochs of ω <- ω - η_meta ∇L(ω; B) over minibatches B of D_meta."""
+
+    def __init__(self, examples: Any, epochs: int, batch_size: int | None) -> None:
+        # Of the rate, which every round sets, any value will do.
+        self.work = client_works.LocalSgd(1.0)
+        self._examples, self._epochs = examples, epochs
+        self._num_examples = len(tf.nest.flatten(examples)[0])
+        self._batch_size = batch_size or self._num_examples
+
+    def batches(self, round_number: tf.Tensor) -> tf.data.Dataset:
+        def epoch(number: tf.Tensor) -> tf.data.Dataset:
+            order = tf.argsort(
+                tf.random.stateless_uniform(
+                    [self._num_examples], [round_number, number]
+                )
+            )
+            return tf.data.Dataset.from_tensor_slices(order).batch(self._batch_size)
+
+        def minibatch(order: tf.Tensor) -> Any:
+            return tf.nest.map_structure(
+                lambda leaf: tf.gather(leaf, order), self._examples
+            )
+
+        epochs = tf.data.Dataset.range(self._epochs, output_type=tf.int32)
+        return epochs.flat_map(epoch).map(minibatch)
+
+    def hparams(self, rate: tf.Tensor) -> collections.OrderedDict[str, Any]:
+        return collections.OrderedDict([(_RATE, rate)])
+
+    def result(
+        self, trainable: Tensors, outcome: client_works.LocalOutcome, rate: tf.Tensor
+    ) -> tuple[Tensors, tf.Tensor]:
+        moved = selected(outcome.rejected, trainable, outcome.trainable)
+        return moved, tf.math.divide_no_nan(global_norm(outcome.update), rate)
+
+
 def _build_meta_step(
-    spec: client_works.ModelSpec,
-    examples: Any,
-    batch_size: int,
-    schedule: optimizers.Schedule,
+    spec: client_works.ModelSpec, training: _Training, schedule: optimizers.Schedule
 ) -> compat.Computation:
     """Builds `(<W, <round_number, learning_rate>> -> <weights, state, metrics>)`."""
     meta_type = compat.to_type(
@@ -142,31 +241,21 @@ def _build_meta_step(
 
         @tf.function
         def step(weights: Any, meta: Any) -> Any:
-            dataset = tf.data.Dataset.from_tensor_slices(examples).batch(batch_size)
+            round_number = meta["round_number"]
+            rate = meta[_RATE] * tf.cast(schedule(round_number), tf.float32)
             trainable = tuple(tf.nest.flatten(weights.trainable))
             outcome = client_works.run_local_work(
-                client_works.FullGradient(),
+                training.work,
                 model,
                 weights,
-                dataset,
+                training.batches(round_number),
                 context=client_works.LocalContext(
-                    trainable, collections.OrderedDict(), meta["round_number"]
+                    trainable, training.hparams(rate), round_number
                 ),
                 loop_implementation=spec.loop_implementation,
             )
-            factor = tf.cast(schedule(meta["round_number"]), tf.float32)
-            rate = meta[_RATE] * factor
-            moved = tuple(
-                x - tf.cast(rate, x.dtype) * gradient
-                for x, gradient in zip(trainable, outcome.update)
-            )
-            return (
-                outcome.metrics,
-                moved,
-                outcome.rejected,
-                rate,
-                global_norm(outcome.update),
-            )
+            moved, norm = training.result(trainable, outcome, rate)
+            return outcome.metrics, moved, outcome.rejected, rate, norm
 
         unfinalized, moved, rejected, rate, gradient_norm = step(weights, meta)
         return collections.OrderedDict(
