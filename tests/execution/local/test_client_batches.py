@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_drift.execution.local.values import client_batches
+from tff_drift import compat
+from tff_drift.execution.local.values import client_batches, sequences
 
 slices = tf.data.Dataset.from_tensor_slices
 
@@ -37,40 +38,92 @@ def test_the_cache_keeps_what_was_used_last_within_its_limit():
     assert cache.get(second) is None
 
 
-def test_the_cache_keeps_the_stacks_of_cohorts_that_come_again(monkeypatch):
-    stacked = []
-    stack = client_batches.stack_batches
-    monkeypatch.setattr(
-        client_batches,
-        "stack_batches",
-        lambda own, positions: stacked.append(len(own)) or stack(own, positions),
-    )
+def test_the_cache_keeps_the_stacks_of_cohorts_that_come_again():
     cache = client_batches.BatchCache(limit_bytes=1000)
     datasets = [slices([1.0 + k, 2.0]).batch(1) for k in range(3)]
     own = [
         client_batches.Batches([[tf.fill([1], 1.0 + k)], [tf.fill([1], 2.0)]])
         for k in range(3)
     ]
-    positions = [(0, 0), (1, 0), (0, 1), (1, 1)]
+    built = []
+
+    def stack(cohort):
+        def build():
+            built.append(len(cohort))
+            return tf.stack([batches.arrays[0][0] for batches in cohort])
+
+        return cache.put_together(cohort, None, build)
+
     # Of no dataset, never.
     for _ in range(3):
-        cache.stack(own[:2], positions)
-    assert stacked == [2] * 3
+        stack(own[:2])
+    assert built == [2] * 3
     for dataset, each in zip(datasets, own):
         cache.put(dataset, each)
-    stacked.clear()
+    built.clear()
     for _ in range(4):
-        (result,) = cache.stack(own[:2], positions)
-        np.testing.assert_array_equal(result, [[1], [2], [2], [2]])
-        (other,) = cache.stack(own[1:], positions)
-        np.testing.assert_array_equal(other, [[2], [3], [2], [2]])
-    assert stacked == [2] * 4
-    # 8 bytes of each client, and 16 of each cohort.
-    assert cache.used_bytes == 3 * 8 + 2 * 16
+        np.testing.assert_array_equal(stack(own[:2]), [[1], [2]])
+        np.testing.assert_array_equal(stack(own[1:]), [[2], [3]])
+    assert built == [2] * 4
+    # Put together in another way, it is another stack.
+    assert cache.put_together(own[:2], "another way", lambda: 3) == 3
+    # 8 bytes of each client, and 8 of each cohort.
+    assert cache.used_bytes == 3 * 8 + 2 * 8
     del datasets, dataset, each
     own.clear()
     gc.collect()
     assert cache.used_bytes == 0
+
+
+def test_batches_are_put_side_by_side_and_end_to_end():
+    own = [
+        client_batches.Batches([[np.full([2], 1.0)], [np.full([1], 2.0)]]),
+        client_batches.Batches([[np.full([2], 3.0)], [np.full([2], 4.0)]]),
+    ]
+    specs = [tf.TensorSpec([None], tf.float64)]
+    (stack,) = client_batches.put_side_by_side(
+        own, np.array([[0, 1], [1, 1]]), np.array([[0, 0], [0, 1]]), specs, ((2,),)
+    )
+    np.testing.assert_array_equal(stack, [[[1, 1], [3, 3]], [[3, 3], [4, 4]]])
+    (values,), (shapes,), (starts,) = client_batches.put_end_to_end(
+        own, [(0, 1), (1, 0)], specs
+    )
+    np.testing.assert_array_equal(values, [2, 3, 3])
+    np.testing.assert_array_equal(shapes, [[1], [2]])
+    np.testing.assert_array_equal(starts, [0, 1])
+
+
+def test_strings_are_put_side_by_side_and_end_to_end():
+    own = [client_batches.Batches([[tf.constant(["a", "b"])], [tf.constant(["c"])]])]
+    specs = [tf.TensorSpec([None], tf.string)]
+    (stack,) = client_batches.put_side_by_side(
+        own, np.array([[0]]), np.array([[0]]), specs, ((2,),)
+    )
+    np.testing.assert_array_equal(stack, [[[b"a", b"b"]]])
+    (values,), _, _ = client_batches.put_end_to_end(own, [(0, 1)], specs)
+    np.testing.assert_array_equal(values, [b"c"])
+
+
+def test_a_dataset_that_varies_is_read_once():
+    reads = []
+
+    def elements():
+        reads.append(1)
+        yield from ([1.0], [2.0])
+
+    dataset = tf.data.Dataset.from_generator(
+        elements, output_signature=tf.TensorSpec([1], tf.float32)
+    )
+    sequence = client_batches.ClientSequence(
+        dataset, compat.TensorType(np.float32, [1])
+    )
+    cache = client_batches.BatchCache(limit_bytes=1000)
+    first = sequence.batches(cache)
+    assert sequence.batches(cache) is first
+    element_type = compat.TensorType(np.float32, [1])
+    again = sequences.to_dataset(sequence.variant(), element_type)
+    np.testing.assert_array_equal(list(again), [[1.0], [2.0]])
+    assert len(reads) == 1
 
 
 def test_the_cache_forgets_datasets_that_are_gone():

@@ -16,9 +16,46 @@ def test_chunks_hold_every_client_once_and_have_few_sizes(
     chunks = policy.chunks(num_clients, num_devices, client_bytes)
     assert [client for chunk in chunks for client in chunk] == list(range(num_clients))
     assert len(chunks) >= min(num_devices, num_clients // 8)
+    assert len(set(map(len, chunks))) <= 2
     for chunk in chunks:
         assert len(chunk) == 1 or len(chunk) * client_bytes <= 2**27
-        assert policy.known_number(len(chunk)) == len(chunk)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.integers(0, 9), max_size=300), st.integers(0, 4), st.integers(1, 2**28)
+)
+def test_groups_hold_every_client_once_the_longest_first(
+    num_steps, num_devices, client_bytes
+):
+    groups = policy.groups(num_steps, num_devices, client_bytes)
+    clients = [client for group in groups for client in group]
+    assert sorted(clients) == list(range(len(num_steps)))
+    taken = [num_steps[client] for client in clients]
+    assert taken == sorted(num_steps, reverse=True)
+    assert len(groups) >= min(num_devices, len(num_steps))
+    if len(set(num_steps)) > 1:
+        assert max(map(len, groups)) <= 64
+
+
+@pytest.mark.parametrize(
+    ("client_bytes", "sizes"),
+    # Of 4 MiB in states, or of 16 clients, if 128 MiB hold as many.
+    [(2**18, [16] * 6 + [4]), (2**22, [8] * 12 + [4]), (1, [50, 50])],
+)
+def test_sorted_groups_are_small(client_bytes, sizes):
+    groups = policy.groups([1, 2] * 50, 0, client_bytes)
+    assert sum(map(len, groups)) == 100
+    assert len(groups) == len(sizes)
+    assert max(map(len, groups)) <= max(sizes)
+
+
+@pytest.mark.parametrize(
+    ("num_clients", "places"),
+    [(1, 1), (7, 7), (9, 10), (21, 22), (50, 50), (65, 72), (200, 200)],
+)
+def test_functions_are_for_few_numbers_of_clients(num_clients, places):
+    assert policy.places(num_clients) == places
 
 
 @pytest.mark.parametrize(
@@ -39,15 +76,26 @@ def test_a_chunk_of_large_clients_holds_eight_at_most():
 @pytest.mark.parametrize(
     ("turns", "holds", "reason"),
     [
-        ([(20, 2), (1, 2)], True, "42 steps come in 4 turns, at least 8 together"),
-        ([(8, 3)], True, "24 steps come in 3 turns, at least 8 together"),
-        ([(8, 3), (7, 1)], False, "31 steps come in 4 turns, fewer than 8 together"),
-        ([], True, "0 steps come in 0 turns, at least 8 together"),
+        ([(20, 2)], True, "40 steps come in 2 turns, at least 8 together on average"),
+        ([(8, 3)], True, "24 steps come in 3 turns, at least 8 together on average"),
+        (
+            [(8, 3), (7, 1)],
+            False,
+            "31 steps come in 4 turns, fewer than 8 together on average",
+        ),
+        (
+            [(20, 2), (1, 3)],
+            True,
+            "40 steps come in 2 turns, at least 8 together on average, and 3 alone",
+        ),
+        ([(20, 2), (1, 41)], False, "40 steps come together, fewer than the 41 alone"),
+        ([(1, 1)], False, "0 steps come together, fewer than the 1 alone"),
+        ([], True, "0 steps come in 0 turns, at least 8 together on average"),
     ],
 )
 def test_stacking_wants_eight_steps_together(turns, holds, reason):
     decision = policy.steps_come_together([TurnSize(*turn) for turn in turns])
-    assert decision == (holds, f"{reason} on average")
+    assert decision == (holds, reason)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +122,6 @@ def test_convolutions_are_stacked_on_demand_alone():
     assert policy.stacking_may_pay(True, has_convolution=True).holds
 
 
-@pytest.mark.parametrize(
-    ("num_steps", "step_bytes", "taken"),
-    [(5, 2**23, 2), (5, 0, 5), (5, 2**30, 1), (1, 1, 1)],
-)
-def test_the_batches_read_for_a_turn_are_limited(num_steps, step_bytes, taken):
-    assert policy.steps_in_turn(num_steps, step_bytes) == taken
+def test_batches_of_more_than_two_gibibytes_are_not_read():
+    assert policy.batches_fit(2**31)
+    assert not policy.batches_fit(2**31 + 1)

@@ -47,10 +47,10 @@ def test_large_cohorts_of_small_models_are_stacked_by_themselves():
     stacked, told = _round(process, data)
     # Twenty clients have two batches of four, the last has one of four and one of one.
     assert told == [
-        "stacked step by step: 42 steps come in 4 turns, at least 8 together on "
-        "average",
-        "clients 0 to 19: 2 steps of 20 clients",
-        "clients 20 to 20: 2 steps of 1 client",
+        "stacked step by step: 41 steps come in 2 turns, at least 8 together on "
+        "average, and 1 alone",
+        "clients 0 to 20: 1 step of 21 clients, 1 step of 20 clients, 1 step of 1 "
+        "client",
     ]
     _agree(stacked, _one_by_one(process, data))
 
@@ -76,9 +76,9 @@ def test_what_is_told_is_what_runs(monkeypatch, computation, build, manner):
     sizes = []
     run = computation.run
 
-    def noting(self, inputs, datasets, num_clients):
-        sizes.append(num_clients)
-        return run(self, inputs, datasets, num_clients)
+    def noting(self, inputs, group):
+        sizes.append(len(group.clients))
+        return run(self, inputs, group)
 
     monkeypatch.setattr(computation, "run", noting)
     data = models.datasets(models.client_arrays([8] * 10))
@@ -119,16 +119,8 @@ def test_a_client_s_result_does_not_keep_those_of_the_others():
     [
         pytest.param(
             models.datasets(models.client_arrays([3, 5, 6])),
-            "5 steps come in 4 turns, fewer than 8 together on average",
+            "2 steps come together, fewer than the 3 alone",
             id="few_with_ragged_sizes",
-        ),
-        pytest.param(
-            [
-                slices(client).shuffle(8, seed=1).batch(4)
-                for client in models.client_arrays([8] * 20)
-            ],
-            "a dataset gives other batches every time",
-            id="datasets_to_be_read_anew",
         ),
         pytest.param([], "the cohort is empty", id="nobody"),
     ],
@@ -228,7 +220,8 @@ def test_keep_trace_clients_of_equal_sizes_run_together():
     data = _epochs([8, 5, 8, 5, 3], epochs=3)
     # In ragged cohorts as small as this one nothing is gained.
     assert _round(process, data)[1] == [
-        "one by one: 27 steps come in 15 turns, fewer than 8 together on average"
+        "one by one: 24 steps come in 12 turns, fewer than 8 together on average, "
+        "and 3 alone"
     ]
     stacked, told = _round(process, data, batch_clients=True)
     assert told == [

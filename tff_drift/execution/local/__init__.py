@@ -19,8 +19,8 @@ A call, from top to bottom; what is made once is kept for the next call:
         |     phases.py       the server's function
         |     stacked/        the policy asked: stacked, or one by one?
         |                       one by one:  a function per client, a few at a time
-        |                       in turns:    those whose next batches have one shape
-        |                                    step together (`stacked/in_turns.py`)
+        |                       in turns:    full batches taken together, clients that
+        |                                    are through wait (`stacked/in_turns.py`)
         |                       in lockstep: whole computations at once, for clients
         |                                    who pass over their batches again
         |                                    (`stacked/in_lockstep.py`)

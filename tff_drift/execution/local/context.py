@@ -177,12 +177,13 @@ def create_local_execution_context(
         given, the number of these.
       batch_clients: Whether clients are trained many at a time, in one graph that
         multiplies stacks of matrices where that of one client multiplies matrices.
-        By default they are where it pays: in large cohorts of clients of like sizes,
-        if the model has no convolutions or recurrent layers, and the batches are
-        given as lists or as datasets that give the same batches every time. True
-        does so whenever it is possible, False never. The results agree to the
-        tolerance of floating-point sums. Clients whose computation cannot be
-        stacked, such as that of Keras' recurrent layers, run one by one.
+        By default they are where it pays: if the model has no convolutions or
+        recurrent layers, and enough clients take steps together. Clients of unequal
+        sizes train side by side, each on exactly its own batches: one that is through
+        waits, its state held. Their datasets are read once in a round, a few of them
+        at a time. True does so whenever it is possible, False never. The results
+        agree to the tolerance of floating-point sums. Clients whose computation
+        cannot be stacked, such as that of Keras' recurrent layers, run one by one.
       dataset_cache_bytes: The RAM that may hold the batches of datasets read for
         clients that are trained many at a time, and the stacked batches of cohorts
         that come again. What is kept are datasets that give the same batches every
@@ -220,6 +221,7 @@ def create_local_execution_context(
         [*rewrites, devices.pin_datasets_to_cpu],
         BatchCache(dataset_cache_bytes),
         batch_clients,
+        placement.map,
     )
     return LocalExecutionContext(placement, plans)
 

@@ -11,6 +11,7 @@ in `tests/execution/local/test_patterns.py` that fails when they make another on
 | a sum, `accumulator + value` | TFF's `SumFactory` and all built on it | the values of stacked clients are added at once |
 | a stack, `concat([accumulator, value[newaxis]])` | `tff_drift.aggregators.ClientStateCollectionFactory` | collected once, in place of copied for each client |
 | gathered batches, `TensorListPushBack` | `tff_drift.client_works.keep_trace`, which UGA trains with | clients run their whole computations in lockstep |
+| a check, `Assert` or `CheckNumerics` in a name | `tf.debugging` | no step is taken whose result is dropped |
 | a convolution, `Conv` in a name | Keras' and TensorFlow's layers | stacking such steps gains nothing |
 | datasets that repeat themselves | `tf.data` | what was read is kept |
 
@@ -107,6 +108,11 @@ def gathers_batches(operations: Collection[str]) -> bool:
 def has_convolution(operations: Collection[str]) -> bool:
     """Whether there is a convolution among operations."""
     return any("Conv" in operation for operation in operations)
+
+
+def has_check(operations: Collection[str]) -> bool:
+    """Whether there is an operation among them that may fail for some values."""
+    return any("Assert" in each or "CheckNumerics" in each for each in operations)
 
 
 def is_repeatable(dataset: tf.data.Dataset) -> bool:

@@ -6,7 +6,7 @@ import collections
 import hashlib
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow_federated as tff
@@ -33,6 +33,7 @@ class PlanCache:
       rewrites: What is done to the graphs of compiled computations.
       batches: Holds the batches of datasets.
       batch_clients: Whether clients are stacked, see `Stacking`.
+      map: Runs a function for several values at a time, see `Stacking`.
     """
 
     def __init__(
@@ -40,10 +41,12 @@ class PlanCache:
         rewrites: Sequence[GraphRewrite],
         batches: BatchCache,
         batch_clients: bool | None,
+        map: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]],
     ) -> None:
         self._rewrites = rewrites
         self._batches = batches
         self._batch_clients = batch_clients
+        self._map = map
         # By the content of the computation.
         self._plans: weakref.WeakValueDictionary[bytes, RunnablePlan] = (
             weakref.WeakValueDictionary()
@@ -93,7 +96,7 @@ class PlanCache:
     def _build(self, computation: Any) -> RunnablePlan:
         # The graphs belong to the plan, and go with it.
         graphs = GraphCache(self._rewrites)
-        stacking = Stacking(GraphCache(), self._batches, self._batch_clients)
+        stacking = Stacking(GraphCache(), self._batches, self._batch_clients, self._map)
         return RunnablePlan(_plan(computation), graphs, stacking)
 
 

@@ -28,10 +28,16 @@ _MOST_STACK_BYTES = 2**27
 # A step of a stack takes about as long as this many steps of single clients, if the
 # model is small; benchmarks/rounds.py measures it.
 _STEPS_PER_TURN = 8
-# Up to which number of clients a chunk is a multiple of what.
-_UNITS = ((16, 1), (64, 2), (float("inf"), 8))
-# The batches that are read for a turn take at most this.
-_TURN_BYTES = 2**24
+# Up to which number of clients functions are for multiples of what.
+_UNITS = ((8, 1), (64, 2), (float("inf"), 8))
+# The batches of a cohort are read for a stack if they take at most this.
+_READ_BYTES = 2**31
+TOO_LARGE = f"the batches of the cohort take more than {_READ_BYTES // 2**30} GiB"
+# Clients of unequal numbers of steps are stacked in smaller groups, sorted by that
+# number, so that few wait for others: of states that take about this, and of at least
+# and at most so many clients.
+_SORTED_STACK_BYTES = 2**22
+_FEW_SORTED, _MANY_SORTED = 16, 64
 # From this size on, TensorFlow's usual two copies of an array are noticed.
 _LARGE_ARRAY_BYTES = 2**16
 # Collecting the states of a cohort copies them; from this size of one client's on,
@@ -140,14 +146,20 @@ def steps_come_together(turns: Sequence[TurnSize]) -> Decision:
     Args:
       turns: Who would take steps together.
     """
-    steps = sum(turn.num_clients * turn.num_steps for turn in turns)
-    taken = sum(turn.num_steps for turn in turns)
-    enough = steps >= _STEPS_PER_TURN * taken
+    common = [turn for turn in turns if turn.num_clients > 1]
+    together = sum(turn.num_clients * turn.num_steps for turn in common)
+    taken = sum(turn.num_steps for turn in common)
+    alone = sum(turn.num_steps for turn in turns) - taken
+    if alone > together:
+        return Decision(
+            False, f"{together} steps come together, fewer than the {alone} alone"
+        )
+    enough = together >= _STEPS_PER_TURN * taken
     return Decision(
         enough,
-        f"{steps} steps come in {taken} turns, "
+        f"{together} steps come in {taken} turns, "
         f"{'at least' if enough else 'fewer than'} {_STEPS_PER_TURN} together on "
-        "average",
+        "average" + (f", and {alone} alone" if alone else ""),
     )
 
 
@@ -160,9 +172,18 @@ def when_stacked(batch_clients: bool | None) -> str:
     if batch_clients:
         return "batch_clients is True"
     return (
-        "stacked if datasets give the same batches every time, as lists do, and "
-        f"at least {_STEPS_PER_TURN} steps come together on average"
+        f"stacked if at least {_STEPS_PER_TURN} steps come together on average, and "
+        "no more are taken alone"
     )
+
+
+def batches_fit(num_bytes: int) -> bool:
+    """Whether the batches of a cohort may be held in RAM all at once.
+
+    Args:
+      num_bytes: Their size, in bytes.
+    """
+    return num_bytes <= _READ_BYTES
 
 
 def most_together(client_bytes: int) -> int:
@@ -188,38 +209,43 @@ def chunks(num_clients: int, at_least: int, client_bytes: int) -> list[range]:
         return []
     most = most_together(client_bytes)
     parts = max(-(-num_clients // most), min(at_least, num_clients))
-    unit = min(chunk_unit(-(-num_clients // parts)), most)
-    units = num_clients // unit
-    parts = max(-(-units // (most // unit)), min(at_least, units))
-    bounds = [units * part // parts * unit for part in range(parts)]
-    bounds.append(units * unit)
-    if bounds[-1] < num_clients:
-        bounds.append(num_clients)
+    bounds = [num_clients * part // parts for part in range(parts + 1)]
     return [range(*pair) for pair in zip(bounds, bounds[1:])]
 
 
-def chunk_unit(num_clients: int) -> int:
-    """Returns of what a chunk of about this size is to be a multiple.
+def places(num_clients: int) -> int:
+    """Returns for how many clients to build the function of a group.
 
     Cohorts whose size changes from round to round must not need new functions each
-    time: there are functions for some numbers of clients, besides those for any.
+    time: a function serves groups of a few clients less, too.
 
     Args:
-      num_clients: The number of clients.
+      num_clients: The number of clients of the group.
     """
-    return next(unit for size, unit in _UNITS if num_clients <= size)
+    unit = next(unit for size, unit in _UNITS if num_clients <= size)
+    return -(-num_clients // unit) * unit
 
 
-def known_number(num_clients: int) -> int | None:
-    """Returns the number of clients if it is one to have functions for, or None."""
-    return None if num_clients % chunk_unit(num_clients) else num_clients
+def groups(
+    num_steps: Sequence[int], at_least: int, client_bytes: int
+) -> list[Sequence[int]]:
+    """Returns who is trained in one stack.
 
-
-def steps_in_turn(num_steps: int, step_bytes: int) -> int:
-    """Returns how many steps of a turn are taken at once.
+    Clients of equal numbers of steps stay in their order. Others are sorted by that
+    number, so that those of a group are through at about the same time.
 
     Args:
-      num_steps: How many could be.
-      step_bytes: The size of the batches of one step, in bytes.
+      num_steps: The number of steps of every client.
+      at_least: The number of groups, if there are as many clients.
+      client_bytes: About what the state of one takes, in bytes.
     """
-    return min(num_steps, max(1, _TURN_BYTES // max(1, step_bytes)))
+    clients = range(len(num_steps))
+    if len(set(num_steps)) <= 1:
+        return list(chunks(len(clients), at_least, client_bytes))
+    most = _SORTED_STACK_BYTES // max(1, client_bytes)
+    most = max(_FEW_SORTED, min(_MANY_SORTED, most))
+    most = min(most, most_together(client_bytes))
+    parts = max(-(-len(clients) // most), min(at_least, len(clients)))
+    order = sorted(clients, key=num_steps.__getitem__, reverse=True)
+    bounds = [len(order) * part // parts for part in range(parts + 1)]
+    return [order[start:end] for start, end in zip(bounds, bounds[1:])]

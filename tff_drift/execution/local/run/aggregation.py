@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns, tensors
@@ -52,6 +53,7 @@ class Aggregator:
     Attributes:
       forms: How each is done, in their order.
       collected: Those that are collected.
+      in_turn: Whether there are some that add one client after the other.
       inputs: What they need of the clients, or of the server.
       added_inputs: What those need of these that are not collected.
       zeros: The first accumulators of those that are not collected.
@@ -64,6 +66,7 @@ class Aggregator:
         self._graphs = graphs
         self.forms = [_form(aggregation, graphs) for aggregation in aggregations]
         self.collected = [form for form in self.forms if form.kind == COLLECTED]
+        self.in_turn = any(form.kind == IN_TURN for form in self.forms)
         self._added = [form for form in self.forms if form.kind != COLLECTED]
         added = [form.aggregation for form in self._added]
         self.inputs = distinct(leaf for a in aggregations for leaf in a.inputs)
@@ -148,6 +151,8 @@ class Accumulator:
         self._collected: dict[Leaf, TensorList] = {
             leaf: [] for form in aggregator.collected for leaf in form.values
         }
+        # The clients whose values were collected, in that order.
+        self._order: list[int] = []
 
     def add(
         self, client: int, results: Mapping[Leaf, tf.Tensor], device: str | None
@@ -163,6 +168,7 @@ class Accumulator:
             leaf: results[leaf] if leaf in results else self._given(leaf, client)
             for leaf in self._aggregator.inputs
         }
+        self._order.append(client)
         for leaf, collected in self._collected.items():
             collected.append(of_client[leaf][tf.newaxis])
         if self._aggregator.add_one is not None:
@@ -189,6 +195,7 @@ class Accumulator:
             else tf.stack([self._given(leaf, client) for client in clients])
             for leaf in self._aggregator.inputs
         }
+        self._order.extend(clients)
         for leaf, collected in self._collected.items():
             collected.append(stacks[leaf])
         if self._aggregator.add_one is not None:
@@ -206,9 +213,18 @@ class Accumulator:
             for zero, leaf, output in zip(
                 aggregation.zeros, form.values, aggregation.outputs
             ):
-                parts = [self._values[zero], *self._collected[leaf]]
-                results[output] = tf.concat(parts, axis=0)
+                results[output] = self._in_order(self._values[zero], leaf)
         return results
+
+    def _in_order(self, zero: tf.Tensor, leaf: Leaf) -> tf.Tensor:
+        """Returns what was collected after `zero`, in the order of the clients."""
+        parts = [zero, *self._collected[leaf]]
+        if self._order == sorted(self._order):
+            return tf.concat(parts, axis=0)
+        sizes = [part.shape[0] for part in parts]
+        places = np.append(np.arange(sizes[0]), sizes[0] + np.array(self._order))
+        places = np.split(places.astype(np.int32), np.cumsum(sizes)[:-1])
+        return tf.dynamic_stitch(places, parts)
 
     def _given(self, leaf: Leaf, client: int) -> tf.Tensor:
         value = self._values[leaf]

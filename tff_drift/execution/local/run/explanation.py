@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tff_drift.execution.local.plans.plan import Leaf
+from tff_drift.execution.local.policy import TurnSize
 from tff_drift.execution.local.run.aggregation import Form
 from tff_drift.execution.local.run.phases import RunnablePhase, RunnablePlan
 from tff_drift.execution.local.run.placement import Placement
-from tff_drift.execution.local.stacked.clients import StackedClients
 
 
 def explain_plan(
@@ -72,27 +72,29 @@ def _explain_clients(
     if stacked is None:
         yield f"one by one: {phase.why_one_by_one}"
         return
-    if values is None:
+    if values is None or not stacked.has_datasets(values):
         yield f"stacked {stacked.manner} or one by one: {stacked.condition}"
         return
     route = stacked.route(values, num_clients, len(placement.client_devices))
-    if not route.chunks:
+    if not route.groups:
         yield f"one by one: {route.reason}"
         return
     yield f"stacked {stacked.manner}: {route.reason}"
-    for chunk in route.chunks:
-        yield f"  clients {chunk.start} to {chunk.stop - 1}: " + (
-            _steps(stacked, values, chunk)
-            if stacked.knows_batches(values)
-            else "their datasets are not made yet"
-        )
+    for group in route.groups:
+        yield f"  {_clients(group.clients)}: {_steps(group.turns)}"
 
 
-def _steps(stacked: StackedClients, values: Mapping[Leaf, Any], chunk: range) -> str:
+def _clients(numbers: Sequence[int]) -> str:
+    first, last = min(numbers), max(numbers)
+    if last - first + 1 == len(numbers):
+        return f"clients {first} to {last}"
+    return _counted(len(numbers), "client")
+
+
+def _steps(turns: Sequence[TurnSize]) -> str:
     taken: collections.Counter[int] = collections.Counter()
-    for turns in stacked.turns_over_datasets(values, [chunk]):
-        for turn in turns:
-            taken[turn.num_clients] += turn.num_steps
+    for turn in turns:
+        taken[turn.num_clients] += turn.num_steps
     parts = [
         f"{_counted(number, 'step')} of {_counted(size, 'client')}"
         for size, number in sorted(taken.items(), reverse=True)

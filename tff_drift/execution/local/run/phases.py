@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tff_drift.execution.local.graphs.phase_functions import PhaseFunction
@@ -19,6 +20,7 @@ from tff_drift.execution.local.stacked.clients import (
     StackedClients,
     Stacking,
 )
+from tff_drift.execution.local.stacked.interface import Group
 from tff_drift.execution.local.values.client_batches import as_tensor
 
 # What a leaf is in one run: a tensor or a sequence, or a list of one for each
@@ -79,23 +81,27 @@ class RunnablePhase:
             computed = self.server(tensors, placement.server_device)
             values.update(zip(self.server.outputs, computed))
         accumulator = self.aggregator.begin(values)
-        kept: LeafValues = {leaf: [] for leaf in self._kept}
+        kept: LeafValues = {leaf: [None] * num_clients for leaf in self._kept}
         device = placement.server_device
-        chunks: Sequence[range] = ()
+        groups: Sequence[Group] = ()
         if self.stacked is not None:
             at_least = len(placement.client_devices)
-            chunks = self.stacked.route(values, num_clients, at_least).chunks
-        if chunks:
-            for clients, stacks in self._stacked_results(values, chunks, placement):
+            groups = self.stacked.route(values, num_clients, at_least).groups
+        if groups:
+            by_group = self._stacked_results(values, groups, placement)
+            if self.aggregator.in_turn:
+                by_group = _in_order_of_clients(by_group)
+            for clients, stacks in by_group:
                 for leaf, per_client in kept.items():
-                    per_client.extend(_rows(stacks[leaf]))
+                    for client, row in zip(clients, _rows(stacks[leaf])):
+                        per_client[client] = row
                 accumulator.add_stack(clients, stacks, device)
         else:
             for client, results in enumerate(
                 self._client_results(values, num_clients, placement)
             ):
                 for leaf, per_client in kept.items():
-                    per_client.append(results[leaf])
+                    per_client[client] = results[leaf]
                 accumulator.add(client, results, device)
         values.update(kept)
         values.update(accumulator.results())
@@ -120,20 +126,39 @@ class RunnablePhase:
         yield from placement.in_order(run, num_clients)
 
     def _stacked_results(
-        self, values: LeafValues, chunks: Sequence[range], placement: Placement
+        self, values: LeafValues, groups: Sequence[Group], placement: Placement
     ) -> Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]]:
-        """Yields clients and their results, stacked, in the order of the clients."""
+        """Yields clients and their results, stacked, group by group."""
         stacked = self.stacked
         assert stacked is not None
 
         def run(number: int) -> tuple[Sequence[int], dict[Leaf, tf.Tensor]]:
             with tf.device(placement.client_device(number)):
-                return chunks[number], stacked.run(values, chunks[number])
+                return groups[number].clients, stacked.run(values, groups[number])
 
-        if len(chunks) == 1 or placement.max_concurrent_clients == 1:
-            yield from map(run, range(len(chunks)))
+        if len(groups) == 1 or placement.max_concurrent_clients == 1:
+            yield from map(run, range(len(groups)))
             return
-        yield from placement.in_order(run, len(chunks))
+        yield from placement.in_order(run, len(groups))
+
+
+def _in_order_of_clients(
+    results: Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]],
+) -> Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]]:
+    """Yields the results of all groups as one, since their order matters."""
+    groups, stacks = zip(*results)
+    order = [client for clients in groups for client in clients]
+    if order == sorted(order):
+        yield from zip(groups, stacks)
+        return
+    places = np.argsort(order)
+    yield (
+        range(len(order)),
+        {
+            leaf: tf.gather(tf.concat([stack[leaf] for stack in stacks], 0), places)
+            for leaf in stacks[0]
+        },
+    )
 
 
 def _of_client(values: LeafValues, leaf: Leaf, client: int) -> tf.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 
@@ -53,3 +53,9 @@ class Placement:
             for future in ahead:
                 future.cancel()
             concurrent.futures.wait(ahead)
+
+    def map(
+        self, function: Callable[[Any], Any], values: Sequence[Any]
+    ) -> Iterator[Any]:
+        """Yields a function's results in the order of the values, as `in_order`."""
+        return self.in_order(lambda number: function(values[number]), len(values))

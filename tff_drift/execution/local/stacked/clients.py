@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,12 +14,11 @@ from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.phase_functions import PhaseFunction
 from tff_drift.execution.local.graphs.prepare import GraphCache
 from tff_drift.execution.local.plans.plan import Leaf, Operation, distinct
-from tff_drift.execution.local.policy import TurnSize
 from tff_drift.execution.local.pure.client_graph import ClientGraph
 from tff_drift.execution.local.pure.variables import UnsupportedGraphError
 from tff_drift.execution.local.stacked.in_lockstep import InLockstep
 from tff_drift.execution.local.stacked.in_turns import InTurns
-from tff_drift.execution.local.stacked.interface import StackedComputation
+from tff_drift.execution.local.stacked.interface import Group, StackedComputation
 from tff_drift.execution.local.values import sequences
 from tff_drift.execution.local.values.client_batches import (
     BatchCache,
@@ -36,11 +36,11 @@ class Route(NamedTuple):
     """How a cohort is trained.
 
     Attributes:
-      chunks: The clients of each stack; none if they are trained one by one.
+      groups: The clients of each stack; none if they are trained one by one.
       reason: Why so, for people to read.
     """
 
-    chunks: Sequence[range]
+    groups: Sequence[Group]
     reason: str
 
 
@@ -51,8 +51,7 @@ class StackedClients:
       computation: The stacked computation.
       function: The computation of one client.
       accumulated: What is accumulated of clients, given or computed.
-      cache: Holds the batches of datasets.
-      always: Whether every cohort is to be trained so.
+      stacking: What it is built with.
     """
 
     def __init__(
@@ -60,19 +59,19 @@ class StackedClients:
         computation: StackedComputation,
         function: PhaseFunction,
         accumulated: Iterable[Leaf],
-        cache: BatchCache,
-        always: bool,
+        stacking: Stacking,
     ) -> None:
         self._computation = computation
         self._function = function
-        self._cache = cache
-        self._always = always
+        self._cache = stacking.cache
+        self._map = stacking.map
+        self._always = bool(stacking.batch_clients)
         self._impossible: str | None = None
-        self._datasets = [
-            leaf
-            for leaf in function.inputs
+        self._datasets = {
+            position: leaf
+            for position, leaf in enumerate(function.inputs)
             if sequences.is_sequence(leaf.type_signature)
-        ]
+        }
         # What the clients bring besides, and may be of another shape for each.
         self._of_any_shape = [
             leaf
@@ -92,120 +91,107 @@ class StackedClients:
         """Which cohorts are trained so, for people to read."""
         return self._impossible or policy.when_stacked(self._always)
 
-    def decide(
+    def route(
         self, values: Mapping[Leaf, Any], num_clients: int, at_least: int
     ) -> Route:
-        """Decides how a cohort is to be trained, and builds nothing.
+        """Decides how a cohort is to be trained, and builds the functions for that.
 
         It is stacked if its clients take many steps together, which is a matter of
-        the shapes of their batches, and if its batches need not be read anew in every
-        round.
+        the shapes of their batches.
 
         Args:
           values: The values of the leaves that the computation takes.
           num_clients: The number of clients.
-          at_least: The number of chunks, if there are as many clients.
+          at_least: The number of groups, if there are as many clients.
         """
         if self._impossible is not None:
             return Route((), self._impossible)
-        chunks = policy.chunks(num_clients, at_least, self._computation.client_bytes)
-        if not chunks:
+        if not num_clients:
             return Route((), "the cohort is empty")
         for leaf in self._of_any_shape:
             if len({tuple(value.shape) for value in values.get(leaf, ())}) > 1:
                 return Route((), "the clients bring tensors of different shapes")
+        if self._computation.passes > 1 and not self._are_repeatable(values):
+            return Route((), "datasets that vary are passed over several times")
+        try:
+            datasets = self._read(values)
+            if datasets is None:
+                return Route((), policy.TOO_LARGE)
+            groups = self._computation.groups(datasets, at_least)
+        except UnsupportedGraphError as error:
+            return Route((), str(error))
         reason = "batch_clients is True"
         if not self._always:
-            for leaf in self._datasets:
-                if not all(map(_is_repeatable, values.get(leaf, (None,)))):
-                    return Route((), "a dataset gives other batches every time")
-                turns = self.turns(values[leaf], leaf, chunks)
-                enough, reason = policy.steps_come_together(turns)
-                if not enough:
-                    return Route((), reason)
-        return Route(chunks, reason)
-
-    def build(self, chunks: Iterable[range]) -> bool:
-        """Builds the functions for some chunks; returns whether it can be done."""
+            enough, reason = policy.steps_come_together(
+                [turn for group in groups for turn in group.turns]
+            )
+            if not enough:
+                return Route((), reason)
         try:
-            for size in {len(chunk) for chunk in chunks}:
-                self._computation.build(size)
+            for group in groups:
+                self._computation.build(group)
         except UnsupportedGraphError as error:
             self._impossible = f"TensorFlow cannot vectorize it: {error}"
-        return self._impossible is None
+            return Route((), self._impossible)
+        return Route(groups, reason)
 
-    def route(
-        self, values: Mapping[Leaf, Any], num_clients: int, at_least: int
-    ) -> Route:
-        """Decides as `decide` does, and builds what the decision needs."""
-        route = self.decide(values, num_clients, at_least)
-        if route.chunks and not self.build(route.chunks):
-            return self.decide(values, num_clients, at_least)
-        return route
+    def has_datasets(self, values: Mapping[Leaf, Any]) -> bool:
+        """Whether the clients' datasets are among the values, and need not be made."""
+        return all(leaf in values for leaf in self._datasets.values())
 
-    def knows_batches(self, values: Mapping[Leaf, Any]) -> bool:
-        """Whether the datasets are there, and not yet to be computed.
+    def _are_repeatable(self, values: Mapping[Leaf, Any]) -> bool:
+        """Whether every pass over the clients' datasets gives the same batches."""
+        return all(
+            isinstance(value, ClientSequence) and value.is_repeatable()
+            for leaf in self._datasets.values()
+            for value in values[leaf]
+        )
 
-        Args:
-          values: The values of leaves.
-        """
-        return all(leaf in values for leaf in self._datasets)
+    def _read(self, values: Mapping[Leaf, Any]) -> dict[int, Sequence[Batches]] | None:
+        """Reads the clients' batches; returns None if they take too much memory."""
+        datasets: dict[int, Sequence[Batches]] = {}
+        num_bytes = 0
+        for position, leaf in self._datasets.items():
+            read = functools.partial(self._batches, leaf.type_signature.element)
+            given = [
+                isinstance(value, ClientSequence) and value.is_list()
+                for value in values[leaf]
+            ]
+            own: list[Batches] = []
+            for is_list, batches in zip(given, self._map(read, values[leaf])):
+                own.append(batches)
+                num_bytes += 0 if is_list else sum(batches.num_bytes)
+                if not policy.batches_fit(num_bytes):
+                    return None
+            datasets[position] = own
+        return datasets
 
-    def turns(
-        self, sequence_of: Sequence[Any], leaf: Leaf, chunks: Iterable[range]
-    ) -> list[TurnSize]:
-        """Returns who takes steps together over one dataset, chunk by chunk.
-
-        Args:
-          sequence_of: The clients' sequences.
-          leaf: The leaf that they are values of.
-          chunks: The clients of each stack.
-        """
-        own = [self._batches(value, leaf) for value in sequence_of]
-        return [
-            turn
-            for chunk in chunks
-            for turn in self._computation.turns([own[client] for client in chunk])
-        ]
-
-    def turns_over_datasets(
-        self, values: Mapping[Leaf, Any], chunks: Iterable[range]
-    ) -> list[list[TurnSize]]:
-        """Returns `turns` over each dataset."""
-        return [self.turns(values[leaf], leaf, chunks) for leaf in self._datasets]
-
-    def run(
-        self, values: Mapping[Leaf, Any], clients: Sequence[int]
-    ) -> dict[Leaf, tf.Tensor]:
+    def run(self, values: Mapping[Leaf, Any], group: Group) -> dict[Leaf, tf.Tensor]:
         """Runs the computation for some clients.
 
         Args:
           values: The values of the leaves that the computation takes.
-          clients: The numbers of the clients.
+          group: The clients.
 
         Returns:
-          The stacked results.
+          The results, stacked in the order of the group.
         """
         inputs: list[Any] = []
-        datasets: dict[int, Sequence[Batches]] = {}
         for position, leaf in enumerate(self._function.inputs):
             value = values[leaf]
-            if sequences.is_sequence(leaf.type_signature):
+            if position in self._datasets:
                 inputs.append(None)
-                datasets[position] = [
-                    self._batches(value[client], leaf) for client in clients
-                ]
             elif leaf.at_clients:
-                inputs.append(tf.stack([value[client] for client in clients]))
+                inputs.append(tf.stack([value[client] for client in group.clients]))
             else:
                 inputs.append(value)
-        results = self._computation.run(inputs, datasets, len(clients))
+        results = self._computation.run(inputs, group)
         return dict(zip(self._function.outputs, results))
 
-    def _batches(self, value: Any, leaf: Leaf) -> Batches:
+    def _batches(self, element_type: Any, value: Any) -> Batches:
         if isinstance(value, ClientSequence):
             return value.batches(self._cache)
-        return read_batches(value, leaf.type_signature.element)
+        return read_batches(value, element_type)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,11 +203,14 @@ class Stacking:
         the loops over datasets are taken out, they cannot be told any more.
       cache: Holds the batches of datasets.
       batch_clients: False: never stack; True: whenever possible; None: if it pays.
+      map: Yields a function's results for the elements of a sequence, in their
+        order, a few of them computed at a time.
     """
 
     graphs: GraphCache
     cache: BatchCache
     batch_clients: bool | None
+    map: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
     def build(
         self,
@@ -257,13 +246,7 @@ class Stacking:
         _require(
             policy.stacking_may_pay(self.batch_clients, computation.has_convolution)
         )
-        return StackedClients(
-            computation,
-            function,
-            accumulated,
-            self.cache,
-            always=bool(self.batch_clients),
-        )
+        return StackedClients(computation, function, accumulated, self)
 
     def _stack(self, function: PhaseFunction) -> StackedComputation:
         ways: dict[str, Callable[[ClientGraph], StackedComputation]] = {
@@ -282,10 +265,6 @@ class Stacking:
 def _require(decision: policy.Decision) -> None:
     if not decision.holds:
         raise NotStackedError(decision.reason)
-
-
-def _is_repeatable(value: Any) -> bool:
-    return isinstance(value, ClientSequence) and value.is_repeatable()
 
 
 def _client_graph(function: PhaseFunction) -> ClientGraph:

@@ -9,13 +9,14 @@ last.
 from __future__ import annotations
 
 import collections
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tff_drift.execution.local import patterns
+from tff_drift.execution.local import patterns, policy
 from tff_drift.execution.local.policy import TurnSize
 from tff_drift.execution.local.pure import graph_interpreter
 from tff_drift.execution.local.pure.client_graph import (
@@ -31,10 +32,17 @@ from tff_drift.execution.local.stacked.functions import (
     num_bytes,
     vectorized_map,
 )
-from tff_drift.execution.local.stacked.interface import StackedComputation
+from tff_drift.execution.local.stacked.interface import Group, StackedComputation
 from tff_drift.execution.local.tensors import TensorList
 from tff_drift.execution.local.values.client_batches import Batches, stack_batches
 from tff_drift.tensors import ANY_SHAPE
+
+
+@dataclasses.dataclass(frozen=True)
+class _Group(Group):
+    """A group, with the batches of each dataset."""
+
+    batches: Sequence[Sequence[Batches]]
 
 
 class InLockstep(StackedComputation):
@@ -54,8 +62,8 @@ class InLockstep(StackedComputation):
         self._functions = StackedFunctions(graph, parts=1)
         self._datasets = [k for k, spec in enumerate(graph.specs) if is_dataset(spec)]
         inputs = [spec for spec in graph.specs if not is_dataset(spec)]
-        self.client_bytes = num_bytes(inputs)
-        operations = self._find_operations()
+        self._client_bytes = num_bytes(inputs)
+        operations, self.passes = self._look_into()
         if graph_interpreter.NESTED_LOOP in operations:
             # As in `pure.client_graph`.
             raise UnsupportedGraphError("it has loops in loops, as recurrent layers do")
@@ -63,51 +71,60 @@ class InLockstep(StackedComputation):
             raise UnsupportedGraphError("it does not gather its batches")
         self.has_convolution = patterns.has_convolution(operations)
 
-    def build(self, num_clients: int) -> None:
+    def groups(
+        self, datasets: Mapping[int, Sequence[Batches]], at_least: int
+    ) -> list[Group]:
+        """See `StackedComputation.groups`."""
+        own = [datasets[position] for position in self._datasets]
+        # Those of the same shapes side by side, the cohort's order kept otherwise.
+        order = [client for group in _of_one_shape(own) for client in group]
+        groups: list[Group] = []
+        for chunk in policy.chunks(len(order), at_least, self._client_bytes):
+            clients = sorted(order[number] for number in chunk)
+            batches = [[each[client] for client in clients] for each in own]
+            turns = [
+                TurnSize(len(equal), len(each[equal[0]]))
+                for each in batches
+                for equal in _of_one_shape([each])
+            ]
+            groups.append(_Group(clients, turns, batches))
+        return groups
+
+    def build(self, group: Group) -> None:
         """See `StackedComputation.build`."""
-        del num_clients  # The function takes any.
+        del group  # The function takes any.
         try:
             self._function()
         except (ValueError, TypeError, NotImplementedError) as error:
             raise UnsupportedGraphError(str(error)) from error
 
-    def turns(self, batches: Sequence[Batches]) -> list[TurnSize]:
-        """See `StackedComputation.turns`."""
-        groups = _groups([batches])
-        return [TurnSize(len(group), len(batches[group[0]])) for group in groups]
-
-    def run(
-        self,
-        inputs: Sequence[Any],
-        datasets: Mapping[int, Sequence[Batches]],
-        num_clients: int,
-    ) -> TensorList:
+    def run(self, inputs: Sequence[Any], group: Group) -> TensorList:
         """See `StackedComputation.run`."""
-        own = [datasets[position] for position in self._datasets]
-        groups = _groups(own)
-        results = [self._run_group(inputs, own, group) for group in groups]
-        if len(groups) == 1:
+        assert isinstance(group, _Group)
+        parts = _of_one_shape(group.batches)
+        results = [self._run_part(inputs, group.batches, part) for part in parts]
+        if len(parts) == 1:
             return results[0]
-        order = np.argsort([client for group in groups for client in group])
+        order = np.argsort([client for part in parts for client in part])
         return [
             tf.gather(tf.concat(tensors, axis=0), order) for tensors in zip(*results)
         ]
 
-    def _run_group(
+    def _run_part(
         self,
         inputs: Sequence[Any],
         datasets: Sequence[Sequence[Batches]],
-        group: Sequence[int],
+        part: Sequence[int],
     ) -> TensorList:
-        of_group = list(inputs)
+        of_part = list(inputs)
         for position in self._functions.own:
-            of_group[position] = tf.gather(inputs[position], group)
+            of_part[position] = tf.gather(inputs[position], part)
         lists = [
-            _as_list([batches[client] for client in group], self._graph.specs[position])
+            _as_list([batches[client] for client in part], self._graph.specs[position])
             for position, batches in zip(self._datasets, datasets)
         ]
         function = self._function()
-        return function(*self._functions.split(of_group, len(group)), lists)
+        return function(*self._functions.split(of_part, len(part)), lists)
 
     def _function(self) -> Any:
         # One for any number of clients: it takes long to build, and copies little
@@ -141,12 +158,18 @@ class InLockstep(StackedComputation):
 
     def _evaluate(
         self, values: Sequence[Any], elements: Mapping[int, _Elements]
-    ) -> tuple[TensorList, set[str]]:
-        """Evaluates the computation of one client; returns its operations too."""
+    ) -> tuple[TensorList, set[str], collections.Counter[int]]:
+        """Evaluates the computation of one client.
+
+        Returns:
+          The results, the kinds of operations, and the passes over each dataset.
+        """
+        passes: collections.Counter[int] = collections.Counter()
 
         def on_reduce(reduce: Reduce) -> TensorList:
             if not isinstance(reduce.dataset, DatasetInput):
                 raise UnsupportedGraphError("it reduces a dataset of its own")
+            passes[reduce.dataset.position] += 1
             own = elements[reduce.dataset.position]
 
             def take_step(current: list[Any]) -> list[Any]:
@@ -174,10 +197,14 @@ class InLockstep(StackedComputation):
             )
         }
         results = interpreter.evaluate(feeds, self._graph.outputs)
-        return results, interpreter.operations
+        return results, interpreter.operations, passes
 
-    def _find_operations(self) -> set[str]:
-        """Evaluates the computation once, in a graph that is thrown away."""
+    def _look_into(self) -> tuple[set[str], int]:
+        """Evaluates the computation once, in a graph that is thrown away.
+
+        Returns:
+          The kinds of its operations, and `StackedComputation.passes`.
+        """
         placeholder = tf.compat.v1.placeholder
         with tf.Graph().as_default():
             values = [
@@ -193,7 +220,8 @@ class InLockstep(StackedComputation):
                 )
                 for position in self._datasets
             }
-            return self._evaluate(values, elements)[1]
+            _, operations, passes = self._evaluate(values, elements)
+            return operations, max(passes.values(), default=0)
 
 
 class _Elements:
@@ -241,7 +269,7 @@ def _shape(value: Any) -> tf.TensorShape:
     return value.shape if tf.is_tensor(value) else tf.TensorShape(None)
 
 
-def _groups(datasets: Sequence[Sequence[Batches]]) -> list[list[int]]:
+def _of_one_shape(datasets: Sequence[Sequence[Batches]]) -> list[list[int]]:
     """Returns the clients in groups of those whose batches are of the same shapes."""
     groups: dict[Any, list[int]] = collections.defaultdict(list)
     for client, own in enumerate(zip(*datasets)):

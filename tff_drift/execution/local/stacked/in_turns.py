@@ -1,28 +1,41 @@
-"""Clients that take steps together without keeping step, see `turns`."""
+"""Clients that train side by side, each on its own batches, see `schedule`."""
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tff_drift.execution.local import patterns
-from tff_drift.execution.local.policy import TurnSize
+import tensorflow as tf
+
+from tff_drift.execution.local import patterns, policy
 from tff_drift.execution.local.pure.client_graph import ClientGraph, CutClient
+from tff_drift.execution.local.pure.variables import UnsupportedGraphError
 from tff_drift.execution.local.stacked.functions import num_bytes
-from tff_drift.execution.local.stacked.interface import StackedComputation
-from tff_drift.execution.local.stacked.stepwise import VectorizedParts
-from tff_drift.execution.local.stacked.turns import (
-    States,
-    only_turn,
-    take_rows,
-    take_turns,
+from tff_drift.execution.local.stacked.interface import Group, StackedComputation
+from tff_drift.execution.local.stacked.schedule import (
+    Schedule,
+    build_schedule,
+    most_frequent_shape,
 )
+from tff_drift.execution.local.stacked.stepwise import Kind, LoopSteps, VectorizedSteps
 from tff_drift.execution.local.tensors import TensorList
 from tff_drift.execution.local.values.client_batches import (
     BatchCache,
     Batches,
-    stack_batches,
+    put_end_to_end,
+    put_side_by_side,
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Group(Group):
+    """A group, with the batches and the schedule of each loop."""
+
+    kind: Kind
+    batches: Sequence[Sequence[Batches]]
+    schedules: Sequence[Schedule]
 
 
 class InTurns(StackedComputation):
@@ -41,60 +54,106 @@ class InTurns(StackedComputation):
     def __init__(self, graph: ClientGraph, cache: BatchCache) -> None:
         client = CutClient(graph)
         self._cache = cache
-        self._parts = VectorizedParts(client)
-        self.client_bytes = max(num_bytes(loop.state_specs) for loop in client.loops)
+        self._steps = VectorizedSteps(client)
+        self._client_bytes = max(num_bytes(loop.state_specs) for loop in client.loops)
         self.has_convolution = any(
             patterns.has_convolution(loop.operations) for loop in client.loops
         )
+        loops = collections.Counter(loop.dataset for loop in client.loops)
+        self.passes = max(loops.values())
+        self._why_none_waits = _why_none_waits(client)
 
-    def build(self, num_clients: int) -> None:
+    def groups(
+        self, datasets: Mapping[int, Sequence[Batches]], at_least: int
+    ) -> list[Group]:
+        """See `StackedComputation.groups`."""
+        loops = self._steps.client.loops
+        own = [datasets[loop.dataset] for loop in loops]
+        shapes = tuple(most_frequent_shape(batches) for batches in own)
+        num_steps = [sum(map(len, batches)) for batches in zip(*own)]
+        groups = [
+            self._group([[each[c] for c in clients] for each in own], shapes, clients)
+            for clients in policy.groups(num_steps, at_least, self._client_bytes)
+        ]
+        if self._why_none_waits and any(group.kind.waits for group in groups):
+            raise UnsupportedGraphError(self._why_none_waits)
+        return list(groups)
+
+    def _group(
+        self,
+        batches: Sequence[Sequence[Batches]],
+        shapes: tuple[Any, ...],
+        clients: Sequence[int],
+    ) -> _Group:
+        places = policy.places(len(clients))
+        schedules = list(map(build_schedule, batches, shapes))
+        return _Group(
+            clients,
+            [turn for schedule in schedules for turn in schedule.turns()],
+            Kind(places, shapes, any(schedule.waits for schedule in schedules)),
+            batches,
+            [schedule.with_stand_ins(places) for schedule in schedules],
+        )
+
+    def build(self, group: Group) -> None:
         """See `StackedComputation.build`."""
-        self._parts.build(num_clients)
+        assert isinstance(group, _Group)
+        self._steps.build(group.kind)
 
-    def turns(self, batches: Sequence[Batches]) -> list[TurnSize]:
-        """See `StackedComputation.turns`."""
-        turns = take_turns(batches, States(len(batches), []))
-        return [TurnSize(len(turn.clients), turn.num_steps) for turn in turns]
-
-    def run(
-        self,
-        inputs: Sequence[Any],
-        datasets: Mapping[int, Sequence[Batches]],
-        num_clients: int,
-    ) -> TensorList:
+    def run(self, inputs: Sequence[Any], group: Group) -> TensorList:
         """See `StackedComputation.run`."""
-        loops = self._parts.client.loops
-        only = [only_turn(datasets[loop.dataset]) for loop in loops]
-        together = [turn for turn in only if turn is not None]
-        if len(together) == len(loops):
-            elements = [
-                self._cache.stack(datasets[loop.dataset], turn.batches())
-                for loop, turn in zip(loops, together)
-            ]
-            steps = [turn.num_steps for turn in together]
-            return self._parts.run(inputs, num_clients, steps, elements)
-        return self._run_in_turns(inputs, datasets, num_clients)
+        assert isinstance(group, _Group)
+        inputs = list(inputs)
+        absent = group.kind.num_clients - len(group.clients)
+        if absent:
+            for position in self._steps.own_inputs:
+                last = tf.repeat(inputs[position][-1:], absent, axis=0)
+                inputs[position] = tf.concat([inputs[position], last], axis=0)
+        steps = [
+            self._loop_steps(loop.dataset, *of_loop)
+            for loop, *of_loop in zip(
+                self._steps.client.loops,
+                group.batches,
+                group.schedules,
+                group.kind.shapes,
+            )
+        ]
+        results = self._steps.run(group.kind, inputs, steps)
+        return (
+            [tensor[: len(group.clients)] for tensor in results] if absent else results
+        )
 
-    def _run_in_turns(
-        self,
-        inputs: Sequence[Any],
-        datasets: Mapping[int, Sequence[Batches]],
-        num_clients: int,
-    ) -> TensorList:
-        done: list[TensorList] = []
-        for number, loop in enumerate(self._parts.client.loops):
-            state, arguments = self._parts.start(number, inputs, num_clients, done)
-            states = States(num_clients, state)
-            batches = datasets[loop.dataset]
-            for turn in take_turns(batches, states):
-                state = self._parts.take_steps(
-                    number,
-                    turn.num_steps,
-                    states.get(turn.clients),
-                    take_rows(arguments, turn.clients),
-                    stack_batches(batches, turn.batches()),
-                    num_clients if len(turn.clients) == num_clients else None,
-                )
-                states.set(turn.clients, state)
-            done.append(states.get_all())
-        return self._parts.finish(inputs, num_clients, done)
+    def _loop_steps(
+        self, dataset: int, batches: Sequence[Batches], schedule: Schedule, shapes: Any
+    ) -> LoopSteps:
+        specs = self._steps.client.graph.specs[dataset]
+
+        def put_together() -> LoopSteps:
+            return LoopSteps(
+                put_side_by_side(
+                    batches, schedule.owners, schedule.numbers, specs, shapes
+                ),
+                tf.constant(schedule.takes_part),
+                tf.constant(schedule.common_ends),
+                tf.constant([client for client, _ in schedule.alone], tf.int32),
+                tf.constant(schedule.alone_ends),
+                *put_end_to_end(batches, schedule.alone, specs),
+            )
+
+        return self._cache.put_together(batches, shapes, put_together)
+
+
+def _why_none_waits(client: CutClient) -> str | None:
+    """Returns why no client may wait for others, None if they may.
+
+    A client that waits goes on with a batch that it has had, and what comes of it is
+    dropped: that must have no effect, and be of the shapes of what is kept.
+    """
+    for loop in client.loops:
+        if patterns.has_check(loop.operations):
+            return "its steps check values, and clients of other sizes would wait"
+        if not all(spec.shape.is_fully_defined() for spec in loop.state_specs):
+            return "the shapes of its states are not known, and clients would wait"
+        if any(spec.shape.rank is None for spec in client.graph.specs[loop.dataset]):
+            return "the rank of its batches is not known, and clients would wait"
+    return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,25 +12,53 @@ from tff_drift.execution.local.tensors import TensorList
 from tff_drift.execution.local.values.client_batches import Batches
 
 
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Clients that are trained in one stack.
+
+    Attributes:
+      clients: Their numbers in the cohort.
+      turns: How many of them take steps together, turn by turn.
+    """
+
+    clients: Sequence[int]
+    turns: Sequence[TurnSize]
+
+
 class StackedComputation(abc.ABC):
     """A client's computation, for many clients at a time.
 
     Attributes:
       manner: How clients go along, for people to read.
       has_convolution: Whether there is a convolution among its operations.
-      client_bytes: About the bytes that the state of a client takes.
+      passes: How often at most it passes over a dataset.
     """
 
     manner: str
     has_convolution: bool
-    client_bytes: int
+    passes: int
 
     @abc.abstractmethod
-    def build(self, num_clients: int) -> None:
-        """Builds the functions for a number of clients, unless it has been done.
+    def groups(
+        self, datasets: Mapping[int, Sequence[Batches]], at_least: int
+    ) -> list[Group]:
+        """Divides a cohort into groups, which are trained one after the other.
 
         Args:
-          num_clients: The number of clients.
+          datasets: By the position of the input, the batches of every client.
+          at_least: The number of groups, if there are as many clients.
+
+        Raises:
+          variables.UnsupportedGraphError: If clients with such batches cannot be
+            stacked.
+        """
+
+    @abc.abstractmethod
+    def build(self, group: Group) -> None:
+        """Builds the functions for a group, unless it has been done.
+
+        Args:
+          group: One of `groups`.
 
         Raises:
           variables.UnsupportedGraphError: If TensorFlow cannot vectorize an
@@ -37,28 +66,14 @@ class StackedComputation(abc.ABC):
         """
 
     @abc.abstractmethod
-    def turns(self, batches: Sequence[Batches]) -> list[TurnSize]:
-        """Returns who would take steps together, turn by turn.
+    def run(self, inputs: Sequence[Any], group: Group) -> TensorList:
+        """Runs the computation for a group.
 
         Args:
-          batches: The batches of every client.
-        """
-
-    @abc.abstractmethod
-    def run(
-        self,
-        inputs: Sequence[Any],
-        datasets: Mapping[int, Sequence[Batches]],
-        num_clients: int,
-    ) -> TensorList:
-        """Runs the computation for several clients.
-
-        Args:
-          inputs: A value for each of its inputs, stacked if each client has its own;
-            None for a dataset.
-          datasets: By the position of the input, the batches of every client.
-          num_clients: The number of clients, at least 1.
+          inputs: A value for each of its inputs, stacked in the order of the group if
+            each client has its own; None for a dataset.
+          group: One of `groups`.
 
         Returns:
-          The results, stacked.
+          The results, stacked in the order of the group.
         """

@@ -2,18 +2,17 @@
 
 The parts of a computation, see `pure.client_graph`, become functions of tensors with
 one more, leading dimension, the clients, by `tf.vectorized_map`: where a client
-multiplies matrices, the function multiplies stacks of them.
+multiplies matrices, the function multiplies stacks of them. The steps are taken as a
+`Schedule` says: the loops over them are part of one graph.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tff_drift.execution.local import tensors
-from tff_drift.execution.local.policy import known_number
 from tff_drift.execution.local.pure.client_graph import CutClient
 from tff_drift.execution.local.pure.variables import UnsupportedGraphError
 from tff_drift.execution.local.stacked.functions import (
@@ -25,12 +24,48 @@ from tff_drift.execution.local.stacked.functions import (
 from tff_drift.execution.local.tensors import TensorList
 
 
-class VectorizedParts:
-    """The parts of a client's computation, as functions of many clients.
+class Kind(NamedTuple):
+    """What a function is built for.
 
-    Functions are built for a number of clients, see `policy.known_number`, which
-    makes their graphs much smaller and saves copies of the states, and once more for
-    any number.
+    Attributes:
+      num_clients: The number of clients.
+      shapes: For each loop, the shapes of the batches that are taken together; None
+        if there are none.
+      waits: Whether clients may wait for others, or take steps alone.
+    """
+
+    num_clients: int
+    shapes: tuple[Any, ...]
+    waits: bool
+
+
+class LoopSteps(NamedTuple):
+    """The steps of one loop as a function takes them, see `Schedule`.
+
+    Attributes:
+      elements: The elements of the common steps, `[steps, clients, ...]`.
+      takes_part: `bool[steps, clients]`.
+      common_ends: `int32[parts]`.
+      alone: The client of each step that is taken alone, `int32[alone]`.
+      alone_ends: `int32[parts]`.
+      alone_elements: For each component, the numbers of all elements that are taken
+        alone, one after the other.
+      alone_shapes: For each component, the shapes of these, `int32[alone, rank]`.
+      alone_starts: For each component, where each begins, `int32[alone]`.
+    """
+
+    elements: Any
+    takes_part: Any
+    common_ends: Any
+    alone: Any
+    alone_ends: Any
+    alone_elements: Any
+    alone_shapes: Any
+    alone_starts: Any
+
+
+class VectorizedSteps:
+    """A client's computation, as functions of many clients.
 
     Args:
       client: The client's computation.
@@ -41,224 +76,90 @@ class VectorizedParts:
 
     def __init__(self, client: CutClient) -> None:
         self.client = client
-        parts = 2 * len(client.loops) + 2
-        self._functions = StackedFunctions(client.graph, parts)
-        self._is_buildable = False
+        self._functions = StackedFunctions(client.graph, parts=1)
 
-    def build(self, num_clients: int) -> None:
-        """Finds out whether TensorFlow can vectorize all operations.
+    def build(self, kind: Kind) -> None:
+        """Builds a function, unless it has been done.
 
         Args:
-          num_clients: The number of clients to build a function for.
+          kind: What to build it for.
 
         Raises:
-          UnsupportedGraphError: If it cannot.
+          UnsupportedGraphError: If TensorFlow cannot vectorize an operation.
         """
-        if self._is_buildable:
-            return
         try:
-            self._whole(known_number(num_clients))
+            self._function(kind)
         except (ValueError, TypeError, NotImplementedError) as error:
             raise UnsupportedGraphError(str(error)) from error
-        self._is_buildable = True
 
     def run(
-        self,
-        inputs: Sequence[Any],
-        num_clients: int,
-        num_steps: Sequence[int],
-        elements: Sequence[TensorList],
+        self, kind: Kind, inputs: Sequence[Any], steps: Sequence[LoopSteps]
     ) -> TensorList:
-        """Runs everything, for clients who take all steps together.
+        """Runs the computation.
 
         Args:
-          inputs: As in `start`.
-          num_clients: The number of clients.
-          num_steps: The number of steps in each loop.
-          elements: The elements in each loop, as in `take_steps`.
+          kind: What its function is built for.
+          inputs: A value for each input but the datasets, stacked if each client
+            has its own.
+          steps: The steps of each loop.
 
         Returns:
           The results, stacked.
         """
-        function = self._whole(known_number(num_clients))
-        steps = [tensors.integer(number) for number in num_steps]
-        return function(*self._functions.split(inputs, num_clients), steps, elements)
+        function = self._function(kind)
+        return function(*self._functions.split(inputs, kind.num_clients), list(steps))
 
-    def start(
-        self, loop: int, inputs: Sequence[Any], num_clients: int, done: list[TensorList]
-    ) -> tuple[TensorList, TensorList]:
-        """Runs what comes before a loop.
+    @property
+    def own_inputs(self) -> list[int]:
+        """The positions of the inputs that each client has its own of."""
+        return self._functions.own
 
-        Args:
-          loop: The number of the loop.
-          inputs: A value for each input but the datasets, stacked if each client
-            has its own.
-          num_clients: The number of clients.
-          done: The last states of the loops before.
+    def _function(self, kind: Kind) -> Callable[..., TensorList]:
+        loops = range(len(self.client.loops))
 
-        Returns:
-          The first state and the arguments of the step, all of them stacked.
-        """
-        function = self._start(loop, known_number(num_clients))
-        results = function(*self._functions.split(inputs, num_clients), done)
-        return _split_at(len(self.client.loops[loop].state_specs), list(results))
-
-    def take_steps(
-        self,
-        loop: int,
-        num_steps: int,
-        state: TensorList,
-        arguments: TensorList,
-        elements: TensorList,
-        num_clients: int | None,
-    ) -> TensorList:
-        """Runs steps of every client.
-
-        Args:
-          loop: The number of the loop.
-          num_steps: The number of steps.
-          state: The state, stacked.
-          arguments: The arguments of the step, stacked.
-          elements: The elements, stacked: those of the first step, client by client,
-            then those of the second, and so on.
-          num_clients: The number of clients; None for some of those that `start` is
-            called for, who are of many numbers.
-
-        Returns:
-          The new state, stacked.
-        """
-        known = None if num_clients is None else known_number(num_clients)
-        function = self._steps(loop, known)
-        return function(tensors.integer(num_steps), state, arguments, elements)
-
-    def finish(
-        self, inputs: Sequence[Any], num_clients: int, done: list[TensorList]
-    ) -> TensorList:
-        """Runs what comes after the last loop, see `start`; returns the results."""
-        function = self._finish(known_number(num_clients))
-        return function(*self._functions.split(inputs, num_clients), done)
-
-    def _whole(self, num_clients: int | None) -> Callable[..., TensorList]:
-        loops = self.client.loops
-
-        def whole(
+        def run(
             common: TensorList,
             own: TensorList,
             clients: tf.Tensor,
-            num_steps: list[tf.Tensor],
-            elements: list[TensorList],
+            steps: list[LoopSteps],
         ) -> TensorList:
             done: list[TensorList] = []
-            for number, loop in enumerate(loops):
-                results = self._add_start(number, common, own, clients, done)
-                first, arguments = _split_at(len(loop.state_specs), results)
-                done.append(
-                    self._add_steps(
-                        number,
-                        num_clients,
-                        num_steps[number],
-                        first,
-                        arguments,
-                        elements[number],
-                    )
-                )
+            for number in loops:
+                state, arguments = self._start(number, common, own, clients, done)
+                loop = _Loop(self.client, number, kind, arguments, steps[number])
+                done.append(loop.run(state))
             return self._map(self.client.finish, common, own, clients, done)
 
         signature = (
-            *self._functions.signature(num_clients),
-            [tf.TensorSpec([], tf.int32) for _ in loops],
-            [self._element_specs(number) for number in range(len(loops))],
+            *self._functions.signature(kind.num_clients),
+            [self._steps_spec(number, kind) for number in loops],
         )
-        return self._functions.cached(
-            ("whole", num_clients), lambda: concrete(whole, signature)
-        )
+        return self._functions.cached(kind, lambda: concrete(run, signature))
 
-    def _start(self, loop: int, num_clients: int | None) -> Callable[..., TensorList]:
-        def start(*parts: Any) -> TensorList:
-            return self._add_start(loop, *parts)
-
-        signature = (
-            *self._functions.signature(num_clients),
-            [self._state_specs(number, num_clients) for number in range(loop)],
-        )
-        return self._functions.cached(
-            ("start", loop, num_clients), lambda: concrete(start, signature)
-        )
-
-    def _finish(self, num_clients: int | None) -> Callable[..., TensorList]:
-        def finish(*parts: Any) -> TensorList:
-            return self._map(self.client.finish, *parts)
-
-        numbers = range(len(self.client.loops))
-        signature = (
-            *self._functions.signature(num_clients),
-            [self._state_specs(number, num_clients) for number in numbers],
-        )
-        return self._functions.cached(
-            ("finish", num_clients), lambda: concrete(finish, signature)
-        )
-
-    def _steps(self, loop: int, num_clients: int | None) -> Callable[..., TensorList]:
-        def steps(*parts: Any) -> TensorList:
-            return self._add_steps(loop, num_clients, *parts)
-
-        arguments = self.client.loops[loop].argument_specs
-        signature = (
-            tf.TensorSpec([], tf.int32),
-            self._state_specs(loop, num_clients),
-            [stacked_spec(spec, num_clients) for spec in arguments],
-            self._element_specs(loop),
-        )
-        return self._functions.cached(
-            ("steps", loop, num_clients), lambda: concrete(steps, signature)
-        )
-
-    def _state_specs(self, loop: int, num_clients: int | None) -> list[tf.TensorSpec]:
-        specs = self.client.loops[loop].state_specs
-        return [stacked_spec(spec, num_clients) for spec in specs]
-
-    def _element_specs(self, loop: int) -> list[tf.TensorSpec]:
-        """Those of the elements of all steps."""
+    def _steps_spec(self, loop: int, kind: Kind) -> LoopSteps:
         specs = self.client.graph.specs[self.client.loops[loop].dataset]
-        return [stacked_spec(spec, None) for spec in specs]
+        shapes = kind.shapes[loop] or [spec.shape for spec in specs]
+        together = [tf.TensorSpec(shape, x.dtype) for shape, x in zip(shapes, specs)]
+        numbers = tf.TensorSpec([None], tf.int32)
+        return LoopSteps(
+            [stacked_spec(stacked_spec(x, kind.num_clients), None) for x in together],
+            tf.TensorSpec([None, kind.num_clients], tf.bool),
+            numbers,
+            numbers,
+            numbers,
+            [tf.TensorSpec([None], spec.dtype) for spec in specs],
+            [tf.TensorSpec([None, spec.shape.rank], tf.int32) for spec in specs],
+            [numbers for _ in specs],
+        )
 
-    def _add_start(self, loop: int, *parts: Any) -> TensorList:
+    def _start(self, number: int, *parts: Any) -> tuple[TensorList, TensorList]:
         def start(values: Sequence[Any], done: Sequence[TensorList]) -> TensorList:
-            state, arguments = self.client.start(loop, values, done)
+            state, arguments = self.client.start(number, values, done)
             return [*state, *arguments]
 
-        return self._map(start, *parts)
-
-    def _add_steps(
-        self,
-        loop: int,
-        num_clients: int | None,
-        num_steps: tf.Tensor,
-        state: TensorList,
-        arguments: TensorList,
-        elements: TensorList,
-    ) -> TensorList:
-        by_step = [_divide(each, num_steps, num_clients) for each in elements]
-        shapes = [spec.shape for spec in self._state_specs(loop, num_clients)]
-
-        def step(parts: tuple[TensorList, TensorList, TensorList]) -> TensorList:
-            return self.client.step(loop, *parts)
-
-        def body(index: tf.Tensor, *state: tf.Tensor) -> list[tf.Tensor]:
-            element = [tensor[index] for tensor in by_step]
-            results = vectorized_map(step, (list(state), arguments, element))
-            return [index + 1, *results]
-
-        for tensor, shape in zip(state, shapes):
-            tensor.set_shape(shape)
-        _, *state = tf.while_loop(
-            lambda index, *_: index < num_steps,
-            body,
-            [tf.constant(0), *state],
-            shape_invariants=[tf.TensorShape([]), *shapes],
-            parallel_iterations=1,
-        )
-        return state
+        results = self._map(start, *parts)
+        count = len(self.client.loops[number].state_specs)
+        return results[:count], results[count:]
 
     def _map(
         self,
@@ -273,19 +174,161 @@ class VectorizedParts:
         def of_client(parts: Any) -> TensorList:
             return part(self._functions.of_client(common, parts[0]), parts[2])
 
-        return vectorized_map(of_client, (own, clients, done))
+        return list(vectorized_map(of_client, (own, clients, done)))
 
 
-def _split_at(count: int, flat: TensorList) -> tuple[TensorList, TensorList]:
-    return flat[:count], flat[count:]
+class _Loop:
+    """A loop over the clients' datasets, added to the current graph.
+
+    Args:
+      client: The computation of one client.
+      number: The number of the loop.
+      kind: What the graph is built for.
+      arguments: The arguments of the step, stacked.
+      steps: The steps.
+    """
+
+    def __init__(
+        self,
+        client: CutClient,
+        number: int,
+        kind: Kind,
+        arguments: TensorList,
+        steps: LoopSteps,
+    ) -> None:
+        self._client = client
+        self._number = number
+        self._kind = kind
+        self._arguments = arguments
+        self._steps = steps
+        self._element_specs = client.graph.specs[client.loops[number].dataset]
+        self._specs = client.loops[number].state_specs
+        self._shapes = [stacked_spec(x, kind.num_clients).shape for x in self._specs]
+
+    def run(self, state: TensorList) -> TensorList:
+        """Returns the last states, given the first, stacked."""
+        zero = tf.constant(0)
+        if not self._kind.waits:
+            num_steps = tf.shape(self._steps.takes_part)[0]
+            return self._take_together(zero, num_steps, state)
+        num_parts = tf.shape(self._steps.common_ends)[0]
+
+        def part(number: tf.Tensor, *rest: tf.Tensor) -> list[tf.Tensor]:
+            step, alone, *now = rest
+            step_end = self._steps.common_ends[number]
+            alone_end = self._steps.alone_ends[number]
+            now = self._take_together(step, step_end, now)
+            now = tf.cond(
+                alone < alone_end,
+                lambda: self._take_alone(alone, alone_end, now),
+                lambda: _copied(now),
+            )
+            return [number + 1, step_end, alone_end, *self._shaped(now)]
+
+        _, _, _, *last = tf.while_loop(
+            lambda number, *_: number < num_parts,
+            part,
+            [zero, zero, zero, *self._shaped(state)],
+            shape_invariants=[tf.TensorShape([])] * 3 + self._shapes,
+            parallel_iterations=1,
+        )
+        return last
+
+    def _take_together(
+        self, start: tf.Tensor, end: tf.Tensor, state: TensorList
+    ) -> TensorList:
+        """Takes common steps."""
+        everyone = tf.reduce_all(self._steps.takes_part, axis=1)
+
+        def step(parts: tuple[TensorList, TensorList, TensorList]) -> TensorList:
+            return self._client.step(self._number, *parts)
+
+        def body(number: tf.Tensor, *now: tf.Tensor) -> list[tf.Tensor]:
+            element = [tensor[number] for tensor in self._steps.elements]
+            new = vectorized_map(step, (list(now), self._arguments, element))
+            if self._kind.waits:
+                new = tf.cond(
+                    everyone[number],
+                    lambda: _copied(new),
+                    lambda: _selected(self._steps.takes_part[number], new, now),
+                )
+            return [number + 1, *self._shaped(new)]
+
+        _, *last = tf.while_loop(
+            lambda number, *_: number < end,
+            body,
+            [start, *self._shaped(state)],
+            shape_invariants=[tf.TensorShape([]), *self._shapes],
+            parallel_iterations=1,
+        )
+        return last
+
+    def _take_alone(
+        self, start: tf.Tensor, end: tf.Tensor, state: TensorList
+    ) -> TensorList:
+        """Takes steps of single clients, whose states are rows meanwhile."""
+
+        def body(number: tf.Tensor, *rows: tf.TensorArray) -> list[Any]:
+            client = self._steps.alone[number]
+            own = [row.read(client) for row in rows]
+            arguments = [argument[client] for argument in self._arguments]
+            new = self._client.step(
+                self._number, own, arguments, self._element_alone(number)
+            )
+            return [number + 1, *(row.write(client, x) for row, x in zip(rows, new))]
+
+        rows = [
+            tf.TensorArray(
+                spec.dtype,
+                size=self._kind.num_clients,
+                element_shape=spec.shape,
+                clear_after_read=False,
+            ).unstack(tensor)
+            for spec, tensor in zip(self._specs, state)
+        ]
+        _, *rows = tf.while_loop(
+            lambda number, *_: number < end,
+            body,
+            [start, *rows],
+            parallel_iterations=1,
+        )
+        return [row.stack() for row in rows]
+
+    def _element_alone(self, number: tf.Tensor) -> TensorList:
+        element = []
+        for values, shapes, starts, spec in zip(
+            self._steps.alone_elements,
+            self._steps.alone_shapes,
+            self._steps.alone_starts,
+            self._element_specs,
+        ):
+            size = tf.reduce_prod(shapes[number])
+            flat = values[starts[number] : starts[number] + size]
+            tensor = tf.reshape(flat, shapes[number])
+            element.append(tf.ensure_shape(tensor, spec.shape))
+        return element
+
+    def _shaped(self, state: Any) -> TensorList:
+        state = tf.nest.flatten(state)
+        for tensor, shape in zip(state, self._shapes):
+            tensor.set_shape(shape)
+        return state
 
 
-def _divide(
-    tensor: tf.Tensor, num_steps: tf.Tensor, num_clients: int | None
-) -> tf.Tensor:
-    """Divides the first dimension into the steps and the clients."""
-    shape = tf.shape(tensor)
-    clients = shape[0] // num_steps if num_clients is None else num_clients
-    divided = tf.reshape(tensor, tf.concat([[num_steps, clients], shape[1:]], axis=0))
-    divided.set_shape(tf.TensorShape([None, num_clients]).concatenate(tensor.shape[1:]))
-    return divided
+def _copied(tensors: TensorList) -> TensorList:
+    return [tf.identity(tensor) for tensor in tensors]
+
+
+def _selected(
+    condition: tf.Tensor, new: Sequence[tf.Tensor], old: Sequence[tf.Tensor]
+) -> TensorList:
+    """Returns rows of `new` where the condition holds, and else of `old`.
+
+    A selection, not a product: what a client that waits computes may not be finite.
+    """
+    return [
+        tf.where(
+            tf.reshape(condition, [-1] + [1] * (tensor.shape.rank - 1)), tensor, was
+        )
+        for tensor, was in zip(new, old)
+    ]

@@ -10,15 +10,16 @@ time.
 from __future__ import annotations
 
 import collections
+import math
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tff_drift import compat
+from tff_drift import aligned_memory, compat
 from tff_drift.execution.local import patterns, policy
 from tff_drift.execution.local.plans import trees
 from tff_drift.execution.local.values import sequences
@@ -28,10 +29,11 @@ class Batches:
     """A client's batches.
 
     Args:
-      tensors: The tensors of each batch, in the order of the dataset's components.
+      batches: The arrays or tensors of each batch, in the order of the dataset's
+        components.
 
     Attributes:
-      tensors: The same.
+      arrays: The arrays of each batch; those of tensors share their memory.
       shapes: The shapes of each batch.
       run_lengths: For each batch, how many of one shape follow each other from there
         on, itself included.
@@ -39,26 +41,26 @@ class Batches:
       is_kept: Whether a `BatchCache` holds them.
     """
 
-    def __init__(self, tensors: Iterable[Sequence[tf.Tensor]]) -> None:
-        self.tensors = [list(batch) for batch in tensors]
-        # Of arrays, which share the memory: `Tensor.shape` is slow to compare.
-        arrays = [[_array(tensor) for tensor in batch] for batch in self.tensors]
-        self.shapes = [tuple(array.shape for array in batch) for batch in arrays]
-        self.num_bytes = [sum(array.nbytes for array in batch) for batch in arrays]
+    def __init__(self, batches: Iterable[Sequence[np.ndarray | tf.Tensor]]) -> None:
+        self.arrays = [list(map(_array, batch)) for batch in batches]
+        self.shapes = [tuple(array.shape for array in batch) for batch in self.arrays]
+        self.num_bytes = [sum(array.nbytes for array in batch) for batch in self.arrays]
         self.is_kept = False
-        self.run_lengths = [1] * len(arrays)
-        for number in range(len(arrays) - 2, -1, -1):
+        self.run_lengths = [1] * len(self.arrays)
+        for number in range(len(self.arrays) - 2, -1, -1):
             if self.shapes[number] == self.shapes[number + 1]:
                 self.run_lengths[number] += self.run_lengths[number + 1]
 
     def __len__(self) -> int:
-        return len(self.tensors)
+        return len(self.arrays)
 
 
-def _array(tensor: tf.Tensor) -> np.ndarray:
-    array = tensor.numpy()
-    # Of a scalar string, `numpy` returns the string itself.
-    return np.asarray(array) if isinstance(array, bytes) else array
+def _array(value: np.ndarray | tf.Tensor) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return value
+    array = value.numpy()
+    # A scalar string is `bytes`, which NumPy would make an array of another dtype of.
+    return np.array(array, object) if isinstance(array, bytes) else array
 
 
 def stack_batches(
@@ -71,9 +73,84 @@ def stack_batches(
       positions: The client and the number of each batch, in their order; all of them
         are of one shape.
     """
-    rows = [batches[client].tensors[number] for client, number in positions]
+    rows = [batches[client].arrays[number] for client, number in positions]
+    return [_in_main_memory(np.stack(arrays)) for arrays in zip(*rows)]
+
+
+def put_side_by_side(
+    batches: Sequence[Batches],
+    owners: np.ndarray,
+    numbers: np.ndarray,
+    specs: Sequence[tf.TensorSpec],
+    shapes: Any,
+) -> list[tf.Tensor]:
+    """Returns the batches of the steps that clients take together.
+
+    Args:
+      batches: The batches of every client.
+      owners: Whose batch it is, `[steps, clients]`.
+      numbers: Which one, `[steps, clients]`.
+      specs: The specs of the components of a batch.
+      shapes: Their shapes in these batches; None if there are no steps.
+
+    Returns:
+      For each component a tensor `[steps, clients, ...]`.
+    """
+    stacks = []
+    for component, spec in enumerate(specs):
+        shape = [size or 0 for size in spec.shape or ()]
+        if shapes is not None:
+            shape = list(shapes[component])
+        stack = _uninitialized([*owners.shape, *shape], spec.dtype)
+        for step, (of_step, which) in enumerate(zip(owners.tolist(), numbers.tolist())):
+            for place, (client, number) in enumerate(zip(of_step, which)):
+                stack[step, place] = batches[client].arrays[number][component]
+        stacks.append(_in_main_memory(stack))
+    return stacks
+
+
+def put_end_to_end(
+    batches: Sequence[Batches],
+    positions: Sequence[tuple[int, int]],
+    specs: Sequence[tf.TensorSpec],
+) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
+    """Returns batches of any shapes, one after the other.
+
+    Args:
+      batches: The batches of every client.
+      positions: Client and number of each batch, in their order.
+      specs: The specs of the components of a batch.
+
+    Returns:
+      For each component the elements of all of them, a vector; the shape of each; and
+      where its elements begin.
+    """
+    vectors, shapes, starts = [], [], []
+    for component, spec in enumerate(specs):
+        arrays = [batches[client].arrays[k][component] for client, k in positions]
+        sizes = [array.size for array in arrays]
+        vector = _uninitialized([sum(sizes)], spec.dtype)
+        if arrays:
+            np.concatenate([array.ravel() for array in arrays], out=vector)
+        vectors.append(_in_main_memory(vector))
+        of_each = np.array([array.shape for array in arrays], np.int32)
+        shapes.append(tf.constant(of_each.reshape(len(arrays), spec.shape.rank or 0)))
+        starts.append(tf.constant(np.cumsum([0, *sizes])[:-1].astype(np.int32)))
+    return vectors, shapes, starts
+
+
+def _uninitialized(shape: Sequence[int], dtype: tf.DType) -> np.ndarray:
+    """Returns an array whose memory TensorFlow can use as it is."""
+    if dtype == tf.string:
+        return np.empty(shape, object)
+    numpy_dtype = np.dtype(dtype.as_numpy_dtype)
+    memory = aligned_memory.aligned_bytes(math.prod(shape) * numpy_dtype.itemsize)
+    return memory.view(numpy_dtype).reshape(shape)
+
+
+def _in_main_memory(array: np.ndarray) -> tf.Tensor:
     with tf.device("/CPU:0"):
-        return [tf.stack(tensors) for tensors in zip(*rows)]
+        return tf.raw_ops.Identity(input=array)
 
 
 class ClientSequence:
@@ -93,11 +170,11 @@ class ClientSequence:
     ) -> None:
         self._element_type = element_type
         self._dataset = None if isinstance(value, list) else value
-        self._rows: list[list[tf.Tensor]] = []
+        self._rows: list[sequences.Row] = []
         if isinstance(value, list):
             self._rows = sequences.element_rows(value, element_type)
         self._variant: tf.Tensor | None = None
-        # Of a list alone: those of datasets are kept where there is room.
+        # Of a list, or of a dataset that would give others when read again.
         self._batches: Batches | None = None
 
     def variant(self) -> tf.Tensor:
@@ -109,21 +186,36 @@ class ClientSequence:
             self._variant = sequences.to_variant(dataset)
         return self._variant
 
+    def is_list(self) -> bool:
+        """Whether the elements are in RAM already."""
+        return self._dataset is None
+
     def is_repeatable(self) -> bool:
-        """Whether the elements need be read once only."""
+        """Whether every pass over the elements gives the same."""
         return self._dataset is None or patterns.is_repeatable(self._dataset)
 
     def batches(self, cache: BatchCache) -> Batches:
-        """Returns the elements, perhaps those that `cache` holds."""
+        """Returns the elements, perhaps those that `cache` holds.
+
+        Args:
+          cache: Keeps those of datasets that give the same every time. Others are
+            read once: from then on the sequence is a list of what was read.
+        """
+        if self._batches is not None:
+            return self._batches
         if self._dataset is None:
-            if self._batches is None:
-                order = _component_order(self._element_type)
-                self._batches = Batches([row[k] for k in order] for row in self._rows)
+            order = _component_order(self._element_type)
+            self._batches = Batches([row[k] for k in order] for row in self._rows)
             return self._batches
         batches = cache.get(self._dataset)
         if batches is None:
             batches = read_batches(self.variant(), self._element_type)
             cache.put(self._dataset, batches)
+        if not self.is_repeatable():
+            order = np.argsort(_component_order(self._element_type)).tolist()
+            self._rows = [[row[k] for k in order] for row in batches.arrays]
+            self._dataset = self._variant = None
+            self._batches = batches
         return batches
 
 
@@ -201,18 +293,20 @@ class BatchCache:
         reference = weakref.ref(dataset, lambda _: self._forget(key))
         batches.is_kept = self._keep(key, reference, batches, sum(batches.num_bytes))
 
-    def stack(
-        self, batches: Sequence[Batches], positions: Iterable[tuple[int, int]]
-    ) -> list[tf.Tensor]:
-        """Returns what `stack_batches` does; keeps it for cohorts that come again.
+    def put_together(
+        self, batches: Sequence[Batches], way: Any, build: Callable[[], Any]
+    ) -> Any:
+        """Returns what `build` does; keeps it for cohorts that come again.
 
         It is kept at the second time, if all the batches are.
 
         Args:
           batches: The batches of every client.
-          positions: As in `stack_batches`, always the same for the same batches.
+          way: Names the way in which they are put together.
+          build: Puts them together in tensors, always the same for these batches put
+            together in this way.
         """
-        key = tuple(map(id, batches))
+        key = (way, *map(id, batches))
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None and all(
@@ -220,14 +314,14 @@ class BatchCache:
             ):
                 self._entries.move_to_end(key)
                 return entry[1]
-        stacks = stack_batches(batches, positions)
+        tensors = build()
         if all(own.is_kept for own in batches) and self._came_before(key):
             references = [
                 weakref.ref(own, lambda _: self._forget(key)) for own in batches
             ]
-            size = sum(sum(own.num_bytes) for own in batches)
-            self._keep(key, references, stacks, size)
-        return stacks
+            size = sum(map(_num_bytes, tf.nest.flatten(tensors)))
+            self._keep(key, references, tensors, size)
+        return tensors
 
     def _came_before(self, key: Any) -> bool:
         with self._lock:
@@ -255,3 +349,7 @@ class BatchCache:
             entry = self._entries.pop(key, None)
             if entry is not None:
                 self._used_bytes -= entry[2]
+
+
+def _num_bytes(tensor: tf.Tensor) -> int:
+    return tensor.shape.num_elements() * tensor.dtype.size

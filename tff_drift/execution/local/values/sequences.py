@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Union
 
+import numpy as np
 import tensorflow as tf
 
 from tff_drift import compat
@@ -14,6 +15,8 @@ from tff_drift.execution.local import patterns
 from tff_drift.execution.local.plans import trees
 
 Struct = compat.structure.Struct
+# The leaves of an element.
+Row = list[Union[np.ndarray, tf.Tensor]]
 # The functions below build graphs themselves: AutoGraph has nothing to do.
 _DO_NOT_CONVERT = tf.autograph.experimental.do_not_convert
 
@@ -112,9 +115,7 @@ def _forget_positions(graph_def: tf.compat.v1.GraphDef) -> None:
                     handle.name = "a seed generator that does not exist"
 
 
-def element_rows(
-    elements: Sequence[Any], element_type: compat.Type
-) -> list[list[tf.Tensor]]:
+def element_rows(elements: Sequence[Any], element_type: compat.Type) -> list[Row]:
     """Returns elements that are given one by one, each as the list of its leaves.
 
     Args:
@@ -122,7 +123,8 @@ def element_rows(
       element_type: Their type.
 
     Returns:
-      A row of tensors for each element.
+      A row for each element: of arrays where they are of the type's dtype, which need
+      not be tensors before they are put together, else of tensors.
 
     Raises:
       TypeError: If an element is not of that type.
@@ -138,9 +140,7 @@ def element_rows(
     ]
 
 
-def from_rows(
-    rows: list[list[tf.Tensor]], element_type: compat.Type
-) -> tf.data.Dataset:
+def from_rows(rows: Sequence[Row], element_type: compat.Type) -> tf.data.Dataset:
     """Returns a dataset of what `element_rows` returned.
 
     Args:
@@ -167,20 +167,30 @@ def _slices(columns: list[tf.Tensor], element_type: compat.Type) -> tf.data.Data
     )
 
 
-def _element_leaf(value: Any, tensor_type: compat.TensorType) -> tf.Tensor:
-    tensor = tf.convert_to_tensor(value, tensor_type.dtype)
-    if not tf.TensorShape(tensor_type.shape).is_compatible_with(tensor.shape):
+def _element_leaf(value: Any, tensor_type: compat.TensorType) -> np.ndarray | tf.Tensor:
+    if not isinstance(value, np.ndarray) or value.dtype != tensor_type.dtype:
+        value = tf.convert_to_tensor(value, tensor_type.dtype)
+    if not _fits(value.shape, tensor_type.shape):
         raise ValueError(
-            f"Expected elements of type {tensor_type}, found the shape {tensor.shape}."
+            f"Expected elements of type {tensor_type}, found the shape "
+            f"{tuple(value.shape)}."
         )
-    return tensor
+    return value
 
 
-def _runs_of_equal_shape(rows: list[list[tf.Tensor]]) -> list[list[list[tf.Tensor]]]:
-    runs: list[list[list[tf.Tensor]]] = []
+def _fits(shape: Sequence[int], expected: Sequence[int | None] | None) -> bool:
+    # `TensorShape` takes long to say so.
+    return expected is None or (
+        len(shape) == len(expected)
+        and all(want is None or size == want for size, want in zip(shape, expected))
+    )
+
+
+def _runs_of_equal_shape(rows: Sequence[Row]) -> list[list[Row]]:
+    runs: list[list[Row]] = []
     previous = None
     for row in rows:
-        shapes = [tensor.shape for tensor in row]
+        shapes = [tuple(leaf.shape) for leaf in row]
         if previous is None or shapes != previous:
             runs.append([])
         runs[-1].append(row)

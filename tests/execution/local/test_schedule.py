@@ -1,0 +1,70 @@
+"""Which clients take a step together, and which take theirs alone."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tff_drift.execution.local.stacked.schedule import (
+    build_schedule,
+    most_frequent_shape,
+)
+from tff_drift.execution.local.values.client_batches import Batches
+
+
+def _batches(sizes):
+    return Batches([np.zeros([size, 2], np.float32)] for size in sizes)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.lists(st.integers(1, 3), max_size=6), min_size=1, max_size=6))
+def test_clients_take_every_batch_once_in_its_order(sizes):
+    own = list(map(_batches, sizes))
+    shape = most_frequent_shape(own)
+    schedule = build_schedule(own, shape)
+    seen = [[] for _ in own]
+    step = alone = 0
+    for common_end, alone_end in zip(schedule.common_ends, schedule.alone_ends):
+        for common in range(step, common_end):
+            for client in np.flatnonzero(schedule.takes_part[common]):
+                assert schedule.owners[common, client] == client
+                seen[client].append(schedule.numbers[common, client])
+        step = common_end
+        for client, number in schedule.alone[alone:alone_end]:
+            assert own[client].shapes[number] != shape
+            seen[client].append(number)
+        alone = alone_end
+    assert seen == [list(range(len(client))) for client in own]
+    assert len(schedule.takes_part) == step
+    assert len(schedule.alone) == alone
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.lists(st.integers(1, 3), max_size=6), min_size=1, max_size=6))
+def test_clients_that_wait_are_given_a_batch_of_the_shape(sizes):
+    own = list(map(_batches, sizes))
+    shape = most_frequent_shape(own)
+    schedule = build_schedule(own, shape)
+    for owners, numbers in zip(schedule.owners, schedule.numbers):
+        for owner, number in zip(owners, numbers):
+            assert own[owner].shapes[number] == shape
+
+
+def test_turns_of_unequal_clients():
+    schedule = build_schedule(list(map(_batches, [[4, 4, 2], [4], [1]])), ((4, 2),))
+    assert schedule.waits
+    assert sorted(schedule.turns()) == [(1, 1), (1, 2), (2, 1)]
+
+
+def test_equal_clients_never_wait():
+    own = [_batches([4, 4]) for _ in range(3)]
+    schedule = build_schedule(own, most_frequent_shape(own))
+    assert not schedule.waits
+    assert schedule.turns() == [(3, 2)]
+
+
+def test_clients_without_batches():
+    own = [_batches([]), _batches([])]
+    assert most_frequent_shape(own) is None
+    schedule = build_schedule(own, None)
+    assert not schedule.waits
+    assert schedule.turns() == []
