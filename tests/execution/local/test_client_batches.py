@@ -118,12 +118,26 @@ def test_a_dataset_that_varies_is_read_once():
         dataset, compat.TensorType(np.float32, [1])
     )
     cache = client_batches.BatchCache(limit_bytes=1000)
-    first = sequence.batches(cache)
-    assert sequence.batches(cache) is first
+    room = client_batches.Room(8)
+    first = sequence.batches(cache, room)
+    assert sequence.batches(cache, room) is first
     element_type = compat.TensorType(np.float32, [1])
     again = sequences.to_dataset(sequence.variant(), element_type)
     np.testing.assert_array_equal(list(again), [[1.0], [2.0]])
     assert len(reads) == 1
+
+
+def test_what_takes_too_much_ram_is_read_anew_from_the_beginning():
+    dataset = slices(np.arange(9.0, dtype=np.float32)).shuffle(9, seed=1).batch(1)
+    element_type = compat.TensorType(np.float32, [None])
+    sequence = client_batches.ClientSequence(dataset, element_type)
+    cache = client_batches.BatchCache(limit_bytes=1000)
+    with pytest.raises(client_batches.TooManyBytesError):
+        sequence.batches(cache, client_batches.Room(5 * 4))
+    again = sequences.to_dataset(sequence.variant(), element_type)
+    untouched = client_batches.ClientSequence(dataset, element_type)
+    expected = sequences.to_dataset(untouched.variant(), element_type)
+    np.testing.assert_array_equal(list(again), list(expected))
 
 
 def test_the_cache_forgets_datasets_that_are_gone():

@@ -45,8 +45,8 @@ def test_without_an_argument_the_condition_is_told(fast):
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     assert fast.explain(process.next).startswith("2 phases, argument not given\n")
     assert training(fast, process.next) == [
-        "stacked step by step or one by one: stacked if datasets give the same batches "
-        "every time, as lists do, and at least 8 steps come together on average"
+        "stacked step by step or one by one: stacked if at least 8 steps come together "
+        "on average, and no more are taken alone"
     ]
 
 

@@ -28,7 +28,7 @@ def test_chunks_hold_every_client_once_and_have_few_sizes(
 def test_groups_hold_every_client_once_the_longest_first(
     num_steps, num_devices, client_bytes
 ):
-    groups = policy.groups(num_steps, num_devices, client_bytes)
+    groups = policy.groups(num_steps, num_devices, client_bytes, 2**10)
     clients = [client for group in groups for client in group]
     assert sorted(clients) == list(range(len(num_steps)))
     taken = [num_steps[client] for client in clients]
@@ -44,10 +44,19 @@ def test_groups_hold_every_client_once_the_longest_first(
     [(2**18, [16] * 6 + [4]), (2**22, [8] * 12 + [4]), (1, [50, 50])],
 )
 def test_sorted_groups_are_small(client_bytes, sizes):
-    groups = policy.groups([1, 2] * 50, 0, client_bytes)
+    groups = policy.groups([1, 2] * 50, 0, client_bytes, 1)
     assert sum(map(len, groups)) == 100
     assert len(groups) == len(sizes)
     assert max(map(len, groups)) <= max(sizes)
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "sizes"),
+    # 64 steps of 1 MiB for four clients are 256 MiB; eight may take more.
+    [([16] * 16, [16]), ([16] * 17, [8, 9]), ([64] * 8, [8]), ([64] * 9, [4, 5])],
+)
+def test_the_batches_of_a_group_stay_within_their_bytes(num_steps, sizes):
+    assert list(map(len, policy.groups(num_steps, 0, 1, 2**20))) == sizes
 
 
 @pytest.mark.parametrize(
@@ -120,8 +129,3 @@ def test_convolutions_are_stacked_on_demand_alone():
     assert policy.stacking_may_pay(None, has_convolution=False).holds
     assert not policy.stacking_may_pay(None, has_convolution=True).holds
     assert policy.stacking_may_pay(True, has_convolution=True).holds
-
-
-def test_batches_of_more_than_two_gibibytes_are_not_read():
-    assert policy.batches_fit(2**31)
-    assert not policy.batches_fit(2**31 + 1)

@@ -8,6 +8,7 @@ import tensorflow_federated as tff
 from tests import models
 from tests.execution.local.support import assert_same, call, training
 from tff_drift import algorithms, execution, layers
+from tff_drift.execution.local import policy
 
 slices = tf.data.Dataset.from_tensor_slices
 # In batches of four: several, exactly one, a short one alone, a single example, none.
@@ -190,6 +191,42 @@ def test_steps_that_check_values_never_wait():
     assert training(context, of_each, [equal[0], equal[1] * 2]) == [
         "one by one: its steps check values, and clients of other sizes would wait"
     ]
+
+
+def test_nobody_is_checked_who_stands_in_for_nobody(stacked, single):
+    data_type = tff.SequenceType(tff.TensorType(np.float32, [None]))
+
+    @tff.tensorflow.computation(data_type)
+    def add_up(data):
+        total = data.reduce(0.0, lambda total, batch: total + tf.reduce_sum(batch))
+        with tf.control_dependencies([tf.debugging.assert_positive(total)]):
+            return tf.identity(total)
+
+    @tff.federated_computation(tff.FederatedType(data_type, tff.CLIENTS))
+    def of_each(data):
+        return tff.federated_map(add_up, data)
+
+    # Nine clients are few enough for places to be left; the last takes its only step
+    # alone.
+    data = [[np.ones([2], np.float32)]] * 8 + [[np.ones([1], np.float32)]]
+    assert training(stacked, of_each, data)[0].startswith("stacked")
+    assert call(stacked, of_each, data) == call(single, of_each, data) == [2] * 8 + [1]
+
+
+def test_batches_that_take_too_much_ram_are_not_read(monkeypatch, single):
+    monkeypatch.setattr(policy, "READ_BYTES", 1000)
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    data = [
+        slices(client).shuffle(8, seed=k).batch(4)
+        for k, client in enumerate(models.client_arrays([8] * 20))
+    ]
+    context = execution.create_local_execution_context()
+    state = call(context, process.initialize)
+    assert training(context, process.next, state, data) == [
+        f"one by one: {policy.TOO_LARGE}"
+    ]
+    ours = call(context, process.next, state, data)
+    assert_same(ours, call(single, process.next, state, data))
 
 
 def test_datasets_that_vary_are_not_read_once_for_two_passes(stacked):

@@ -31,8 +31,10 @@ _STEPS_PER_TURN = 8
 # Up to which number of clients functions are for multiples of what.
 _UNITS = ((8, 1), (64, 2), (float("inf"), 8))
 # The batches of a cohort are read for a stack if they take at most this.
-_READ_BYTES = 2**31
-TOO_LARGE = f"the batches of the cohort take more than {_READ_BYTES // 2**30} GiB"
+READ_BYTES = 2**31
+TOO_LARGE = f"the batches of the cohort take more than {READ_BYTES // 2**30} GiB"
+# The batches of a stack, put together, take at most this, unless it is of few clients.
+_GROUP_BYTES = 2**28
 # Clients of unequal numbers of steps are stacked in smaller groups, sorted by that
 # number, so that few wait for others: of states that take about this, and of at least
 # and at most so many clients.
@@ -177,15 +179,6 @@ def when_stacked(batch_clients: bool | None) -> str:
     )
 
 
-def batches_fit(num_bytes: int) -> bool:
-    """Whether the batches of a cohort may be held in RAM all at once.
-
-    Args:
-      num_bytes: Their size, in bytes.
-    """
-    return num_bytes <= _READ_BYTES
-
-
 def most_together(client_bytes: int) -> int:
     """Returns how many clients at most are trained in one stack.
 
@@ -227,7 +220,7 @@ def places(num_clients: int) -> int:
 
 
 def groups(
-    num_steps: Sequence[int], at_least: int, client_bytes: int
+    num_steps: Sequence[int], at_least: int, client_bytes: int, step_bytes: int
 ) -> list[Sequence[int]]:
     """Returns who is trained in one stack.
 
@@ -238,7 +231,18 @@ def groups(
       num_steps: The number of steps of every client.
       at_least: The number of groups, if there are as many clients.
       client_bytes: About what the state of one takes, in bytes.
+      step_bytes: The size of the batch of one step, in bytes.
     """
+    return [
+        part
+        for group in _by_steps(num_steps, at_least, client_bytes)
+        for part in _within_bytes(group, num_steps, step_bytes)
+    ]
+
+
+def _by_steps(
+    num_steps: Sequence[int], at_least: int, client_bytes: int
+) -> list[Sequence[int]]:
     clients = range(len(num_steps))
     if len(set(num_steps)) <= 1:
         return list(chunks(len(clients), at_least, client_bytes))
@@ -249,3 +253,19 @@ def groups(
     order = sorted(clients, key=num_steps.__getitem__, reverse=True)
     bounds = [len(order) * part // parts for part in range(parts + 1)]
     return [order[start:end] for start, end in zip(bounds, bounds[1:])]
+
+
+def _within_bytes(
+    group: Sequence[int], num_steps: Sequence[int], step_bytes: int
+) -> list[Sequence[int]]:
+    """Halves a group until its batches, with those of who waits, take few bytes."""
+    most_steps = max(num_steps[client] for client in group)
+    fits = len(group) * most_steps * step_bytes <= _GROUP_BYTES
+    if fits or len(group) <= _FEW_CLIENTS:
+        return [group]
+    half = len(group) // 2
+    return [
+        part
+        for parts in (group[:half], group[half:])
+        for part in _within_bytes(parts, num_steps, step_bytes)
+    ]

@@ -80,6 +80,7 @@ class CutClient:
     Attributes:
       graph: The same.
       loops: The loops over datasets, in their order.
+      operations: The kinds of operations of all parts.
 
     Raises:
       UnsupportedGraphError: If the computation cannot be cut, or does
@@ -139,10 +140,10 @@ class CutClient:
                 self.loops.append(_describe(reduce, interpreter.variables))
             if self.loops:
                 self._look_into_steps(interpreter)
-        operations = interpreter.operations.union(
+        self.operations = interpreter.operations.union(
             *(loop.operations for loop in self.loops)
         )
-        if graph_interpreter.LOOPS & operations:
+        if graph_interpreter.LOOPS & self.operations:
             # TensorFlow fails to vectorize some of these, and may abort the program.
             raise UnsupportedGraphError("it has a loop, as recurrent layers do")
 

@@ -223,8 +223,8 @@ class Accumulator:
             return tf.concat(parts, axis=0)
         sizes = [part.shape[0] for part in parts]
         places = np.append(np.arange(sizes[0]), sizes[0] + np.array(self._order))
-        places = np.split(places.astype(np.int32), np.cumsum(sizes)[:-1])
-        return tf.dynamic_stitch(places, parts)
+        by_part = np.split(places.astype(np.int32), np.cumsum(sizes)[:-1])
+        return tf.dynamic_stitch(by_part, parts)
 
     def _given(self, leaf: Leaf, client: int) -> tf.Tensor:
         value = self._values[leaf]

@@ -24,6 +24,8 @@ from tff_drift.execution.local.values.client_batches import (
     BatchCache,
     Batches,
     ClientSequence,
+    Room,
+    TooManyBytesError,
     read_batches,
 )
 
@@ -111,6 +113,8 @@ class StackedClients:
         for leaf in self._of_any_shape:
             if len({tuple(value.shape) for value in values.get(leaf, ())}) > 1:
                 return Route((), "the clients bring tensors of different shapes")
+        if not self._always and not self._are_given(values):
+            return Route((), "its datasets are made by the computation")
         if self._computation.passes > 1 and not self._are_repeatable(values):
             return Route((), "datasets that vary are passed over several times")
         try:
@@ -139,6 +143,14 @@ class StackedClients:
         """Whether the clients' datasets are among the values, and need not be made."""
         return all(leaf in values for leaf in self._datasets.values())
 
+    def _are_given(self, values: Mapping[Leaf, Any]) -> bool:
+        """Whether the clients' datasets are arguments, which are read once only."""
+        return all(
+            isinstance(value, ClientSequence)
+            for leaf in self._datasets.values()
+            for value in values[leaf]
+        )
+
     def _are_repeatable(self, values: Mapping[Leaf, Any]) -> bool:
         """Whether every pass over the clients' datasets gives the same batches."""
         return all(
@@ -149,21 +161,16 @@ class StackedClients:
 
     def _read(self, values: Mapping[Leaf, Any]) -> dict[int, Sequence[Batches]] | None:
         """Reads the clients' batches; returns None if they take too much memory."""
+        room = Room(policy.READ_BYTES)
         datasets: dict[int, Sequence[Batches]] = {}
-        num_bytes = 0
-        for position, leaf in self._datasets.items():
-            read = functools.partial(self._batches, leaf.type_signature.element)
-            given = [
-                isinstance(value, ClientSequence) and value.is_list()
-                for value in values[leaf]
-            ]
-            own: list[Batches] = []
-            for is_list, batches in zip(given, self._map(read, values[leaf])):
-                own.append(batches)
-                num_bytes += 0 if is_list else sum(batches.num_bytes)
-                if not policy.batches_fit(num_bytes):
-                    return None
-            datasets[position] = own
+        try:
+            for position, leaf in self._datasets.items():
+                read = functools.partial(
+                    self._batches, leaf.type_signature.element, room
+                )
+                datasets[position] = list(self._map(read, values[leaf]))
+        except TooManyBytesError:
+            return None
         return datasets
 
     def run(self, values: Mapping[Leaf, Any], group: Group) -> dict[Leaf, tf.Tensor]:
@@ -188,10 +195,10 @@ class StackedClients:
         results = self._computation.run(inputs, group)
         return dict(zip(self._function.outputs, results))
 
-    def _batches(self, element_type: Any, value: Any) -> Batches:
+    def _batches(self, element_type: Any, room: Room, value: Any) -> Batches:
         if isinstance(value, ClientSequence):
-            return value.batches(self._cache)
-        return read_batches(value, element_type)
+            return value.batches(self._cache, room)
+        return read_batches(value, element_type, room)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -62,6 +62,8 @@ class InTurns(StackedComputation):
         loops = collections.Counter(loop.dataset for loop in client.loops)
         self.passes = max(loops.values())
         self._why_none_waits = _why_none_waits(client)
+        # Of one who stands in for nobody, a check could fail.
+        self._may_stand_in = not patterns.has_check(client.operations)
 
     def groups(
         self, datasets: Mapping[int, Sequence[Batches]], at_least: int
@@ -71,9 +73,12 @@ class InTurns(StackedComputation):
         own = [datasets[loop.dataset] for loop in loops]
         shapes = tuple(most_frequent_shape(batches) for batches in own)
         num_steps = [sum(map(len, batches)) for batches in zip(*own)]
+        step_bytes = max(map(_most_bytes, own))
         groups = [
             self._group([[each[c] for c in clients] for each in own], shapes, clients)
-            for clients in policy.groups(num_steps, at_least, self._client_bytes)
+            for clients in policy.groups(
+                num_steps, at_least, self._client_bytes, step_bytes
+            )
         ]
         if self._why_none_waits and any(group.kind.waits for group in groups):
             raise UnsupportedGraphError(self._why_none_waits)
@@ -85,7 +90,9 @@ class InTurns(StackedComputation):
         shapes: tuple[Any, ...],
         clients: Sequence[int],
     ) -> _Group:
-        places = policy.places(len(clients))
+        places = len(clients)
+        if self._may_stand_in:
+            places = policy.places(places)
         schedules = list(map(build_schedule, batches, shapes))
         return _Group(
             clients,
@@ -141,6 +148,10 @@ class InTurns(StackedComputation):
             )
 
         return self._cache.put_together(batches, shapes, put_together)
+
+
+def _most_bytes(batches: Sequence[Batches]) -> int:
+    return max((size for own in batches for size in own.num_bytes), default=0)
 
 
 def _why_none_waits(client: CutClient) -> str | None:

@@ -153,6 +153,29 @@ def _in_main_memory(array: np.ndarray) -> tf.Tensor:
         return tf.raw_ops.Identity(input=array)
 
 
+class TooManyBytesError(Exception):
+    """Batches were to be read that take more RAM than there is for them."""
+
+
+class Room:
+    """RAM for batches that are read, perhaps by several threads.
+
+    Args:
+      num_bytes: Its size.
+    """
+
+    def __init__(self, num_bytes: float) -> None:
+        self._left = num_bytes
+        self._lock = threading.Lock()
+
+    def take(self, num_bytes: int) -> None:
+        """Takes some of it; raises `TooManyBytesError` if there is less."""
+        with self._lock:
+            self._left -= num_bytes
+            if self._left < 0:
+                raise TooManyBytesError
+
+
 class ClientSequence:
     """A sequence given as an argument.
 
@@ -186,20 +209,20 @@ class ClientSequence:
             self._variant = sequences.to_variant(dataset)
         return self._variant
 
-    def is_list(self) -> bool:
-        """Whether the elements are in RAM already."""
-        return self._dataset is None
-
     def is_repeatable(self) -> bool:
         """Whether every pass over the elements gives the same."""
         return self._dataset is None or patterns.is_repeatable(self._dataset)
 
-    def batches(self, cache: BatchCache) -> Batches:
+    def batches(self, cache: BatchCache, room: Room) -> Batches:
         """Returns the elements, perhaps those that `cache` holds.
 
         Args:
           cache: Keeps those of datasets that give the same every time. Others are
             read once: from then on the sequence is a list of what was read.
+          room: For what is read.
+
+        Raises:
+          TooManyBytesError: If it takes more; the sequence is as it was.
         """
         if self._batches is not None:
             return self._batches
@@ -209,12 +232,15 @@ class ClientSequence:
             return self._batches
         batches = cache.get(self._dataset)
         if batches is None:
-            batches = read_batches(self.variant(), self._element_type)
+            variant = self.variant()
+            # Whoever reads it again is to have it as if it were new.
+            self._variant = None
+            batches = read_batches(variant, self._element_type, room)
             cache.put(self._dataset, batches)
         if not self.is_repeatable():
             order = np.argsort(_component_order(self._element_type)).tolist()
             self._rows = [[row[k] for k in order] for row in batches.arrays]
-            self._dataset = self._variant = None
+            self._dataset = None
             self._batches = batches
         return batches
 
@@ -224,21 +250,32 @@ def as_tensor(value: tf.Tensor | ClientSequence) -> tf.Tensor:
     return value.variant() if isinstance(value, ClientSequence) else value
 
 
-def read_batches(variant: tf.Tensor, element_type: compat.Type) -> Batches:
+def read_batches(variant: tf.Tensor, element_type: compat.Type, room: Room) -> Batches:
     """Reads a sequence.
 
     Args:
       variant: The sequence.
       element_type: The type of its elements.
+      room: For what is read.
 
     Returns:
       Its elements.
+
+    Raises:
+      TooManyBytesError: If it takes more.
     """
     # In RAM, where batches of several clients are put together.
     with tf.device("/CPU:0"):
-        return Batches(
-            map(tf.nest.flatten, sequences.to_dataset(variant, element_type))
-        )
+        elements = map(tf.nest.flatten, sequences.to_dataset(variant, element_type))
+        return Batches(_within(room, elements))
+
+
+def _within(
+    room: Room, elements: Iterable[list[tf.Tensor]]
+) -> Iterable[list[tf.Tensor]]:
+    for element in elements:
+        room.take(sum(map(_num_bytes, element)))
+        yield element
 
 
 def _component_order(element_type: compat.Type) -> list[int]:
