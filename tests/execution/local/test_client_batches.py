@@ -102,6 +102,11 @@ def test_strings_are_put_side_by_side_and_end_to_end():
     np.testing.assert_array_equal(stack, [[[b"a", b"b"]]])
     (values,), _, _ = client_batches.put_end_to_end(own, [(0, 1)], specs)
     np.testing.assert_array_equal(values, [b"c"])
+    scalars = [client_batches.Batches([[tf.constant("a")], [tf.constant("b")]])]
+    (stack,) = client_batches.put_side_by_side(
+        scalars, np.array([[0]]), np.array([[1]]), [tf.TensorSpec([], tf.string)], ((),)
+    )
+    np.testing.assert_array_equal(stack, [[b"b"]])
 
 
 def test_a_dataset_that_varies_is_read_once():

@@ -104,7 +104,7 @@ def put_side_by_side(
         stack = _uninitialized([*owners.shape, *shape], spec.dtype)
         for step, (of_step, which) in enumerate(zip(owners.tolist(), numbers.tolist())):
             for place, (client, number) in enumerate(zip(of_step, which)):
-                stack[step, place] = batches[client].arrays[number][component]
+                stack[step, place, ...] = batches[client].arrays[number][component]
         stacks.append(_in_main_memory(stack))
     return stacks
 
