@@ -102,15 +102,19 @@ def test_loops_over_batches_run_step_by_step(fast):
 
 
 @pytest.mark.parametrize(
-    "layer",
+    "make",
     [
-        tf.keras.layers.Conv1D(2, 2),
-        tf.keras.layers.DepthwiseConv1D(2),
-        tf.keras.layers.Conv1DTranspose(2, 2),
-        tf.keras.layers.SeparableConv1D(2, 2),
+        lambda: tf.keras.layers.Conv1D(2, 2),
+        lambda: tf.keras.layers.DepthwiseConv1D(2),
+        lambda: tf.keras.layers.Conv1DTranspose(2, 2),
+        lambda: tf.keras.layers.SeparableConv1D(2, 2),
     ],
+    ids=["Conv1D", "DepthwiseConv1D", "Conv1DTranspose", "SeparableConv1D"],
 )
-def test_convolutions_of_keras_are_told_by_their_operations(layer):
+def test_convolutions_of_keras_are_told_by_their_operations(make):
+    # Made here: a layer becomes invalid when Keras makes one of its kind in a graph
+    # of TensorFlow 1, as it does for TFF.
+    layer = make()
     layer.build([None, 4, 3])
     apply = tf.function(lambda x: layer(x)).get_concrete_function(tf.zeros([1, 4, 3]))
     operations = {operation.type for operation in apply.graph.get_operations()}

@@ -19,7 +19,12 @@ from tff_drift.execution.local.stacked.schedule import (
     build_schedule,
     most_frequent_shape,
 )
-from tff_drift.execution.local.stacked.stepwise import Kind, LoopSteps, VectorizedSteps
+from tff_drift.execution.local.stacked.stepwise import (
+    Kind,
+    LoopSteps,
+    UnequalSteps,
+    VectorizedSteps,
+)
 from tff_drift.execution.local.tensors import TensorList
 from tff_drift.execution.local.values.client_batches import (
     BatchCache,
@@ -117,7 +122,7 @@ class InTurns(StackedComputation):
                 last = tf.repeat(inputs[position][-1:], absent, axis=0)
                 inputs[position] = tf.concat([inputs[position], last], axis=0)
         steps = [
-            self._loop_steps(loop.dataset, *of_loop)
+            self._loop_steps(loop.dataset, group.kind.waits, *of_loop)
             for loop, *of_loop in zip(
                 self._steps.client.loops,
                 group.batches,
@@ -131,23 +136,34 @@ class InTurns(StackedComputation):
         )
 
     def _loop_steps(
-        self, dataset: int, batches: Sequence[Batches], schedule: Schedule, shapes: Any
+        self,
+        dataset: int,
+        waits: bool,
+        batches: Sequence[Batches],
+        schedule: Schedule,
+        shapes: Any,
     ) -> LoopSteps:
         specs = self._steps.client.graph.specs[dataset]
 
         def put_together() -> LoopSteps:
-            return LoopSteps(
-                put_side_by_side(
-                    batches, schedule.owners, schedule.numbers, specs, shapes
-                ),
-                tf.constant(schedule.takes_part),
-                tf.constant(schedule.common_ends),
-                tf.constant([client for client, _ in schedule.alone], tf.int32),
-                tf.constant(schedule.alone_ends),
-                *put_end_to_end(batches, schedule.alone, specs),
+            elements = put_side_by_side(
+                batches, schedule.owners, schedule.numbers, specs, shapes
             )
+            unequal = [_unequal_steps(batches, schedule, specs)] if waits else []
+            return LoopSteps(elements, tf.constant(schedule.takes_part), unequal)
 
-        return self._cache.put_together(batches, shapes, put_together)
+        return self._cache.put_together(batches, (shapes, waits), put_together)
+
+
+def _unequal_steps(
+    batches: Sequence[Batches], schedule: Schedule, specs: Sequence[tf.TensorSpec]
+) -> UnequalSteps:
+    return UnequalSteps(
+        tf.constant(schedule.common_ends),
+        tf.constant([client for client, _ in schedule.alone], tf.int32),
+        tf.constant(schedule.alone_ends),
+        *put_end_to_end(batches, schedule.alone, specs),
+    )
 
 
 def _most_bytes(batches: Sequence[Batches]) -> int:

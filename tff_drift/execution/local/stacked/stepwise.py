@@ -39,12 +39,10 @@ class Kind(NamedTuple):
     waits: bool
 
 
-class LoopSteps(NamedTuple):
-    """The steps of one loop as a function takes them, see `Schedule`.
+class UnequalSteps(NamedTuple):
+    """What else a function takes of a loop in which clients wait, see `Schedule`.
 
     Attributes:
-      elements: The elements of the common steps, `[steps, clients, ...]`.
-      takes_part: `bool[steps, clients]`.
       common_ends: `int32[parts]`.
       alone: The client of each step that is taken alone, `int32[alone]`.
       alone_ends: `int32[parts]`.
@@ -54,14 +52,27 @@ class LoopSteps(NamedTuple):
       alone_starts: For each component, where each begins, `int32[alone]`.
     """
 
-    elements: Any
-    takes_part: Any
     common_ends: Any
     alone: Any
     alone_ends: Any
     alone_elements: Any
     alone_shapes: Any
     alone_starts: Any
+
+
+class LoopSteps(NamedTuple):
+    """The steps of one loop as a function takes them, see `Schedule`.
+
+    Attributes:
+      elements: The elements of the common steps, `[steps, clients, ...]`.
+      takes_part: `bool[steps, clients]`.
+      unequal: The rest, in a list that is empty if no client waits: every tensor that
+        a function takes costs time.
+    """
+
+    elements: Any
+    takes_part: Any
+    unequal: Sequence[UnequalSteps]
 
 
 class VectorizedSteps:
@@ -115,6 +126,9 @@ class VectorizedSteps:
         return self._functions.own
 
     def _function(self, kind: Kind) -> Callable[..., TensorList]:
+        return self._functions.cached(kind, lambda: self._build(kind))
+
+    def _build(self, kind: Kind) -> Callable[..., TensorList]:
         loops = range(len(self.client.loops))
 
         def run(
@@ -134,22 +148,25 @@ class VectorizedSteps:
             *self._functions.signature(kind.num_clients),
             [self._steps_spec(number, kind) for number in loops],
         )
-        return self._functions.cached(kind, lambda: concrete(run, signature))
+        return concrete(run, signature)
 
     def _steps_spec(self, loop: int, kind: Kind) -> LoopSteps:
         specs = self.client.graph.specs[self.client.loops[loop].dataset]
         shapes = kind.shapes[loop] or [spec.shape for spec in specs]
         together = [tf.TensorSpec(shape, x.dtype) for shape, x in zip(shapes, specs)]
         numbers = tf.TensorSpec([None], tf.int32)
-        return LoopSteps(
-            [stacked_spec(stacked_spec(x, kind.num_clients), None) for x in together],
-            tf.TensorSpec([None, kind.num_clients], tf.bool),
+        unequal = UnequalSteps(
             numbers,
             numbers,
             numbers,
             [tf.TensorSpec([None], spec.dtype) for spec in specs],
             [tf.TensorSpec([None, spec.shape.rank], tf.int32) for spec in specs],
             [numbers for _ in specs],
+        )
+        return LoopSteps(
+            [stacked_spec(stacked_spec(x, kind.num_clients), None) for x in together],
+            tf.TensorSpec([None, kind.num_clients], tf.bool),
+            [unequal] * kind.waits,
         )
 
     def _start(self, number: int, *parts: Any) -> tuple[TensorList, TensorList]:
@@ -211,16 +228,17 @@ class _Loop:
         if not self._kind.waits:
             num_steps = tf.shape(self._steps.takes_part)[0]
             return self._take_together(zero, num_steps, state)
-        num_parts = tf.shape(self._steps.common_ends)[0]
+        (unequal,) = self._steps.unequal
+        num_parts = tf.shape(unequal.common_ends)[0]
 
         def part(number: tf.Tensor, *rest: tf.Tensor) -> list[tf.Tensor]:
             step, alone, *now = rest
-            step_end = self._steps.common_ends[number]
-            alone_end = self._steps.alone_ends[number]
+            step_end = unequal.common_ends[number]
+            alone_end = unequal.alone_ends[number]
             now = self._take_together(step, step_end, now)
             now = tf.cond(
                 alone < alone_end,
-                lambda: self._take_alone(alone, alone_end, now),
+                lambda: self._take_alone(unequal, alone, alone_end, now),
                 lambda: _copied(now),
             )
             return [number + 1, step_end, alone_end, *self._shaped(now)]
@@ -264,17 +282,20 @@ class _Loop:
         return last
 
     def _take_alone(
-        self, start: tf.Tensor, end: tf.Tensor, state: TensorList
+        self,
+        unequal: UnequalSteps,
+        start: tf.Tensor,
+        end: tf.Tensor,
+        state: TensorList,
     ) -> TensorList:
         """Takes steps of single clients, whose states are rows meanwhile."""
 
         def body(number: tf.Tensor, *rows: tf.TensorArray) -> list[Any]:
-            client = self._steps.alone[number]
+            client = unequal.alone[number]
             own = [row.read(client) for row in rows]
             arguments = [argument[client] for argument in self._arguments]
-            new = self._client.step(
-                self._number, own, arguments, self._element_alone(number)
-            )
+            element = self._element_alone(unequal, number)
+            new = self._client.step(self._number, own, arguments, element)
             return [number + 1, *(row.write(client, x) for row, x in zip(rows, new))]
 
         rows = [
@@ -294,12 +315,12 @@ class _Loop:
         )
         return [row.stack() for row in rows]
 
-    def _element_alone(self, number: tf.Tensor) -> TensorList:
+    def _element_alone(self, unequal: UnequalSteps, number: tf.Tensor) -> TensorList:
         element = []
         for values, shapes, starts, spec in zip(
-            self._steps.alone_elements,
-            self._steps.alone_shapes,
-            self._steps.alone_starts,
+            unequal.alone_elements,
+            unequal.alone_shapes,
+            unequal.alone_starts,
             self._element_specs,
         ):
             size = tf.reduce_prod(shapes[number])

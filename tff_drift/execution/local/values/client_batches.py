@@ -213,6 +213,19 @@ class ClientSequence:
         """Whether every pass over the elements gives the same."""
         return self._dataset is None or patterns.is_repeatable(self._dataset)
 
+    def known_batches(self, cache: BatchCache) -> Batches | None:
+        """Returns the elements, None if they have to be read first.
+
+        Args:
+          cache: Holds those of some datasets.
+        """
+        if self._dataset is not None:
+            return cache.get(self._dataset)
+        if self._batches is None:
+            order = _component_order(self._element_type)
+            self._batches = Batches([row[k] for k in order] for row in self._rows)
+        return self._batches
+
     def batches(self, cache: BatchCache, room: Room) -> Batches:
         """Returns the elements, perhaps those that `cache` holds.
 
@@ -224,19 +237,14 @@ class ClientSequence:
         Raises:
           TooManyBytesError: If it takes more; the sequence is as it was.
         """
-        if self._batches is not None:
-            return self._batches
-        if self._dataset is None:
-            order = _component_order(self._element_type)
-            self._batches = Batches([row[k] for k in order] for row in self._rows)
-            return self._batches
-        batches = cache.get(self._dataset)
-        if batches is None:
-            variant = self.variant()
-            # Whoever reads it again is to have it as if it were new.
-            self._variant = None
-            batches = read_batches(variant, self._element_type, room)
-            cache.put(self._dataset, batches)
+        known = self.known_batches(cache)
+        if known is not None:
+            return known
+        variant = self.variant()
+        # Whoever reads it again is to have it as if it were new.
+        self._variant = None
+        batches = read_batches(variant, self._element_type, room)
+        cache.put(self._dataset, batches)
         if not self.is_repeatable():
             order = np.argsort(_component_order(self._element_type)).tolist()
             self._rows = [[row[k] for k in order] for row in batches.arrays]
