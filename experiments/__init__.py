@@ -3,6 +3,7 @@
 Each floor uses those above it alone:
 
     flags      what can be said and what it means; without TensorFlow
+    analysis   what finished runs say, as tables and figures; without TensorFlow
     reports    results as tables, figures and files
     training   from the settings of runs to their results
     presets    the experiments of papers

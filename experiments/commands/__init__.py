@@ -4,6 +4,7 @@ A new command is a module with a `COMMAND` and a name in `_MODULES`.
 """
 
 from experiments.commands import (
+    analyze,
     compare,
     data,
     doctor,
@@ -13,5 +14,5 @@ from experiments.commands import (
     train,
 )
 
-_MODULES = (train, compare, listing, data, preset, doctor, install_tff)
+_MODULES = (train, compare, analyze, listing, data, preset, doctor, install_tff)
 COMMANDS = {module.COMMAND.name: module.COMMAND for module in _MODULES}

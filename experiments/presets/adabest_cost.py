@@ -15,7 +15,7 @@ import pandas as pd
 from experiments.flags.presets import Request
 from experiments.presets import studies
 from experiments.presets.studies import Study, Variant
-from experiments.reports import results, texts
+from experiments.reports import results, texts, writing
 from experiments.reports.results import Result
 from experiments.training import log
 from tff_drift import algorithms
@@ -52,7 +52,7 @@ def run(request: Request) -> None:
         )
         costs = tabulate(studies.run_study(request, study))
         folder = request.folder / part
-        results.write_table(folder / COST_DATA_FILE, costs)
+        writing.write_table(folder / COST_DATA_FILE, costs)
         headers = [name.replace("_", " ") for name in costs.columns]
         cells = [
             [value if isinstance(value, str) else f"{value:.4g}" for value in row]
@@ -62,7 +62,7 @@ def run(request: Request) -> None:
             "Per round, in units of the model's trainable weights n; of a client's "
             "arithmetic what is beyond SGD.\n\n"
         )
-        results.write_text(
+        writing.write_text(
             folder / COST_FILE, explanation + texts.markdown_table(headers, cells)
         )
         texts.print_table(headers, cells)

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from experiments.analysis import style
 from experiments.flags.presets import Request
 from experiments.presets import searches, studies
 from experiments.presets.studies import Study, Variant
@@ -174,7 +175,7 @@ def run(request: Request) -> None:
             (model_norm.COLUMN, "norm of the cloud model ‖θ‖"),
             (_ESTIMATE_NORM, "norm of the server's estimate ‖h‖"),
         )
-        plots.save(figure, request.folder / name, NORMS_FILE)
+        style.save(figure, request.folder / name / NORMS_FILE)
 
 
 def build_study(name: str, part: Part) -> Study:

@@ -24,7 +24,7 @@ from experiments.flags.errors import UserError, as_user_errors
 from experiments.flags.presets import Request
 from experiments.presets import studies
 from experiments.presets.studies import Study, Variant
-from experiments.reports import results
+from experiments.reports import writing
 from experiments.training import runs, tuning
 from tasks import partitioners
 
@@ -81,7 +81,7 @@ def choose(
             print(f"{study.part}: tuning {variant.label} {fixed or ''}".rstrip())
             for row in _try(request, searched, variant, fixed, missing):
                 rows.append({_LABEL: variant.label, **fixed, **row})
-                results.write_table(path, pd.DataFrame(rows))
+                writing.write_table(path, pd.DataFrame(rows))
     return dataclasses.replace(
         study,
         variants=[
@@ -113,7 +113,7 @@ def _write_protocol(
             f"{str(path)!r} tells of a search with other settings. Choose an empty or "
             "a new output_dir."
         )
-    results.write_json(path, protocol)
+    writing.write_json(path, protocol)
 
 
 def _read(path: pathlib.Path) -> list[dict[str, Any]]:

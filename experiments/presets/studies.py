@@ -11,7 +11,7 @@ import pandas as pd
 from experiments.flags import settings
 from experiments.flags.presets import Request
 from experiments.flags.settings import RunSettings
-from experiments.reports import results
+from experiments.reports import writing
 from experiments.reports.results import Result
 from experiments.training import comparison
 from tff_drift.simulation import callbacks
@@ -150,4 +150,4 @@ def write_metrics(
     numbers = table.select_dtypes("float").columns
     # Five digits are more than seeds agree on, and keep the file small.
     table[numbers] = table[numbers].map(lambda value: float(f"{value:.5g}"))
-    results.write_table(request.folder / study.part / METRICS_FILE, table)
+    writing.write_table(request.folder / study.part / METRICS_FILE, table)

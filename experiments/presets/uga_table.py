@@ -33,7 +33,7 @@ import pandas as pd
 from experiments.flags.presets import Request
 from experiments.presets import searches, studies
 from experiments.presets.studies import Study, Variant
-from experiments.reports import results, texts
+from experiments.reports import texts, writing
 from experiments.reports.results import Result
 from experiments.training import log
 from tff_drift import from_source
@@ -280,7 +280,7 @@ def write_milestones(request: Request, study: Study, done: Sequence[Result]) -> 
     """
     table = tabulate(done)
     folder = request.folder / study.part
-    results.write_table(folder / MILESTONES_DATA_FILE, table)
+    writing.write_table(folder / MILESTONES_DATA_FILE, table)
     seeds = dict.fromkeys(result.settings.seed for result in done)
     missing = [seed for seed in request.seeds if seed not in seeds]
     state = f", NOT yet {', '.join(map(str, missing))}" if missing else ""
@@ -293,7 +293,7 @@ def write_milestones(request: Request, study: Study, done: Sequence[Result]) -> 
     headers.append("accuracy")
     cells = [_cells(row) for row in table.to_dict(orient="records")]
     text = title + texts.markdown_table(headers, cells)
-    results.write_text(folder / MILESTONES_FILE, text)
+    writing.write_text(folder / MILESTONES_FILE, text)
     print(text)
 
 

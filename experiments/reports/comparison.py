@@ -13,8 +13,9 @@ from typing import Any
 
 import pandas as pd
 
+from experiments.analysis import style
 from experiments.flags.settings import RunSettings
-from experiments.reports import plots, results, texts
+from experiments.reports import plots, results, texts, writing
 from experiments.reports.results import Result
 from tff_drift.simulation import run_folder
 
@@ -156,10 +157,10 @@ def write(folder: pathlib.Path, runs: Sequence[Result]) -> None:
     table = tabulate(runs)
     headers, cells = readable(table, runs[0].headline.removeprefix("test_"))
     markdown = f"{describe(runs)}.\n\n{texts.markdown_table(headers, cells)}"
-    results.write_text(folder / TABLE_FILE, markdown)
-    results.write_table(folder / DATA_FILE, table)
-    plots.save(plots.draw_comparison(runs), folder)
-    results.write_json(folder / results.SUMMARY_FILE, _summarize(runs, table))
+    writing.write_text(folder / TABLE_FILE, markdown)
+    writing.write_table(folder / DATA_FILE, table)
+    style.save(plots.draw_comparison(runs), folder / plots.CURVES_FILE)
+    writing.write_json(folder / results.SUMMARY_FILE, _summarize(runs, table))
 
 
 def _summarize(runs: Sequence[Result], table: pd.DataFrame) -> dict[str, Any]:
@@ -208,4 +209,4 @@ def write_configuration(
             for run in runs
         ],
     }
-    results.write_json(folder / run_folder.CONFIGURATION_FILE, content)
+    writing.write_json(folder / run_folder.CONFIGURATION_FILE, content)

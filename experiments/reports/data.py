@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import tasks
+from experiments.analysis import style
 from experiments.reports import data_plots
 from tasks import inventory
 from tff_drift.simulation import build_uniform_sampling
@@ -93,7 +94,7 @@ def describe(task: tasks.Task, output_dir: str) -> None:
         shares = class_shares([each for each in labels if each is not None])
     figure = data_plots.draw(task.name, len(clients), sizes, shares)
     folder.mkdir(parents=True, exist_ok=True)
-    data_plots.save(figure, folder / _PICTURE)
+    style.save(figure, folder / _PICTURE)
     print(f"{task.name}: {task.description}")
     for part, datasets in (
         ("train", task.train),

@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import pathlib
-
 import matplotlib.figure
 import numpy as np
 from matplotlib import ticker
-from matplotlib.backends import backend_agg
 
-from tff_drift import files
+from experiments.analysis import style
 
-_DOTS_PER_INCH = 150
 _INCHES = (10, 4.5)
 _MOST_BINS = 30
-_COLOUR = "#0072B2"
-
-
-def save(figure: matplotlib.figure.Figure, path: pathlib.Path) -> None:
-    """Writes a figure in one step.
-
-    Args:
-      figure: The figure.
-      path: The file, a PNG.
-
-    Raises:
-      OSError: If the file cannot be written.
-    """
-    canvas = backend_agg.FigureCanvasAgg(figure)
-    files.replace_file(path, canvas.print_png)
 
 
 def draw(
@@ -48,7 +29,7 @@ def draw(
     """
     panels = 1 if shares is None else 2
     figure = matplotlib.figure.Figure(
-        figsize=_INCHES, dpi=_DOTS_PER_INCH, layout="constrained"
+        figsize=_INCHES, dpi=style.DOTS_PER_INCH, layout="constrained"
     )
     axes = figure.subplots(1, panels, squeeze=False)[0]
     shown = "all" if len(sizes) == num_clients else f"{len(sizes)} sampled"
@@ -56,7 +37,7 @@ def draw(
     # Bins of whole examples, the same number of them in each.
     width = -(-(sizes.max() - sizes.min() + 1) // _MOST_BINS)
     edges = np.arange(sizes.min(), sizes.max() + width + 1, width) - 0.5
-    axes[0].hist(sizes, bins=edges, color=_COLOUR)
+    axes[0].hist(sizes, bins=edges, color=style.colour(1))
     axes[0].xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes[0].set_xlabel("examples of a client")
     axes[0].set_ylabel("clients")

@@ -2,57 +2,22 @@
 
 from __future__ import annotations
 
-import pathlib
 from collections.abc import Sequence
 
 import matplotlib.axes
 import matplotlib.figure
 import matplotlib.ticker
 import pandas as pd
-from matplotlib.backends import backend_agg
 
+from experiments.analysis import style
 from experiments.reports.results import Result
-from tff_drift import files
 
 CURVES_FILE = "curves.png"
 
-_DOTS_PER_INCH = 150
-_INCHES = (10, 5)
-# Okabe and Ito's colours, which colour-blind readers can tell apart. Their yellow,
-# hardly seen on white, gives way to a grey and a brown.
-_COLOURS = (
-    "#000000",
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#E69F00",
-    "#7F7F7F",
-    "#7A4B2A",
-)
-_LINE_STYLES = ("-", "--", "-.")
 # An axis is logarithmic if its values span more than this ratio.
 _LOG_RATIO = 100.0
 _ROUND = "round"
 _LOSS = "test_loss"
-
-
-def save(
-    figure: matplotlib.figure.Figure, folder: pathlib.Path, name: str = CURVES_FILE
-) -> None:
-    """Writes a figure in one step.
-
-    Args:
-      figure: The figure.
-      folder: The folder of the file.
-      name: The file's name, `curves.png` by default.
-
-    Raises:
-      OSError: If the file cannot be written.
-    """
-    canvas = backend_agg.FigureCanvasAgg(figure)
-    files.replace_file(folder / name, canvas.print_png)
 
 
 def draw_run(result: Result) -> matplotlib.figure.Figure:
@@ -69,7 +34,7 @@ def draw_run(result: Result) -> matplotlib.figure.Figure:
       The figure.
     """
     settings = result.settings
-    figure, (left, right) = _two_panels()
+    figure, (left, right) = style.panels(2)
     frame = pd.DataFrame(list(result.rows))
     tested = frame.dropna(subset=[result.headline])
     metric = result.headline.removeprefix("test_")
@@ -82,7 +47,7 @@ def draw_run(result: Result) -> matplotlib.figure.Figure:
             tested[_ROUND],
             lower,
             upper,
-            color=_COLOURS[1],
+            color=style.colour(1),
             alpha=alpha,
             linewidth=0,
             label=f"test clients, {low} % to {high} %",
@@ -92,7 +57,7 @@ def draw_run(result: Result) -> matplotlib.figure.Figure:
             axes.plot(
                 frame[_ROUND],
                 frame[f"train_{name}"],
-                color=_COLOURS[2],
+                color=style.colour(2),
                 linewidth=1,
                 alpha=0.7,
                 label="training, this round's cohort",
@@ -100,7 +65,7 @@ def draw_run(result: Result) -> matplotlib.figure.Figure:
         axes.plot(
             tested[_ROUND],
             tested[f"test_{name}"],
-            color=_COLOURS[1],
+            color=style.colour(1),
             linewidth=2,
             label="all test examples",
         )
@@ -123,7 +88,7 @@ def draw_comparison(results: Sequence[Result]) -> matplotlib.figure.Figure:
     Returns:
       The figure: one panel with the task's headline metric, one with the loss.
     """
-    figure, (left, right) = _two_panels()
+    figure, (left, right) = style.panels(2)
     headline = results[0].headline
     _draw_lines(left, results, headline)
     _draw_lines(right, results, _LOSS)
@@ -146,7 +111,7 @@ def draw_measurements(
     Returns:
       The figure.
     """
-    figure, panels = _two_panels()
+    figure, panels = style.panels(2)
     for axes, (column, label) in zip(panels, (left, right)):
         _draw_lines(axes, results, column)
         axes.set_ylabel(label)
@@ -176,8 +141,8 @@ def _draw_lines(
         (line,) = axes.plot(
             mean.index,
             mean,
-            color=_COLOURS[position % len(_COLOURS)],
-            linestyle=_line_style(position),
+            color=style.colour(position),
+            linestyle=style.line_style(position),
             linewidth=2,
             label=name,
         )
@@ -196,23 +161,6 @@ def _explain_lines(results: Sequence[Result]) -> str:
     if len(seeds) == 1:
         return f"seed {seeds[0]}"
     return f"lines: mean over {len(seeds)} seeds; bands: smallest to largest seed"
-
-
-def _line_style(position: int) -> str:
-    # Lines that lie on one another differ in style too, and so do colours that come
-    # round again.
-    turn = position // len(_COLOURS)
-    return _LINE_STYLES[(position + turn) % len(_LINE_STYLES)]
-
-
-def _two_panels() -> tuple[
-    matplotlib.figure.Figure, tuple[matplotlib.axes.Axes, matplotlib.axes.Axes]
-]:
-    figure = matplotlib.figure.Figure(
-        figsize=_INCHES, dpi=_DOTS_PER_INCH, layout="constrained"
-    )
-    left, right = figure.subplots(1, 2)
-    return figure, (left, right)
 
 
 def _describe_cohort(result: Result) -> str:
@@ -239,10 +187,8 @@ def _label_panels(
 def _format_panel(axes: matplotlib.axes.Axes, may_be_log: bool) -> None:
     axes.set_xlabel("round of communication")
     axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
-    axes.grid(alpha=0.25)
     axes.margins(x=0.01)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    style.plain(axes)
     low, high = _extremes(axes)
     if may_be_log and low > 0 and high > _LOG_RATIO * low:
         axes.set_yscale("log")
@@ -256,13 +202,4 @@ def _extremes(axes: matplotlib.axes.Axes) -> tuple[float, float]:
 def _finish(figure: matplotlib.figure.Figure, title: str, explanation: str) -> None:
     """Adds title and legend, both outside the panels."""
     figure.suptitle(title, fontweight="bold")
-    left = figure.axes[0]
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=min(len(labels), 5),
-        frameon=False,
-        title=explanation or None,
-    )
+    style.legend(figure, explanation)

@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
 import tff_drift
 from experiments.flags.settings import RunSettings
-from tff_drift import algorithms, files, simulation
+from tff_drift import algorithms, simulation
 from tff_drift.simulation import run_folder
 
 SUMMARY_FILE = "summary.json"
@@ -181,46 +180,6 @@ def git_revision() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return done.stdout.strip() or None
-
-
-def write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
-    """Replaces a JSON file in one step.
-
-    Args:
-      path: The file.
-      content: JSON values.
-
-    Raises:
-      OSError: If the file cannot be written.
-    """
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_text(path, text)
-
-
-def write_table(path: pathlib.Path, table: pd.DataFrame) -> None:
-    """Replaces a CSV file in one step.
-
-    Args:
-      path: The file.
-      table: The table; its index is left out.
-
-    Raises:
-      OSError: If the file cannot be written.
-    """
-    write_text(path, table.to_csv(index=False))
-
-
-def write_text(path: pathlib.Path, text: str) -> None:
-    """Replaces a text file in one step.
-
-    Args:
-      path: The file.
-      text: What it is to hold.
-
-    Raises:
-      OSError: If the file cannot be written.
-    """
-    files.replace_file(path, lambda file: file.write(text.encode()))
 
 
 def read_finished(settings: RunSettings) -> Result | None:

@@ -37,6 +37,14 @@ def metric_with_deviation(name: str, value: float, deviation: float) -> str:
     return f"{value:.4g} ± {deviation:.2g}"
 
 
+def count(value: float, deviation: float = math.nan) -> str:
+    """Returns "12,300 ± 400", without the deviation where it is NaN."""
+    if math.isnan(value):
+        return _NOTHING
+    text = f"{value:,.0f}"
+    return text if math.isnan(deviation) else f"{text} ± {deviation:,.0f}"
+
+
 def rate(value: float | None) -> str:
     """Returns a learning rate, a dash for none."""
     return _NOTHING if value is None or math.isnan(value) else f"{value:g}"

@@ -13,9 +13,10 @@ from typing import Any
 import tensorflow_federated as tff
 
 import tasks
+from experiments.analysis import style
 from experiments.flags.errors import MachineError, UserError, as_user_errors
 from experiments.flags.settings import RunSettings
-from experiments.reports import plots, results
+from experiments.reports import plots, results, writing
 from experiments.training import preflight, processes
 from tff_drift import algorithms, client_states, execution, simulation
 from tff_drift.simulation import callbacks, run_folder
@@ -154,9 +155,9 @@ class Runs:
                     settings, task, process, participants, self._interrupt
                 )
             summary = results.summarize(settings, training, len(task.train))
-            results.write_json(settings.folder / results.SUMMARY_FILE, summary)
+            writing.write_json(settings.folder / results.SUMMARY_FILE, summary)
             result = results.Result(settings, training.rows, summary)
-        plots.save(plots.draw_run(result), settings.folder)
+        style.save(plots.draw_run(result), settings.folder / plots.CURVES_FILE)
         return result
 
 
@@ -278,7 +279,7 @@ def _record_circumstances(settings: RunSettings) -> None:
     if not path.is_file():
         return  # The folder could not be used, which is an error already.
     content = json.loads(path.read_text())
-    results.write_json(path, {**content, "circumstances": settings.circumstances})
+    writing.write_json(path, {**content, "circumstances": settings.circumstances})
 
 
 def set_execution_context(run: RunSettings) -> None:

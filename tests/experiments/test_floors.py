@@ -8,7 +8,7 @@ import pytest
 
 from tests.experiments.programs import ROOT
 
-FLOORS = ("flags", "reports", "training", "presets", "commands")
+FLOORS = ("flags", "analysis", "reports", "training", "presets", "commands")
 MODULES = sorted((ROOT / "experiments").glob("*/*.py"))
 
 

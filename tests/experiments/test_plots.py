@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
+from experiments.analysis import style
 from experiments.flags import settings
 from experiments.reports import comparison, plots
 from experiments.reports.results import Result
@@ -121,7 +122,7 @@ def test_a_run_shows_percentiles_of_clients():
 def test_saving_replaces_the_file(tmp_path):
     path = tmp_path / "curves.png"
     path.write_text("old")
-    plots.save(plots.draw_run(result()), tmp_path)
+    style.save(plots.draw_run(result()), tmp_path / plots.CURVES_FILE)
     assert path.read_bytes().startswith(b"\x89PNG")
     assert [entry.name for entry in tmp_path.iterdir()] == ["curves.png"]
 

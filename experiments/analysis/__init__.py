@@ -1,0 +1,53 @@
+"""What finished runs say, without training and without TensorFlow.
+
+Tables are `pandas.DataFrame`s and figures `matplotlib` ones, so that notebooks use the
+same functions as `tff-drift analyze`:
+
+    from experiments import analysis
+
+    runs = analysis.read("results/compare/digits")
+    labels = analysis.labels(runs)
+    found = analysis.to_thresholds(runs, "test_accuracy", [0.7, 0.8], axis="examples")
+    analysis.over_seeds(found, labels)
+    analysis.draw_curves(runs, ["test_accuracy", "test_loss"], axis="bytes")
+"""
+
+from experiments.analysis.figures import (
+    draw_against,
+    draw_clients,
+    draw_curves,
+    draw_heat_map,
+    draw_train_and_test,
+)
+from experiments.analysis.finished import AXES, FinishedRuns, read
+from experiments.analysis.measures import (
+    curves,
+    failed,
+    falls,
+    headline,
+    labels,
+    last_mean,
+    over_seeds,
+    to_thresholds,
+    varying,
+)
+
+__all__ = [
+    "AXES",
+    "FinishedRuns",
+    "curves",
+    "draw_against",
+    "draw_clients",
+    "draw_curves",
+    "draw_heat_map",
+    "draw_train_and_test",
+    "failed",
+    "falls",
+    "headline",
+    "labels",
+    "last_mean",
+    "over_seeds",
+    "read",
+    "to_thresholds",
+    "varying",
+]

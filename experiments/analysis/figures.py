@@ -1,0 +1,293 @@
+"""Figures of finished runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib.axes
+import matplotlib.figure
+import matplotlib.ticker
+import numpy as np
+import pandas as pd
+
+from experiments.analysis import measures, style
+from experiments.analysis.finished import FinishedRuns
+
+# What the shaded bands around means can show, with the legend's words.
+BANDS = {
+    "range": "bands: smallest to largest seed",
+    "sd": "bands: ± a standard deviation over seeds",
+}
+_AXIS_NAMES = {
+    "round": "round of communication",
+    "examples": "examples processed",
+    "bytes": "bytes sent, both ways",
+    "seconds": "seconds of training",
+    "simulated_seconds": "simulated seconds",
+}
+_PERCENTS = (5, 25, 50, 75, 95)
+# An axis is logarithmic if its values span more than this ratio.
+_LOG_RATIO = 100.0
+
+
+def draw_curves(
+    runs: FinishedRuns,
+    columns: Sequence[str],
+    axis: str = "round",
+    band: str = "range",
+    labels: pd.Series | None = None,
+) -> matplotlib.figure.Figure:
+    """Draws columns against an axis: a line per label, the mean over its seeds.
+
+    Args:
+      runs: The runs.
+      columns: The columns, a panel each.
+      axis: One of `AXES`.
+      band: What the bands show: "range", smallest to largest seed, or "sd", a
+        standard deviation to either side.
+      labels: What each run is called; by default as `labels` says.
+
+    Raises:
+      ValueError: If there is no such column, axis or band.
+    """
+    if band not in BANDS:
+        raise ValueError(f"band must be one of {', '.join(BANDS)}, found {band!r}.")
+    names = measures.labels(runs) if labels is None else labels
+    figure, panels = style.panels(len(columns))
+    for axes, column in zip(panels, columns):
+        table = measures.curves(runs, column, axis, names)
+        for position, name in enumerate(dict.fromkeys(names)):
+            _draw_line(axes, table[table["label"] == name], band, position, name)
+        _finish(axes, column, _AXIS_NAMES[axis])
+    if axis == "round":
+        for axes in panels:
+            axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+    figure.suptitle(_title(runs), fontweight="bold")
+    style.legend(figure, _explain(runs, names, band))
+    return figure
+
+
+def draw_against(
+    runs: FinishedRuns,
+    setting: str,
+    values: pd.DataFrame,
+    band: str = "range",
+    labels: pd.Series | None = None,
+) -> matplotlib.figure.Figure:
+    """Draws figures of runs against a setting, such as the cohort size.
+
+    Args:
+      runs: The runs.
+      setting: A setting whose values are numbers, such as "clients_per_round".
+      values: A row per run and a column per panel, as of `last_mean` or
+        `to_thresholds`.
+      band: As in `draw_curves`.
+      labels: What each run is called; by default as `labels` says of what else varies.
+
+    Raises:
+      ValueError: If there is no such setting or band, or its values are no numbers.
+    """
+    if band not in BANDS:
+        raise ValueError(f"band must be one of {', '.join(BANDS)}, found {band!r}.")
+    if setting not in runs.settings:
+        raise ValueError(f"the runs have no setting {setting!r}.")
+    at = pd.to_numeric(runs.settings[setting], errors="coerce")
+    if at.isna().any():
+        raise ValueError(f"{setting} is not a number in every run.")
+    others = [name for name in measures.varying(runs) if name != setting]
+    names = measures.labels(runs, ["algorithm", *others]) if labels is None else labels
+    figure, panels = style.panels(values.shape[1])
+    for axes, column in zip(panels, values):
+        table = pd.DataFrame({"label": names, "x": at, "value": values[column]})
+        by_point = table.groupby(["label", "x"])["value"]
+        points = by_point.agg(["mean", "std", "min", "max"]).rename(
+            columns={"std": "sd"}
+        )
+        points = points[by_point.count() == by_point.size()].reindex(points.index)
+        points = points.reset_index()
+        for position, name in enumerate(dict.fromkeys(names)):
+            _draw_line(axes, points[points["label"] == name], band, position, name, "o")
+        _finish(axes, str(column), setting)
+        if at.min() > 0 and at.max() >= 10 * at.min():
+            axes.set_xscale("log")
+    figure.suptitle(_title(runs), fontweight="bold")
+    style.legend(figure, _explain(runs, names, band))
+    return figure
+
+
+def draw_clients(
+    runs: FinishedRuns, column: str, last: int = 1, labels: pd.Series | None = None
+) -> matplotlib.figure.Figure:
+    """Draws a box plot of the test clients per label.
+
+    A box is from the 25th to the 75th percentile over test clients, its line the
+    median, its whiskers the 5th and the 95th: each a mean over seeds, of the last
+    rounds. After Charles et al. (2021), On Large-Cohort Training for Federated
+    Learning, Figure 6. https://arxiv.org/abs/2106.07820
+
+    Args:
+      runs: The runs.
+      column: The metric's column, such as "test_accuracy".
+      last: As in `last_mean`.
+      labels: What each run is called; by default as `labels` says.
+
+    Raises:
+      ValueError: If the runs have no percentiles of it.
+    """
+    names = measures.labels(runs) if labels is None else labels
+    columns = [f"{column}_client_p{percent}" for percent in _PERCENTS]
+    table = measures.over_seeds(measures.last_mean(runs, columns, last), names)
+    boxes = [
+        dict(zip(("whislo", "q1", "med", "q3", "whishi"), row), label=name, fliers=[])
+        for name, row in table[columns].iterrows()
+    ]
+    figure, (axes,) = style.panels(1, (max(5.0, 1.2 * len(boxes) + 2), 5.0))
+    drawn = axes.bxp(
+        boxes,
+        positions=range(len(boxes)),
+        patch_artist=True,
+        widths=0.5,
+        medianprops={"color": "white"},
+    )
+    for position, box in enumerate(drawn["boxes"]):
+        box.set_facecolor(style.colour(position))
+    _finish(axes, column, "")
+    axes.set_ylabel(f"{column}, test clients: 5, 25, 50, 75, 95 %")
+    style.name_places(axes, list(table.index))
+    figure.suptitle(_title(runs), fontweight="bold")
+    return figure
+
+
+def draw_train_and_test(
+    runs: FinishedRuns,
+    train: str,
+    test: str,
+    last: int = 1,
+    labels: pd.Series | None = None,
+) -> matplotlib.figure.Figure:
+    """Draws bars of a metric in training beside the same on test clients.
+
+    Args:
+      runs: The runs.
+      train: The column in training, such as "train_accuracy", which is that of the
+        rounds' cohorts.
+      test: The column on test clients.
+      last: As in `last_mean`.
+      labels: What each run is called; by default as `labels` says.
+
+    Raises:
+      ValueError: If there is no such column.
+    """
+    names = measures.labels(runs) if labels is None else labels
+    table = measures.over_seeds(measures.last_mean(runs, [train, test], last), names)
+    figure, (axes,) = style.panels(1, (max(5.0, 1.2 * len(table) + 2), 5.0))
+    places = np.arange(len(table))
+    for offset, column, colour in ((-0.2, train, 2), (0.2, test, 1)):
+        axes.bar(
+            places + offset,
+            table[column],
+            0.4,
+            yerr=table[f"{column}_sd"].fillna(0),
+            capsize=3,
+            color=style.colour(colour),
+            label=column,
+        )
+    style.name_places(axes, list(table.index))
+    _finish(axes, test, "")
+    axes.set_ylabel(f"mean of the last {last} rounds" if last > 1 else "last round")
+    figure.suptitle(_title(runs), fontweight="bold")
+    seeds = table["seeds"].max()
+    style.legend(
+        figure, "lines: ± a standard deviation over seeds" if seeds > 1 else ""
+    )
+    return figure
+
+
+def draw_heat_map(
+    table: pd.DataFrame, name: str, title: str
+) -> matplotlib.figure.Figure:
+    """Draws a table of numbers as colours, with the numbers in them.
+
+    Args:
+      table: The numbers: the values of one setting down, of another across; NaN
+        where training broke down.
+      name: What the numbers are, a column of metrics such as "accuracy".
+      title: The figure's title.
+    """
+    rows, columns = table.shape
+    figure, (axes,) = style.panels(1, (1.0 * columns + 2.5, 0.7 * rows + 1.8))
+    numbers = table.to_numpy(float)
+    image = axes.imshow(numbers, cmap="viridis", aspect="auto", origin="lower")
+    low, high = np.nanmin(numbers), np.nanmax(numbers)
+    for row, column in np.ndindex(rows, columns):
+        number = numbers[row, column]
+        bright = np.isfinite(number) and number > (low + high) / 2
+        text = "diverged" if np.isnan(number) else _number(number, name)
+        axes.text(
+            column, row, text, ha="center", va="center", fontsize=9,
+            color="black" if bright or np.isnan(number) else "white",
+        )  # fmt: skip
+    axes.set_xticks(range(columns), [f"{each:g}" for each in table.columns])
+    axes.set_yticks(range(rows), [f"{each:g}" for each in table.index])
+    axes.set_xlabel(str(table.columns.name))
+    axes.set_ylabel(str(table.index.name))
+    bar = figure.colorbar(image, label=name)
+    style.in_percent(bar.ax.yaxis, name)
+    figure.suptitle(title, fontweight="bold")
+    return figure
+
+
+def _number(number: float, name: str) -> str:
+    return f"{100 * number:.1f} %" if style.is_accuracy(name) else f"{number:.3g}"
+
+
+def _draw_line(
+    axes: matplotlib.axes.Axes,
+    table: pd.DataFrame,
+    band: str,
+    position: int,
+    name: str,
+    marker: str = "",
+) -> None:
+    low, high = table["min"], table["max"]
+    if band == "sd":
+        low, high = table["mean"] - table["sd"], table["mean"] + table["sd"]
+    (line,) = axes.plot(
+        table["x"],
+        table["mean"],
+        color=style.colour(position),
+        linestyle=style.line_style(position),
+        linewidth=2,
+        marker=marker,
+        label=name,
+    )
+    axes.fill_between(
+        table["x"], low, high, color=line.get_color(), alpha=0.13, linewidth=0
+    )
+
+
+def _finish(axes: matplotlib.axes.Axes, column: str, across: str) -> None:
+    style.plain(axes)
+    axes.set_xlabel(across)
+    axes.set_ylabel(column)
+    style.in_percent(axes.yaxis, column)
+    drawn = [np.asarray(line.get_ydata(), float) for line in axes.get_lines()]
+    values = np.concatenate([*drawn, np.empty(0)])
+    values = values[np.isfinite(values)]
+    is_wide = values.size > 0 and 0 < values.min() < values.max() / _LOG_RATIO
+    if across and is_wide and not style.is_accuracy(column):
+        axes.set_yscale("log")
+
+
+def _title(runs: FinishedRuns) -> str:
+    parts = [", ".join(dict.fromkeys(runs.settings["task"]))]
+    cohorts = set(runs.settings["clients_per_round"])
+    clients = set(runs.settings["clients"])
+    if len(cohorts) == len(clients) == 1:
+        parts.append(f"{cohorts.pop()} of {clients.pop()} clients per round")
+    return ", ".join(parts)
+
+
+def _explain(runs: FinishedRuns, labels: pd.Series, band: str) -> str:
+    seeds = runs.settings["seed"].groupby(labels).nunique().max()
+    return f"lines: mean over {seeds} seeds; {BANDS[band]}" if seeds > 1 else ""

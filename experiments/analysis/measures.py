@@ -1,0 +1,281 @@
+"""What is told of finished runs: pure functions of their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+import tasks
+from experiments.analysis.finished import AXES, FinishedRuns
+
+_TEST = "test_"
+# Columns that every evaluation, and every round of training, has a number in.
+_EVALUATED, _TRAINED = "test_num_examples", "cohort_size"
+# How rounds break down, in columns of metrics.csv; Charles et al. (2021), On
+# Large-Cohort Training for Federated Learning, section 3.1, and NaNs.
+_FAILURES = ("catastrophic_failure", "non_finite")
+_LOWER_IS_BETTER = ("loss", "error", "distance", "norm")
+
+
+def headline(runs: FinishedRuns) -> str:
+    """Returns the column of the headline metric of the runs' task.
+
+    Args:
+      runs: The runs.
+
+    Raises:
+      ValueError: If they are of tasks with different metrics, or of a task that is
+        not registered.
+    """
+    metrics = {tasks.describe(name).accuracy_metric for name in runs.settings["task"]}
+    if len(metrics) > 1:
+        raise ValueError(
+            f"the runs' tasks have different metrics, {', '.join(sorted(metrics))}. "
+            "Name columns, or take the runs of one task."
+        )
+    return _TEST + metrics.pop()
+
+
+def falls(runs: FinishedRuns, column: str) -> bool:
+    """Returns whether a column is better the lower it is.
+
+    Args:
+      runs: The runs.
+      column: The column. That of a task's headline metric is as the task says; of
+        others losses, errors, distances and norms are to fall.
+    """
+    known = {}
+    for name in set(runs.settings["task"]) & set(tasks.names()):
+        task = tasks.describe(name)
+        known[task.accuracy_metric] = not task.higher_is_better
+    metric = column.removeprefix(_TEST).removeprefix("train_").split("_client_")[0]
+    return known.get(metric, metric.endswith(_LOWER_IS_BETTER))
+
+
+def measured(runs: FinishedRuns, column: str) -> pd.DataFrame:
+    """Returns the rows in which a column was measured, NaNs among them.
+
+    Args:
+      runs: The runs.
+      column: The column.
+
+    Raises:
+      ValueError: If no run has such a column.
+    """
+    rounds = runs.rounds
+    if column not in rounds:
+        raise ValueError(
+            f"no run has a column {column!r}. There are "
+            f"{', '.join(sorted(set(rounds) - {'run'}))}."
+        )
+    family = _EVALUATED if column.startswith(_TEST) else _TRAINED
+    has_it = rounds.groupby("run")[column].transform(lambda one: one.notna().any())
+    if column in AXES.values() or family not in rounds:
+        return rounds[rounds[column].notna()]
+    # A measured NaN looks like an empty cell, unless others in its row are numbers.
+    return rounds[has_it & (rounds[family].notna() | rounds[column].notna())]
+
+
+def varying(runs: FinishedRuns) -> list[str]:
+    """Returns the settings, but for seeds, that tell runs of a method on a task apart.
+
+    Args:
+      runs: The runs.
+    """
+    settings = runs.settings.drop(columns=["task", "algorithm", "seed"]).astype(str)
+    by_method = settings.groupby([runs.settings["task"], runs.settings["algorithm"]])
+    return [name for name in settings if (by_method[name].nunique() > 1).any()]
+
+
+def labels(runs: FinishedRuns, by: Sequence[str] | None = None) -> pd.Series:
+    """Returns what to call each run; runs of one label differ in their seeds alone.
+
+    Args:
+      runs: The runs.
+      by: The settings to tell runs apart by. By default the algorithm, the task if
+        there are several, and what varies among the runs of an algorithm on a task.
+
+    Returns:
+      Texts such as "fed_avg, clients_per_round=50", by run.
+
+    Raises:
+      ValueError: If there is no such setting.
+    """
+    tasks_ = ["task"] if runs.settings["task"].nunique() > 1 else []
+    by = ["algorithm", *tasks_, *varying(runs)] if by is None else list(by)
+    for name in by:
+        if name not in runs.settings:
+            raise ValueError(
+                f"the runs have no setting {name!r}. There are "
+                f"{', '.join(sorted(runs.settings))}."
+            )
+
+    def label(settings: pd.Series) -> str:
+        parts = [
+            _setting(name, settings[name]) for name in by if _is_given(settings[name])
+        ]
+        return ", ".join(parts) or "all"
+
+    return runs.settings.apply(label, axis=1).rename("label")
+
+
+def _is_given(value: Any) -> bool:
+    return isinstance(value, tuple) or bool(pd.notna(value))
+
+
+def _setting(name: str, value: Any) -> str:
+    if name in ("algorithm", "task"):
+        return str(value)
+    return f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+
+
+def to_thresholds(
+    runs: FinishedRuns,
+    column: str,
+    thresholds: Sequence[float],
+    axis: str = "round",
+) -> pd.DataFrame:
+    """Returns what it took to reach a value of a metric for the first time.
+
+    Args:
+      runs: The runs.
+      column: The column of the metric, such as "test_accuracy".
+      thresholds: Values to reach: from below, or from above if the column `falls`.
+      axis: What to count: one of `AXES`.
+
+    Returns:
+      A row per run and a column per threshold; NaN where it was not reached. The
+      first evaluation that is good enough counts, so that the answer is as fine as
+      evaluations are frequent.
+
+    Raises:
+      ValueError: If there is no such column or axis.
+    """
+    total = axis_column(runs, axis)
+    rows = measured(runs, column)
+    sign = -1 if falls(runs, column) else 1
+    found = {
+        threshold: rows[sign * rows[column] >= sign * threshold]
+        .groupby("run")[total]
+        .first()
+        for threshold in thresholds
+    }
+    return pd.DataFrame(found, index=runs.settings.index)
+
+
+def axis_column(runs: FinishedRuns, axis: str) -> str:
+    """Returns the column of an axis.
+
+    Args:
+      runs: The runs.
+      axis: One of `AXES`.
+
+    Raises:
+      ValueError: If there is no such axis, or no run has it.
+    """
+    if axis not in AXES:
+        raise ValueError(f"axis must be one of {', '.join(AXES)}, found {axis!r}.")
+    if AXES[axis] not in runs.rounds:
+        raise ValueError(f"no run measured {axis}.")
+    return AXES[axis]
+
+
+def last_mean(
+    runs: FinishedRuns, columns: Sequence[str], last: int = 1
+) -> pd.DataFrame:
+    """Returns the mean of columns over the last rounds of each run.
+
+    Reddi et al. (2021), Adaptive Federated Optimization, Table 1, take the last 100.
+    https://arxiv.org/abs/2003.00295
+
+    Args:
+      runs: The runs.
+      columns: The columns.
+      last: The number of rounds at the end; those count in which the column was
+        measured.
+
+    Returns:
+      A row per run and a column per column. NaN where a value is NaN, so that what
+      broke down does not look good, or where nothing was measured.
+
+    Raises:
+      ValueError: If there is no such column.
+    """
+    found = {}
+    for column in columns:
+        rows = measured(runs, column)
+        end = rows["run"].map(runs.settings["rounds"])
+        rows = rows[rows["round"] > end - last]
+        found[column] = rows.groupby("run")[column].agg(
+            lambda one: one.mean(skipna=False)
+        )
+    return pd.DataFrame(found, index=runs.settings.index)
+
+
+def failed(runs: FinishedRuns) -> pd.Series:
+    """Returns which runs broke down in any round, as 1 or 0 by run.
+
+    Its mean over runs is the rate of failed trials of Charles et al. (2021), On
+    Large-Cohort Training for Federated Learning, Figure 1.
+    https://arxiv.org/abs/2106.07820
+
+    Args:
+      runs: The runs.
+    """
+    columns = [name for name in _FAILURES if name in runs.rounds]
+    broke = runs.rounds[columns].fillna(0).ne(0).any(axis=1)
+    by_run = broke.groupby(runs.rounds["run"]).any().astype(float)
+    return by_run.reindex(runs.settings.index).rename("failed")
+
+
+def over_seeds(values: pd.DataFrame, labels: pd.Series) -> pd.DataFrame:
+    """Returns means and standard deviations over the runs of each label.
+
+    Args:
+      values: A row per run.
+      labels: What each run is called, as of `labels`.
+
+    Returns:
+      A row per label, in the order of their first runs: `seeds`, the number of runs,
+      and for each column its mean and, named `<column>_sd`, the standard deviation
+      of a sample, NaN for a single run. A NaN among the values makes NaN of both.
+    """
+    groups = values.groupby(labels.reindex(values.index), sort=False)
+    table = pd.DataFrame({"seeds": groups.size()})
+    for name in values:
+        table[name] = groups[name].agg(lambda one: one.mean(skipna=False))
+        table[f"{name}_sd"] = groups[name].agg(lambda one: one.std(skipna=False))
+    return table
+
+
+def curves(
+    runs: FinishedRuns, column: str, axis: str, labels: pd.Series
+) -> pd.DataFrame:
+    """Returns a column against an axis, over the runs of each label.
+
+    Args:
+      runs: The runs.
+      column: The column.
+      axis: One of `AXES`.
+      labels: What each run is called, as of `labels`.
+
+    Returns:
+      A row per label and round: `label`, `round`, `x` (the axis' mean over seeds) and
+      the column's `mean`, `sd`, `min` and `max`; NaN where a seed's value is.
+
+    Raises:
+      ValueError: If there is no such column or axis.
+    """
+    total = axis_column(runs, axis)
+    rows = measured(runs, column)
+    rows = rows.assign(label=rows["run"].map(labels))
+    by_round = rows.groupby(["label", "round"], sort=False)
+    values = by_round[column]
+    table = values.agg(["mean", "std", "min", "max"])
+    table = table.rename(columns={"std": "sd"})
+    # Where a seed broke down there is no mean, rather than that of the others.
+    table = table[values.count() == values.size()].reindex(table.index)
+    table.insert(0, "x", by_round[total].mean())
+    return table.reset_index()

@@ -1,0 +1,119 @@
+"""How figures look: colours, lines, panels and files."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+import matplotlib.axes
+import matplotlib.axis
+import matplotlib.figure
+import matplotlib.ticker
+from matplotlib.backends import backend_agg
+
+from tff_drift import files
+
+DOTS_PER_INCH = 150
+# Okabe and Ito's colours, which colour-blind readers can tell apart. Their yellow,
+# hardly seen on white, gives way to a grey and a brown.
+COLOURS = (
+    "#000000",
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#E69F00",
+    "#7F7F7F",
+    "#7A4B2A",
+)
+_LINE_STYLES = ("-", "--", "-.")
+
+
+def colour(position: int) -> str:
+    """Returns the colour of the line at a position, from 0."""
+    return COLOURS[position % len(COLOURS)]
+
+
+def line_style(position: int) -> str:
+    """Returns the style of the line at a position, from 0."""
+    # Lines that lie on one another differ in style too, and so do colours that come
+    # round again.
+    turn = position // len(COLOURS)
+    return _LINE_STYLES[(position + turn) % len(_LINE_STYLES)]
+
+
+def panels(
+    count: int, inches: tuple[float, float] = (5.0, 5.0)
+) -> tuple[matplotlib.figure.Figure, list[matplotlib.axes.Axes]]:
+    """Returns a figure with panels side by side.
+
+    Args:
+      count: The number of panels.
+      inches: The width and the height of one.
+    """
+    width, height = inches
+    figure = matplotlib.figure.Figure(
+        figsize=(width * count, height), dpi=DOTS_PER_INCH, layout="constrained"
+    )
+    return figure, list(figure.subplots(1, count, squeeze=False)[0])
+
+
+def plain(axes: matplotlib.axes.Axes) -> None:
+    """Takes from a panel what tells nothing, and gives it a light grid."""
+    axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+
+
+def is_accuracy(column: str) -> bool:
+    """Returns whether a column holds accuracies, rather than rounds to one."""
+    return "accuracy" in column and " " not in column
+
+
+def in_percent(axis: matplotlib.axis.Axis, column: str) -> None:
+    """Labels an axis in percent if a column is an accuracy."""
+    if is_accuracy(column):
+        axis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
+
+
+def name_places(axes: matplotlib.axes.Axes, names: Sequence[str]) -> None:
+    """Names the places 0, 1, ... along the horizontal axis."""
+    axes.set_xticks(range(len(names)), names)
+    if len(names) > 3:
+        for text in axes.get_xticklabels():
+            text.set(rotation=20, horizontalalignment="right")
+
+
+def legend(figure: matplotlib.figure.Figure, title: str = "") -> None:
+    """Adds the legend of the first panel below all of them.
+
+    Args:
+      figure: The figure.
+      title: What to say above it.
+    """
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    longest = max(map(len, names), default=0)
+    figure.legend(
+        handles,
+        names,
+        loc="outside lower center",
+        ncols=max(1, min(len(names), 5, 100 // (longest + 5))),
+        frameon=False,
+        title=title or None,
+    )
+
+
+def save(figure: matplotlib.figure.Figure, path: pathlib.Path) -> None:
+    """Writes a figure in one step.
+
+    Args:
+      figure: The figure.
+      path: The file, a PNG.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    canvas = backend_agg.FigureCanvasAgg(figure)
+    files.replace_file(path, canvas.print_png)

@@ -1,0 +1,40 @@
+"""The command `analyze`: what finished runs say, without training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.commands.command import Command
+from experiments.flags import analyses, errors
+
+
+def _run(given: dict[str, Any]) -> None:
+    wanted = analyses.request(given)
+    from experiments.reports import analysis
+
+    with errors.as_user_errors(FileNotFoundError, ValueError):
+        analysis.tell(wanted)
+
+
+_ARGUMENT = {
+    "nargs": "+",
+    "metavar": "FOLDER",
+    "help": "A folder of runs, or of folders of such.",
+}
+COMMAND = Command(
+    "analyze",
+    "tell and draw what finished runs say, without training",
+    """\
+Reads the finished runs in folders of `tff-drift train`, compare, sweep or preset, and
+below. Tells means and standard deviations over seeds at the end, percentiles of test
+clients, the share of runs that broke down, and what it took to reach thresholds; draws
+curves, box plots of clients and bars of training beside test. Python programs and
+notebooks use experiments.analysis.
+
+example:
+  tff-drift analyze results/compare/digits --thresholds=0.7,0.8 --last=10
+""",
+    _run,
+    {"folders": _ARGUMENT},
+    analyses.flags,
+)

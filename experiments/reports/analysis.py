@@ -1,0 +1,160 @@
+"""The tables and figures of `tff-drift analyze`; without TensorFlow."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+
+import matplotlib.figure
+import pandas as pd
+
+from experiments import analysis
+from experiments.analysis import FinishedRuns, style
+from experiments.flags.analyses import Analysis
+from experiments.reports import texts, writing
+
+TABLE, THRESHOLDS = "table", "thresholds"
+_PERCENTS = (5, 25, 50, 75, 95)
+_REACHED = "reached"
+
+
+def tell(wanted: Analysis) -> None:
+    """Prints tables of runs and writes them and their figures.
+
+    Args:
+      wanted: What to tell.
+
+    Raises:
+      FileNotFoundError: If there is no such folder.
+      OSError: If a file cannot be written.
+      ValueError: If there is no run, column or setting of a name that was given.
+    """
+    runs = analysis.read(*wanted.folders)
+    if runs.unfinished:
+        print(f"Left out, not finished: {', '.join(runs.unfinished)}", file=sys.stderr)
+    columns = wanted.columns or (analysis.headline(runs), "test_loss")
+    labels = analysis.labels(runs, wanted.by)
+    # Drawn before anything is written, so that mistakes leave no half of the files.
+    figures = dict(_figures(wanted, runs, columns, labels))
+    tables = {TABLE: _at_the_end(wanted, runs, columns, labels)}
+    if wanted.thresholds:
+        tables[THRESHOLDS] = _to_thresholds(wanted, runs, columns[0], labels)
+    wanted.output_dir.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        headers, cells = readable(table, columns[0])
+        text = f"{_title(name, wanted, columns[0])}\n\n"
+        text += texts.markdown_table(headers, cells)
+        writing.write_text(wanted.output_dir / f"{name}.md", text)
+        writing.write_table(wanted.output_dir / f"{name}.csv", table.reset_index())
+        print(_title(name, wanted, columns[0]))
+        texts.print_table(headers, cells)
+    for name, figure in figures.items():
+        style.save(figure, wanted.output_dir / f"{name}.png")
+    names = [f"{name}.{kind}" for name in tables for kind in ("md", "csv")]
+    names += [f"{name}.png" for name in figures]
+    print(f"Files in {wanted.output_dir}: {', '.join(names)}")
+
+
+def _title(name: str, wanted: Analysis, column: str) -> str:
+    if name == THRESHOLDS:
+        return f"To reach a {column} for the first time: mean ± sd over seeds."
+    rounds = "the last round" if wanted.last == 1 else f"the last {wanted.last} rounds"
+    return f"Mean of {rounds}: mean ± sd over seeds."
+
+
+def _at_the_end(
+    wanted: Analysis, runs: FinishedRuns, columns: tuple[str, ...], labels: pd.Series
+) -> pd.DataFrame:
+    clients = [f"{columns[0]}_client_p{percent}" for percent in _PERCENTS]
+    told = dict.fromkeys([*columns, *(name for name in clients if name in runs.rounds)])
+    values = analysis.last_mean(runs, list(told), wanted.last)
+    totals = [name for name in analysis.AXES.values() if name in runs.rounds]
+    ends = runs.rounds.groupby("run")[totals].max()
+    ends.columns = [name.removeprefix("total_") for name in totals]
+    values = values.join(ends)
+    values["failed"] = analysis.failed(runs)
+    table = analysis.over_seeds(values, labels)
+    # Of yes and no, and of what seeds hardly change, the mean says all.
+    plain = [f"{name}_sd" for name in (*ends.columns, "failed")]
+    return table.drop(columns=plain)
+
+
+def _to_thresholds(
+    wanted: Analysis, runs: FinishedRuns, column: str, labels: pd.Series
+) -> pd.DataFrame:
+    parts = []
+    for axis in wanted.axes:
+        found = analysis.to_thresholds(runs, column, wanted.thresholds, axis)
+        found.columns = [f"{axis} to {threshold:g}" for threshold in found]
+        parts.append(found)
+    values = pd.concat(parts, axis=1)
+    table = analysis.over_seeds(values, labels)
+    first = values.iloc[:, : len(wanted.thresholds)].notna().astype(float)
+    shares = first.groupby(labels, sort=False).mean()
+    for threshold, name in zip(wanted.thresholds, first):
+        table[f"{_REACHED} {threshold:g}"] = shares[name]
+    return table
+
+
+def readable(table: pd.DataFrame, column: str) -> tuple[list[str], list[list[str]]]:
+    """Returns the headers and the cells of a table for people.
+
+    Args:
+      table: A row per label, with columns `<name>` and `<name>_sd`.
+      column: The column of the metric.
+    """
+    names = [name for name in table if not str(name).endswith("_sd")]
+    cells = [
+        [str(label), *(_cell(str(name), row) for name in names)]
+        for label, row in table.iterrows()
+    ]
+    return [
+        "runs",
+        *(str(name).replace(f"{column}_client_", "") for name in names),
+    ], cells
+
+
+def _cell(name: str, row: pd.Series) -> str:
+    value, deviation = row[name], row.get(f"{name}_sd", math.nan)
+    if name == "seeds":
+        return f"{value:.0f}"
+    if name == "failed" or name.startswith(_REACHED):
+        return f"{100 * value:.0f} %"
+    if name.startswith("bytes"):
+        return "-" if math.isnan(value) else texts.size(value)
+    if "accuracy" in name:
+        return texts.metric_with_deviation("accuracy", value, deviation)
+    if name.split(" ")[0] in analysis.AXES:
+        return texts.count(value, deviation)
+    return texts.metric_with_deviation(name, value, deviation)
+
+
+def _figures(
+    wanted: Analysis, runs: FinishedRuns, columns: tuple[str, ...], labels: pd.Series
+) -> Iterator[tuple[str, matplotlib.figure.Figure]]:
+    """Yields the figures by the names of their files."""
+    metric, *_ = columns
+    for axis in wanted.axes:
+        figure = analysis.draw_curves(runs, columns, axis, wanted.bands, labels)
+        yield f"curves_{axis}", figure
+    if f"{metric}_client_p5" in runs.rounds:
+        yield "clients", analysis.draw_clients(runs, metric, wanted.last, labels)
+    train = metric.replace("test_", "train_", 1)
+    if train != metric and train in runs.rounds:
+        figure = analysis.draw_train_and_test(runs, train, metric, wanted.last, labels)
+        yield "train_and_test", figure
+    if wanted.against is None:
+        return
+    setting, bands = wanted.against, wanted.bands
+    by = None
+    if wanted.by is not None:
+        by = analysis.labels(runs, [name for name in wanted.by if name != setting])
+    values = analysis.last_mean(runs, list(columns), wanted.last)
+    figure = analysis.draw_against(runs, setting, values, bands, by)
+    yield f"against_{setting}", figure
+    for axis in wanted.axes if wanted.thresholds else ():
+        values = analysis.to_thresholds(runs, metric, wanted.thresholds, axis)
+        values.columns = [f"{axis} to {metric} {threshold:g}" for threshold in values]
+        figure = analysis.draw_against(runs, setting, values, bands, by)
+        yield f"{axis}_against_{setting}", figure

@@ -1,0 +1,52 @@
+"""Files of results, each replaced in one step."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from tff_drift import files
+
+
+def write_json(path: pathlib.Path, content: Mapping[str, Any]) -> None:
+    """Replaces a JSON file in one step.
+
+    Args:
+      path: The file.
+      content: JSON values.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_text(path, text)
+
+
+def write_table(path: pathlib.Path, table: pd.DataFrame) -> None:
+    """Replaces a CSV file in one step.
+
+    Args:
+      path: The file.
+      table: The table; its index is left out.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    write_text(path, table.to_csv(index=False))
+
+
+def write_text(path: pathlib.Path, text: str) -> None:
+    """Replaces a text file in one step.
+
+    Args:
+      path: The file.
+      text: What it is to hold.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    files.replace_file(path, lambda file: file.write(text.encode()))

@@ -1,0 +1,375 @@
+"""What is told of finished runs, worked by hand."""
+
+import math
+import os
+import subprocess
+import sys
+
+import matplotlib.colors
+import numpy as np
+import pandas as pd
+import pytest
+
+import experiments.flags.analyses
+from experiments import analysis
+from experiments.analysis import figures
+from tests.experiments import made_up_runs, programs
+
+NAN = math.nan
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two methods with two seeds each."""
+    made_up_runs.write(tmp_path / "a1", [0.1, 0.5, 0.7, 0.6, 0.8])
+    made_up_runs.write(tmp_path / "a2", [0.1, 0.3, 0.5, 0.7, 0.6], seed=2)
+    slow = {"algorithm": "fed_adam"}
+    made_up_runs.write(tmp_path / "b1", [0.1, 0.2, 0.3, 0.4, 0.5], **slow)
+    made_up_runs.write(tmp_path / "b2", [0.1, 0.2, 0.1, 0.3, 0.7], seed=2, **slow)
+    return analysis.read(tmp_path)
+
+
+def by_name(values):
+    """Values of runs, by the last part of their folders' names."""
+    return {os.path.basename(run): value for run, value in values.items()}
+
+
+def test_reading(runs, tmp_path):
+    assert list(by_name(runs.settings["seed"]).items()) == [
+        ("a1", 1), ("a2", 2), ("b1", 1), ("b2", 2),
+    ]  # fmt: skip
+    first = runs.rounds[runs.rounds["run"] == str(tmp_path / "a1")]
+    assert list(first["round"]) == [0, 1, 2, 3, 4]
+    assert list(first["total_examples"]) == [0, 100, 200, 300, 400]
+    assert list(first["total_seconds"]) == [0, 2, 4, 6, 8]
+    assert analysis.headline(runs) == "test_accuracy"
+    assert list(analysis.labels(runs)) == ["fed_avg"] * 2 + ["fed_adam"] * 2
+
+
+def test_a_folder_that_is_named_twice_counts_once(runs, tmp_path):
+    again = analysis.read(tmp_path / "a1", tmp_path)
+    assert list(again.settings.index) == list(runs.settings.index)
+    assert len(again.rounds) == len(runs.rounds)
+
+
+def test_to_thresholds(runs):
+    found = analysis.to_thresholds(runs, "test_accuracy", [0.1, 0.6, 0.7])
+    assert by_name(found[0.1]) == {"a1": 0, "a2": 0, "b1": 0, "b2": 0}
+    assert by_name(found[0.7]) == pytest.approx(
+        {"a1": 2, "a2": 3, "b1": NAN, "b2": 4}, nan_ok=True
+    )
+    assert by_name(found[0.6]) == pytest.approx(
+        {"a1": 2, "a2": 3, "b1": NAN, "b2": 4}, nan_ok=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("axis", "expected"), [("examples", 300), ("bytes", 3000), ("seconds", 6.0)]
+)
+def test_what_it_took_to_a_threshold(runs, axis, expected):
+    found = analysis.to_thresholds(runs, "test_accuracy", [0.7], axis)
+    assert by_name(found[0.7])["a2"] == expected
+
+
+def test_a_loss_is_reached_from_above(runs):
+    found = analysis.to_thresholds(runs, "test_loss", [0.5])
+    assert by_name(found[0.5]) == {"a1": 1, "a2": 2, "b1": 4, "b2": 4}
+
+
+def test_simulated_time_is_summed(tmp_path):
+    made_up_runs.write(tmp_path / "a", [0.1, 0.2, 0.3])
+    frame = pd.read_csv(tmp_path / "a" / "metrics.csv")
+    frame["simulated_seconds"] = [NAN, 5.0, 7.5]
+    frame.to_csv(tmp_path / "a" / "metrics.csv", index=False)
+    found = analysis.to_thresholds(
+        analysis.read(tmp_path), "test_accuracy", [0.3], "simulated_seconds"
+    )
+    assert list(found[0.3]) == [12.5]
+
+
+def test_mean_of_the_last_rounds(runs):
+    found = analysis.last_mean(runs, ["test_accuracy"], last=2)["test_accuracy"]
+    assert by_name(found) == pytest.approx(
+        {"a1": 0.7, "a2": 0.65, "b1": 0.45, "b2": 0.5}
+    )
+
+
+def test_means_and_deviations_over_seeds(runs):
+    columns = ["test_accuracy", "test_accuracy_client_p5"]
+    values = analysis.last_mean(runs, columns)
+    table = analysis.over_seeds(values, analysis.labels(runs))
+    assert list(table.index) == ["fed_avg", "fed_adam"]
+    row = table.loc["fed_avg"]
+    assert row["seeds"] == 2
+    assert row["test_accuracy"] == pytest.approx(0.7)
+    assert row["test_accuracy_sd"] == pytest.approx(0.2 / math.sqrt(2))
+    assert row["test_accuracy_client_p5"] == pytest.approx(0.035)
+    assert row["test_accuracy_client_p5_sd"] == pytest.approx(0.01 / math.sqrt(2))
+
+
+def test_what_broke_down_does_not_drop_out(tmp_path):
+    made_up_runs.write(tmp_path / "a", [0.1, 0.5, 0.8])
+    made_up_runs.write(tmp_path / "b", [0.1, 0.5, 0.8], [2, 1, NAN], seed=2)
+    runs = analysis.read(tmp_path)
+    values = analysis.last_mean(runs, ["test_loss", "test_accuracy"], last=2)
+    assert by_name(values["test_loss"]) == pytest.approx(
+        {"a": (0.5 + 0.2) / 2, "b": NAN}, nan_ok=True
+    )
+    table = analysis.over_seeds(values, analysis.labels(runs))
+    assert math.isnan(table["test_loss"]["fed_avg"])
+    assert table["test_accuracy"]["fed_avg"] == pytest.approx(0.65)
+    curve = analysis.curves(runs, "test_loss", "round", analysis.labels(runs))
+    assert list(curve["mean"]) == pytest.approx([(0.9 + 2) / 2, 0.75, NAN], nan_ok=True)
+
+
+def test_rounds_without_an_evaluation_are_no_breakdown(tmp_path):
+    made_up_runs.write(tmp_path / "a", [0.1, 0.5, 0.8])
+    frame = pd.read_csv(tmp_path / "a" / "metrics.csv")
+    tested = [name for name in frame if name.startswith("test_")]
+    frame.loc[1, tested] = NAN
+    frame.to_csv(tmp_path / "a" / "metrics.csv", index=False)
+    runs = analysis.read(tmp_path)
+    found = analysis.last_mean(runs, ["test_accuracy", "train_accuracy"], last=2)
+    assert list(found["test_accuracy"]) == pytest.approx([0.8])
+    assert list(found["train_accuracy"]) == pytest.approx([(0.6 + 0.9) / 2])
+    assert list(analysis.to_thresholds(runs, "test_accuracy", [0.4])[0.4]) == [2]
+
+
+def test_the_rate_of_failed_trials(tmp_path):
+    for seed in (1, 2, 3):
+        failures = (2, 3) if seed == 2 else ()
+        made_up_runs.write(
+            tmp_path / str(seed), [0.1] * 5, seed=seed, failures=failures
+        )
+    runs = analysis.read(tmp_path)
+    assert by_name(analysis.failed(runs)) == {"1": 0, "2": 1, "3": 0}
+    table = analysis.over_seeds(analysis.failed(runs).to_frame(), analysis.labels(runs))
+    assert table["failed"]["fed_avg"] == pytest.approx(1 / 3)
+
+
+def test_labels_tell_what_varies(tmp_path):
+    for cohort in (2, 4):
+        for seed in (1, 2):
+            made_up_runs.write(
+                tmp_path / f"{cohort}_{seed}",
+                [0.1, 0.2],
+                seed=seed,
+                clients_per_round=cohort,
+                tau=0.5,
+            )
+    runs = analysis.read(tmp_path)
+    assert analysis.varying(runs) == ["clients_per_round"]
+    assert set(analysis.labels(runs)) == {
+        "fed_avg, clients_per_round=2",
+        "fed_avg, clients_per_round=4",
+    }
+    assert set(analysis.labels(runs, ["tau"])) == {"tau=0.5"}
+    with pytest.raises(ValueError, match="the runs have no setting 'taw'"):
+        analysis.labels(runs, ["taw"])
+
+
+def test_what_is_better_lower(runs):
+    for column in ("test_loss", "train_loss", "test_mean_squared_error"):
+        assert analysis.falls(runs, column)
+    for column in ("test_accuracy", "test_accuracy_client_p5", "train_recall_at_5"):
+        assert not analysis.falls(runs, column)
+
+
+def test_runs_that_are_not_finished_are_left_out(runs, tmp_path):
+    made_up_runs.write(tmp_path / "c1", [0.1, 0.2], rounds=5)
+    again = analysis.read(tmp_path)
+    assert again.unfinished == (str(tmp_path / "c1"),)
+    assert len(again.settings) == 4
+    with pytest.raises(ValueError, match="c1' holds no finished run"):
+        analysis.read(tmp_path / "c1")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", "{", "config.json' is damaged"),
+        ("summary.json", "[]", "summary.json' is damaged: it holds no JSON object"),
+        ("metrics.csv", "", "metrics.csv' is damaged"),
+        ("metrics.csv", "a,b\n1,2\n", "metrics.csv' is damaged"),
+    ],
+)
+def test_damaged_files(tmp_path, name, content, message):
+    made_up_runs.write(tmp_path / "a", [0.1, 0.2])
+    (tmp_path / "a" / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        analysis.read(tmp_path)
+
+
+def test_bad_arguments(runs):
+    with pytest.raises(FileNotFoundError, match="'absent' is no folder"):
+        analysis.read("absent")
+    with pytest.raises(ValueError, match="no run has a column 'test_acuracy'"):
+        analysis.last_mean(runs, ["test_acuracy"])
+    with pytest.raises(ValueError, match="axis must be one of round, examples"):
+        analysis.to_thresholds(runs, "test_accuracy", [0.5], "time")
+    with pytest.raises(ValueError, match="no run measured simulated_seconds"):
+        analysis.to_thresholds(runs, "test_accuracy", [0.5], "simulated_seconds")
+    with pytest.raises(ValueError, match="band must be one of range, sd, found 'x'"):
+        analysis.draw_curves(runs, ["test_accuracy"], band="x")
+    with pytest.raises(ValueError, match="task is not a number in every run"):
+        analysis.draw_against(runs, "task", analysis.last_mean(runs, ["test_loss"]))
+
+
+def lines(axes):
+    return {line.get_label(): line for line in axes.get_lines()}
+
+
+def test_curves_are_means_with_bands(runs):
+    figure = analysis.draw_curves(runs, ["test_accuracy", "test_loss"], "examples")
+    left, right = figure.axes
+    line = lines(left)["fed_avg"]
+    assert list(line.get_xdata()) == [0, 100, 200, 300, 400]
+    assert list(line.get_ydata()) == pytest.approx([0.1, 0.4, 0.6, 0.65, 0.7])
+    band = left.collections[0].get_paths()[0].vertices[:, 1]
+    assert (band.min(), band.max()) == pytest.approx((0.1, 0.8))
+    assert (left.get_xlabel(), left.get_ylabel()) == (
+        "examples processed",
+        "test_accuracy",
+    )
+    assert set(lines(right)) == {"fed_avg", "fed_adam"}
+    wide = analysis.draw_curves(runs, ["test_accuracy"], band="sd").axes[0]
+    band = wide.collections[0].get_paths()[0].vertices[:, 1]
+    # At the last round: 0.7 and a deviation of 0.1 √2.
+    assert band.max() == pytest.approx(0.7 + 0.1 * math.sqrt(2))
+
+
+def test_figures_against_a_setting(tmp_path):
+    for cohort, accuracy in ((2, 0.3), (4, 0.5), (8, 0.6)):
+        for seed in (1, 2):
+            made_up_runs.write(
+                tmp_path / f"{cohort}_{seed}",
+                [0.1, accuracy + 0.1 * (seed - 1)],
+                seed=seed,
+                clients_per_round=cohort,
+            )
+    runs = analysis.read(tmp_path)
+    values = analysis.last_mean(runs, ["test_accuracy"])
+    (axes,) = analysis.draw_against(runs, "clients_per_round", values).axes
+    line = lines(axes)["fed_avg"]
+    assert list(line.get_xdata()) == [2, 4, 8]
+    assert list(line.get_ydata()) == pytest.approx([0.35, 0.55, 0.65])
+    found = analysis.to_thresholds(runs, "test_accuracy", [0.3])
+    found.columns = ["round to test_accuracy 0.3"]
+    figure = analysis.draw_against(runs, "clients_per_round", found)
+    assert "mean over 2 seeds" in figure.legends[0].get_title().get_text()
+    figure.draw_without_rendering()
+    # Rounds, not percent.
+    assert not any("%" in t.get_text() for t in figure.axes[0].get_yticklabels())
+
+
+def test_boxes_are_of_the_percentiles(runs):
+    (axes,) = analysis.draw_clients(runs, "test_accuracy").axes
+    boxes = [patch.get_path().get_extents() for patch in axes.patches]
+    assert boxes[0].ymin == pytest.approx(0.7 * 0.25)
+    assert boxes[0].ymax == pytest.approx(0.7 * 0.75)
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == [
+        "fed_avg",
+        "fed_adam",
+    ]
+
+
+def test_bars_are_of_training_and_of_test(runs):
+    (axes,) = analysis.draw_train_and_test(runs, "train_accuracy", "test_accuracy").axes
+    heights = [bar.get_height() for bar in axes.patches]
+    assert heights == pytest.approx([0.8, 0.7, 0.7, 0.6])
+
+
+def test_a_heat_map_has_its_numbers():
+    table = pd.DataFrame(
+        [[0.1, 0.5], [NAN, 0.9]],
+        index=pd.Index([0.01, 0.1], name="server_learning_rate"),
+        columns=pd.Index([1.0, 3.0], name="client_learning_rate"),
+    )
+    axes, _ = analysis.draw_heat_map(table, "test_accuracy", "A search").axes
+    assert [text.get_text() for text in axes.texts] == [
+        "10.0 %",
+        "50.0 %",
+        "diverged",
+        "90.0 %",
+    ]
+    assert np.isnan(np.ma.filled(axes.images[0].get_array(), NAN)[1, 0])
+    assert axes.get_xlabel() == "client_learning_rate"
+    assert matplotlib.colors.to_hex(axes.texts[0].get_color()) == "#ffffff"
+
+
+def test_the_flags_know_the_names_of_the_module():
+    assert tuple(analysis.AXES) == experiments.flags.analyses.AXES
+    flags = experiments.flags.analyses.flags()
+    assert flags["bands"].choices == tuple(figures.BANDS)
+
+
+def test_the_command(run_command, runs, tmp_path):
+    folder = tmp_path / "told"
+    outcome = run_command(
+        "analyze", tmp_path, "--thresholds=0.6,0.75", f"--output_dir={folder}"
+    )
+    assert outcome.status == 0, outcome.stderr
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "clients.png",
+        "curves_bytes.png",
+        "curves_examples.png",
+        "curves_round.png",
+        "table.csv",
+        "table.md",
+        "thresholds.csv",
+        "thresholds.md",
+        "train_and_test.png",
+    ]
+    table = pd.read_csv(folder / "thresholds.csv").set_index("label")
+    assert table["round to 0.6"]["fed_avg"] == 2.5
+    assert table["reached 0.75"]["fed_avg"] == 0.5
+    assert math.isnan(table["round to 0.75"]["fed_avg"])
+    assert table["reached 0.6"]["fed_adam"] == 0.5
+    assert "| fed_avg | 2 | 70.00 ± 14.14 % |" in (folder / "table.md").read_text()
+    assert "70.00 ± 14.14 %" in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["absent"], "'absent' is no folder. Name folders of"),
+        (["."], "holds no finished run"),
+        (["--columns=x"], "no run has a column 'x'"),
+        (["--by=x"], "the runs have no setting 'x'"),
+        (["--against=x"], "the runs have no setting 'x'"),
+        (["--axes=rounds"], "Did you mean round?"),
+        (["--thresholds=high"], "--thresholds must be a finite number, found 'high'."),
+    ],
+)
+def test_mistakes(run_command, runs, tmp_path, words, message):
+    folder = tmp_path / "told"
+    (tmp_path / "empty").mkdir()
+    place = tmp_path / "empty" if words == ["."] else tmp_path
+    words = [str(place) if word == "." else word for word in words]
+    words = words if words[0] in ("absent", str(place)) else [str(place), *words]
+    outcome = run_command("analyze", *words, f"--output_dir={folder}")
+    assert outcome.status == 2
+    assert outcome.stderr.startswith("tff-drift: error: ")
+    assert message in outcome.stderr
+    assert not folder.exists()
+
+
+def test_it_does_without_tensorflow(runs, tmp_path):
+    program = """
+import sys
+from experiments import main
+status = main.run(sys.argv[1:])
+assert not {"tensorflow", "tensorflow_federated"} & set(sys.modules)
+sys.exit(status)
+"""
+    process = subprocess.run(
+        [
+            sys.executable, "-c", program,
+            "analyze", str(tmp_path), f"--output_dir={tmp_path / 'told'}",
+        ],
+        cwd=programs.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
