@@ -93,3 +93,106 @@ def test_the_examples_on_client_states_run(surroundings):
     assert last_rounds(surroundings["states"]) == [0, 1, 1]
     exec(at_clients, surroundings)
     assert last_rounds(surroundings["states"]) == [0, 2, 2]
+
+
+# Where the code of each document with code is run.
+RUN_BY = {
+    "README.md": "here",
+    "docs/client_state.md": "here",
+    "docs/composing.md": "here",
+    "docs/execution.md": "tests/execution/local/test_explain.py",
+    "docs/extending.md": "here",
+    "docs/getting_started.md": "here",
+    "docs/migrating.md": "here",
+    "docs/remote.md": "tests/execution/remote/test_document.py",
+}
+
+
+def test_the_code_of_every_document_is_run():
+    documents = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    documents += sorted((ROOT / "docs").glob("*.md"))
+    with_code = {str(path.relative_to(ROOT)) for path in documents}
+    with_code = {name for name in with_code if python_blocks(name)}
+    assert with_code == set(RUN_BY), "run it in a test, and name that here"
+    for document, test in RUN_BY.items():
+        text = pathlib.Path(__file__ if test == "here" else ROOT / test).read_text()
+        assert pathlib.Path(document).name in text
+
+
+@pytest.fixture
+def local_context(monkeypatch):
+    """The local context, here alone: documents set it for the whole program."""
+    monkeypatch.setattr(tff.framework, "set_default_context", lambda context: None)
+    context = tff_drift.execution.create_local_execution_context()
+    with tff.framework.get_context_stack().install(context):
+        yield
+
+
+@pytest.fixture
+def script(local_context, tmp_path, monkeypatch):
+    """The names of a user's script: clients, their data, a model."""
+    monkeypatch.chdir(tmp_path)
+    arrays = {f"client_{i}": each for i, each in enumerate(_ARRAYS)}
+    return {
+        "arrays": arrays,
+        "client_data": models.datasets(_ARRAYS),
+        "client_ids": list(arrays),
+        "model_fn": models.softmax_regression,
+        "tf": tf,
+        "tff": tff,
+        "tff_drift": tff_drift,
+        "train": tff_drift.simulation.ClientDatasets.from_arrays(arrays, batch_size=4),
+    }
+
+
+_ARRAYS = models.client_arrays([5, 8, 11])
+
+
+def test_getting_started_trains_and_evaluates(local_context):
+    names = {}
+    exec("\n".join(python_blocks("docs/getting_started.md")), names)
+    assert len(names["result"].rows) == 11
+    assert any("accuracy" in key for key in names["result"].rows[-1])
+
+
+def test_migrating_step_by_step_trains_the_same_model(script):
+    tff_alone, _, same_method, with_states, driver = python_blocks("docs/migrating.md")
+    exec(tff_alone, script)
+    expected = script["process"].get_model_weights(script["state"]).trainable
+    exec(same_method, script)
+    found = script["process"].get_model_weights(script["state"]).trainable
+    for mine, theirs in zip(found, expected):
+        assert np.any(theirs != 0)
+        np.testing.assert_array_equal(mine, theirs)
+    exec(with_states, script)
+    assert len(script["process"].client_states) == 3
+    exec(driver, script)
+    assert len(script["result"].rows) == 3
+    assert pathlib.Path("run", "metrics.csv").exists()
+
+
+def test_a_method_of_the_documents_is_one(script):
+    method, trained, _ = python_blocks("docs/extending.md")
+    exec(method, script)
+    exec(trained, script)
+    assert len(script["result"].rows) == 3
+    kernel = script["result"].model_weights.trainable[0]
+    assert np.all(np.isfinite(kernel))
+    assert np.any(kernel != 0)
+
+
+def test_the_examples_of_composing_train(script):
+    around_scaffold, around_fed_avg = python_blocks("docs/composing.md")
+    exec(around_scaffold, script)
+    process = tff_drift.simulation.ProcessWithClientStates(script["process"])
+    cohort = dict(zip(script["client_ids"], script["client_data"]))
+    output = process.next(process.initialize(), cohort)
+    assert output.metrics["aggregator"]["model"].keys() >= {
+        "clipping_norm",
+        "mean_client_norm",
+        "rejected_clients",
+    }
+    exec(around_fed_avg, script)
+    process = script["process"]
+    output = process.next(process.initialize(), script["client_data"])
+    assert "clipping_norm" in output.metrics["aggregator"]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes requirements.txt (Python 3.9 to 3.11) and requirements-modern.txt (3.12 and
-# 3.13) from pyproject.toml. Needs uv and the package index.
+# 3.13) from pyproject.toml, and docs/requirements.txt from docs/requirements.in. Needs uv and the package index.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,3 +25,13 @@ lock() { # the Pythons, the file, the list of TFF's own packages
 
 lock ">=3.9,<3.12" requirements.txt tff-pinned.txt
 lock ">=3.12,<3.14" requirements-modern.txt tff-modern.txt
+
+# The site is not imported together with TensorFlow: no pins of the project bind it.
+date=$(sed -n 's/^exclude-newer = "\(.*\)"/\1/p' pyproject.toml)
+{
+  echo "# The environment of \`make docs\` for Python 3.11 to 3.13, pinned and hashed."
+  echo "# Made from docs/requirements.in by tools/lock.sh."
+  uv pip compile --quiet --no-config --no-annotate --no-header --generate-hashes \
+    --python-version 3.11 --python-platform x86_64-unknown-linux-gnu \
+    --exclude-newer "$date" docs/requirements.in
+} >docs/requirements.txt

@@ -19,6 +19,8 @@ from tff_drift import compat
 from tff_drift.layers import dropout
 from tff_drift.tensors import Tensors
 
+# A model: a function without arguments that builds a new
+# `tff.learning.models.VariableModel`, or a `tff.learning.models.FunctionalModel`.
 ModelFn = Union[
     Callable[[], tff.learning.models.VariableModel],
     tff.learning.models.FunctionalModel,

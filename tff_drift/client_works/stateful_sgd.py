@@ -12,6 +12,7 @@ import tensorflow as tf
 from tff_drift.client_works.local_sgd import LocalSgd
 from tff_drift.client_works.local_work import LocalContext
 
+# What a client keeps between rounds: tensors by name.
 ClientState = collections.OrderedDict[str, Any]
 
 

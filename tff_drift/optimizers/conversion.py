@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 
 from tff_drift import checks
 
+# An optimizer, or the learning rate of plain SGD.
 OptimizerOrRate = Union[tff.learning.optimizers.Optimizer, float]
 
 

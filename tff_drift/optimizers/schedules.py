@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from tff_drift import checks
 
+# What multiplies a learning rate, as a function of the round number, from 0.
 Schedule = Callable[[Union[int, tf.Tensor]], Union[float, tf.Tensor]]
 
 

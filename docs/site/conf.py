@@ -1,0 +1,95 @@
+"""Sphinx's configuration: `make docs`.
+
+The top of the repository is the source folder, so that documents link to each other as
+they do for a reader of the files.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from typing import Any
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(HERE), str(ROOT)]
+
+import method_pages  # noqa: E402
+import public_names  # noqa: E402
+import reference  # noqa: E402
+
+import tff_drift  # noqa: E402
+from tff_drift import from_source  # noqa: E402
+
+project = "tff_drift"
+author = "The tff_drift authors"
+copyright = "The tff_drift authors, Apache 2.0"
+version = release = tff_drift.__version__
+
+root_doc = "docs/index"
+include_patterns = [
+    "docs/**.md",
+    "docs/**.ipynb",
+    "experiments/results/README.md",
+    "experiments/results/adabest_cost/digits/cost.md",
+    "experiments/results/uga_table/*/milestones.md",
+    "experiments/results/uga_table/README.md",
+    "tasks/README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+]
+exclude_patterns = [".*", "build", "bazel-*", "docs/methods/notes"]
+
+extensions = ["myst_nb", "mathml", "sphinx_copybutton"]
+myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
+myst_heading_anchors = 4
+nb_execution_mode = "off"  # Notebooks are kept with their outputs: `make notebooks`.
+nb_merge_streams = True
+highlight_language = "none"
+python_maximum_signature_line_length = 70
+add_module_names = False
+copybutton_prompt_text = ">>> "
+
+html_math_renderer = "mathml"
+html_theme = "furo"
+html_title = f"tff_drift {release}"
+html_static_path = ["static"]
+html_extra_path = ["extra"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
+
+
+# Tables that runs wrote: they have no heading, and are reached by links.
+TABLES = {"cost": "What methods send and compute", "milestones": "Milestones"}
+
+
+def write_pages(*_: object) -> None:
+    """Writes the pages that are made of rows and docstrings."""
+    pages = {
+        "docs/api/index.md": reference.index(),
+        "docs/methods/index.md": method_pages.index(),
+    }
+    for package in public_names.PACKAGES:
+        pages[f"docs/api/{package}.md"] = reference.page(package)
+    for method in from_source.read().values():
+        pages[f"docs/methods/{method.name}.md"] = method_pages.page(method)
+    for name, text in pages.items():
+        path = ROOT / name
+        path.parent.mkdir(exist_ok=True)
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
+
+
+def add_heading(_: object, page: str, source: list[str]) -> None:
+    """Gives the tables of runs a heading."""
+    title = TABLES.get(page.rsplit("/", 1)[-1])
+    if title:
+        source[0] = f"---\norphan: true\n---\n\n# {title}\n\n{source[0]}"
+
+
+def setup(app: Any) -> None:
+    """Has the pages written before Sphinx looks for pages."""
+    app.connect("config-inited", write_pages)
+    app.connect("source-read", add_heading)

@@ -1,0 +1,154 @@
+"""The pages of the methods, each from its row, its docstring and what is written of it.
+
+`docs/methods/notes/NAME.md` has what a row cannot say: the update rule in the field's
+notation, when to use the method, what the tests prove. A method without notes has a
+page all the same.
+"""
+
+from __future__ import annotations
+
+import docstrings
+import public_names
+import reference
+
+from tff_drift import from_source, method_rows
+
+NOTES = public_names.ROOT / "docs" / "methods" / "notes"
+_WEIGHTINGS = {"num_examples": "number of examples", "uniform": "uniform"}
+
+
+def index() -> str:
+    """Returns the page that leads to the methods."""
+    rows, pages = [], []
+    for method in from_source.read().values():
+        down, up = method.traffic
+        kept = "yes" if keeps_state(method) else "no"
+        rows.append(
+            f"| [{title(method)}]({method.name}.md) | {authors(method)} | "
+            f"{_WEIGHTINGS[method.weighting]} | {_multiple(down)}, {_multiple(up)} "
+            f"| {kept} |"
+        )
+        pages.append(method.name)
+    return (
+        "# Methods\n\n"
+        "Each is a builder of a `tff.learning.templates.LearningProcess`. Traffic is "
+        "that of a client in a round, for n trainable weights. [Choosing a method]"
+        "(../choosing.md) compares them by results.\n\n"
+        "| method | paper | weight of a client | down, up | clients keep a state |\n"
+        "|---|---|---|--:|---|\n"
+        + "\n".join(rows)
+        + "\n\n```{toctree}\n:hidden:\n\n"
+        + "\n".join(pages)
+        + "\n```\n"
+    )
+
+
+def page(method: method_rows.Method) -> str:
+    """Returns the page of a method."""
+    notes = NOTES / f"{method.name}.md"
+    text = notes.read_text("utf-8") if notes.exists() else f"# {method.name}\n"
+    heading, _, rest = text.partition("\n")
+    name = method.builder.__name__
+    [builder] = [
+        each
+        for each in public_names.public_names("tff_drift.algorithms")
+        if each.name == name
+    ]
+    doc = docstrings.to_markdown(builder.doc, public_names.addresses(), builder.package)
+    entry = "\n".join(
+        [
+            f":::::{{py:function}} {name}{reference.signature(builder.node)}",
+            ":no-index:",
+            "",
+            doc,
+            ":::::",
+        ]
+    )
+    options = _options(method)
+    return (
+        f"{heading}\n\n{_at_a_glance(method)}\n\n{rest.strip()}\n\n"
+        f"## The builder\n\n{entry}\n\n{options}"
+    )
+
+
+def title(method: method_rows.Method) -> str:
+    """Returns a method's name for readers, the heading of its notes."""
+    notes = NOTES / f"{method.name}.md"
+    if not notes.exists():
+        return method.name
+    return notes.read_text("utf-8").partition("\n")[0].removeprefix("# ")
+
+
+def authors(method: method_rows.Method) -> str:
+    """Returns who published a method, and when, as a link."""
+    who = method.paper.partition("), ")[0].replace(" (", ", ")
+    return f"[{who}]({method.url})"
+
+
+def keeps_state(method: method_rows.Method) -> bool:
+    """Whether clients keep something between the rounds they take part in."""
+    [builder] = [
+        each
+        for each in public_names.public_names("tff_drift.algorithms")
+        if each.name == method.builder.__name__
+    ]
+    returns = builder.node.returns
+    return getattr(returns, "id", "") == "StatefulLearningProcess"
+
+
+def cost(value: method_rows.Cost | None, count: str) -> str:
+    """Returns operations in words, in units of n.
+
+    Args:
+      value: The operations.
+      count: The letter that repeats them.
+    """
+    if value is None:
+        return "not counted"
+    sums = _polynomial(value.repeated_sums, value.sums, count)
+    products = _polynomial(value.repeated_products, value.products, count)
+    return f"{sums} sums, {products} products"
+
+
+def _polynomial(repeated: float, once: float, count: str) -> str:
+    factor = "" if repeated == 1 else f"{repeated:g}"
+    terms = [f"{factor}{count}"] if repeated else []
+    if not terms:
+        return _multiple(once) if once else "no"
+    return f"({terms[0]} + {once:g})n" if once else f"{terms[0]}n"
+
+
+def _multiple(number: float) -> str:
+    return "n" if number == 1 else f"{number:g}n"
+
+
+def _at_a_glance(method: method_rows.Method) -> str:
+    down, up = method.traffic
+    address = f"tff_drift.algorithms.{method.builder.__name__}"
+    rows = [
+        ("paper", f"[{method.paper}]({method.url})"),
+        ("builder", f"{{py:obj}}`{address}`"),
+        ("command line", f"`tff-drift train --algorithm={method.name}`"),
+        ("a client's weight by default", _WEIGHTINGS[method.weighting]),
+        (
+            "traffic of a client in a round",
+            f"{_multiple(down)} down, {_multiple(up)} up",
+        ),
+        ("a client computes besides K steps of SGD", cost(method.client_cost, "K")),
+        ("the server computes, of M clients", cost(method.server_cost, "M")),
+        ("clients keep a state", "yes" if keeps_state(method) else "no"),
+    ]
+    lines = "\n".join(f"| {name} | {value} |" for name, value in rows)
+    return f"| at a glance | n trainable weights |\n|---|---|\n{lines}"
+
+
+def _options(method: method_rows.Method) -> str:
+    if not method.options:
+        return ""
+    lines = "\n".join(
+        f"| `{each.name}` | `--{each.flag}` | {each.help} |" for each in method.options
+    )
+    return (
+        "## Options\n\n| argument | flag of the command line | |\n|---|---|---|\n"
+        f"{lines}\n"
+    )

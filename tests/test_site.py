@@ -1,0 +1,127 @@
+"""The site has a place for everything: names, methods, documents, links."""
+
+import pathlib
+import re
+import sys
+
+import pytest
+
+import tff_drift
+from tff_drift import from_source
+
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs" / "site"))
+
+import docstrings  # noqa: E402
+import method_pages  # noqa: E402
+import public_names  # noqa: E402
+import reference  # noqa: E402
+
+METHODS = from_source.read()
+DOCUMENTS = sorted(
+    path
+    for folder in (".", "docs", "docs/tutorials", "experiments/results", "tasks")
+    for path in (ROOT / folder).glob("*.md")
+)
+NOTES = sorted((ROOT / "docs" / "methods" / "notes").glob("*.md"))
+GENERATED = {"docs/api", "docs/methods"}
+
+
+def test_every_package_has_a_page():
+    packages = {f"tff_drift.{name}" for name in tff_drift.__all__} | {"tasks"}
+    assert packages <= set(public_names.PACKAGES)
+    for package in public_names.PACKAGES:
+        assert f"]({package}.md)" in reference.index()
+
+
+@pytest.mark.parametrize("package", public_names.PACKAGES)
+def test_every_public_name_is_documented_on_the_page_of_its_package(package):
+    names = public_names.public_names(package)
+    assert names
+    undocumented = [each.name for each in names if not each.doc.strip()]
+    assert undocumented == [], "a value is documented by a comment above it"
+    page = reference.page(package)
+    for each in names:
+        assert re.search(rf"^:+{{py:{each.kind}}} {each.name}\b", page, re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_has_a_page_with_what_its_row_cannot_say(name):
+    notes = method_pages.NOTES / f"{name}.md"
+    assert notes.exists(), f"write docs/methods/notes/{name}.md, as fed_avg.md there"
+    page = method_pages.page(METHODS[name])
+    for heading in (
+        "## Update rule",
+        "## When to use it",
+        "## When not",
+        "## What the tests prove",
+        "## The builder",
+    ):
+        assert f"\n{heading}\n" in page
+    assert "$$" in page
+    assert METHODS[name].url in page
+    assert f"({name}.md)" in method_pages.index()
+    for path in re.findall(r"`(tests/[\w/.]+)`", page):
+        assert (ROOT / path).exists(), f"{notes.name} names {path}"
+
+
+def test_there_are_no_notes_on_methods_that_are_not_there():
+    assert {path.stem for path in NOTES} == set(METHODS)
+
+
+def test_costs_are_told_in_words():
+    assert method_pages.cost(METHODS["scaffold"].client_cost, "K") == (
+        "(2K + 3)n sums, 2n products"
+    )
+    assert method_pages.cost(METHODS["fed_avg"].client_cost, "K") == (
+        "no sums, no products"
+    )
+    assert method_pages.cost(None, "K") == "not counted"
+
+
+def test_docstrings_become_markdown():
+    doc = (
+        "Does `this` and `other`.\n\nSee https://example.org.\n\n"
+        "Args:\n  x: What it is,\n    in two lines.\n\nReturns:\n  A `number`."
+    )
+    assert docstrings.to_markdown(
+        doc, {"this": "p.this", "p.other": "p.other"}, "p"
+    ) == (
+        "Does {py:obj}`this <p.this>` and {py:obj}`other <p.other>`.\n\n"
+        "See <https://example.org>.\n\n"
+        "**Arguments**\n\n*   `x`: What it is,\n    in two lines.\n\n"
+        "**Returns**\n\nA `number`."
+    )
+
+
+def links(path):
+    text = re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if not re.match(r"\w+:", target):
+            yield target
+
+
+def anchors(path):
+    """The anchors of a document's headings, as GitHub and MyST make them."""
+    for heading in re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower())
+        yield slug.replace(" ", "-")
+
+
+@pytest.mark.parametrize(
+    "document", [*DOCUMENTS, *NOTES], ids=lambda path: str(path.relative_to(ROOT))
+)
+def test_links_lead_somewhere(document):
+    # Notes are read a folder higher, where their pages are made.
+    folder = document.parent if document not in NOTES else document.parents[1]
+    for target in links(document):
+        name, _, anchor = target.partition("#")
+        path = (folder / name).resolve() if name else document
+        made = path.suffix == ".md" and str(path.parent.relative_to(ROOT)) in GENERATED
+        if made:
+            stems = {"index", *METHODS, *public_names.PACKAGES}
+            assert path.stem in stems, target
+            continue
+        assert path.exists(), target
+        if anchor:
+            assert anchor in anchors(path), target
