@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Writes requirements.txt (Python 3.9 to 3.11) and requirements-modern.txt (3.12 and
-# 3.13) from pyproject.toml, and docs/requirements.txt from docs/requirements.in. Needs uv and the package index.
+# 3.13) from pyproject.toml, and docs/requirements.txt from docs/requirements.in.
+# Needs uv and the package index.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
