@@ -45,9 +45,15 @@ def test_groups_hold_every_client_once_the_longest_first(
 )
 def test_sorted_groups_are_small(client_bytes, sizes):
     groups = policy.groups([1, 2] * 50, 0, client_bytes, 1)
-    assert sum(map(len, groups)) == 100
-    assert len(groups) == len(sizes)
-    assert max(map(len, groups)) <= max(sizes)
+    assert list(map(len, groups)) == sizes
+
+
+@pytest.mark.parametrize(
+    ("sizes", "places"),
+    [([9], [10]), ([15, 16, 3], [16] * 3), ([8, 7, 16, 16], [8, 7, 16, 16])],
+)
+def test_one_function_is_for_nearly_all_groups(sizes, places):
+    assert policy.places_of_groups(sizes) == places
 
 
 @pytest.mark.parametrize(

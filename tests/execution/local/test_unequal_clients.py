@@ -9,6 +9,7 @@ from tests import models
 from tests.execution.local.support import assert_same, call, training
 from tff_drift import algorithms, execution, layers
 from tff_drift.execution.local import policy
+from tff_drift.execution.local.stacked import stepwise
 
 slices = tf.data.Dataset.from_tensor_slices
 # In batches of four: several, exactly one, a short one alone, a single example, none.
@@ -88,6 +89,28 @@ def test_unequal_clients_are_trained_as_one_by_one(build, stacked, single):
     output = _agree(process, _client_data(process, datasets), stacked, single)
     trained = output.metrics["client_work"]["train"]
     assert trained["num_examples"] == sum(SIZES)
+
+
+def test_one_function_serves_all_groups_of_cohorts(monkeypatch):
+    built = []
+    concrete = stepwise.concrete
+
+    def noting(*args):
+        built.append(args)
+        return concrete(*args)
+
+    monkeypatch.setattr(stepwise, "concrete", noting)
+    monkeypatch.setattr(policy, "_MANY_SORTED", 16)
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    context = execution.create_local_execution_context()
+    state = call(context, process.initialize)
+    # Groups of 12, 12 and 11 clients, the first of whom never wait; then 12, 12 and 10.
+    for sizes in ([20] * 12 + [9, 10] * 11 + [5], [13, 9] * 17):
+        data = models.datasets(models.client_arrays(sizes))
+        told = training(context, process.next, state, data)
+        assert told[0].startswith("stacked step by step: ")
+        assert len(told[1:]) == 3
+    assert len(built) == 1
 
 
 def test_epochs_that_end_with_a_short_batch(stacked, single):

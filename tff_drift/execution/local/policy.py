@@ -219,13 +219,31 @@ def places(num_clients: int) -> int:
     return -(-num_clients // unit) * unit
 
 
+def places_of_groups(sizes: Sequence[int]) -> list[int]:
+    """Returns for how many clients to build the function of each of a cohort's groups.
+
+    One function is to serve nearly all of them, since it takes seconds to build: the
+    places of the largest group are those of all that are more than half as large, and
+    of the last one, whose clients take the fewest steps.
+
+    Args:
+      sizes: The numbers of the clients of the groups.
+    """
+    most = places(max(sizes))
+    return [
+        most if 2 * size > most or number == len(sizes) else places(size)
+        for number, size in enumerate(sizes, 1)
+    ]
+
+
 def groups(
     num_steps: Sequence[int], at_least: int, client_bytes: int, step_bytes: int
 ) -> list[Sequence[int]]:
     """Returns who is trained in one stack.
 
     Clients of equal numbers of steps stay in their order. Others are sorted by that
-    number, so that those of a group are through at about the same time.
+    number, so that those of a group are through at about the same time; the groups are
+    of one size, and the last is of those who are left.
 
     Args:
       num_steps: The number of steps of every client.
@@ -251,7 +269,10 @@ def _by_steps(
     most = min(most, most_together(client_bytes))
     parts = max(-(-len(clients) // most), min(at_least, len(clients)))
     order = sorted(clients, key=num_steps.__getitem__, reverse=True)
-    bounds = [len(order) * part // parts for part in range(parts + 1)]
+    size = min(most, places(-(-len(order) // parts)))
+    bounds = [*range(0, len(order), size), len(order)]
+    if len(bounds) <= at_least:
+        bounds = [len(order) * part // parts for part in range(parts + 1)]
     return [order[start:end] for start, end in zip(bounds, bounds[1:])]
 
 

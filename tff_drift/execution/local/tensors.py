@@ -1,12 +1,30 @@
-"""TensorList: a name for lists of them, and small ones that are asked for often."""
+"""Tensors: lists of them, of arrays, and small ones that are asked for often."""
 
 from __future__ import annotations
 
 import functools
 
+import numpy as np
 import tensorflow as tf
 
+from tff_drift import aligned_memory
+from tff_drift.execution.local import policy
+
 TensorList = list[tf.Tensor]
+
+
+def from_array(array: np.ndarray) -> tf.Tensor:
+    """Returns an array of numbers as a tensor, with one copy at most."""
+    if not policy.share_array(array.nbytes):
+        return tf.constant(array)
+    # `tf.constant` copies twice. An operation copies once, and not at all where the
+    # memory starts at a boundary of TensorFlow's; then no one else may change it.
+    if array.flags.writeable:
+        memory = aligned_memory.aligned_bytes(array.nbytes)
+        aligned = memory.view(array.dtype).reshape(array.shape)
+        aligned[...] = array
+        array = aligned
+    return tf.raw_ops.Identity(input=array)
 
 
 # Making a small tensor takes as long as a small operation, and the same numbers are

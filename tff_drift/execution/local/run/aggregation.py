@@ -22,7 +22,7 @@ from tff_drift.execution.local.graphs.prepare import GraphCache
 from tff_drift.execution.local.plans import trees
 from tff_drift.execution.local.plans.plan import Aggregation, Leaf, distinct
 from tff_drift.execution.local.tensors import TensorList
-from tff_drift.execution.local.values.client_batches import as_tensor
+from tff_drift.execution.local.values.client_batches import as_tensor, stack_values
 
 SUMMED, COLLECTED, IN_TURN = "summed", "collected", "added one client after the other"
 
@@ -165,7 +165,9 @@ class Accumulator:
           device: Where to add, None for TensorFlow's choice.
         """
         of_client = {
-            leaf: results[leaf] if leaf in results else self._given(leaf, client)
+            leaf: as_tensor(
+                results[leaf] if leaf in results else self._given(leaf, client)
+            )
             for leaf in self._aggregator.inputs
         }
         self._order.append(client)
@@ -192,7 +194,7 @@ class Accumulator:
         stacks = {
             leaf: results[leaf]
             if leaf in results
-            else tf.stack([self._given(leaf, client) for client in clients])
+            else stack_values([self._given(leaf, client) for client in clients])
             for leaf in self._aggregator.inputs
         }
         self._order.extend(clients)
@@ -226,9 +228,9 @@ class Accumulator:
         by_part = np.split(places.astype(np.int32), np.cumsum(sizes)[:-1])
         return tf.dynamic_stitch(by_part, parts)
 
-    def _given(self, leaf: Leaf, client: int) -> tf.Tensor:
+    def _given(self, leaf: Leaf, client: int) -> Any:
         value = self._values[leaf]
-        return as_tensor(value[client] if leaf.at_clients else value)
+        return value[client] if leaf.at_clients else value
 
 
 def _add_one(

@@ -207,7 +207,7 @@ class StackedClients:
             if position in self._datasets:
                 inputs.append(None)
             elif leaf.at_clients:
-                inputs.append(tf.stack([value[client] for client in group.clients]))
+                inputs.append([value[client] for client in group.clients])
             else:
                 inputs.append(value)
         results = self._computation.run(inputs, group)

@@ -34,7 +34,11 @@ from tff_drift.execution.local.stacked.functions import (
 )
 from tff_drift.execution.local.stacked.interface import Group, StackedComputation
 from tff_drift.execution.local.tensors import TensorList
-from tff_drift.execution.local.values.client_batches import Batches, stack_batches
+from tff_drift.execution.local.values.client_batches import (
+    Batches,
+    stack_batches,
+    stack_values,
+)
 from tff_drift.tensors import ANY_SHAPE
 
 
@@ -118,7 +122,9 @@ class InLockstep(StackedComputation):
     ) -> TensorList:
         of_part = list(inputs)
         for position in self._functions.own:
-            of_part[position] = tf.gather(inputs[position], part)
+            of_part[position] = stack_values(
+                [inputs[position][client] for client in part]
+            )
         lists = [
             _as_list([batches[client] for client in part], self._graph.specs[position])
             for position, batches in zip(self._datasets, datasets)

@@ -70,8 +70,8 @@ class StackedComputation(abc.ABC):
         """Runs the computation for a group.
 
         Args:
-          inputs: A value for each of its inputs, stacked in the order of the group if
-            each client has its own; None for a dataset.
+          inputs: A value for each of its inputs, a list of one for each client of the
+            group if they have their own; None for a dataset.
           group: One of `groups`.
 
         Returns:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_drift import aligned_memory, compat
+from tff_drift import compat
 from tff_drift.execution import containers
-from tff_drift.execution.local import policy
 from tff_drift.execution.local.plans import trees
-from tff_drift.execution.local.values.client_batches import ClientSequence
+from tff_drift.execution.local.values import sequences
+from tff_drift.execution.local.values.client_batches import ClientSequence, as_tensor
 
 _KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
 
@@ -27,16 +27,20 @@ class ArgumentReader:
         # long.
         self._last_fit: tuple[Any, Any] = (None, None)
 
-    def read(self, value: Any, type_signature: compat.Type) -> Iterator[Any]:
+    def read(
+        self, value: Any, type_signature: compat.Type, of_client: bool = False
+    ) -> Iterator[Any]:
         """Turns an argument into tensors.
 
         Args:
           value: The argument.
           type_signature: Its type.
+          of_client: Whether it is that of one client.
 
         Yields:
           For each leaf of the type: a tensor, or for a leaf at clients, a list with
-          a tensor for each client. Sequences become `ClientSequence`s.
+          a tensor for each client, or with an array, which is put together with those
+          of others before it becomes a tensor. Sequences become `ClientSequence`s.
 
         Raises:
           NotImplementedError: If the value is a `tff.framework.Ingestable`.
@@ -53,9 +57,9 @@ class ArgumentReader:
         if isinstance(type_signature, compat.FederatedType):
             member = type_signature.member
             if type_signature.all_equal:
-                yield from self.read(value, member)
+                yield from self.read(value, member, of_client)
                 return
-            columns = [list(self.read(each, member)) for each in value]
+            columns = [list(self.read(each, member, True)) for each in value]
             if columns:
                 yield from (list(column) for column in zip(*columns))
             else:
@@ -65,11 +69,12 @@ class ArgumentReader:
             for element, (_, element_type) in zip(
                 elements, compat.structure.iter_elements(type_signature)
             ):
-                yield from self.read(element, element_type)
+                yield from self.read(element, element_type, of_client)
         elif isinstance(type_signature, compat.SequenceType):
             yield self._sequence(value, type_signature)
         else:
-            yield _tensor(value, type_signature)
+            leaf = _tensor_or_array(value, type_signature)
+            yield leaf if of_client else as_tensor(leaf)
 
     def _sequence(
         self, value: Any, type_signature: compat.SequenceType
@@ -106,35 +111,30 @@ def _loads_itself(kind: type) -> bool:
     return issubclass(kind, compat.framework.Ingestable)
 
 
-def _tensor(value: Any, tensor_type: compat.TensorType) -> tf.Tensor:
-    if isinstance(value, tf.Variable):
-        value = value.read_value()
-    dtype = tf.as_dtype(tensor_type.dtype)
-    if tf.is_tensor(value) and value.dtype == dtype:
-        shape, tensor = value.shape, value
-    else:
+def _tensor_or_array(
+    value: Any, tensor_type: compat.TensorType
+) -> tf.Tensor | np.ndarray:
+    """Returns a value as a tensor if it is one or holds strings, else as an array."""
+    # Of an array, `tf.is_tensor` takes long to say that it is none.
+    if not isinstance(value, (np.ndarray, np.generic)):
+        if isinstance(value, tf.Variable):
+            value = value.read_value()
         if tf.is_tensor(value):
+            if value.dtype == tf.as_dtype(tensor_type.dtype):
+                return _of_shape(value, tensor_type)
             value = value.numpy()
-        array = _array(value, tensor_type)
-        shape, tensor = array.shape, _to_tensor(array, dtype)
-    if not tf.TensorShape(tensor_type.shape).is_compatible_with(shape):
+    array = _of_shape(_array(value, tensor_type), tensor_type)
+    if tensor_type.dtype.type is np.str_:
+        return tf.constant(array, tf.string)
+    return array
+
+
+def _of_shape(value: Any, tensor_type: compat.TensorType) -> Any:
+    if not sequences.fits(value.shape, tensor_type.shape):
         raise TypeError(
-            f"Expected a value of type {tensor_type}, found one of shape {shape}."
+            f"Expected a value of type {tensor_type}, found one of shape {value.shape}."
         )
-    return tensor
-
-
-def _to_tensor(array: np.ndarray, dtype: tf.DType) -> tf.Tensor:
-    if array.dtype != dtype or not policy.share_array(array.nbytes):
-        return tf.constant(array, dtype)
-    # `tf.constant` copies twice. An operation copies once, and not at all where the
-    # memory starts at a boundary of TensorFlow's; then no one else may change it.
-    if array.flags.writeable:
-        memory = aligned_memory.aligned_bytes(array.nbytes)
-        aligned = memory.view(array.dtype).reshape(array.shape)
-        aligned[...] = array
-        array = aligned
-    return tf.raw_ops.Identity(input=array)
+    return value
 
 
 def _array(value: Any, tensor_type: compat.TensorType) -> np.ndarray:

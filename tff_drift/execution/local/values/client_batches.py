@@ -20,8 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift import aligned_memory, compat
-from tff_drift.execution.local import patterns, policy
-from tff_drift.execution.local.plans import trees
+from tff_drift.execution.local import patterns, policy, tensors
 from tff_drift.execution.local.values import sequences
 
 
@@ -70,11 +69,20 @@ def stack_batches(
 
     Args:
       batches: The batches of every client.
-      positions: The client and the number of each batch, in their order; all of them
-        are of one shape.
+      positions: Client and number of each batch, all of one shape, in their order.
     """
     rows = [batches[client].arrays[number] for client, number in positions]
-    return [_in_main_memory(np.stack(arrays)) for arrays in zip(*rows)]
+    return [stack_values(arrays) for arrays in zip(*rows)]
+
+
+def stack_values(values: Sequence[np.ndarray | tf.Tensor]) -> tf.Tensor:
+    """Returns values of clients, stacked; arrays are copied once."""
+    if not all(isinstance(value, np.ndarray) for value in values):
+        return tf.stack(list(map(as_tensor, values)))
+    shape = [len(values), *values[0].shape]
+    stack = _uninitialized(shape, tf.as_dtype(values[0].dtype))
+    np.stack(values, out=stack)
+    return _in_main_memory(stack)
 
 
 def put_side_by_side(
@@ -222,7 +230,7 @@ class ClientSequence:
         if self._dataset is not None:
             return cache.get(self._dataset)
         if self._batches is None:
-            order = _component_order(self._element_type)
+            order = sequences.component_order(self._element_type)
             self._batches = Batches([row[k] for k in order] for row in self._rows)
         return self._batches
 
@@ -246,16 +254,18 @@ class ClientSequence:
         batches = read_batches(variant, self._element_type, room)
         cache.put(self._dataset, batches)
         if not self.is_repeatable():
-            order = np.argsort(_component_order(self._element_type)).tolist()
+            order = np.argsort(sequences.component_order(self._element_type)).tolist()
             self._rows = [[row[k] for k in order] for row in batches.arrays]
             self._dataset = None
             self._batches = batches
         return batches
 
 
-def as_tensor(value: tf.Tensor | ClientSequence) -> tf.Tensor:
+def as_tensor(value: tf.Tensor | np.ndarray | ClientSequence) -> tf.Tensor:
     """Returns a value as computations take it: a sequence as a variant tensor."""
-    return value.variant() if isinstance(value, ClientSequence) else value
+    if isinstance(value, ClientSequence):
+        return value.variant()
+    return tensors.from_array(value) if isinstance(value, np.ndarray) else value
 
 
 def read_batches(variant: tf.Tensor, element_type: compat.Type, room: Room) -> Batches:
@@ -284,16 +294,6 @@ def _within(
     for element in elements:
         room.take(sum(map(_num_bytes, element)))
         yield element
-
-
-def _component_order(element_type: compat.Type) -> list[int]:
-    """Returns where the components of a dataset are among the leaves of its type.
-
-    A dataset sorts the keys of a mapping, a type does not.
-    """
-    leaves = range(len(list(trees.leaf_types(element_type))))
-    tree = trees.pack(element_type, iter(leaves))
-    return tf.nest.flatten(compat.type_to_py_container(tree, element_type))
 
 
 class BatchCache:

@@ -53,9 +53,8 @@ def build_assembler(result: Any, type_signature: compat.Type) -> Assembler:
     ) -> Any:
         del num_clients
         value = values[result][client] if result.at_clients else values[result]
+        value = client_batches.as_tensor(value)
         if isinstance(type_signature, compat.SequenceType):
-            if isinstance(value, client_batches.ClientSequence):
-                value = value.variant()
             return sequences.to_dataset(value, type_signature.element)
         if not value.shape.rank or value.dtype == tf.string:
             return value.numpy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Union
 
 import numpy as np
@@ -131,13 +131,41 @@ def element_rows(elements: Sequence[Any], element_type: compat.Type) -> list[Row
       ValueError: If an element has another shape than the type says.
     """
     specs = list(trees.leaf_types(element_type))
+    flatten = _flattener(element_type)
     return [
-        [
-            _element_leaf(leaf, spec)
-            for leaf, spec in zip(trees.leaves(to_tree(element, element_type)), specs)
-        ]
+        [_element_leaf(leaf, spec) for leaf, spec in zip(flatten(element), specs)]
         for element in elements
     ]
+
+
+# Made once for a type, as below: a cohort has hundreds of elements.
+@functools.lru_cache(maxsize=256)
+def _flattener(type_signature: compat.Type) -> Callable[[Any], list[Any]]:
+    """Returns what lists the leaves of values of a type of tensors and structures."""
+    if not isinstance(type_signature, compat.StructType):
+        return lambda value: [value]
+    types = [each for _, each in compat.structure.iter_elements(type_signature)]
+    if not any(isinstance(each, compat.StructType) for each in types):
+        return lambda value: containers.struct_elements(value, type_signature)
+    flatteners = list(map(_flattener, types))
+    return lambda value: [
+        leaf
+        for element, flatten in zip(
+            containers.struct_elements(value, type_signature), flatteners
+        )
+        for leaf in flatten(element)
+    ]
+
+
+@functools.lru_cache(maxsize=256)
+def component_order(element_type: compat.Type) -> list[int]:
+    """Returns where the components of a dataset are among the leaves of its type.
+
+    A dataset sorts the keys of a mapping, a type does not.
+    """
+    leaves = range(len(list(trees.leaf_types(element_type))))
+    tree = trees.pack(element_type, iter(leaves))
+    return tf.nest.flatten(compat.type_to_py_container(tree, element_type))
 
 
 def from_rows(rows: Sequence[Row], element_type: compat.Type) -> tf.data.Dataset:
@@ -170,7 +198,7 @@ def _slices(columns: list[tf.Tensor], element_type: compat.Type) -> tf.data.Data
 def _element_leaf(value: Any, tensor_type: compat.TensorType) -> np.ndarray | tf.Tensor:
     if not isinstance(value, np.ndarray) or value.dtype != tensor_type.dtype:
         value = tf.convert_to_tensor(value, tensor_type.dtype)
-    if not _fits(value.shape, tensor_type.shape):
+    if not fits(value.shape, tensor_type.shape):
         raise ValueError(
             f"Expected elements of type {tensor_type}, found the shape "
             f"{tuple(value.shape)}."
@@ -178,12 +206,15 @@ def _element_leaf(value: Any, tensor_type: compat.TensorType) -> np.ndarray | tf
     return value
 
 
-def _fits(shape: Sequence[int], expected: Sequence[int | None] | None) -> bool:
+def fits(shape: Sequence[int], expected: Sequence[int | None] | None) -> bool:
+    """Whether a shape is one of those that a type allows, which may be any (None)."""
     # `TensorShape` takes long to say so.
-    return expected is None or (
-        len(shape) == len(expected)
-        and all(want is None or size == want for size, want in zip(shape, expected))
-    )
+    if expected is None:
+        return True
+    for size, want in zip(shape, expected):
+        if want is not None and size != want:
+            return False
+    return len(shape) == len(expected)
 
 
 def _runs_of_equal_shape(rows: Sequence[Row]) -> list[list[Row]]:
