@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tff_drift.execution.local import tensors
 from tff_drift.execution.local.pure.client_graph import CutClient
 from tff_drift.execution.local.pure.variables import UnsupportedGraphError
 from tff_drift.execution.local.stacked.functions import (
@@ -104,12 +105,17 @@ class VectorizedSteps:
             raise UnsupportedGraphError(str(error)) from error
 
     def run(
-        self, kind: Kind, inputs: Sequence[Any], steps: Sequence[LoopSteps]
+        self,
+        kind: Kind,
+        num_results: int,
+        inputs: Sequence[Any],
+        steps: Sequence[LoopSteps],
     ) -> TensorList:
         """Runs the computation.
 
         Args:
           kind: What its function is built for.
+          num_results: Of how many clients results are wanted, the first ones.
           inputs: A value for each input but the datasets, stacked if each client
             has its own.
           steps: The steps of each loop.
@@ -118,7 +124,8 @@ class VectorizedSteps:
           The results, stacked.
         """
         function = self._function(kind)
-        return function(*self._functions.split(inputs, kind.num_clients), list(steps))
+        split = self._functions.split(inputs, kind.num_clients)
+        return function(*split, list(steps), tensors.integer(num_results))
 
     @property
     def own_inputs(self) -> list[int]:
@@ -136,17 +143,20 @@ class VectorizedSteps:
             own: TensorList,
             clients: tf.Tensor,
             steps: list[LoopSteps],
+            num_results: tf.Tensor,
         ) -> TensorList:
             done: list[TensorList] = []
             for number in loops:
                 state, arguments = self._start(number, common, own, clients, done)
                 loop = _Loop(self.client, number, kind, arguments, steps[number])
                 done.append(loop.run(state))
-            return self._map(self.client.finish, common, own, clients, done)
+            results = self._map(self.client.finish, common, own, clients, done)
+            return [stack[:num_results] for stack in results]
 
         signature = (
             *self._functions.signature(kind.num_clients),
             [self._steps_spec(number, kind) for number in loops],
+            tf.TensorSpec([], tf.int32),
         )
         return concrete(run, signature)
 
