@@ -18,15 +18,13 @@ TEST_PROCESSES ?= $(shell nproc)
 DOCS_VENV ?= .venv-docs
 DOCS_BIN := $(DOCS_VENV)/bin
 DOCS_PYTHON ?= $(shell tools/find_python.sh 3.11 3.12 3.13)
-# Which tutorials `make notebooks` runs; none named are all.
-NOTEBOOKS ?=
 
 ONE_OF := Python 3.9 to 3.13; name yours: make PYTHON=/path/to/python3.11
 VERSION = import sys; print("%d.%d" % sys.version_info[:2])
 SUPPORTED = import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))
 LOCK = import sys; print("requirements-modern.txt" if sys.version_info >= (3, 12) else "requirements.txt")
 
-.PHONY: help setup demo test smoke mutations lint types wheel docs notebooks clean
+.PHONY: help setup demo test smoke mutations lint types wheel docs clean
 
 help:
 	@echo "make demo   train and compare five algorithms on real digits (results/demo)"
@@ -37,7 +35,6 @@ help:
 	@echo "make types  check the type hints"
 	@echo "make wheel  build the wheel of the library into dist/"
 	@echo "make docs   build the site into build/docs"
-	@echo "make notebooks  run the tutorials and keep their outputs"
 
 # Whether the environment is there, whole, and of the Python asked for.
 setup:
@@ -82,9 +79,6 @@ wheel: setup
 docs: $(DOCS_VENV)/.installed
 	@$(DOCS_BIN)/sphinx-build -q -W --keep-going -c docs/site -b html . build/docs
 	@echo "build/docs/index.html"
-
-notebooks: setup $(DOCS_VENV)/.installed
-	@$(DOCS_BIN)/python docs/site/notebooks.py --python=$(BIN)/python $(NOTEBOOKS)
 
 $(DOCS_VENV)/.installed: docs/requirements.txt
 	@test -n "$(DOCS_PYTHON)" || { echo "error: the site needs Python 3.11 to 3.13" >&2; exit 2; }
