@@ -11,8 +11,9 @@ from experiments.commands import (
     install_tff,
     listing,
     preset,
+    sweep,
     train,
 )
 
-_MODULES = (train, compare, analyze, listing, data, preset, doctor, install_tff)
+_MODULES = (train, compare, sweep, analyze, listing, data, preset, doctor, install_tff)
 COMMANDS = {module.COMMAND.name: module.COMMAND for module in _MODULES}

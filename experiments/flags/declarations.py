@@ -24,8 +24,8 @@ ALGORITHM, TASK = "algorithm", "task"
 # What flags may need to mean something: clients that take local steps, a server whose
 # step has a learning rate.
 LOCAL, SERVER = "local steps", "server rate"
-# The headings of what plugins add to, and of flags that change no result.
-WHAT, CIRCUMSTANCES = "What to run", "Files and speed, which change no result"
+# The headings of what plugins add to, and of flags that results do not depend on.
+WHAT, CIRCUMSTANCES = "What to run", "Files and speed"
 OPTION_GROUPS = {each: f"Options, each of some {each}s" for each in (ALGORITHM, TASK)}
 
 
@@ -185,6 +185,9 @@ _GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("plugin", "text",
              "Python files, separated by commas, that register algorithms or tasks.",
              many=True, commands=(*_TASKS, LIST)),
+        Flag("settings", "text",
+             "Files best.json of sweeps, separated by commas; flags given here win.",
+             many=True, commands=(*_RUNS, PRESET)),
         Flag("rounds_per_checkpoint", "count",
              "Rounds from one checkpoint to the next.", 10),
         Flag("tensorboard", "flag", "Write TensorBoard events too.", False),

@@ -15,7 +15,7 @@ from typing import Any
 from experiments.flags import declarations, errors
 from experiments.flags.declarations import PRESET, WHAT, Depends, Flag
 
-_CIRCUMSTANCES = ("cache_dir", "execution", "workers")
+_CIRCUMSTANCES = ("cache_dir", "execution", "workers", "settings")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.flags import declarations, fit, published_rates
+from experiments.flags import declarations, fit, found_settings, published_rates
 from experiments.flags.declarations import ALGORITHM, COMPARE, TASK, TRAIN
 from tff_drift import from_source
 
@@ -44,18 +44,9 @@ class RunSettings:
         """The folder of the results."""
         return pathlib.Path(self.circumstances["output_dir"])
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """The options that only some algorithms have, by the builder's keywords."""
-        return self._options(ALGORITHM, self.algorithm)
-
-    @property
-    def task_options(self) -> dict[str, Any]:
-        """The task's options by name."""
-        return self._options(TASK, self.task)
-
-    def _options(self, of: str, name: str) -> dict[str, Any]:
-        options = declarations.options(of, name)
+    def options_of(self, what: str) -> dict[str, Any]:
+        """Returns the options of the run's `ALGORITHM` or `TASK`, by their keywords."""
+        options = declarations.options(what, self.configuration[what])
         return {each.name: self.configuration[flag] for flag, each in options.items()}
 
 
@@ -70,6 +61,7 @@ def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
       UserError: If a flag is unknown, is out of its range, or does not fit the task,
         the algorithm or other flags.
     """
+    given = found_settings.with_found(given)
     values = declarations.values(declarations.flags_of(TRAIN), given)
     fit.check(given, [values["algorithm"]])
     return _run(given, label)
@@ -90,9 +82,11 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
     root = values["output_dir"] or f"results/compare/{values['task']}"
     shared = {name: given[name] for name in given if name in known}
     fit.check(shared, values["algorithms"])
+    found = found_settings.of(values["settings"], values["algorithms"])
     return [
         _run(
             {
+                **found[algorithm],
                 **shared,
                 "algorithm": algorithm,
                 "seed": seed,

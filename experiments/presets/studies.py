@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.flags import settings
+from experiments.flags import found_settings, settings
 from experiments.flags.presets import Request
 from experiments.flags.settings import RunSettings
 from experiments.reports import writing
@@ -69,10 +69,14 @@ def run_settings(
       UserError: If a flag does not fit the task or the algorithm.
     """
     folder = request.folder / study.part / variant.label / f"seed_{seed}"
+    circumstances = dict(request.circumstances)
+    paths = circumstances.pop("settings", ())
+    named = {each.algorithm: None for each in study.variants}
     given = {
         **study.flags,
         **variant.flags,
-        **request.circumstances,
+        **found_settings.of(paths, list(named))[variant.algorithm],
+        **circumstances,
         "algorithm": variant.algorithm,
         "seed": seed,
         "output_dir": str(folder),

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
+from experiments.flags.declarations import ALGORITHM
 from experiments.flags.settings import RunSettings
 from tff_drift import aggregators, algorithms, optimizers, simulation
 
@@ -35,7 +36,7 @@ def build_process(
       ValueError: If an option is out of its range.
     """
     method = algorithms.methods()[settings.algorithm]
-    values, configuration = settings.options, settings.configuration
+    values, configuration = settings.options_of(ALGORITHM), settings.configuration
     prepare = _preparations(settings, task)
     arguments: dict[str, Any] = {
         "client_weighting": _WEIGHTINGS[configuration["weighting"]],

@@ -14,6 +14,7 @@ import tensorflow_federated as tff
 
 import tasks
 from experiments.analysis import style
+from experiments.flags.declarations import TASK
 from experiments.flags.errors import MachineError, UserError, as_user_errors
 from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results, writing
@@ -59,7 +60,7 @@ def load_task(settings: RunSettings) -> tasks.Task:
         settings.task,
         settings.circumstances["cache_dir"],
         settings.seed,
-        tuple(settings.task_options.items()),
+        tuple(settings.options_of(TASK).items()),
     )
     return dataclasses.replace(task, train=processes.training_data(settings, task))
 
@@ -75,12 +76,14 @@ class Runs:
         self,
         settings: Sequence[RunSettings],
         further: Callable[[], Sequence[callbacks.Callback]] = tuple,
+        load: Callable[[RunSettings], tasks.Task] = load_task,
     ) -> None:
         """Checks the runs.
 
         Args:
           settings: The runs, of one command.
           further: Returns callbacks for a run beyond those that its flags ask for.
+          load: Loads the task of a run.
 
         Raises:
           UserError: If data is missing, a setting is out of its range, or a folder
@@ -88,13 +91,14 @@ class Runs:
         """
         self.settings = tuple(settings)
         self._further = further
+        self._load = load
         self._finished: dict[RunSettings, results.Result] = {}
         self._interrupt = callbacks.SoftInterrupt()
         self._processes: dict[RunSettings, tff.learning.templates.LearningProcess] = {}
         with as_user_errors(*_BAD_INPUT):
             set_execution_context(self.settings[0])
             for run in self.settings:
-                _check_cohort(run, load_task(run))
+                _check_cohort(run, self._load(run))
             for run in self.settings:
                 preflight.check_run_folder(run)
                 finished = results.read_finished(run)
@@ -110,7 +114,7 @@ class Runs:
         built = set()
         for run in self.settings:
             if run not in self._finished and run.label not in built:
-                self._processes[run] = processes.build_process(run, load_task(run))
+                self._processes[run] = processes.build_process(run, self._load(run))
                 built.add(run.label)
 
     def is_finished(self, settings: RunSettings) -> bool:
@@ -141,7 +145,7 @@ class Runs:
         self._interrupt.check()
         result = self._finished.get(settings)
         if result is None:
-            task = load_task(settings)
+            task = self._load(settings)
             process = self._processes.pop(settings, None)
             if process is None:
                 process = processes.build_process(settings, task)

@@ -1,3 +1,5 @@
+import pathlib
+
 import pytest
 
 from experiments.flags import declarations, errors, published_rates, settings
@@ -18,7 +20,7 @@ def test_train_with_no_flags():
     assert (run.task, run.algorithm, run.seed) == ("digits", "fed_avg", 1)
     assert str(run.folder) == "results/train/digits/fed_avg/seed_1"
     assert run.rounds == published_rates.TASKS["digits"].rounds
-    assert run.options == {}
+    assert run.options_of("algorithm") == {}
 
 
 def test_published_rates_are_the_defaults():
@@ -114,6 +116,7 @@ GIVEN = {
     "tensorboard": (True, ""),
     "client_states": ("disk", ""),
     "plugin": (("some.py",), ""),
+    "settings": ((str(pathlib.Path(__file__).with_name("best.json")),), ""),
     "measure_mismatch": (True, ""),
     "execution": ("native", ""),
     "max_concurrent_clients": (1, ""),
@@ -216,7 +219,7 @@ def test_fed_sgd_has_no_local_training():
     runs = resolve(
         "compare", "--algorithms=fed_sgd,fed_avg", "--seeds=1", "--client_epochs=5"
     )
-    assert [run.task_options["epochs"] for run in runs] == [1, 5]
+    assert [run.options_of("task")["epochs"] for run in runs] == [1, 5]
 
 
 def test_methods_with_client_state_weigh_clients_alike_by_default():
@@ -315,7 +318,7 @@ def test_programs_resolve_values_without_words():
             "--algorithm=fed_dyn", "--fed_dyn_mu=0.1", "--rounds=7"
         ).configuration
     )
-    assert run.options == {"mu": 0.1}
+    assert run.options_of("algorithm") == {"mu": 0.1}
     assert settings.resolve({}, "mine").label == "mine"
 
 

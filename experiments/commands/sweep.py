@@ -1,0 +1,45 @@
+"""The command `sweep`: a search over flags, scored on clients held out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.commands.command import Command
+from experiments.flags import sweeps
+
+
+def _run(given: dict[str, Any]) -> None:
+    sweep = sweeps.request(given)
+    from experiments.reports import sweeps as report
+    from experiments.training import sweeps as training
+
+    report.write_protocol(sweep)
+    training.run(sweep)
+    report.tell(sweep, lambda run: (run.folder / training.DIVERGED_FILE).is_file())
+    print(f"Files in {sweep.folder}: points.md, points.csv, heat_map.png, best.json")
+
+
+_ARGUMENT = {
+    "nargs": "+",
+    "metavar": "FLAG=VALUES",
+    "help": "A flag of train with values: 0.1,0.3,1 or lin:LOW:HIGH:COUNT or "
+    "log:LOW:HIGH:COUNT.",
+}
+COMMAND = Command(
+    "sweep",
+    "search for the best values of flags, on clients held out",
+    """\
+Trains every point of a grid, or --points of it at random, with every seed, in processes
+of their own, and measures on clients that neither train nor test: those that the task
+holds out, or a fifth of the training clients. A point that diverges is given up. The
+same command goes on where an interrupted one stopped, and more values may be added. The
+best point is a file for --settings of train, compare and preset.
+
+example:
+  tff-drift sweep server_learning_rate=0.01,0.03,0.1 client_learning_rate=log:0.1:1:3 \\
+    --task=digits --algorithm=fed_adam --rounds=20
+""",
+    _run,
+    {"axes": _ARGUMENT},
+    sweeps.flags,
+)

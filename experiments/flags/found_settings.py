@@ -1,0 +1,94 @@
+"""Files of settings that a sweep found best, which `--settings` takes."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.flags import fit
+from experiments.flags.errors import UserError
+
+FORMAT = "tff_drift settings"
+
+
+def content(task: str, algorithm: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a file says.
+
+    Args:
+      task: The task that the settings were found on.
+      algorithm: The algorithm that they were found for.
+      flags: Values by names of flags.
+    """
+    return {
+        "format": FORMAT,
+        "task": task,
+        "algorithm": algorithm,
+        "flags": dict(flags),
+    }
+
+
+def of(
+    paths: Sequence[str] | None, algorithms: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Returns the flags that files set, by algorithm; none for one without a file.
+
+    Args:
+      paths: The files, each for an algorithm of its own.
+      algorithms: The algorithms that are to run.
+
+    Raises:
+      UserError: If a file cannot be read, is for no algorithm of these or for the same
+        as another, or has flags that do not fit its algorithm.
+    """
+    found: dict[str, dict[str, Any]] = {name: {} for name in algorithms}
+    for path in paths or ():
+        said = _read(path)
+        name = said["algorithm"]
+        if name not in found:
+            known = " or ".join(algorithms)
+            raise UserError(f"--settings: {path!r} is for {name}, not for {known}.")
+        if found[name]:
+            raise UserError(f"--settings has two files for {name}: {path!r}.")
+        fit.check({"task": said["task"], **said["flags"]}, [name])
+        found[name] = {
+            flag: value for flag, value in said["flags"].items() if flag != "algorithm"
+        }
+    return found
+
+
+def with_found(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the flags of a run with those of `--settings` where they are not given.
+
+    Args:
+      given: The values of the flags that are given, by name. Without a task or an
+        algorithm, that of the file runs.
+
+    Raises:
+      UserError: As `of` does, or if there are several files.
+    """
+    paths = given.get("settings") or ()
+    if not paths:
+        return dict(given)
+    if len(paths) > 1:
+        raise UserError("--settings must name one file for one run.")
+    said = _read(paths[0])
+    start = {name: said[name] for name in ("task", "algorithm")}
+    name = given.get("algorithm", said["algorithm"])
+    return {**start, **of(paths, [name])[name], **given}
+
+
+def _read(path: str) -> dict[str, Any]:
+    """Returns what a file says: a task, an algorithm and flags."""
+    try:
+        said = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+        if said["format"] != FORMAT or not isinstance(said["flags"], dict):
+            raise ValueError(f"its format is {said['format']!r}")
+        return {"task": said["task"], "algorithm": said["algorithm"], **said}
+    except OSError as error:
+        raise UserError(f"--settings: {error}.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"--settings: {path!r} is no file of `tff-drift sweep`: {error}."
+        ) from error

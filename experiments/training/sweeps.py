@@ -1,0 +1,192 @@
+"""The runs of a sweep, each in a process of its own, scored on clients held out.
+
+No test example is looked at. The clients held out are the task's own
+(`task.validation`) where there are any; else a fifth of the *training* clients, as in
+Charles et al. (2021), On Large-Cohort Training for Federated Learning, appendix A.4,
+https://arxiv.org/abs/2106.07820, and the others train.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import json
+import math
+import multiprocessing
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.flags import plugins
+from experiments.flags.settings import RunSettings
+from experiments.flags.sweeps import Sweep
+
+HELD_OUT_FRACTION = 0.2
+# In the folder of a run that was given up, with the reason.
+DIVERGED_FILE = "diverged.json"
+_SUMMARY_FILE = "summary.json"
+# A process with TensorFlow, a small model and its data.
+_BYTES_PER_PROCESS = 1.5e9
+
+
+def run(sweep: Sweep) -> None:
+    """Trains what has not been trained of a sweep.
+
+    Args:
+      sweep: The sweep.
+
+    Raises:
+      KeyboardInterrupt: On Ctrl-C; what is finished is kept.
+      UserError: If something asked for cannot be had.
+    """
+    runs = [run for of_point in sweep.runs for run in of_point]
+    waiting = [run for run in runs if not is_done(run)]
+    print(f"{len(runs)} runs, {len(runs) - len(waiting)} done before", file=sys.stderr)
+    if not waiting:
+        return
+    processes = min(sweep.processes or _processes(), len(waiting))
+    with concurrent.futures.ProcessPoolExecutor(
+        processes,
+        # A process that was forked from one with threads may hang.
+        multiprocessing.get_context("spawn"),
+        _begin,
+        (sweep.plugins, max(1, _cores() // processes)),
+    ) as pool:
+        futures = {pool.submit(train, each): each for each in waiting}
+        try:
+            for number, future in enumerate(
+                concurrent.futures.as_completed(futures), start=1
+            ):
+                run = futures[future]
+                print(
+                    f"[{number}/{len(waiting)}] {run.label}, seed {run.seed}: "
+                    f"{future.result() or 'done'}",
+                    file=sys.stderr,
+                )
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def is_done(run: RunSettings) -> bool:
+    """Returns whether a run has come to its end, or was given up."""
+    if (run.folder / DIVERGED_FILE).is_file():
+        return True
+    try:
+        summary = json.loads((run.folder / _SUMMARY_FILE).read_text())
+    except (OSError, ValueError):
+        return False
+    return bool(summary.get("rounds") == run.rounds)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _processes() -> int:
+    """Returns how many processes the cores and the free RAM are good for."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(_cores(), int(free / _BYTES_PER_PROCESS)))
+
+
+def _begin(paths: Sequence[str], threads: int) -> None:
+    """Prepares a process: TensorFlow shares the cores with the others."""
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        os.environ.setdefault(name, str(threads))
+    plugins.load(paths)
+
+
+def train(run: RunSettings) -> str:
+    """Trains a run, in a process of its own.
+
+    Args:
+      run: The run.
+
+    Returns:
+      Why it was given up, nothing if it was not.
+
+    Raises:
+      UserError: If something asked for cannot be had.
+    """
+    # Here, so that the process that waits does without TensorFlow.
+    from experiments.reports import writing
+    from experiments.training import runs
+
+    task = runs.load_task(run)
+    num_clients = len(task.train)
+    if task.validation is None:
+        num_clients -= round(num_clients * HELD_OUT_FRACTION)
+    cohort = min(run.configuration["clients_per_round"], num_clients)
+    changed = {"clients_per_round": cohort, "held_out_fraction": HELD_OUT_FRACTION}
+    run = dataclasses.replace(run, configuration={**run.configuration, **changed})
+    watch = _watch()
+    runs.Runs([run], lambda: [watch], load_held_out).execute(run, progress=False)
+    if watch.reason:
+        content = {"round": watch.round_number, "reason": watch.reason}
+        writing.write_json(run.folder / DIVERGED_FILE, content)
+    return watch.reason
+
+
+def load_held_out(run: RunSettings) -> Any:
+    """Loads the task of a run with clients held out in the place of test clients."""
+    from experiments.training import runs
+    from tasks import partitioners
+
+    task = runs.load_task(run)
+    if task.validation is not None:
+        return dataclasses.replace(task, test=task.validation)
+    num_held_out = round(len(task.train) * HELD_OUT_FRACTION)
+    kept, held_out = partitioners.hold_out_clients(
+        task.train.client_ids, num_held_out, run.seed
+    )
+    return dataclasses.replace(
+        task,
+        train=task.train.subset(kept),
+        test=task.train.subset(held_out).replace(max_examples=None),
+    )
+
+
+def _watch() -> Any:
+    from tff_drift.simulation import callbacks
+
+    class Watch(callbacks.Callback):
+        """Gives a run up when its training diverges."""
+
+        reason = ""
+        round_number = 0
+
+        def before_training(self, run: callbacks.TrainingRun) -> None:
+            self._run = run
+            self._first: float | None = None
+
+        def after_round(
+            self, round_number: int, state: Any, row: Mapping[str, Any]
+        ) -> None:
+            del state
+            loss = float(row.get("train_loss", 0.0))
+            self._first = loss if self._first is None else self._first
+            reason = divergence(loss, self._first, row)
+            if reason and not self.reason:
+                self.reason, self.round_number = reason, round_number
+                self._run.stop(reason)
+
+    return Watch()
+
+
+def divergence(loss: float, first: float, row: Mapping[str, Any]) -> str:
+    """Returns why training has diverged, nothing if it has not.
+
+    Args:
+      loss: The training loss of a round.
+      first: That of the first round.
+      row: The round's metrics.
+    """
+    if not math.isfinite(loss):
+        return f"diverged: the training loss is {loss}"
+    if loss > 100 * first > 0:
+        return f"diverged: the training loss rose from {first:.3g} to {loss:.3g}"
+    cohort = row.get("cohort_size", 0)
+    if cohort and row.get("client_work/rejected_clients", 0) >= cohort:
+        return "diverged: no client's update is finite"
+    return ""

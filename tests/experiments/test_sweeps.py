@@ -1,0 +1,244 @@
+"""Searches over flags: what is asked for, how points count, one that is run."""
+
+import json
+import math
+
+import pandas as pd
+import pytest
+
+from experiments.flags import errors, found_settings, presets, settings, sweeps
+from experiments.presets import studies
+from experiments.reports import sweeps as report
+from experiments.training import sweeps as training
+from tests.experiments import made_up_runs, programs
+
+
+def request(*words):
+    return sweeps.request(programs.parse("sweep", *words))
+
+
+def values(word):
+    (axis,) = request(word, "--algorithm=fed_adam").axes
+    return axis.values
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("tau=0.1,0.01", (0.1, 0.01)),
+        ("tau=log:0.001:10:5", (0.001, 0.01, 0.1, 1.0, 10.0)),
+        ("client_learning_rate=lin:0.1:0.5:3", (0.1, 0.3, 0.5)),
+        ("clients_per_round=log:1:8:4", (1, 2, 4, 8)),
+        ("rounds=lin:1:2:5", (1, 2)),
+        ("weighting=uniform,num_examples", ("uniform", "num_examples")),
+        ("adaptive_clipping=true,false", (True, False)),
+        ("gradient_clipping_norm=none,1", (None, 1.0)),
+    ],
+)
+def test_axes(word, expected):
+    assert values(word) == expected
+    assert list(map(type, values(word))) == list(map(type, expected))
+
+
+def test_a_grid_has_every_point_with_every_seed():
+    sweep = request(
+        "tau=0.1,1", "beta_1=0,0.5", "--algorithm=fed_adam", "--seeds=3,4",
+        "--output_dir=out", "--rounds=7",
+    )  # fmt: skip
+    assert sweep.points == (
+        {"tau": 0.1, "beta_1": 0.0},
+        {"tau": 0.1, "beta_1": 0.5},
+        {"tau": 1.0, "beta_1": 0.0},
+        {"tau": 1.0, "beta_1": 0.5},
+    )
+    run = sweep.runs[1][1]
+    assert run.configuration["tau"] == 0.1
+    assert run.configuration["beta_1"] == 0.5
+    assert (run.seed, run.rounds, run.algorithm) == (4, 7, "fed_adam")
+    assert str(run.folder) == "out/tau=0.1,beta_1=0.5/seed_4"
+
+
+def test_algorithms_are_an_axis_too():
+    sweep = request("algorithm=fed_avg,scaffold")
+    assert [runs[0].algorithm for runs in sweep.runs] == ["fed_avg", "scaffold"]
+
+
+def test_random_points_are_of_the_ranges_and_always_the_same():
+    words = ("client_learning_rate=log:0.01:1:2", "batch_size=5,10", "--points=40")
+    sweep = request(*words)
+    rates = [point["client_learning_rate"] for point in sweep.points]
+    assert len(set(rates)) > 30
+    assert 0.01 <= min(rates) < max(rates) <= 1
+    # Half of a logarithmic range lies below its geometric mean.
+    assert 10 <= sum(rate < 0.1 for rate in rates) <= 30
+    assert {point["batch_size"] for point in sweep.points} == {5, 10}
+    assert request(*words).points == sweep.points
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["rouns=1"], "unknown flag 'rouns'. Did you mean rounds?"),
+        (["tau"], "'tau' must be FLAG=VALUES, as client_learning_rate=0.1,0.3"),
+        (["seed=1,2"], "--seed cannot be swept."),
+        (["output_dir=a,b"], "--output_dir cannot be swept."),
+        (["tau=0.1", "tau=1"], "--tau is given more than once."),
+        (["rounds=1,2", "--rounds=3"], "--rounds is given more than once."),
+        (["tau=-1,1"], "--tau must be a finite number greater than 0, found '-1'."),
+        (["tau=log:0:1:3"], "with LOW below HIGH, above 0, and COUNT at least 2."),
+        (["tau=log:1:0.1:3"], "'tau=log:1:0.1:3' must be tau=log:LOW:HIGH:COUNT"),
+        (["tau=lin:0.1:1"], "'tau=lin:0.1:1' must be tau=lin:LOW:HIGH:COUNT"),
+        (["momentum=0.1"], "--momentum is no option of fed_adam, which has"),
+        (["tau=1", "--points=0"], "--points must be an integer of at least 1"),
+    ],
+)
+def test_mistakes(words, message):
+    with pytest.raises(errors.UserError) as caught:
+        request(*words, "--algorithm=fed_adam")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """A sweep of three points with two seeds each, all of whose runs are made up."""
+    sweep = request(
+        "tau=0.1,1,10", "--algorithm=fed_adam", "--seeds=1,2", "--rounds=4",
+        f"--output_dir={tmp_path / 'out'}",
+    )  # fmt: skip
+    ends = {0.1: (0.5, 0.7), 1.0: (0.8, 0.6), 10.0: (0.9, 0.9)}
+    for point, runs in zip(sweep.points, sweep.runs):
+        for run, end in zip(runs, ends[point["tau"]]):
+            made_up_runs.write(run.folder, [0.1, 0.1, end, end, end], seed=run.seed)
+    return sweep
+
+
+def diverged(run):
+    return run.configuration["tau"] == 10 and run.seed == 2
+
+
+def test_points_count_by_their_last_evaluations_and_diverged_ones_last(sweep):
+    table = report.score(sweep, diverged)
+    assert list(table["tau"]) == [1.0, 0.1, 10.0]
+    assert list(table["accuracy"]) == pytest.approx([0.7, 0.6, math.nan], nan_ok=True)
+    assert table["accuracy_sd"][0] == pytest.approx(0.2 / math.sqrt(2))
+    assert list(table["loss"]) == pytest.approx([0.3, 0.4, math.nan], nan_ok=True)
+    assert list(table["diverged"]) == [0, 0, 1]
+
+
+def test_the_best_point_is_a_file_for_other_commands(sweep, capsys):
+    report.tell(sweep, diverged)
+    path = sweep.folder / report.BEST
+    assert json.loads(path.read_text())["flags"] == {"tau": 1.0}
+    assert f"Best: tau=1. To use it: --settings={path}" in capsys.readouterr().out
+    assert list(pd.read_csv(sweep.folder / "points.csv")["tau"]) == [1, 0.1, 10]
+    run = settings.resolve({"settings": (str(path),), "rounds": 9})
+    assert (run.task, run.algorithm, run.rounds) == ("digits", "fed_adam", 9)
+    assert run.configuration["tau"] == 1.0
+    assert "settings" not in run.configuration
+    run = settings.resolve({"settings": (str(path),), "tau": 3.0})
+    assert run.configuration["tau"] == 3.0
+    runs = settings.resolve_comparison(
+        {"settings": (str(path),), "algorithms": ("fed_avg", "fed_adam"), "seeds": (1,)}
+    )
+    assert "tau" not in runs[0].configuration
+    assert runs[1].configuration["tau"] == 1.0
+    asked = presets.request("drift_comparison", {"settings": (str(path),)})
+    study = studies.Study(
+        "part", {"task": "digits"}, [studies.Variant("mine", "fed_adam", {"tau": 0.5})]
+    )
+    run = studies.run_settings(asked, study, study.variants[0], 1)
+    assert run.configuration["tau"] == 1.0
+
+
+def test_settings_that_fit_nothing(sweep, tmp_path, capsys):
+    report.tell(sweep, diverged)
+    path = str(sweep.folder / report.BEST)
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    bad = tmp_path / "bad.json"
+    content = found_settings.content("digits", "fed_avg", {"tau": 1.0})
+    bad.write_text(json.dumps(content))
+    for given, message in (
+        (
+            {"settings": (path,), "algorithm": "fed_avg"},
+            "is for fed_adam, not for fed_",
+        ),
+        ({"settings": (str(other),)}, "is no file of `tff-drift sweep`"),
+        ({"settings": ("absent",)}, "No such file or directory: 'absent'"),
+        ({"settings": (str(bad),)}, "--tau is no option of fed_avg, which has none."),
+        ({"settings": (path, path)}, "--settings must name one file for one run."),
+    ):
+        with pytest.raises(errors.UserError) as caught:
+            settings.resolve(given)
+        assert message in str(caught.value)
+
+
+def test_when_every_point_diverged(sweep, capsys):
+    with pytest.raises(errors.UserError, match="every point diverged"):
+        report.tell(sweep, lambda run: True)
+    assert not (sweep.folder / report.BEST).exists()
+
+
+def test_a_heat_map_is_drawn_of_two_axes(tmp_path):
+    sweep = request(
+        "tau=0.1,1", "beta_1=0,0.5", "--algorithm=fed_adam", "--rounds=1",
+        f"--output_dir={tmp_path / 'out'}",
+    )  # fmt: skip
+    for (run,), end in zip(sweep.runs, (0.1, 0.2, 0.3, 0.4)):
+        made_up_runs.write(run.folder, [0.1, end])
+    report.tell(sweep, lambda run: False)
+    picture = (sweep.folder / report.HEAT_MAP).read_bytes()
+    assert picture.startswith(b"\x89PNG")
+
+
+def test_a_folder_of_another_sweep_is_refused(tmp_path):
+    words = ("--algorithm=fed_adam", f"--output_dir={tmp_path / 'out'}")
+    report.write_protocol(request("tau=1,2", *words))
+    report.write_protocol(request("tau=1,2,3", *words, "--seeds=1,2"))
+    for other in (("beta_1=0.1",), ("tau=1", "--rounds=3")):
+        with pytest.raises(errors.UserError, match="something else than this sweep"):
+            report.write_protocol(request(*other, *words))
+
+
+@pytest.mark.parametrize(
+    ("loss", "row", "expected"),
+    [
+        (1.0, {}, ""),
+        (200.0, {}, ""),
+        (201.0, {}, "diverged: the training loss rose from 2 to 201"),
+        (math.nan, {}, "diverged: the training loss is nan"),
+        (math.inf, {}, "diverged: the training loss is inf"),
+        (1.0, {"cohort_size": 4, "client_work/rejected_clients": 3}, ""),
+        (
+            1.0,
+            {"cohort_size": 4, "client_work/rejected_clients": 4},
+            "diverged: no client's update is finite",
+        ),
+    ],
+)
+def test_what_counts_as_diverged(loss, row, expected):
+    assert training.divergence(loss, 2.0, row) == expected
+
+
+def test_a_sweep_from_words_to_its_files(tmp_path):
+    folder = tmp_path / "out"
+    words = (
+        "sweep", "server_learning_rate=1,1e8", "--task=quadratic",
+        "--rounds=3", "--num_clients=5", "--clients_per_round=2",
+        "--processes=2", f"--output_dir={folder}",
+    )  # fmt: skip
+    outcome = programs.run_process(tmp_path, *words)
+    assert outcome.status == 0, outcome.stderr
+    assert "server_learning_rate=1e+08, seed 0: diverged: " in outcome.stderr
+    table = pd.read_csv(folder / "points.csv")
+    assert list(table["server_learning_rate"]) == [1, 1e8]
+    assert list(table["diverged"]) == [0, 1]
+    config = json.loads(
+        (folder / "server_learning_rate=1" / "seed_0" / "config.json").read_text()
+    )["configuration"]
+    assert config["held_out_fraction"] == 0.2
+    again = programs.run_process(tmp_path, *words)
+    assert again.status == 0, again.stderr
+    assert "2 runs, 2 done before" in again.stderr
+    assert "seed 0: done" not in again.stderr
