@@ -12,6 +12,7 @@ import pandas as pd
 
 from experiments.analysis import measures, style
 from experiments.analysis.finished import FinishedRuns
+from tff_drift import kinds
 
 # What the shaded bands around means can show, with the legend's words.
 BANDS = {
@@ -227,8 +228,8 @@ def draw_heat_map(
             column, row, text, ha="center", va="center", fontsize=9,
             color="black" if bright or np.isnan(number) else "white",
         )  # fmt: skip
-    axes.set_xticks(range(columns), [f"{each:g}" for each in table.columns])
-    axes.set_yticks(range(rows), [f"{each:g}" for each in table.index])
+    axes.set_xticks(range(columns), [kinds.show(each) for each in table.columns])
+    axes.set_yticks(range(rows), [kinds.show(each) for each in table.index])
     axes.set_xlabel(str(table.columns.name))
     axes.set_ylabel(str(table.index.name))
     bar = figure.colorbar(image, label=name)

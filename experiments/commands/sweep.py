@@ -16,7 +16,10 @@ def _run(given: dict[str, Any]) -> None:
     report.write_protocol(sweep)
     training.run(sweep)
     report.tell(sweep, lambda run: (run.folder / training.DIVERGED_FILE).is_file())
-    print(f"Files in {sweep.folder}: points.md, points.csv, heat_map.png, best.json")
+    print(
+        f"Files in {sweep.folder}: points.md, points.csv, best.json, and of two axes "
+        "heat_map.png"
+    )
 
 
 _ARGUMENT = {

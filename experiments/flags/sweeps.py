@@ -122,10 +122,12 @@ def request(given: Mapping[str, Any]) -> Sweep:
         points = [dict(zip(names, point)) for point in itertools.product(*values)]
     else:
         generator = random.Random(0)
-        points = [
+        drawn = [
             {axis.flag.name: axis.draw(generator) for axis in axes}
             for _ in range(own["points"])
         ]
+        # A point that was drawn twice is run once.
+        points = list({label(point): point for point in drawn}.values())
     task = fixed.get("task", declarations.flags_of(TRAIN)["task"].value)
     folder = pathlib.Path(fixed.get("output_dir") or f"results/sweep/{task}")
     return Sweep(

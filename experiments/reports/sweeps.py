@@ -82,7 +82,8 @@ def tell(sweep: Sweep, diverged: Callable[[RunSettings], bool]) -> None:
     writing.write_text(sweep.folder / f"{TABLE}.md", text)
     print(_describe(sweep))
     texts.print_table(headers, cells)
-    is_grid = [len(axis.values) > 1 for axis in sweep.axes] == [True, True]
+    sizes = [len(axis.values) for axis in sweep.axes]
+    is_grid = len(sizes) == 2 and min(sizes) > 1 and len(table) == sizes[0] * sizes[1]
     if is_grid and not table[metric].isna().all():
         _draw(sweep, table, metric)
     best = table.iloc[0]
