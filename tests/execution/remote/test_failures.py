@@ -82,7 +82,7 @@ def test_a_worker_that_comes_back_is_used_again(start_workers):
 def test_without_any_worker_left_there_is_an_error_that_names_them(start_workers):
     workers = start_workers(2)
     context = execution.create_remote_execution_context(
-        addresses_of(workers), connect_seconds=1.0
+        addresses_of(workers), connect_seconds=5.0
     )
     for worker in workers:
         os.kill(worker.pid, signal.SIGKILL)

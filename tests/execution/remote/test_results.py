@@ -105,7 +105,7 @@ def test_values_of_clients_keep_their_order(three):
 def test_what_has_no_clients_runs_here(start_workers):
     (worker,) = start_workers(1)
     context = execution.create_remote_execution_context(
-        addresses_of([worker]), connect_seconds=2, max_retries=0
+        addresses_of([worker]), connect_seconds=5, max_retries=0
     )
     add = compat.tf_computation(lambda value: value + 1, np.int32)
     total = compat.federated_computation(compat.federated_sum, INTS)
