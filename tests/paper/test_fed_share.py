@@ -52,6 +52,51 @@ def test_an_empty_share_is_fed_avg_bit_for_bit():
     models.assert_bit_equal(*results)
 
 
+def test_is_passed_in_every_epoch():
+    """As `share` does it: two epochs of own and public examples, in this order."""
+    own = [models.datasets([client])[0].repeat(2) for client in OWN]
+    process = algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC), local_epochs=2)
+    state, metrics = models.train(process, own)
+    union = [
+        tuple(np.concatenate([mine, shared]) for mine, shared in zip(client, PUBLIC))
+        for client in OWN
+    ]
+    fed_avg = algorithms.build_fed_avg(MODEL, 0.3)
+    epochs = [dataset.repeat(2) for dataset in models.datasets(union)]
+    expected, _ = models.train(fed_avg, epochs)
+    models.assert_bit_equal(
+        models.trainable(process, state), models.trainable(fed_avg, expected)
+    )
+    assert metrics[0]["client_work"]["train"]["num_examples"] == 2 * (4 + 8 + 2 * 6)
+
+
+def test_a_client_without_examples_has_the_public_ones_in_every_epoch():
+    empty = tuple(part[:0] for part in PUBLIC)
+    process = algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC), local_epochs=3)
+    _, metrics = models.train(process, models.datasets([empty]))
+    assert metrics[0]["client_work"]["train"]["num_examples"] == 3 * 6
+
+
+def test_a_dataset_that_does_not_hold_its_epochs():
+    process = algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC), local_epochs=2)
+    with pytest.raises(Exception, match="local_epochs is 2"):
+        models.train(process, models.datasets(models.client_arrays([4 * 3])))
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+def test_endless_shared_data(known):
+    endless = _shared(PUBLIC).repeat()
+    if not known:
+        endless = endless.filter(lambda features, labels: True)
+    with pytest.raises(ValueError, match=r"shared_data .* endless"):
+        algorithms.build_fed_share(MODEL, 0.3, endless)
+
+
+def test_no_epochs():
+    with pytest.raises(ValueError, match="local_epochs"):
+        algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC), local_epochs=0)
+
+
 @pytest.mark.parametrize(
     "shared",
     [PUBLIC, tf.data.Dataset.from_tensor_slices(PUBLIC)],

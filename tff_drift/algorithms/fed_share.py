@@ -9,16 +9,22 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import client_works, compat, optimizers
+from tff_drift import checks, client_works, compat, optimizers
 from tff_drift.algorithms import fed_avg
 from tff_drift.algorithms.options import TrainingOptions
+from tff_drift.client_works import keep_trace
 from tff_drift.method_rows import Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+# They become part of a computation, which must stay below 2 GB.
+_MOST_BATCHES = 10_000
+_MOST_BYTES = 2**30
 
 
 def build_fed_share(
@@ -26,6 +32,8 @@ def build_fed_share(
     client_optimizer_fn: optimizers.OptimizerOrRate,
     shared_data: tf.data.Dataset | None,
     server_optimizer_fn: optimizers.OptimizerOrRate = 1.0,
+    *,
+    local_epochs: int = 1,
     **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
     """Builds FedShare: FedAvg whose clients also train on a public data set.
@@ -36,10 +44,12 @@ def build_fed_share(
     D_i <- D_i ∪ G;   then a round of FedAvg
     ```
 
-    with G = `shared_data`. Every client trains on the batches of its own dataset and
-    then on those of G, in the order given, once a round whatever the number of local
-    epochs; the examples of G count in its weight. Without examples in G it is FedAvg,
-    bit for bit.
+    with G = `shared_data`. In each of its local epochs, a client trains on the batches
+    of its own data and then on those of G, in the order given; the examples of G count
+    in its weight. Every client's dataset holds its epochs, as it does for the other
+    methods; `local_epochs` says how many there are. A dataset whose batches are not as
+    many in every epoch ends the round with an `InvalidArgumentError` that says so.
+    Without examples in G it is FedAvg, bit for bit.
 
     For clients' data in a `tff_drift.simulation.ClientDatasets`, whose epochs are
     shuffled, `tff_drift.simulation.share` mixes G into every epoch, and can cut G up
@@ -49,7 +59,8 @@ def build_fed_share(
         public = sample_examples(train, 0.01, seed)
         shared_data = tf.data.Dataset.from_tensor_slices(public).batch(20)
 
-    G is part of the clients' computation: it takes its own size in RAM.
+    G is part of the clients' computation: it takes its own size in RAM, and at most
+    1 GB in 10,000 batches.
 
     The type signatures and metrics are those of `build_fed_avg`.
 
@@ -59,6 +70,7 @@ def build_fed_share(
       shared_data: G, batches as clients have them, read once, or `None` if the
         clients' own datasets hold it already.
       server_optimizer_fn: As in `build_fed_avg`.
+      local_epochs: The epochs that the clients' datasets hold, at least 1.
       **options: See `tff_drift.algorithms.TrainingOptions`.
 
     Returns:
@@ -67,8 +79,10 @@ def build_fed_share(
     Raises:
       TypeError: If an argument has the wrong type, or the batches of `shared_data`
         are not of the type that the model takes; the message names it.
-      ValueError: As in `build_fed_avg`.
+      ValueError: As in `build_fed_avg`, or if `shared_data` is endless or too large, or
+        `local_epochs` below 1.
     """
+    checks.check_integer("local_epochs", local_epochs)
     process = fed_avg.build_fed_avg(
         model_fn, client_optimizer_fn, server_optimizer_fn, **options
     )
@@ -76,21 +90,69 @@ def build_fed_share(
         return process
     data_type = client_works.build_model_spec(model_fn).data_type
     client_works.check_batches("shared_data", shared_data, data_type)
-    batches = list(shared_data.as_numpy_iterator())
+    batches = _read(shared_data)
     if not batches:
         return process
 
     @compat.tf_computation(data_type)
     def add_shared(own: tf.data.Dataset) -> tf.data.Dataset:
-        return functools.reduce(_concatenate, batches, own)
+        if local_epochs == 1:
+            return functools.reduce(_concatenate, batches, own)
+        return _add_to_every_epoch(own, batches, local_epochs)
 
     return tff.simulation.compose_dataset_computation_with_learning_process(
         add_shared, process
     )
 
 
+def _read(shared_data: tf.data.Dataset) -> list[Any]:
+    """Returns the batches, unless there are too many for a computation to hold."""
+    batches: list[Any] = []
+    num_bytes = 0
+    # A dataset may be endless without knowing it.
+    is_endless = shared_data.cardinality() == tf.data.INFINITE_CARDINALITY
+    for batch in [] if is_endless else shared_data.as_numpy_iterator():
+        num_bytes += sum(np.asarray(leaf).nbytes for leaf in tf.nest.flatten(batch))
+        if len(batches) == _MOST_BATCHES or num_bytes > _MOST_BYTES:
+            raise ValueError(
+                f"shared_data holds more than {len(batches):,} batches of "
+                f"{num_bytes / 1e6:,.0f} MB together; it may hold {_MOST_BATCHES:,} "
+                f"batches, and {_MOST_BYTES / 1e6:,.0f} MB. Give fewer or larger "
+                "batches, shared_data.take(n) if it is endless, or mix it into the "
+                "clients' data with tff_drift.simulation.share."
+            )
+        batches.append(batch)
+    if is_endless:
+        raise ValueError(
+            "shared_data is endless, as repeat() makes a dataset. Every client trains "
+            "on all of it: give shared_data.take(n), or leave repeat() out."
+        )
+    return batches
+
+
 def _concatenate(dataset: tf.data.Dataset, batch: Any) -> tf.data.Dataset:
     return dataset.concatenate(tf.data.Dataset.from_tensors(batch))
+
+
+def _add_to_every_epoch(
+    own: tf.data.Dataset, batches: list[Any], local_epochs: int
+) -> tf.data.Dataset:
+    """Returns the dataset with the batches after each of its epochs."""
+    first, *others = batches
+    shared = functools.reduce(_concatenate, others, tf.data.Dataset.from_tensors(first))
+    count = own.reduce(np.int64(0), lambda count, batch: count + 1)
+    with tf.control_dependencies([keep_trace.assert_divisible(count, local_epochs)]):
+        own_in_an_epoch = tf.identity(count // local_epochs)
+    in_an_epoch = own_in_an_epoch + len(batches)
+
+    def choose(position: tf.Tensor) -> tf.Tensor:
+        return tf.cast(position % in_an_epoch >= own_in_an_epoch, tf.int64)
+
+    return tf.data.Dataset.choose_from_datasets(
+        [own, shared.repeat(local_epochs)],
+        tf.data.Dataset.range(local_epochs * in_an_epoch).map(choose),
+        stop_on_empty_dataset=False,
+    )
 
 
 METHOD = register(

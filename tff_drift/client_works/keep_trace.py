@@ -129,7 +129,7 @@ def run_keep_trace(
       A `LocalOutcome`, whose update is g and whose trainable weights are ω⁽ᴷ⁾.
     """
     batches = _collect(dataset, context.round_number)
-    with tf.control_dependencies([_assert_divisible(batches.count, local_epochs)]):
+    with tf.control_dependencies([assert_divisible(batches.count, local_epochs)]):
         num_steps = batches.count // local_epochs * (local_epochs - 1)
     rate = context.hparams[RATE]
     state, trace, traced = _descend(
@@ -260,10 +260,11 @@ def _walk_back(
     return vector
 
 
-def _assert_divisible(num_batches: tf.Tensor, local_epochs: int) -> tf.Operation:
+def assert_divisible(num_batches: tf.Tensor, local_epochs: int) -> tf.Operation:
+    """Returns an operation that fails unless a number of batches is that of epochs."""
     return tf.debugging.assert_equal(
         num_batches % local_epochs,
-        0,
+        tf.zeros_like(num_batches),
         f"local_epochs is {local_epochs}, but a client's dataset does not hold so many "
         "epochs: its number of batches is not a multiple. Give datasets that hold "
         "every epoch, each in whole batches and a last short one, such as "

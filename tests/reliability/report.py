@@ -1,0 +1,106 @@
+"""The tables of docs/reliability.md, from the results of `make soak`.
+
+    python -m tests.reliability.report
+
+It writes the tables between their marks.
+"""
+
+import collections
+import pathlib
+import re
+
+from tests.reliability import results
+
+ROOT = pathlib.Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "reliability.md"
+RESULTS = pathlib.Path(__file__).with_name("results.jsonl")
+_MOMENTS = ("startup", "round", "write")
+
+
+def _table(header, rows):
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def _of(found, what):
+    return [result for result in found if result["what"] == what]
+
+
+def kills(found):
+    """Kills by method, store and moment, and what differed at the end."""
+    rows = collections.defaultdict(lambda: collections.defaultdict(int))
+    for result in _of(found, "kills"):
+        row = rows[result["method"], result["store"]]
+        for moment, number in result["kills"].items():
+            where, signal = moment.split()
+            row[where] += number
+            row[signal] += number
+        row["runs"] += 1
+        row["differs"] += len(result["differs"])
+        row["failed"] += len(result["failed"])
+    columns = [*_MOMENTS, "SIGKILL", "SIGTERM", "runs", "differs", "failed"]
+    body = [
+        [method, store, *(row[column] for column in columns)]
+        for (method, store), row in sorted(rows.items())
+    ]
+    total = [sum(row[column] for row in rows.values()) for column in columns]
+    header = [
+        "method",
+        "client states",
+        "in startup",
+        "in rounds",
+        "in writes",
+        "SIGKILL",
+        "SIGTERM",
+        "runs ended",
+        "values that differ",
+        "runs failed",
+    ]
+    return _table(header, [*body, ["all", "", *total]])
+
+
+def store_kills(found):
+    rows = collections.defaultdict(lambda: [0, 0])
+    for result in _of(found, "store kills"):
+        rows[result["how"]][0] += result["kills"]
+        rows[result["how"]][1] += len(result["different"])
+    body = [[how.replace("_", " "), *row] for how, row in sorted(rows.items())]
+    return _table(["killed", "kills", "programs that ended otherwise"], body)
+
+
+def faults(found):
+    """For each fault and method, how often the outcome was as it should be."""
+    tried, held = collections.Counter(), collections.Counter()
+    for result in _of(found, "fault"):
+        key = result["fault"], f"{result['method']}, {result['store']}"
+        tried[key] += 1
+        held[key] += result["holds"]
+    names = sorted({fault for fault, _ in tried})
+    body = [
+        [method, *(f"{held[name, method]} of {tried[name, method]}" for name in names)]
+        for method in sorted({method for _, method in tried})
+    ]
+    return _table(["method", *(name.replace("_", " ") for name in names)], body)
+
+
+TABLES = {function.__name__: function for function in (kills, store_kills, faults)}
+
+
+def fill(text, found):
+    """Returns a document with its tables made anew."""
+    for name, make in TABLES.items():
+        mark = f"<!-- {name} -->"
+        pattern = re.compile(f"{mark}\n.*?{mark}", re.DOTALL)
+        table = f"{mark}\n{make(found)}\n{mark}"
+        text, number = pattern.subn(lambda match, table=table: table, text)
+        if number != 1:
+            raise ValueError(f"{DOCUMENT} has {number} places for {name}.")
+    return text
+
+
+def main():
+    DOCUMENT.write_text(fill(DOCUMENT.read_text(), results.read(RESULTS)))
+
+
+if __name__ == "__main__":
+    main()

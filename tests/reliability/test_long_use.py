@@ -1,0 +1,166 @@
+"""Programs that go on for long, or hold much: `make soak`."""
+
+import asyncio
+import collections
+import gc
+import os
+import pathlib
+import shutil
+import tempfile
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tests.reliability import program
+from tests.simulation.fakes import resident_bytes
+from tff_drift import client_states, compat, execution, simulation
+from tff_drift.simulation import callbacks
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("TFF_DRIFT_SOAK"), reason="takes minutes: make soak"
+)
+MB = 2**20
+
+
+@pytest.fixture(autouse=True)
+def local_context():
+    context = execution.create_local_execution_context()
+    with compat.get_context_stack().install(context):
+        yield context
+
+
+def _open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+class Measure(callbacks.Callback):
+    """Notes the time, RAM, threads and open files at some rounds."""
+
+    def __init__(self, at):
+        self._at = at
+        self.found = {}
+
+    def after_row(self, row):
+        if row["round"] in self._at:
+            gc.collect()
+            self.found[row["round"]] = (
+                time.perf_counter(),
+                resident_bytes() / MB,
+                threading.active_count(),
+                _open_files(),
+            )
+
+
+@pytest.mark.parametrize("method", ["fed_avg", "scaffold"])
+def test_five_thousand_rounds(method, tmp_path):
+    train = program.client_datasets()
+    measure = Measure([500, 1000, 4500, 5000])
+
+    def sampling(round_number):
+        random = np.random.default_rng(round_number)
+        size = int(random.integers(1, program.NUM_CLIENTS + 1))
+        return list(random.choice(train.client_ids, size, replace=False))
+
+    simulation.run_training(
+        program.build(method),
+        train,
+        rounds=5000,
+        sampling=sampling,
+        callbacks=[callbacks.Progress(False), measure],
+        output_dir=simulation.OutputDir(tmp_path / "run", 100),
+    )
+    (t0, _, _, _), (t1, ram, threads, files) = measure.found[500], measure.found[1000]
+    (t2, _, _, _), (t3, ram_end, threads_end, files_end) = (
+        measure.found[4500],
+        measure.found[5000],
+    )
+    print(f"MB per 1,000 rounds: {(ram_end - ram) / 4}; {ram} to {ram_end}")
+    print(f"rounds per second, end to start: {(t1 - t0) / (t3 - t2)}")
+    assert (ram_end - ram) / 4 <= 1
+    assert threads_end <= threads
+    assert files_end <= files
+    assert (t1 - t0) / (t3 - t2) >= 0.95
+
+
+def test_120_cohort_sizes():
+    process = program.build("fed_avg")
+    train = program.client_datasets()
+    data = [
+        train.training_batches(train.client_ids[index % program.NUM_CLIENTS], 0)
+        for index in range(120)
+    ]
+    state, ram = process.initialize(), []
+    for size in range(1, 121):
+        state = process.next(state, data[:size]).state
+        ram.append(resident_bytes() / MB)
+    print(f"MB after 20, 60 and 120 sizes: {ram[19]}, {ram[59]}, {ram[119]}")
+    assert ram[119] - ram[59] < 100
+    assert np.all(np.isfinite(state.global_model_weights.trainable[0]))
+
+
+def test_300_processes():
+    train = program.client_datasets()
+    data = [train.training_batches(name, 0) for name in train.client_ids]
+    ram, threads, results = [], [], set()
+    for _ in range(300):
+        process = program.build("fed_avg")
+        state = process.next(process.initialize(), data).state
+        results.add(state.global_model_weights.trainable[0].tobytes())
+        gc.collect()
+        ram.append(resident_bytes() / MB)
+        threads.append(len(os.listdir("/proc/self/task")))
+    print(f"MB after 50 and 300: {ram[49]}, {ram[299]}; threads {threads[49::250]}")
+    assert len(results) == 1
+    assert threads[299] <= threads[49]
+    # TFF and TensorFlow keep the graphs of what was traced.
+    assert (ram[299] - ram[49]) / 250 < 5
+
+
+def test_a_thousand_large_clients_on_disk():
+    initial = collections.OrderedDict(variate=np.zeros(1_200_000, np.float32))
+    folder = pathlib.Path(tempfile.mkdtemp())
+    names = [f"client_{index}" for index in range(1000)]
+    before = resident_bytes() / MB
+    try:
+        with client_states.DiskClientStates(folder / "states", initial) as states:
+            for version, first in enumerate(range(0, 1000, 50), start=1):
+                cohort = names[first : first + 50]
+                new = [
+                    {"variate": np.full(1_200_000, int(name[7:]), np.float32)}
+                    for name in cohort
+                ]
+                states.scatter(cohort, new)
+                states.commit(version)
+                states.prune(version)
+            peak = resident_bytes() / MB
+            for name in names[::7]:
+                [state] = states.gather([name])
+                assert np.all(state["variate"] == int(name[7:]))
+            assert len(states) == 1000
+    finally:
+        shutil.rmtree(folder)
+    # A cohort's states are 240 MB, made here and packed once more by the store.
+    assert peak - before < 700
+
+
+def test_cancelled_calls_leave_the_context_usable():
+    context = execution.create_async_local_execution_context()
+    process = program.build("fed_avg")
+    train = program.client_datasets()
+    data = [train.training_batches(name, 0) for name in train.client_ids]
+
+    async def use():
+        state = await process.initialize()
+        expected = await process.next(state, data)
+        for seconds in np.linspace(0, 0.02, 20):
+            with pytest.raises((asyncio.TimeoutError, asyncio.CancelledError)):
+                await asyncio.wait_for(process.next(state, data), float(seconds) / 10)
+        found = await process.next(state, data)
+        return expected.state, found.state
+
+    with compat.get_context_stack().install(context):
+        expected, found = asyncio.run(use())
+    [one], [other] = (each.global_model_weights.trainable for each in (expected, found))
+    assert one.tobytes() == other.tobytes()

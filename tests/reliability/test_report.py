@@ -1,0 +1,20 @@
+"""What docs/reliability.md says is what the committed results say."""
+
+from tests.reliability import report, results
+
+
+def test_the_tables_are_those_of_the_results():
+    text = report.DOCUMENT.read_text()
+    assert report.fill(text, results.read(report.RESULTS)) == text
+
+
+def test_nothing_differed_and_nothing_was_let_in():
+    found = results.read(report.RESULTS)
+    by_kills = [result for result in found if result["what"] == "kills"]
+    assert by_kills
+    assert [each for each in by_kills if each["differs"] or each["failed"]] == []
+    of_stores = [result for result in found if result["what"] == "store kills"]
+    assert of_stores
+    assert [each for each in of_stores if each["different"]] == []
+    disturbed = [result for result in found if result["what"] == "fault"]
+    assert [each for each in disturbed if not each["holds"]] == []
