@@ -24,12 +24,13 @@ VERSION = import sys; print("%d.%d" % sys.version_info[:2])
 SUPPORTED = import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))
 LOCK = import sys; print("requirements-modern.txt" if sys.version_info >= (3, 12) else "requirements.txt")
 
-.PHONY: help setup demo test smoke mutations lint types wheel docs clean
+.PHONY: help setup demo test smoke soak mutations lint types wheel docs clean
 
 help:
 	@echo "make demo   train and compare five algorithms on real digits (results/demo)"
 	@echo "make test   run the tests"
 	@echo "make smoke  run the first test of every file, in a few minutes"
+	@echo "make soak   kill, starve and damage hundreds of runs, for hours"
 	@echo "make mutations  break the methods on purpose: the tests must notice"
 	@echo "make lint   check style and formatting"
 	@echo "make types  check the type hints"
@@ -61,6 +62,15 @@ test: setup
 
 smoke: setup
 	@$(BIN)/python -m pytest -q --smoke -n $(TEST_PROCESSES) $(PYTEST_ARGS)
+
+# Results are added to the file as they come, and a soak that was stopped goes on from it.
+SOAK_RESULTS ?= tests/reliability/results.jsonl
+soak: setup
+	@$(BIN)/python -m tests.reliability.store_kills $(SOAK_RESULTS)
+	@$(BIN)/python -m tests.reliability.kills $(SOAK_RESULTS)
+	@$(BIN)/python -m tests.reliability.faults $(SOAK_RESULTS)
+	@TFF_DRIFT_SOAK=1 $(BIN)/python -m pytest -s tests/reliability $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.reliability.report
 
 # MUTATIONS=--part=K/N runs one of N parts.
 mutations: setup
