@@ -26,7 +26,7 @@ from tests.reliability import kills, program, results, zygote
 
 # The errors that say what is wrong and what to do.
 OURS = ("CheckpointError", "ClientStatesError", "MetricsFileError", "OutputDirError")
-_TMPFS_BYTES = 256 * 1024
+_TMPFS_BYTES = 8 * 2**20
 
 
 def _start_again(campaign, method, store, folder, disturbed):
