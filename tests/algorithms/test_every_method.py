@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import methods, models, stateful
-from tff_drift import algorithms, simulation
+from tff_drift import aggregators, algorithms, simulation
 
 EXAMPLES = "<float32[?,5],float32[?]>*"
 # Values out of the range of an option, by its kind.
@@ -231,6 +231,11 @@ REFUSED_BY_ALL = [
     ({"model_fn": models.keras_softmax_regression()}, TypeError, "model_fn must be a"),
     ({"client_weighting": "uniform"}, TypeError, "client_weighting must be"),
     ({"model_aggregator": "mean"}, TypeError, "model_aggregator must be a factory"),
+    (
+        {"model_aggregator": aggregators.ControlVariateFactory(3)},
+        TypeError,
+        "model_aggregator is a ControlVariateFactory",
+    ),
     ({"client_rate_decay": 0.5}, TypeError, "client_rate_decay.*Did you mean client_"),
     ({"client_weight_decay": -1.0}, ValueError, "client_weight_decay (must be|is)"),
     ({"gradient_clipping_norm": -1.0}, ValueError, "gradient_clipping_norm (must|is)"),

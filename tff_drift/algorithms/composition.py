@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import client_works, compat, optimizers
+from tff_drift import aggregators, client_works, compat, optimizers
 from tff_drift.algorithms.options import MetricsAggregator
 
 
@@ -144,6 +144,12 @@ def build_model_aggregator(
     """
     if model_aggregator is None:
         model_aggregator = tff.aggregators.MeanFactory(no_nan_division=True)
+    elif isinstance(model_aggregator, aggregators.ControlVariateFactory):
+        raise TypeError(
+            "model_aggregator is a ControlVariateFactory, which adds up changes of a "
+            "control variate and does not average updates. Pass a factory such as "
+            "tff.aggregators.MeanFactory(no_nan_division=True)."
+        )
     elif isinstance(model_aggregator, tff.aggregators.UnweightedAggregationFactory):
         model_aggregator = tff.aggregators.as_weighted_aggregator(model_aggregator)
     elif not isinstance(model_aggregator, tff.aggregators.WeightedAggregationFactory):
