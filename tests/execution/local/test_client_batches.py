@@ -170,3 +170,16 @@ def test_only_datasets_that_give_the_same_every_time_are_kept(dataset, repeatabl
     cache = client_batches.BatchCache(limit_bytes=1000)
     cache.put(dataset, _bytes(1))
     assert (cache.get(dataset) is not None) == repeatable
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.int32, np.int64, np.uint64, np.float16, np.float64, np.bool_]
+)
+def test_a_list_of_arrays_is_a_dataset_of_their_dtype(dtype):
+    arrays = [np.array([1, 0], dtype), np.array([0, 1], dtype)]
+    element_type = compat.TensorType(dtype, [2])
+    given = client_batches.ClientSequence(arrays, element_type)
+    elements = list(sequences.to_dataset(given.variant(), element_type))
+    assert [element.dtype for element in elements] == [tf.as_dtype(dtype)] * 2
+    for element, array in zip(elements, arrays):
+        np.testing.assert_array_equal(element, array)

@@ -178,14 +178,19 @@ def from_rows(rows: Sequence[Row], element_type: compat.Type) -> tf.data.Dataset
     Returns:
       A `tf.data.Dataset`.
     """
+    specs = list(trees.leaf_types(element_type))
     if not rows:
-        specs = trees.leaf_types(element_type)
         return _slices([_no_rows(spec) for spec in specs], element_type)
     pieces = [
-        _slices([tf.stack(column) for column in zip(*run)], element_type)
+        _slices([_stacked(*column) for column in zip(zip(*run), specs)], element_type)
         for run in _runs_of_equal_shape(rows)
     ]
     return functools.reduce(lambda left, right: left.concatenate(right), pieces)
+
+
+def _stacked(column: Sequence[Any], tensor_type: compat.TensorType) -> tf.Tensor:
+    # Of arrays of int64 `tf.stack` would make a tensor of int32.
+    return tf.stack([tf.convert_to_tensor(leaf, tensor_type.dtype) for leaf in column])
 
 
 def _slices(columns: list[tf.Tensor], element_type: compat.Type) -> tf.data.Dataset:
