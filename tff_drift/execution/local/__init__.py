@@ -39,7 +39,8 @@ A module imports from its own floor or from those below:
     graphs/    pure/
     values/
     plans/
-    policy.py  patterns.py  tensors.py
+    tensors.py
+    policy.py  patterns.py
 
 Where to change what:
 
