@@ -29,7 +29,7 @@ LOCK = import sys; print("requirements-modern.txt" if sys.version_info >= (3, 12
 help:
 	@echo "make demo   train and compare five algorithms on real digits (results/demo)"
 	@echo "make test   run the tests"
-	@echo "make smoke  run the first test of every file, in a few minutes"
+	@echo "make smoke  run a test of nearly every file, in two minutes"
 	@echo "make soak   kill, starve and damage hundreds of runs, for hours"
 	@echo "make mutations  break the methods on purpose: the tests must notice"
 	@echo "make lint   check style and formatting"

@@ -18,14 +18,17 @@ from tff_drift import execution  # noqa: E402
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--smoke", action="store_true", help="run the first test of every file"
+        "--smoke",
+        action="store_true",
+        help="run the first test of every file that starts no programs which train",
     )
 
 
 def pytest_collection_modifyitems(config, items):
     if not config.getoption("--smoke"):
         return
-    first = {item.path: item for item in reversed(items)}
+    quick = [item for item in items if not item.get_closest_marker("whole_programs")]
+    first = {item.path: item for item in reversed(quick)}
     chosen = set(first.values())
     config.hook.pytest_deselected(items=[each for each in items if each not in chosen])
     items[:] = [each for each in items if each in chosen]

@@ -5,6 +5,8 @@ import shutil
 import pandas as pd
 import pytest
 
+pytestmark = pytest.mark.whole_programs
+
 FLAGS = (
     "--task=quadratic",
     "--algorithm=scaffold",

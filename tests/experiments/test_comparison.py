@@ -10,6 +10,8 @@ import pytest
 from experiments.reports import results
 from tests.experiments import programs
 
+pytestmark = pytest.mark.whole_programs
+
 ALGORITHMS = ("fed_avg", "fed_adam")
 SEEDS = (5, 6)
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.experiments import programs
 
+pytestmark = pytest.mark.whole_programs
+
 PLUGIN = """
 import tasks
 from tff_drift import algorithms

@@ -10,6 +10,8 @@ from experiments.training import runs
 from tff_drift import execution
 from tff_drift.execution.worker import Worker
 
+pytestmark = pytest.mark.whole_programs
+
 
 def test_training_on_two_workers_gives_the_numbers_of_one(
     run_command, monkeypatch, tmp_path

@@ -8,7 +8,11 @@ import secrets
 import subprocess
 import sys
 
+import pytest
+
 from tests.reliability import kills, program, results
+
+pytestmark = pytest.mark.whole_programs
 
 
 def test_a_run_that_is_killed_again_and_again(tmp_path):

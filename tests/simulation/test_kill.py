@@ -22,6 +22,8 @@ from tff_drift import client_states
 from tff_drift.simulation import read_rows, without_timing
 from tff_drift.simulation.checkpoint import load_checkpoint
 
+pytestmark = pytest.mark.whole_programs
+
 KILLS = int(os.environ.get("TFF_DRIFT_KILLS", "3"))
 ROOT = pathlib.Path(__file__).parents[2]
 PATIENCE = 120  # Seconds.
