@@ -9,6 +9,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import models
+from tff_drift import layers
+
 # Every optimization of the local context, on and off.
 MODES = {
     "fast": {"max_concurrent_clients": 2},
@@ -92,3 +95,17 @@ def assert_same(actual, expected, *, rtol=0.0, atol=0.0):
 
 def run_coroutine(coroutine):
     return asyncio.run(coroutine)
+
+
+def with_dropout():
+    """A model whose clients draw dropout masks of their own."""
+    return models.from_keras(
+        models.keras_softmax_regression(
+            tf.keras.layers.Dense(
+                5,
+                activation="relu",
+                kernel_initializer=tf.keras.initializers.GlorotUniform(1),
+            ),
+            layers.Dropout(0.5),
+        )
+    )

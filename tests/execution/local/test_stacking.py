@@ -9,7 +9,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import models
-from tests.execution.local.support import assert_same, call, training
+from tests.execution.local.support import (
+    assert_same,
+    call,
+    training,
+    with_dropout,
+)
 from tff_drift import algorithms, execution, layers
 from tff_drift.execution.local.stacked.in_lockstep import InLockstep
 from tff_drift.execution.local.stacked.in_turns import InTurns
@@ -197,26 +202,13 @@ def test_what_cannot_be_stacked_runs_one_by_one(model_fn, loop, reason):
     assert_same(stacked, _one_by_one(process, data))
 
 
-def _with_dropout():
-    return models.from_keras(
-        models.keras_softmax_regression(
-            tf.keras.layers.Dense(
-                5,
-                activation="relu",
-                kernel_initializer=tf.keras.initializers.GlorotUniform(1),
-            ),
-            layers.Dropout(0.5),
-        )
-    )
-
-
 def _epochs(sizes, epochs):
     arrays = models.client_arrays(sizes)
     return [slices(client).batch(4).repeat(epochs) for client in arrays]
 
 
 def test_keep_trace_clients_of_equal_sizes_run_together():
-    process = algorithms.build_uga(_with_dropout, 0.1, 0.5, local_epochs=3)
+    process = algorithms.build_uga(with_dropout, 0.1, 0.5, local_epochs=3)
     data = _epochs([8, 5, 8, 5, 3], epochs=3)
     # In ragged cohorts as small as this one nothing is gained.
     assert _round(process, data)[1] == [

@@ -6,8 +6,13 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import models
-from tests.execution.local.support import assert_same, call, training
-from tff_drift import algorithms, execution, layers
+from tests.execution.local.support import (
+    assert_same,
+    call,
+    training,
+    with_dropout,
+)
+from tff_drift import algorithms, execution
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.stacked import stepwise
 
@@ -24,19 +29,6 @@ def _stacked():
 @pytest.fixture(scope="module", name="single")
 def _single():
     return execution.create_local_execution_context(batch_clients=False)
-
-
-def _with_dropout():
-    return models.from_keras(
-        models.keras_softmax_regression(
-            tf.keras.layers.Dense(
-                5,
-                activation="relu",
-                kernel_initializer=tf.keras.initializers.GlorotUniform(1),
-            ),
-            layers.Dropout(0.5),
-        )
-    )
 
 
 def _client_data(process, datasets):
@@ -75,7 +67,7 @@ def _of_tff(optimizer):
 @pytest.mark.parametrize(
     "build",
     [
-        lambda: algorithms.build_fed_avg(_with_dropout, 0.3),
+        lambda: algorithms.build_fed_avg(with_dropout, 0.3),
         lambda: _of_tff(tff.learning.optimizers.build_sgdm(0.3, momentum=0.9)),
         lambda: _of_tff(tff.learning.optimizers.build_adam(0.1)),
         lambda: algorithms.build_scaffold(models.softmax_regression, 0.3, 20),
