@@ -211,6 +211,19 @@ def recurrent_net():
     )
 
 
+def embedding_net():
+    """Its gradients are slices, which decay and clipping must take."""
+    layers = tf.keras.layers
+    return tf.keras.Sequential(
+        [
+            layers.Input([5], dtype="int32"),
+            layers.Embedding(7, 3, dtype="float64"),
+            layers.Flatten(dtype="float64"),
+            layers.Dense(4, dtype="float64"),
+        ]
+    )
+
+
 def images(random, size):
     return random.normal(size=[size, 6, 6, 1])
 
@@ -224,7 +237,7 @@ def sequences(random, size):
     [
         (convolutional_net, images, 0.0, None),
         (recurrent_net, sequences, 0.0, None),
-        (recurrent_net, sequences, 0.3, 0.25),
+        (embedding_net, sequences, 0.3, 0.25),
     ],
 )
 def test_the_gradient_agrees_with_finite_differences(net, draw, decay, norm):
