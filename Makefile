@@ -69,7 +69,7 @@ soak: setup
 	@$(BIN)/python -m tests.reliability.store_kills $(SOAK_RESULTS)
 	@$(BIN)/python -m tests.reliability.kills $(SOAK_RESULTS)
 	@$(BIN)/python -m tests.reliability.faults $(SOAK_RESULTS)
-	@TFF_DRIFT_SOAK=1 $(BIN)/python -m pytest -s tests/reliability $(PYTEST_ARGS)
+	@TFF_DRIFT_SOAK=$(SOAK_RESULTS) $(BIN)/python -m pytest -s tests/reliability $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.reliability.report
 
 # MUTATIONS=--part=K/N runs one of N parts.

@@ -13,6 +13,7 @@ from typing import Any
 
 from tasks import options
 from tasks.options import Option
+from tff_drift import checks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +30,10 @@ class TaskDefinition:
         the task is loaded; by default `tasks.<name>.build`.
       accuracy_metric: The name of the headline metric among the model's metrics.
       higher_is_better: Whether a larger headline metric is better.
+
+    Raises:
+      TypeError: If one has the wrong type.
+      ValueError: If a text is empty.
     """
 
     name: str
@@ -37,6 +42,19 @@ class TaskDefinition:
     build: Callable[..., tuple[Any, Any]] | str = ""
     accuracy_metric: str = "accuracy"
     higher_is_better: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("name", "description", "accuracy_metric"):
+            checks.check_text(name, getattr(self, name))
+        if not isinstance(self.options, tuple) or not all(
+            isinstance(option, Option) for option in self.options
+        ):
+            raise TypeError(
+                f"options must be a tuple of tasks.Option, found {self.options!r}."
+            )
+        if not callable(self.build):
+            checks.check_instance("build", self.build, str, "a function or its path")
+        checks.check_flag("higher_is_better", self.higher_is_better)
 
     def builder(self) -> Callable[..., tuple[Any, Any]]:
         """Returns the function `build`, imported."""

@@ -90,8 +90,8 @@ def feature_columns(
     if missing or not wanted:
         lack = f"no column {missing}" if missing else "no column of features"
         raise example_checks.DataError(
-            f"{where} has {lack}; its columns are {list(columns)}. Name the columns "
-            "to use."
+            f"{where} has {lack}; its columns are {list(columns)}. Name those to "
+            "use by client_id, label and features."
         )
     return list(wanted)
 

@@ -8,6 +8,8 @@ import os
 from collections.abc import Collection, Hashable
 from typing import Any
 
+_LARGEST_INTEGER = 2**63 - 1
+
 
 def _real(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -112,12 +114,14 @@ def check_integer(name: str, value: Any, at_least: int = 1) -> None:
 
     Raises:
       TypeError: If `value` is not an integer.
-      ValueError: If `value` is below `at_least`.
+      ValueError: If `value` is below `at_least`, or too large for 64 bits.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, found {value!r}.")
     if value < at_least:
         raise ValueError(f"{name} must be at least {at_least}, found {value!r}.")
+    if value > _LARGEST_INTEGER:
+        raise ValueError(f"{name} must be at most {_LARGEST_INTEGER}, found {value!r}.")
 
 
 def check_one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
@@ -163,6 +167,22 @@ def check_callable(name: str, value: Any, what: str = "a function") -> None:
       TypeError: If `value` cannot be called.
     """
     if not callable(value):
+        raise TypeError(f"{name} must be {what}, found {value!r}.")
+
+
+def check_instance(name: str, value: Any, kind: Any, what: str) -> None:
+    """Raises unless `value` is of a class.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The value to check.
+      kind: The class, or a tuple of classes.
+      what: What it should be, for the message, such as "a list of callbacks".
+
+    Raises:
+      TypeError: If `value` is of another class.
+    """
+    if not isinstance(value, kind):
         raise TypeError(f"{name} must be {what}, found {value!r}.")
 
 

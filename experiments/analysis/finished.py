@@ -72,14 +72,17 @@ def read(*folders: str | os.PathLike[str]) -> FinishedRuns:
             raise FileNotFoundError(f"{str(folder)!r} is no folder.")
         found = list(_runs_below(folder))
         for path in found:
-            configuration = _json(path / _CONFIGURATION)["configuration"]
-            summary = _json(path / _SUMMARY)
-            if summary.get("rounds") != configuration["rounds"]:
-                unfinished.append(str(path))
-            elif str(path) not in settings:
-                clients = {"clients": summary["clients"]}
-                settings[str(path)] = {**configuration, **clients}
-                rounds.append(_rounds(path))
+            try:
+                configuration = _json(path / _CONFIGURATION)["configuration"]
+                summary = _json(path / _SUMMARY)
+                if summary.get("rounds") != configuration["rounds"]:
+                    unfinished.append(str(path))
+                elif str(path) not in settings:
+                    clients = {"clients": summary["clients"]}
+                    settings[str(path)] = {**configuration, **clients}
+                    rounds.append(_rounds(path))
+            except (KeyError, TypeError) as error:
+                raise ValueError(f"{str(path)!r} is damaged: no {error}.") from error
         if not any(str(path) in settings for path in found):
             raise ValueError(
                 f"{str(folder)!r} holds no finished run, which is a folder with "

@@ -85,7 +85,9 @@ def _read(path: str) -> dict[str, Any]:
         said = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         if said["format"] != FORMAT or not isinstance(said["flags"], dict):
             raise ValueError(f"its format is {said['format']!r}")
-        return {"task": said["task"], "algorithm": said["algorithm"], **said}
+        if not all(isinstance(said[name], str) for name in ("task", "algorithm")):
+            raise ValueError("its task or algorithm is no name")
+        return said
     except OSError as error:
         raise UserError(f"--settings: {error}.") from error
     except (ValueError, KeyError, TypeError) as error:

@@ -77,7 +77,7 @@ def is_done(run: RunSettings) -> bool:
         summary = json.loads((run.folder / _SUMMARY_FILE).read_text())
     except (OSError, ValueError):
         return False
-    return bool(summary.get("rounds") == run.rounds)
+    return isinstance(summary, dict) and summary.get("rounds") == run.rounds
 
 
 def _cores() -> int:

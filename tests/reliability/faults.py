@@ -46,7 +46,8 @@ def _start_again(campaign, method, store, folder, disturbed):
 
 def small_files(campaign, method, store, folder, choose):
     """A limit on the size of files, as quotas set it."""
-    limit = choose.randint(1, 40_000)
+    largest = max(path.stat().st_size for path in _files(campaign.whole(method, store)))
+    limit = choose.randint(1, largest)
 
     @contextlib.contextmanager
     def fault():
@@ -63,7 +64,9 @@ def full_disk(campaign, method, store, folder, choose):
     """A file system that is full from some moment on."""
     with _file_system(folder):
         run, ballast = folder / "run", folder / "ballast"
-        left = choose.randint(0, 60_000)
+        # A checkpoint is written beside the last one.
+        sizes = [path.stat().st_size for path in _files(campaign.whole(method, store))]
+        left = choose.randint(0, sum(sizes))
         ballast.write_bytes(bytes(_TMPFS_BYTES - left))
         disturbed = campaign.zygote.train(method, store, run)
         ballast.unlink()
@@ -141,8 +144,7 @@ def damaged(campaign, method, store, folder, choose):
     """
     rows = choose.randint(2, program.ROUNDS - 1)
     campaign.zygote.train(method, store, folder, zygote.Moment("round", 0, rows))
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    victim, how = choose.choice(files), choose.choice(list(_DAMAGES))
+    victim, how = choose.choice(_files(folder)), choose.choice(list(_DAMAGES))
     _DAMAGES[how](victim, choose)
     marker = folder / "executed"
     after = campaign.zygote.train(method, store, folder)
@@ -157,6 +159,10 @@ def damaged(campaign, method, store, folder, choose):
         "differs": differs,
         "holds": after.ended_by in ("", *OURS) and not differs and not marker.exists(),
     }
+
+
+def _files(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 class _Crafted:

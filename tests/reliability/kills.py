@@ -57,6 +57,10 @@ class Campaign:
         """Returns what a run in a folder has left."""
         return endings.read(folder, self._initial_client_state(method, store))
 
+    def whole(self, method, store):
+        """Returns the folder of an undisturbed run, which `expected` makes."""
+        return self._folder / f"{method}_{store}"
+
     def differences(self, method, store, folder):
         """Returns the names of what differs from an undisturbed run."""
         found = self.end(method, store, folder)
@@ -65,7 +69,7 @@ class Campaign:
     def expected(self, method, store):
         """Returns what an undisturbed run leaves."""
         if (method, store) not in self._expected:
-            folder = self._folder / f"{method}_{store}"
+            folder = self.whole(method, store)
             zygote.empty(folder)
             self._pace[method, store] = zygote.measure_pace(
                 self.zygote, method, store, folder

@@ -83,7 +83,15 @@ def faults(found):
     return _table(["method", *(name.replace("_", " ") for name in names)], body)
 
 
-TABLES = {function.__name__: function for function in (kills, store_kills, faults)}
+def soak(found):
+    """The latest outcome of every other trial."""
+    latest = {result["trial"]: result["outcome"] for result in _of(found, "soak")}
+    return _table(["trial", "outcome"], [list(each) for each in latest.items()])
+
+
+TABLES = {
+    function.__name__: function for function in (kills, store_kills, faults, soak)
+}
 
 
 def fill(text, found):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import platform
 from importlib import metadata
 
@@ -16,6 +17,14 @@ def parse(line):
 def append(path, result):
     with open(path, "a") as file:
         file.write(json.dumps(result) + "\n")
+
+
+def note(trial, outcome):
+    """Tells of a test of the soak: TFF_DRIFT_SOAK may name the file of results."""
+    print(f"{trial}: {outcome}")
+    path = pathlib.Path(os.environ.get("TFF_DRIFT_SOAK", ""))
+    if path.suffix == ".jsonl":
+        append(path, {"what": "soak", "trial": trial, "outcome": outcome})
 
 
 def read(path):

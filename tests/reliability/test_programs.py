@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.reliability import endings, program
+from tests.reliability import endings, program, results
 from tff_drift import _tff_exit
 from tff_drift.execution.worker import Worker
 
@@ -84,6 +84,10 @@ def test_a_native_worker_that_is_killed_under_its_trainer(tmp_path):
     assert "WorkerError" in errors
     found = _trained(tmp_path / "killed", "scaffold", "--native")
     assert endings.differences(found, expected) == []
+    results.note(
+        "native worker killed under its trainer",
+        "WorkerError; resumed with the bits of an undisturbed run",
+    )
 
 
 def test_a_native_worker_that_is_stopped_under_its_trainer_and_goes_on(tmp_path):
@@ -98,6 +102,10 @@ def test_a_native_worker_that_is_stopped_under_its_trainer_and_goes_on(tmp_path)
     assert status == 0, errors
     found = endings.read(tmp_path / "stopped")
     assert endings.differences(found, expected) == []
+    results.note(
+        "native worker stopped for 3 seconds under its trainer",
+        "the run ends with the bits of an undisturbed one",
+    )
 
 
 def test_a_trainer_that_is_killed_with_remote_workers(tmp_path):
@@ -115,6 +123,10 @@ def test_a_trainer_that_is_killed_with_remote_workers(tmp_path):
         # The workers serve the next trainer, whatever the last one asked of them.
         found = _trained(tmp_path / "killed", "scaffold", f"--workers={addresses}")
         assert endings.differences(found, expected) == []
+        results.note(
+            "trainer killed twice in a round with two remote workers",
+            "resumed on the same workers with the bits of an undisturbed run",
+        )
     finally:
         for worker in workers:
             worker.stop()
@@ -134,6 +146,11 @@ def test_two_signals_in_a_row(tmp_path, number, pause):
     assert status in (130, 143, 1, -signal.SIGINT, -signal.SIGTERM)
     found = _trained(tmp_path / "run", "adabest")
     assert endings.differences(found, expected) == []
+    name = signal.Signals(number).name
+    results.note(
+        f"{name} twice, {pause:g} seconds apart",
+        f"exit status {status}; resumed with the bits of an undisturbed run",
+    )
 
 
 def test_a_child_that_is_forked_after_use_and_exits_harms_nobody(tmp_path):
@@ -163,3 +180,4 @@ assert increment(2) == 3
         check=False,
     )
     assert found.returncode == 0, found.stderr
+    results.note("fork after use, the child exits", "the parent goes on")

@@ -2,15 +2,26 @@
 
 import re
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.reliability import program
-from tff_drift import aggregators, algorithms, compat
+from tff_drift import aggregators, algorithms, compat, execution, simulation
+from tff_drift.simulation.checkpoint import load_checkpoint
 
 # Values of clients that reach the server one by one, or in sums that it can read.
 _PLAIN = re.compile(r"\bfederated_(sum|mean|collect|aggregate|reduce)\(")
+
+_NUMBER = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def local_context():
+    context = execution.create_local_execution_context()
+    with compat.get_context_stack().install(context):
+        yield
 
 
 def _plain_aggregations(computation):
@@ -73,3 +84,80 @@ def test_no_metric_has_the_size_of_the_model(method):
     )
     assert specs
     assert {spec.shape.num_elements() for spec in specs} == {1}
+
+
+def _individuals(train):
+    """Every number of what each client alone would send: Δ_i, y_i, ‖Δ_i‖, its loss."""
+    process = program.build("fed_avg")
+    state = process.initialize()
+    [start] = state.global_model_weights.trainable
+    found = {}
+    for name in train.client_ids:
+        output = process.next(state, [train.training_batches(name, 0)])
+        [end] = output.state.global_model_weights.trainable
+        delta = start - end
+        found[name] = [*delta, *end, np.linalg.norm(delta), np.sum(delta**2)]
+    return found
+
+
+def _numbers(*texts):
+    return {float(number) for text in texts for number in _NUMBER.findall(text)}
+
+
+def _told(told, individual):
+    return np.any(np.isclose(individual, sorted(told), rtol=1e-4, atol=0), axis=None)
+
+
+def _pipeline(kind):
+    if kind == "secure":
+        return {
+            **_secure_options(),
+            "client_weighting": tff.learning.ClientWeighting.UNIFORM,
+        }
+    private = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(1.0, 4, 1.0)
+    wrapped = aggregators.cohort_measurements_factory(
+        aggregators.reject_non_finite_factory(private)
+    )
+    return {
+        "model_aggregator": aggregators.adaptive_clipping_factory(wrapped),
+        "client_weighting": tff.learning.ClientWeighting.UNIFORM,
+    }
+
+
+@pytest.mark.parametrize("kind", ["private", "secure"])
+def test_rows_logs_and_files_have_no_number_of_a_client(kind, tmp_path, caplog):
+    train = program.client_datasets()
+    broken = {name: train.examples(name) for name in train.client_ids}
+    broken["client_5"][0][0, 0] = np.nan  # A rejected client is warned of.
+    train = simulation.ClientDatasets.from_arrays(broken, batch_size=2, seed=5)
+    process = algorithms.build_fed_avg(
+        program.linear_regression(), 0.1, **_pipeline(kind)
+    )
+    with caplog.at_level("DEBUG"):
+        result = simulation.run_training(
+            process, train, rounds=2, cohort_size=6, output_dir=tmp_path / "run"
+        )
+    assert "client_" not in caplog.text
+    told = _numbers(
+        caplog.text, *(repr(simulation.without_timing(row)) for row in result.rows)
+    )
+    for leaves in load_checkpoint(tmp_path / "run" / "checkpoint.npz").leaves.values():
+        told.update(float(x) for leaf in leaves.values() for x in leaf.ravel())
+    assert len(told) > 5
+    individuals = _individuals(train)
+    assert not any(
+        _told(told, np.array(individuals[name])[:, np.newaxis])
+        for name in train.client_ids[:5]
+    )
+
+
+def test_a_cohort_of_one_tells_its_clients_numbers():
+    # So the test above can fail.
+    train = program.client_datasets()
+    [name, *_] = train.client_ids
+    result = simulation.run_training(
+        program.build("fed_avg"), train, rounds=1, sampling=lambda _: [name]
+    )
+    [weights] = result.model_weights.trainable
+    individual = np.array(_individuals(train)[name])
+    assert _told({float(x) for x in weights}, individual[:, np.newaxis])

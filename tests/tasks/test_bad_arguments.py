@@ -5,8 +5,6 @@ names of columns and splits, the value.
 """
 
 import inspect
-import pathlib
-import traceback
 
 import numpy as np
 import pandas as pd
@@ -14,11 +12,11 @@ import pytest
 
 import tasks
 from tasks import partitioners
+from tests import bad_values
 from tff_drift import simulation
 from tff_drift.simulation import ClientDatasets
 
-_ROOT = pathlib.Path(__file__).parents[2]
-_NAN, _INF = float("nan"), float("inf")
+_NAN = float("nan")
 _ARRAYS = {
     "a": (np.zeros((4, 2), np.float32), np.zeros(4, np.int32)),
     "b": (np.zeros((2, 2), np.float32), np.zeros(2, np.int32)),
@@ -34,30 +32,18 @@ _DEALT = {
     "seed": 0,
 }
 
-# Bad values of each kind of argument. What only some functions forbid is added there.
-_ANY = [object(), np.zeros(2), {1: 2}, b"a"]
-_INTEGER = [*_ANY, None, "a", "", 1.5, _NAN, _INF, True, [], -1]
-_COUNT = [*_INTEGER, 0]
-_OPTIONAL = [value for value in _COUNT if value is not None]
-_NUMBER = [*_ANY, None, "a", _NAN, _INF, True, [], -1.0, 10**400]
-_POSITIVE = [*_NUMBER, 0.0]
-_FLAG = [*_ANY, None, "no", 0, 1, 1.0, []]
-_PATH = [*_ANY, None, "", "a\0b", 0, []]
-_TEXT = [*_ANY, None, "", 0, 1.5, []]
 _COLUMN = [None, [], {1: 2}, np.zeros(2)]
 _COLUMNS = ["a", b"a", 0, [], {1: 2}, [None], [["f"]], ["f", "f"], ["l"], object()]
-_FUNCTION = [*_ANY, "a", 0, []]
-_MODEL = [*_FUNCTION, lambda: 1]
-_FRACTION = [*_POSITIVE, 1, 1.5]
-_CLASSES = [*_OPTIONAL, 10**30, 400_000_000]
-_CLIENTS = [*_ANY, None, "a", 0, [], [1], ["a", "a"]]
-_TABLE = [*_ANY, None, "a", 0, [], _FRAME.iloc[:0], pd.DataFrame()]
+_MODEL = [*bad_values.FUNCTION, lambda: 1]
+_CLASSES = [*bad_values.OPTIONAL, 10**30, 400_000_000]
+_CLIENTS = [*bad_values.ANY, None, "a", 0, [], [1], ["a", "a"]]
+_TABLE = [*bad_values.ANY, None, "a", 0, [], _FRAME.iloc[:0], pd.DataFrame()]
 _TRAINING = {
     "build_keras_model": _MODEL,
-    "batch_size": _COUNT,
-    "epochs": _COUNT,
-    "max_examples": _OPTIONAL,
-    "seed": _INTEGER,
+    "batch_size": bad_values.COUNT,
+    "epochs": bad_values.COUNT,
+    "max_examples": bad_values.OPTIONAL,
+    "seed": bad_values.INTEGER,
 }
 _SIZES = [None, "a", [[1]], [1.5, 2], [-1, 3], [], ["a"], [100, 1], object(), 3]
 
@@ -85,7 +71,7 @@ _CASES = [
             "features": [*_COLUMNS, ["o"]],
             "num_classes": [*_CLASSES, 1],
             "test": [value for value in _TABLE if value is not None],
-            "test_fraction": _FRACTION,
+            "test_fraction": bad_values.FRACTION,
             **_TRAINING,
         },
     ),
@@ -93,11 +79,11 @@ _CASES = [
         tasks.from_folder,
         {"folder": None, "label": "l"},
         {
-            "folder": _PATH,
-            "label": _TEXT,
+            "folder": bad_values.PATH,
+            "label": bad_values.TEXT,
             "features": _COLUMNS,
             "num_classes": [*_CLASSES, 1],
-            "test_fraction": _FRACTION,
+            "test_fraction": bad_values.FRACTION,
             **_TRAINING,
         },
     ),
@@ -105,12 +91,12 @@ _CASES = [
         tasks.from_sqlite,
         {"path": None, "num_classes": 1, "test_split": "train"},
         {
-            "path": _PATH,
+            "path": bad_values.PATH,
             "num_classes": [*_CLASSES, None],
-            "label": _TEXT,
+            "label": bad_values.TEXT,
             "element_spec": ["a", 0, {"x": 1}, [1], object()],
-            "train_split": _TEXT,
-            "test_split": _TEXT,
+            "train_split": bad_values.TEXT,
+            "test_split": bad_values.TEXT,
             **_TRAINING,
         },
     ),
@@ -118,9 +104,9 @@ _CASES = [
         tasks.write_sqlite,
         {"path": None, "splits": {"t": [("a", {"x": [1.0]})]}},
         {
-            "path": _PATH,
+            "path": bad_values.PATH,
             "splits": [
-                *_ANY,
+                *bad_values.ANY,
                 None,
                 "a",
                 [],
@@ -143,39 +129,43 @@ _CASES = [
                 {"t": [("a", {"x": np.zeros((2, 0))})]},
                 {"": [("a", {"x": [1.0]})]},
             ],
-            "overwrite": _FLAG,
+            "overwrite": bad_values.FLAG,
         },
     ),
     (
         tasks.load,
         {"name": "quadratic"},
         {
-            "name": [*_TEXT, "digit"],
-            "cache_dir": [value for value in _PATH if value is not None],
-            "seed": _INTEGER,
-            "epochs": _COUNT,
-            "dimension": [*_COUNT, 10**9, 10**30],
-            "num_clients": [*_COUNT, 10**9, 10**30],
-            "heterogeneity": _NUMBER,
+            "name": [*bad_values.TEXT, "digit"],
+            "cache_dir": [value for value in bad_values.PATH if value is not None],
+            "seed": bad_values.INTEGER,
+            "epochs": bad_values.COUNT,
+            "dimension": [*bad_values.COUNT, 10**9, 10**30],
+            "num_clients": [*bad_values.COUNT, 10**9, 10**30],
+            "heterogeneity": bad_values.NUMBER,
             "unknown": [1],
         },
     ),
-    (tasks.describe, {}, {"name": [*_TEXT, "digit"]}),
-    (tasks.register, {}, {"definition": [*_ANY, None, "a", tasks.describe("digits")]}),
+    (tasks.describe, {}, {"name": [*bad_values.TEXT, "digit"]}),
+    (
+        tasks.register,
+        {},
+        {"definition": [*bad_values.ANY, None, "a", tasks.describe("digits")]},
+    ),
     (
         ClientDatasets,
         {"client_ids": ["a", "b"], "load_client": _ARRAYS.get, "batch_size": 2},
         {
             "client_ids": _CLIENTS,
-            "load_client": [*_FUNCTION, None],
-            "batch_size": _COUNT,
-            "epochs": _COUNT,
-            "max_examples": _OPTIONAL,
-            "shuffle": _FLAG,
-            "seed": _INTEGER,
-            "last_batch": [*_ANY, None, "", "long", 0, []],
-            "cache_bytes": _INTEGER,
-            "transform": _FUNCTION,
+            "load_client": [*bad_values.FUNCTION, None],
+            "batch_size": bad_values.COUNT,
+            "epochs": bad_values.COUNT,
+            "max_examples": bad_values.OPTIONAL,
+            "shuffle": bad_values.FLAG,
+            "seed": bad_values.INTEGER,
+            "last_batch": [*bad_values.ANY, None, "", "long", 0, []],
+            "cache_bytes": bad_values.INTEGER,
+            "transform": bad_values.FUNCTION,
             "unknown": [1],
         },
     ),
@@ -200,89 +190,89 @@ _CASES = [
                 {"a": np.array([object()])},
                 {"a": np.array(["2020-01-01"], "datetime64[D]")},
             ],
-            "shuffle": _FLAG,
+            "shuffle": bad_values.FLAG,
             "unknown": [1],
         },
     ),
     (
         ClientDatasets.from_client_data,
         {"client_data": None, "batch_size": 2},
-        {"client_data": [*_ANY, None, "a", _ARRAYS]},
+        {"client_data": [*bad_values.ANY, None, "a", _ARRAYS]},
     ),
     (_DATASETS.subset, {}, {"client_ids": [*_CLIENTS, ["c"]]}),
     (
         _DATASETS.replace,
         {},
         {
-            "batch_size": _COUNT,
-            "shuffle": _FLAG,
-            "transform": _FUNCTION,
+            "batch_size": bad_values.COUNT,
+            "shuffle": bad_values.FLAG,
+            "transform": bad_values.FUNCTION,
             "unknown": [1],
         },
     ),
-    (_DATASETS.examples, {}, {"client_id": [*_TEXT, "c"]}),
-    (_DATASETS.num_examples, {}, {"client_id": [*_TEXT, "c"]}),
+    (_DATASETS.examples, {}, {"client_id": [*bad_values.TEXT, "c"]}),
+    (_DATASETS.num_examples, {}, {"client_id": [*bad_values.TEXT, "c"]}),
     (
         _DATASETS.training_data,
         {"client_id": "a", "round_number": 0},
-        {"client_id": [*_TEXT, "c"], "round_number": _INTEGER},
+        {"client_id": [*bad_values.TEXT, "c"], "round_number": bad_values.INTEGER},
     ),
     (
         _DATASETS.training_batches,
         {"client_id": "a", "round_number": 0},
-        {"client_id": [*_TEXT, "c"], "round_number": _INTEGER},
+        {"client_id": [*bad_values.TEXT, "c"], "round_number": bad_values.INTEGER},
     ),
     (
         _DATASETS.evaluation_batches,
         {"client_id": "a"},
-        {"client_id": [*_TEXT, "c"], "batch_size": _COUNT},
+        {"client_id": [*bad_values.TEXT, "c"], "batch_size": bad_values.COUNT},
     ),
     (
         simulation.sample_examples,
         {"datasets": _DATASETS, "fraction": 0.5, "seed": 0},
         {
-            "datasets": [*_ANY, None, _ARRAYS],
-            "fraction": [*_NUMBER, 1.5],
-            "seed": _INTEGER,
+            "datasets": [*bad_values.ANY, None, _ARRAYS],
+            "fraction": [*bad_values.NUMBER, 1.5],
+            "seed": bad_values.INTEGER,
         },
     ),
     (
         simulation.share,
         {"datasets": _DATASETS, "examples": _ARRAYS["a"]},
         {
-            "datasets": [*_ANY, None, _ARRAYS],
-            "examples": [*_ANY, None, "a", [], 0, ([[1], [1, 2]], [0])],
-            "split": _FLAG,
+            "datasets": [*bad_values.ANY, None, _ARRAYS],
+            "examples": [*bad_values.ANY, None, "a", [], 0, ([[1], [1, 2]], [0])],
+            "split": bad_values.FLAG,
         },
     ),
     (
         partitioners.balanced_sizes,
         {"num_examples": 9, "num_clients": 3},
-        {"num_examples": _COUNT, "num_clients": [*_COUNT, 10]},
+        {"num_examples": bad_values.COUNT, "num_clients": [*bad_values.COUNT, 10]},
     ),
     (
         partitioners.log_normal_sizes,
         {"num_examples": 9, "num_clients": 3, "sigma": 0.3, "seed": 0},
         {
-            "num_examples": _COUNT,
-            "num_clients": [*_COUNT, 10],
-            "sigma": _NUMBER,
-            "seed": _INTEGER,
+            "num_examples": bad_values.COUNT,
+            "num_clients": [*bad_values.COUNT, 10],
+            "sigma": bad_values.NUMBER,
+            "seed": bad_values.INTEGER,
         },
     ),
     (
         partitioners.partition_iid,
         {"num_examples": 9, "sizes": np.array([3, 3]), "seed": 0},
-        {"num_examples": _COUNT, "sizes": _SIZES, "seed": _INTEGER},
+        {"num_examples": bad_values.COUNT, "sizes": _SIZES, "seed": bad_values.INTEGER},
     ),
     (
         partitioners.dirichlet_proportions,
         {"num_clients": 3, "num_classes": 2, "alpha": 0.3, "seed": 0},
         {
-            "num_clients": _COUNT,
-            "num_classes": _COUNT,
-            "alpha": _POSITIVE,
-            "seed": _INTEGER,
+            "num_clients": bad_values.COUNT,
+            "num_classes": bad_values.COUNT,
+            "alpha": bad_values.POSITIVE,
+            "seed": bad_values.INTEGER,
         },
     ),
     (
@@ -298,7 +288,7 @@ _CASES = [
                 [[-1.0, 2.0]] * 2,
             ],
             "sizes": [*_SIZES, [1]],
-            "seed": _INTEGER,
+            "seed": bad_values.INTEGER,
         },
     ),
     (
@@ -306,9 +296,9 @@ _CASES = [
         {"labels": np.zeros(9, int), "similarity": 0.5, "sizes": [3, 3], "seed": 0},
         {
             "labels": [None, "a", [1.5] * 9, [[0] * 9], [-1] * 9, object()],
-            "similarity": [*_NUMBER, 1.5],
+            "similarity": [*bad_values.NUMBER, 1.5],
             "sizes": _SIZES,
-            "seed": _INTEGER,
+            "seed": bad_values.INTEGER,
         },
     ),
     (
@@ -316,8 +306,8 @@ _CASES = [
         {"client_ids": ["a", "b"], "num_held_out": 1, "seed": 0},
         {
             "client_ids": [None, "a", 0, object()],
-            "num_held_out": [*_INTEGER, 2],
-            "seed": _INTEGER,
+            "num_held_out": [*bad_values.INTEGER, 2],
+            "seed": bad_values.INTEGER,
         },
     ),
 ]
@@ -338,40 +328,15 @@ _OTHER_NAMES = {
 }
 
 
-def _complaint(error, argument, bad):
-    """Returns what is wrong with an error, if anything."""
-    frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-    ours = [
-        name for name in frames if name.startswith(str(_ROOT)) and "/.venv/" not in name
-    ]
-    names = _OTHER_NAMES.get(argument, argument).split("|")
-    if not isinstance(error, (TypeError, ValueError, OSError)):
-        return f"{type(error).__name__}: {error}"
-    if frames[-1] != ours[-1] or (frames[-1] == __file__ and argument != "unknown"):
-        return f"raised by {frames[-1]}: {error}"
-    if "\n" in str(error).strip() and "\n" not in repr(bad):
-        return f"several lines: {error}"
-    if not any(name in str(error) for name in names) and repr(bad) not in str(error):
-        return f"neither argument nor value: {error}"
-    return None
-
-
 @pytest.mark.parametrize(("function", "good", "argument", "bad"), _WALK)
 def test_a_bad_value_is_named(paths, tmp_path, function, good, argument, bad):
     places = {"folder": paths, "path": paths / "data.sqlite"}
     if function is tasks.write_sqlite:
         places["path"] = tmp_path / "new.sqlite"
     good = {**good, **{name: places[name] for name in places if name in good}}
-    complaints = []
-    for value in bad:
-        try:
-            function(**{**good, argument: value})
-        except Exception as error:
-            complaint = _complaint(error, argument, value)
-        else:
-            complaint = "taken"
-        if complaint:
-            complaints.append(f"{value!r}: {complaint}")
+    complaints = bad_values.complaints(
+        function, good, argument, bad, _OTHER_NAMES.get(argument, argument)
+    )
     assert not complaints, "\n".join(complaints)
 
 
@@ -384,3 +349,4 @@ def test_the_walk_covers_every_public_function():
         if inspect.isfunction(value) and not name.startswith("_")
     }
     assert public <= walked
+    bad_values.tell("data and tasks", _CASES)

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import compat
+from tff_drift import checks, compat
 
 
 class ClientStateCollectionFactory(tff.aggregators.UnweightedAggregationFactory):
@@ -45,7 +45,13 @@ class ClientStateCollectionFactory(tff.aggregators.UnweightedAggregationFactory)
 
         Returns:
           A `tff.templates.AggregationProcess`.
+
+        Raises:
+          TypeError: If `value_type` is something else.
         """
+        checks.check_instance(
+            "value_type", value_type, compat.StructType, "what collected_type returns"
+        )
         specs = compat.type_to_tf_tensor_specs(value_type)
         stacked_type = compat.tensorflow_to_type(
             tf.nest.map_structure(
@@ -109,4 +115,5 @@ def collected_type(state_type: compat.Type) -> compat.StructType:
     Returns:
       The type `<index=int32,state=T>`.
     """
+    checks.check_instance("state_type", state_type, compat.Type, "a tff.Type")
     return compat.to_type(collections.OrderedDict(index=np.int32, state=state_type))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Optional
 
 import tensorflow_federated as tff
 
-from tff_drift import compat
+from tff_drift import checks, compat
 
 # ( state, values, weights or None -> output )
 NextFn = Callable[
@@ -66,9 +66,9 @@ def wrap_factory(
     if inner_factory is None:
         inner_factory = tff.aggregators.MeanFactory(no_nan_division=True)
     if isinstance(inner_factory, tff.aggregators.WeightedAggregationFactory):
-        return _WeightedWrapper(inner_factory, describe)
+        return _WeightedFactory(inner_factory, describe)
     if isinstance(inner_factory, tff.aggregators.UnweightedAggregationFactory):
-        return _UnweightedWrapper(inner_factory, describe)
+        return _UnweightedFactory(inner_factory, describe)
     raise TypeError(
         "inner_factory must be an instance of "
         "tff.aggregators.WeightedAggregationFactory or of "
@@ -77,7 +77,7 @@ def wrap_factory(
     )
 
 
-class _WeightedWrapper(tff.aggregators.WeightedAggregationFactory):
+class _WeightedFactory(tff.aggregators.WeightedAggregationFactory):
     """See `wrap_factory`."""
 
     def __init__(
@@ -92,6 +92,7 @@ class _WeightedWrapper(tff.aggregators.WeightedAggregationFactory):
         self, value_type: compat.Type, weight_type: compat.Type
     ) -> tff.templates.AggregationProcess:
         check_floats("value_type", value_type)
+        checks.check_instance("weight_type", weight_type, compat.Type, "a tff.Type")
         inner_process = self._inner_factory.create(value_type, weight_type)
         steps = self._describe(inner_process, value_type, weight_type)
         initialize_fn = _initialize_fn(steps)
@@ -109,7 +110,7 @@ class _WeightedWrapper(tff.aggregators.WeightedAggregationFactory):
         return tff.templates.AggregationProcess(initialize_fn, next_fn)
 
 
-class _UnweightedWrapper(tff.aggregators.UnweightedAggregationFactory):
+class _UnweightedFactory(tff.aggregators.UnweightedAggregationFactory):
     """See `wrap_factory`."""
 
     def __init__(

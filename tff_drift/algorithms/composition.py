@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import aggregators, client_works, compat, optimizers
+from tff_drift import aggregators, checks, client_works, compat, optimizers
 from tff_drift.algorithms.options import MetricsAggregator
 
 
@@ -72,8 +72,7 @@ def compose(
     )
     return tff.learning.templates.compose_learning_process(
         spec.initial_weights,
-        model_distributor
-        or tff.learning.templates.build_broadcast_process(spec.weights_type),
+        build_model_distributor(model_distributor, spec),
         client_work,
         build_model_aggregator(model_aggregator, spec.weights_type.trainable),
         tff.learning.templates.build_apply_optimizer_finalizer(
@@ -123,6 +122,33 @@ def as_server_optimizer(
     return optimizers.build_scheduled(
         optimizer, optimizers.as_schedule(server_rate_schedule, "server_rate_schedule")
     )
+
+
+def build_model_distributor(
+    model_distributor: Any, spec: client_works.ModelSpec
+) -> tff.learning.templates.DistributionProcess:
+    """Returns the process that sends the model.
+
+    Args:
+      model_distributor: The process, or None for the default of `ProcessOptions`.
+      spec: The model.
+
+    Returns:
+      A `tff.learning.templates.DistributionProcess`.
+
+    Raises:
+      TypeError: If `model_distributor` is something else.
+    """
+    if model_distributor is None:
+        return tff.learning.templates.build_broadcast_process(spec.weights_type)
+    checks.check_instance(
+        "model_distributor",
+        model_distributor,
+        tff.learning.templates.DistributionProcess,
+        "a tff.learning.templates.DistributionProcess such as "
+        "tff.learning.templates.build_broadcast_process makes",
+    )
+    return model_distributor
 
 
 def build_model_aggregator(

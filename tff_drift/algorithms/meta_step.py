@@ -106,9 +106,9 @@ def add_meta_step(
     checks.check_integer("meta_epochs", meta_epochs)
     if meta_batch_size is not None:
         checks.check_integer("meta_batch_size", meta_batch_size)
-    schedule = optimizers.as_schedule(
-        meta_rate_schedule or optimizers.constant(), "meta_rate_schedule"
-    )
+    if meta_rate_schedule is None:
+        meta_rate_schedule = optimizers.constant()
+    schedule = optimizers.as_schedule(meta_rate_schedule, "meta_rate_schedule")
     spec = client_works.build_model_spec(model_fn)
     examples, batch_size = _read(meta_data, spec)
     if meta_epochs == 1 and meta_batch_size is None:

@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import aggregators, checks, client_works, optimizers
+from tff_drift.aggregators import wrapping
 from tff_drift.algorithms.options import StatefulOptions, split
 from tff_drift.algorithms.server_steps import OptimizerStep
 from tff_drift.algorithms.stateful_composition import compose_stateful
@@ -179,7 +180,9 @@ def build_scaffold(
         ),
         control_variate_factory=aggregators.ControlVariateFactory(
             num_clients if total_examples is None else total_examples,
-            control_variate_sum_factory,
+            wrapping.sum_factory_or_default(
+                "control_variate_sum_factory", control_variate_sum_factory
+            ),
         ),
         num_clients=num_clients,
         **shared,

@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow_federated as tff
 
 from tff_drift import aggregators, checks, client_works, compat, optimizers, tensors
-from tff_drift.algorithms import stateful_server
+from tff_drift.algorithms import composition, stateful_server
 from tff_drift.algorithms.options import MetricsAggregator
 from tff_drift.algorithms.server_steps import AveragedStep, ServerStep
 from tff_drift.algorithms.stateful_aggregation import CohortAggregation
@@ -83,6 +83,7 @@ def compose_stateful(
         rate to act on.
     """
     client_work.check_client_weighting(client_weighting)
+    client_work.check_loop_implementation(loop_implementation)
     checks.check_one_of(
         "evaluated_model", evaluated_model, stateful_server.EVALUATED_MODELS
     )
@@ -95,9 +96,7 @@ def compose_stateful(
     spec = client_works.build_model_spec(model_fn)
     work.check_model(spec)
     rounds = round_state.build_round_state(work, client_rate_schedule)
-    distributor = model_distributor or tff.learning.templates.build_broadcast_process(
-        spec.weights_type
-    )
+    distributor = composition.build_model_distributor(model_distributor, spec)
     vector_type = tensors.vector_type(spec.weights_type.trainable)
     aggregation = CohortAggregation(
         model_aggregator,
@@ -117,9 +116,7 @@ def compose_stateful(
         client_weighting=client_weighting,
         loop_implementation=loop_implementation or spec.loop_implementation,
     )
-    aggregate_metrics = (metrics_aggregator or tff.learning.metrics.sum_then_finalize)(
-        spec.metric_finalizers
-    )
+    aggregate_metrics = client_work.build_metrics_aggregation(metrics_aggregator, spec)
 
     def run_round(state: Any, client_data: Any) -> tuple[Any, Any, Any]:
         distributed = distributor.next(state.distributor, state.global_model_weights)

@@ -65,7 +65,7 @@ from typing import Any
 
 import numpy as np
 
-from tff_drift import files
+from tff_drift import checks, files
 from tff_drift.client_states import state_index
 from tff_drift.client_states.slot_file import SlotFile
 from tff_drift.client_states.state_index import Place, StateIndex
@@ -128,13 +128,15 @@ class DiskClientStates(ClientStates):
           ClientStatesError: If the folder cannot be used, is in use, holds files
             of others, or holds a store that is damaged or that was made with
             another `initial_state` or `run_id`.
-          TypeError: If `run_id` is not a string, or a leaf of `initial_state` is
-            neither numbers nor booleans.
-          ValueError: If `initial_state` holds no array.
+          TypeError: If `path` is no path, `run_id` is not a string, or a leaf of
+            `initial_state` is neither numbers nor booleans.
+          ValueError: If `path` is empty or holds a NUL character, or `initial_state`
+            holds no array.
         """
         super().__init__(initial_state)
         if not isinstance(run_id, str):
             raise TypeError(f"run_id must be a string, found {run_id!r}.")
+        checks.check_path("path", path)
         self.path = pathlib.Path(path)
         self._closing = contextlib.ExitStack()
         self._closed = False

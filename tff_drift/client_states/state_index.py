@@ -127,7 +127,7 @@ class StateIndex:
         if found != expected:
             return "its tables have changed"
         (report,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
-        return None if report == "ok" else str(report)
+        return None if report == "ok" else " ".join(str(report).split())
 
     def versions(self) -> tuple[int, ...]:
         """Returns the versions, ascending."""

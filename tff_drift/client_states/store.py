@@ -27,6 +27,11 @@ def _checked_ids(client_ids: Sequence[str]) -> list[str]:
             f"client_ids must be a sequence of ids, found the string {client_ids!r}. "
             f"Give [{client_ids!r}]."
         )
+    if not isinstance(client_ids, Iterable):
+        raise TypeError(
+            f"client_ids must be a sequence of ids, found {client_ids!r}. Give a list "
+            "of strings."
+        )
     ids = list(client_ids)
     for client_id in ids:
         if not isinstance(client_id, str):
@@ -102,9 +107,10 @@ class ClientStates(abc.ABC):
 
         Raises:
           ClientStatesError: If the store is damaged.
-          TypeError: If an id is not a string.
+          TypeError: If an id is not a string, or `copy` no boolean.
         """
         ids = _checked_ids(client_ids)
+        checks.check_flag("copy", copy)
         with self._lock:
             return [
                 self._template.build(
@@ -142,6 +148,7 @@ class ClientStates(abc.ABC):
             state's structure or shapes differ from those of the initial state.
         """
         ids = _checked_ids(client_ids)
+        checks.check_flag("copy", copy)
         if not isinstance(states, (list, tuple)):
             raise TypeError(
                 "states must be a list with one state per client, found "

@@ -8,7 +8,7 @@ from typing import Any, Callable
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import compat
+from tff_drift import checks, compat
 from tff_drift.client_works.local_models import ModelSpec
 from tff_drift.client_works.local_work import ClientWork, LocalContext
 from tff_drift.client_works.round_state import build_round_state
@@ -56,17 +56,17 @@ def build_client_work(
       A `tff.learning.templates.ClientWorkProcess`.
 
     Raises:
-      TypeError: If `client_weighting` is not a `tff.learning.ClientWeighting`,
-        or `rate_schedule` is neither None nor callable.
+      TypeError: If an argument has the wrong type; the message names it.
       ValueError: If there is a schedule and no learning rate for it, or clients
         cannot do this work with the model.
     """
+    checks.check_instance("spec", spec, ModelSpec, "what build_model_spec returns")
+    checks.check_instance("work", work, ClientWork, "a client_works.ClientWork")
     check_client_weighting(client_weighting)
+    check_loop_implementation(loop_implementation)
     work.check_model(spec)
     round_state = build_round_state(work, rate_schedule)
-    aggregate_metrics = (metrics_aggregator or tff.learning.metrics.sum_then_finalize)(
-        spec.metric_finalizers
-    )
+    aggregate_metrics = build_metrics_aggregation(metrics_aggregator, spec)
     state_type = round_state.type_signature
 
     @compat.tf_computation(state_type, spec.weights_type, spec.data_type)
@@ -167,6 +167,55 @@ def check_client_weighting(client_weighting: Any) -> None:
         )
 
 
+def check_loop_implementation(loop_implementation: Any) -> None:
+    """Raises unless a value is a `tff.learning.LoopImplementation` or `None`.
+
+    Args:
+      loop_implementation: The value to check.
+
+    Raises:
+      TypeError: If it is anything else.
+    """
+    if loop_implementation is not None:
+        checks.check_instance(
+            "loop_implementation",
+            loop_implementation,
+            tff.learning.LoopImplementation,
+            "tff.learning.LoopImplementation.DATASET_REDUCE or DATASET_ITERATOR",
+        )
+
+
+def build_metrics_aggregation(
+    metrics_aggregator: Callable[[Any], Any] | None, spec: ModelSpec
+) -> Any:
+    """Returns the computation that aggregates the clients' training metrics.
+
+    Args:
+      metrics_aggregator: Makes it, given the model's metric finalizers; `None` sums.
+      spec: The model.
+
+    Returns:
+      What `metrics_aggregator` returns.
+
+    Raises:
+      TypeError: If `metrics_aggregator` is no function, or fails or returns none.
+    """
+    name = "metrics_aggregator"
+    if metrics_aggregator is None:
+        metrics_aggregator = tff.learning.metrics.sum_then_finalize
+    what = "a function such as tff.learning.metrics.sum_then_finalize"
+    checks.check_callable(name, metrics_aggregator, what)
+    try:
+        aggregation = metrics_aggregator(spec.metric_finalizers)
+    except TypeError as error:
+        raise TypeError(
+            f"{name} must be {what}, found {metrics_aggregator!r}, which fails on the "
+            f"model's metric finalizers: {error}"
+        ) from error
+    checks.check_callable(f"what {name} returns", aggregation, "a tff.Computation")
+    return aggregation
+
+
 def check_batches(name: str, batches: Any, data_type: compat.SequenceType) -> None:
     """Raises unless `batches` is a dataset that a client could have.
 
@@ -178,6 +227,9 @@ def check_batches(name: str, batches: Any, data_type: compat.SequenceType) -> No
     Raises:
       TypeError: If it is no dataset, or one of another type.
     """
+    checks.check_instance(
+        "data_type", data_type, compat.SequenceType, "a tff.SequenceType"
+    )
     if not isinstance(batches, tf.data.Dataset):
         raise TypeError(
             f"{name} must be a tf.data.Dataset of batches, found "

@@ -81,7 +81,8 @@ def serve(port: int, max_concurrent_clients: int) -> None:
         worker.stop()
 
 
-def _port(text: str) -> int:
+def port_number(text: str) -> int:
+    """Reads the number of a port; raises a ValueError if there is none."""
     port = int(text)
     if not 0 < port < 2**16:
         raise ValueError(text)
@@ -95,7 +96,8 @@ def _count(text: str) -> int:
     return count
 
 
-def _end(*_: Any) -> None:
+def end(*_: Any) -> None:
+    """Ends the program when a signal asks for it."""
     sys.exit(0)
 
 
@@ -115,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "who can reach the port.",
     )
     parser.add_argument(
-        "--port", type=_port, required=True, help="the port to listen on"
+        "--port", type=port_number, required=True, help="the port to listen on"
     )
     parser.add_argument(
         "--max_concurrent_clients",
@@ -124,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="clients to train at a time [the number of processors: %(default)s]",
     )
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, end)
     try:
         serve(options.port, options.max_concurrent_clients)
     except KeyboardInterrupt:

@@ -66,6 +66,7 @@ def exponential(
     """
     _check_factor("decay_rate", decay_rate)
     checks.check_integer("decay_rounds", decay_rounds)
+    checks.check_flag("staircase", staircase)
 
     def schedule(round_number: int | tf.Tensor) -> tf.Tensor:
         exponent = _round(round_number) / decay_rounds
@@ -267,7 +268,8 @@ def as_schedule(function: Any, name: str = "schedule") -> Schedule:
     except Exception as error:  # Whatever the user's function may raise.
         raise ValueError(
             f"{name} must map round_number, a scalar float32 tensor, to a number, "
-            f"found that {function!r} fails: {error} Write it with tf operations."
+            f"found that {function!r} fails: {_last_line(error)} Write it with tf "
+            "operations."
         ) from error
     if traced.output_shapes.rank != 0:
         raise ValueError(
@@ -289,6 +291,12 @@ def as_schedule(function: Any, name: str = "schedule") -> Schedule:
         ) from error
     checks.check_non_negative(f"{name}(0)", first)
     return schedule
+
+
+def _last_line(error: Exception) -> str:
+    """The line of an error that says what it is; TensorFlow's follows a traceback."""
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__
 
 
 def _check_factor(name: str, value: Any) -> None:

@@ -77,6 +77,11 @@ def _check_state_matches(name: str, value: Any, weights: Any) -> None:
         )
 
 
+def _as_float(value: Float) -> Float:
+    # TensorFlow has no place for an integer of 70 bits.
+    return float(value) if isinstance(value, int) else value
+
+
 class TensorwiseOptimizer(tff.learning.optimizers.Optimizer, abc.ABC):
     """An optimizer whose step treats every weight tensor on its own.
 
@@ -95,8 +100,12 @@ class TensorwiseOptimizer(tff.learning.optimizers.Optimizer, abc.ABC):
           slots: The names of the slots to the value that all their entries
             start with.
         """
-        self._hparams = collections.OrderedDict(hparams)
-        self._slots = collections.OrderedDict(slots)
+        self._hparams = collections.OrderedDict(
+            (name, _as_float(value)) for name, value in hparams.items()
+        )
+        self._slots = collections.OrderedDict(
+            (name, _as_float(value)) for name, value in slots.items()
+        )
 
     @abc.abstractmethod
     def step(

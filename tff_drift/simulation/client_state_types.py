@@ -45,7 +45,15 @@ def unstack_client_states(
 
     Returns:
       The indices that were given to the clients, and the state of each.
+
+    Raises:
+      TypeError: If `collected` is something else.
     """
+    if not isinstance(collected, Mapping) or not {"index", "state"} <= set(collected):
+        raise TypeError(
+            "collected must be the client states in the metrics of a process, "
+            f"metrics[CLIENT_STATES], found {type(collected).__name__}."
+        )
     indices = [int(index) for index in np.asarray(collected["index"])]
     stacked = [np.asarray(leaf) for leaf in tree.flatten(dict(collected["state"]))]
     states = [

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from tff_drift import checks
+
 ABSENT = "absent"
 
 
@@ -20,8 +22,11 @@ def to_json(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
       The mapping in plain JSON values.
 
     Raises:
-      TypeError: If a name is not a string or a value is no JSON value.
+      TypeError: If it is no mapping, a name is not a string, or a value no JSON value.
     """
+    checks.check_instance(
+        name, configuration, Mapping, "a mapping of JSON values by name"
+    )
     plain = {}
     for field, value in configuration.items():
         if not isinstance(field, str):

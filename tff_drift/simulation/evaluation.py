@@ -99,6 +99,9 @@ def build_evaluation(
       ValueError: If `accuracy_metric` is not one of the model's metrics, or a
         number is out of its range.
     """
+    checks.check_instance(
+        "test", test, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
+    )
     checks.check_integer("batch_size", batch_size)
     client_ids: Sequence[str] = test.client_ids
     if max_clients is not None:

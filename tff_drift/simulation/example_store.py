@@ -144,14 +144,24 @@ def checked_clients(clients: Mapping[str, Examples]) -> dict[str, Examples]:
 
     Raises:
       TypeError: If `clients` is no mapping.
-      ValueError: As in `checked`.
+      ValueError: If it is empty; and as in `checked`.
     """
     if not isinstance(clients, Mapping):
         raise TypeError(
             "clients must have each client's arrays by its id, such as "
             f'{{"ann": (x, y)}}, found {type(clients).__name__}.'
         )
+    if not clients:
+        raise ValueError("clients is empty. Give at least one client's arrays.")
     return {each: checked(each, examples) for each, examples in clients.items()}
+
+
+def _checked_result(function: str, client_id: str, examples: Examples) -> Examples:
+    """Returns what a user's function made, as arrays; an error names the function."""
+    try:
+        return checked(client_id, examples)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{function} returned no examples. {error}") from error
 
 
 class ExampleStore:
@@ -232,7 +242,9 @@ class ExampleStore:
         """
         if self.transform is None:
             return examples
-        result = checked(client_id, self.transform(examples, generator))
+        result = _checked_result(
+            "transform", client_id, self.transform(examples, generator)
+        )
         if num_rows(result) != num_rows(examples):
             raise ValueError(
                 f"transform made {num_rows(result)} examples of the "
@@ -242,7 +254,9 @@ class ExampleStore:
         return result
 
     def _load(self, client_id: str) -> Examples:
-        examples = checked(client_id, self.load_client(client_id))
+        examples = _checked_result(
+            "load_client", client_id, self.load_client(client_id)
+        )
         if self.max_examples is not None and num_rows(examples) > self.max_examples:
             # A copy, so that the rest of the client's arrays can be freed.
             examples = tf.nest.map_structure(

@@ -21,6 +21,8 @@ from typing import Any, Union
 
 import numpy as np
 
+from tff_drift import checks
+
 Number = Union[int, float]
 Row = dict[str, Number]
 
@@ -38,11 +40,13 @@ _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_./@-]+")
 
 def is_timing(column: str) -> bool:
     """Returns whether a column holds wall-clock time."""
+    checks.check_instance("column", column, str, "the name of a column")
     return column.startswith(SECONDS)
 
 
 def without_timing(row: Mapping[str, Number]) -> Row:
     """Returns a row without its wall-clock times, to compare two runs."""
+    checks.check_instance("row", row, Mapping, "a mapping of numbers by column")
     return {name: value for name, value in row.items() if not is_timing(name)}
 
 

@@ -9,7 +9,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from tff_drift import files
+from tff_drift import checks, files
 from tff_drift.simulation.metrics import ROUND, Number, Row
 from tff_drift.simulation.row_table import RowTable
 
@@ -30,7 +30,7 @@ def _parse_number(path: pathlib.Path, text: str) -> Number:
     )
 
 
-def read_rows(path: pathlib.Path) -> tuple[list[str], list[Row]]:
+def read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[Row]]:
     """Reads a metrics file.
 
     A last line without its line break, left by a kill, is left out.
@@ -44,7 +44,10 @@ def read_rows(path: pathlib.Path) -> tuple[list[str], list[Row]]:
     Raises:
       FileNotFoundError: If there is no such file.
       MetricsFileError: If the file is not a metrics file.
+      TypeError: If `path` is no path.
     """
+    checks.check_path("path", path)
+    path = pathlib.Path(path)
     content = path.read_bytes()
     whole_lines = content[: content.rfind(b"\n") + 1]
     # Bytes that are not text make the header or a number unknown.

@@ -139,6 +139,12 @@ class ModelEvaluator:
             finalize = model.finalize
         elif callable(model_fn):
             model = model_fn()
+            if not isinstance(model, tff.learning.models.VariableModel):
+                raise TypeError(
+                    "model_fn must return a tff.learning.models.VariableModel, found "
+                    f"{type(model).__name__}. Wrap a Keras model with "
+                    "tff.learning.models.from_keras_model."
+                )
             finalize = functools.partial(_finalize_each, model)
         else:
             raise TypeError(
@@ -190,8 +196,14 @@ class ModelEvaluator:
           model_weights: A `tff.learning.models.ModelWeights` of arrays.
 
         Raises:
+          TypeError: If it is something else.
           ValueError: If number or shapes of the weights are not the model's.
         """
+        if not hasattr(model_weights, "trainable"):
+            raise TypeError(
+                "model_weights must be a tff.learning.models.ModelWeights, such as "
+                f"process.get_model_weights returns, found {model_weights!r}."
+            )
         values = [
             np.asarray(value)
             for value in (

@@ -35,10 +35,14 @@ def build_uniform_sampling(
       client ids.
 
     Raises:
-      TypeError: If `cohort_size` or `seed` is not an integer.
+      TypeError: If `client_ids` is no list, or `cohort_size` or `seed` no integer.
       ValueError: If `cohort_size` is below 1 or above the number of clients, or
         `seed` is out of its range.
     """
+    if isinstance(client_ids, (str, bytes)) or not isinstance(
+        client_ids, (Sequence, np.ndarray)
+    ):
+        raise TypeError(f"client_ids must be a list of strings, found {client_ids!r}.")
     checks.check_integer("cohort_size", cohort_size)
     checks.check_integer("seed", seed, at_least=0)
     if seed > _LARGEST_SEED:
@@ -56,6 +60,7 @@ def build_uniform_sampling(
     )
 
     def sampling(round_number: int) -> list[str]:
+        checks.check_integer("round_number", round_number, at_least=0)
         return [client_ids[index] for index in sample(round_number, cohort_size)]
 
     return sampling

@@ -15,6 +15,25 @@ from tff_drift.algorithms import StatefulLearningProcess
 
 # The client weight that goes up beside the pseudo-gradient is one float32.
 _CLIENT_WEIGHT_BYTES = np.dtype(np.float32).itemsize
+_PROCESS_MEMBERS = ("initialize", "next", "get_model_weights", "get_hparams")
+
+
+def check_process(process: Any) -> None:
+    """Raises unless a value has the members of a learning process.
+
+    Args:
+      process: The value to check.
+
+    Raises:
+      TypeError: If it has not.
+    """
+    missing = [name for name in _PROCESS_MEMBERS if not hasattr(process, name)]
+    if missing:
+        raise TypeError(
+            "process must be a tff.learning.templates.LearningProcess, such as the "
+            f"functions of tff_drift.algorithms build, found {process!r}, which has no "
+            f"{missing[0]}."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +99,11 @@ def model_traffic(process: tff.learning.templates.LearningProcess) -> Traffic:
 
     Returns:
       The traffic of one client in one round.
+
+    Raises:
+      TypeError: If `process` is no learning process.
     """
+    check_process(process)
     weights_type: Any = process.get_model_weights.type_signature.result
     bytes_down = num_bytes(weights_type)
     model_bytes = num_bytes(weights_type.trainable)

@@ -28,13 +28,12 @@ from tff_drift.simulation.results import TrainingResult
 from tff_drift.simulation.rounds import RoundRunner, build_round_runner
 from tff_drift.simulation.run_folder import RunFolder
 from tff_drift.simulation.sampling import Sampling, build_uniform_sampling
+from tff_drift.simulation.traffic import check_process
 from tff_drift.simulation.training_loop import TrainingLoop
 
 # What takes part in a run: TFF's release managers are given its rows.
 Participant = Union[Callback, compat.ReleaseManager]
 Output = Optional[Union[str, "os.PathLike[str]", OutputDir, Record]]
-
-_PROCESS_MEMBERS = ("initialize", "next", "get_model_weights", "get_hparams")
 
 
 def run_training(
@@ -131,13 +130,7 @@ def run_training(
 
 
 def _check_process_and_data(process: Any, train: Any) -> None:
-    missing = [name for name in _PROCESS_MEMBERS if not hasattr(process, name)]
-    if missing:
-        raise TypeError(
-            "process must be a tff.learning.templates.LearningProcess, such as the "
-            f"functions of tff_drift.algorithms build, found {process!r}, which has no "
-            f"{missing[0]}."
-        )
+    check_process(process)
     if not isinstance(train, ClientDatasets):
         raise TypeError(
             f"train must be a tff_drift.simulation.ClientDatasets, found {train!r}. "
@@ -177,8 +170,11 @@ def _choose_sampling(
 
 def _with_defaults(callbacks: Sequence[Participant]) -> list[Callback]:
     """Returns the callbacks of a run, the watch first and the progress last."""
-    if isinstance(callbacks, (Callback, compat.ReleaseManager)):
-        raise TypeError(f"callbacks must be a list, found {callbacks!r} alone.")
+    if not isinstance(callbacks, (list, tuple)):
+        raise TypeError(
+            f"callbacks must be a list, found {callbacks!r}. Put it into one: "
+            "callbacks=[...]."
+        )
     participants: list[Callback] = []
     for callback in callbacks:
         if isinstance(callback, compat.ReleaseManager):

@@ -55,7 +55,9 @@ class TrainingLoop:
         traffic = model_traffic(process)
         initial_state_is_given = initial_state is not None
         initial_state = _build_initial_state(process, initial_state)
-        hyperparameters = metrics.flatten_metrics(process.get_hparams(initial_state))
+        hyperparameters = metrics.flatten_metrics(
+            _hyperparameters(process, initial_state)
+        )
         position = self._record.resume(initial_state, hyperparameters)
         begins = position is None
         if begins:
@@ -156,7 +158,7 @@ class TrainingLoop:
         """Trains one round, and keeps its row and position."""
         round_number = run.rounds_completed
         start = time.perf_counter()
-        cohort = self._sampling(round_number)
+        cohort = _checked_cohort(self._sampling(round_number), round_number)
         state, found = self._runner.run(run.state, cohort, round_number)
         seconds = metrics.seconds_since(start)
         row: metrics.Row = {
@@ -180,14 +182,42 @@ class TrainingLoop:
             callback.after_row(view)
 
 
+def _checked_cohort(cohort: Any, round_number: int) -> Sequence[str]:
+    """Returns what a sampling returned, if it is clients."""
+    if isinstance(cohort, (str, bytes)) or not isinstance(cohort, Sequence):
+        raise TypeError(
+            f"sampling must return a list of client ids, found {cohort!r} in round "
+            f"{round_number}."
+        )
+    return cohort
+
+
 def _build_initial_state(
     process: tff.learning.templates.LearningProcess, initial_state: Any
 ) -> Any:
     if initial_state is None:
         return process.initialize()
     if isinstance(initial_state, tff.learning.models.ModelWeights):
-        return process.set_model_weights(process.initialize(), initial_state)
+        try:
+            return process.set_model_weights(process.initialize(), initial_state)
+        except TypeError as error:
+            raise TypeError(
+                f"initial_state has other weights than the model of process: {error}"
+            ) from error
     return initial_state
+
+
+def _hyperparameters(
+    process: tff.learning.templates.LearningProcess, initial_state: Any
+) -> Any:
+    try:
+        return process.get_hparams(initial_state)
+    except TypeError as error:
+        raise TypeError(
+            "initial_state must be a server state of process, as initialize and next "
+            "return it, or a tff.learning.models.ModelWeights, found "
+            f"{type(initial_state).__name__}."
+        ) from error
 
 
 def _add_columns(

@@ -212,6 +212,7 @@ def create_local_execution_context(
         raise TypeError(
             f"batch_clients must be True, False or None, found {batch_clients!r}."
         )
+    checks.check_flag("splice_dataset_loops", splice_dataset_loops)
     pool = concurrent.futures.ThreadPoolExecutor(
         max_concurrent_clients, thread_name_prefix="tff-drift-client"
     )

@@ -49,14 +49,23 @@ def control_variate_mismatch(
 
     Raises:
       ClientStatesError: If the store is damaged.
-      TypeError: If `num_clients` is not an integer.
+      TypeError: If an argument has the wrong type.
       ValueError: If `num_clients` is below 1.
     """
+    checks.check_instance(
+        "client_states", client_states, ClientStates, "a store of client states"
+    )
     checks.check_integer("num_clients", num_clients)
     read_variate = getattr(process, "control_variate", None)
     if read_variate is None or _VARIATE not in client_states.initial_state:
         return None
-    variate = np.asarray(read_variate(state), float)
+    try:
+        variate = np.asarray(read_variate(state), float)
+    except TypeError as error:
+        raise TypeError(
+            "state must be a server state of process, as initialize and next return "
+            f"it, found {type(state).__name__}."
+        ) from error
     total = np.zeros(variate.shape)
     seen = client_states.client_ids()
     for start in range(0, len(seen), _CHUNK):

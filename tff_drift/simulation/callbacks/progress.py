@@ -11,6 +11,7 @@ import rich.progress
 import rich.table
 from absl import logging
 
+from tff_drift import checks
 from tff_drift.simulation.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.metrics import ROUND, Number
 
@@ -161,7 +162,17 @@ class Progress(Callback):
             log, at level INFO.
           accuracy_metric: The name of the model's headline metric.
           console: Where to draw; by default the standard error stream.
+
+        Raises:
+          TypeError: If an argument has the wrong type.
         """
+        if show is not None:
+            checks.check_flag("show", show)
+        checks.check_text("accuracy_metric", accuracy_metric)
+        if console is not None:
+            checks.check_instance(
+                "console", console, rich.console.Console, "a rich.console.Console"
+            )
         self._make_display = functools.partial(
             _build_display, show, accuracy_metric, console
         )

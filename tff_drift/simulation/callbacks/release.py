@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tff_drift import compat
+from tff_drift import checks, compat
 from tff_drift.simulation.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.metrics import ROUND
 
@@ -82,7 +82,10 @@ class TensorBoard(Callback):
 
         Raises:
           TypeError: If `folder` is no path.
+          ValueError: If it is empty or holds a NUL character.
         """
+        if folder is not None:
+            checks.check_path("folder", folder)
         self._folder = None if folder is None else pathlib.Path(folder)
         self._release: ReleaseRows | None = None
 

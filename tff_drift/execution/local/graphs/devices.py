@@ -52,7 +52,9 @@ def check_devices(name: str, devices: Sequence[str]) -> tuple[str, ...]:
       TypeError: If `devices` is not a sequence of strings.
       ValueError: If it is empty, or TensorFlow sees no such device.
     """
-    if isinstance(devices, str) or not all(isinstance(d, str) for d in devices):
+    if not isinstance(devices, (list, tuple)) or not all(
+        isinstance(device, str) for device in devices
+    ):
         raise TypeError(
             f"{name} must hold names of devices such as '/GPU:0', found {devices!r}."
         )

@@ -1,0 +1,86 @@
+"""Bad values of every kind of argument, and what an error must say of one."""
+
+import collections
+import pathlib
+import traceback
+
+import numpy as np
+
+from tests.reliability import results
+
+_ROOT = pathlib.Path(__file__).parents[1]
+_NAN, _INF = float("nan"), float("inf")
+
+# What only some functions forbid is added where they are tried.
+ANY = [object(), np.zeros(2), {1: 2}, b"a"]
+INTEGER = [*ANY, None, "a", "", 1.5, _NAN, _INF, True, [], -1, 2**70]
+COUNT = [*INTEGER, 0]
+OPTIONAL = [value for value in COUNT if value is not None]
+NUMBER = [*ANY, None, "a", _NAN, _INF, True, [], -1.0, 10**400]
+POSITIVE = [*NUMBER, 0.0]
+FRACTION = [*POSITIVE, 1, 1.5]
+FLAG = [*ANY, None, "no", 0, 1, 1.0, []]
+PATH = [*ANY, None, "", "a\0b", 0, []]
+TEXT = [*ANY, None, "", 0, 1.5, []]
+FUNCTION = [*ANY, "a", 0, []]
+
+
+# How many bad values each class of errors has answered.
+ANSWERS: collections.Counter = collections.Counter()
+
+
+def _complaint(error, argument, bad, names):
+    """Returns what is wrong with an error, if anything."""
+    frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    ours = [
+        name for name in frames if name.startswith(str(_ROOT)) and "/.venv/" not in name
+    ]
+    if not isinstance(error, (TypeError, ValueError, OSError)):
+        return f"{type(error).__name__}: {error}"
+    if frames[-1] != ours[-1] or (frames[-1] == __file__ and argument != "unknown"):
+        return f"raised by {frames[-1]}: {error}"
+    if "\n" in str(error).strip() and "\n" not in repr(bad):
+        return f"several lines: {error}"
+    if not any(name in str(error) for name in names) and repr(bad) not in str(error):
+        return f"neither argument nor value: {error}"
+    return None
+
+
+def tell(trial, cases):
+    """Tells of all bad values that were tried in this program."""
+    arguments = sum(len(bad) for *_, bad in cases)
+    answers = ", ".join(f"{name} {ANSWERS[name]}" for name in sorted(ANSWERS))
+    results.note(
+        f"bad values, {trial}",
+        f"{sum(ANSWERS.values())} of {arguments} arguments of {len(cases)} functions, "
+        f"answered by {answers}",
+    )
+    ANSWERS.clear()
+
+
+def complaints(function, good, argument, bad, names=None):
+    """Calls a function with bad values; returns what is wrong with its errors.
+
+    An error must be one line, raised by this library, that names the argument or, for
+    names of columns and the like, the value.
+
+    Args:
+      function: The function.
+      good: Its arguments with good values.
+      argument: The argument that is bad.
+      bad: The bad values.
+      names: What may name the argument, separated by bars; by default its name.
+    """
+    found = []
+    for value in bad:
+        try:
+            function(**{**good, argument: value})
+        except Exception as error:
+            ANSWERS[type(error).__name__] += 1
+            names_of_it = (names or argument).split("|")
+            complaint = _complaint(error, argument, value, names_of_it)
+        else:
+            complaint = "taken"
+        if complaint:
+            found.append(f"{value!r}: {complaint}")
+    return found
