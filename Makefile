@@ -24,7 +24,7 @@ VERSION = import sys; print("%d.%d" % sys.version_info[:2])
 SUPPORTED = import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))
 LOCK = import sys; print("requirements-modern.txt" if sys.version_info >= (3, 12) else "requirements.txt")
 
-.PHONY: help setup demo test smoke soak mutations lint types wheel docs clean
+.PHONY: help setup demo test smoke soak mutations lint types wheel docs notebooks figures clean
 
 help:
 	@echo "make demo   train and compare five algorithms on real digits (results/demo)"
@@ -36,6 +36,8 @@ help:
 	@echo "make types  check the type hints"
 	@echo "make wheel  build the wheel of the library into dist/"
 	@echo "make docs   build the site into build/docs"
+	@echo "make notebooks  run the tutorials and keep their outputs"
+	@echo "make figures  draw the figures of the documents from the data beside them"
 
 # Whether the environment is there, whole, and of the Python asked for.
 setup:
@@ -89,6 +91,14 @@ wheel: setup
 docs: $(DOCS_VENV)/.installed
 	@$(DOCS_BIN)/sphinx-build -q -W --keep-going -c docs/site -b html . build/docs
 	@echo "build/docs/index.html"
+
+# TUTORIALS="docs/tutorials/drift.py" runs one; NOTEBOOKS=--check writes nothing.
+TUTORIALS ?= $(sort $(wildcard docs/tutorials/*.py))
+notebooks: setup
+	@$(BIN)/python docs/site/notebooks.py $(NOTEBOOKS) $(TUTORIALS)
+
+figures: setup
+	@$(BIN)/python docs/site/figures.py
 
 $(DOCS_VENV)/.installed: docs/requirements.txt
 	@test -n "$(DOCS_PYTHON)" || { echo "error: the site needs Python 3.11 to 3.13" >&2; exit 2; }

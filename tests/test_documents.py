@@ -100,7 +100,7 @@ RUN_BY = {
     "README.md": "here",
     "docs/client_state.md": "here",
     "docs/composing.md": "here",
-    "docs/execution.md": "tests/execution/local/test_explain.py",
+    "docs/execution.md": "here",
     "docs/extending.md": "here",
     "docs/getting_started.md": "here",
     "docs/migrating.md": "here",
@@ -169,6 +169,23 @@ def test_migrating_step_by_step_trains_the_same_model(script):
     exec(driver, script)
     assert len(script["result"].rows) == 3
     assert pathlib.Path("run", "metrics.csv").exists()
+
+
+def test_the_devices_of_the_document_on_execution_are_used(script, monkeypatch):
+    code, _ = python_blocks("docs/execution.md")
+    assert '["/GPU:0", "/GPU:1"]' in code
+    contexts = []
+    monkeypatch.setattr(tff.framework, "set_default_context", contexts.append)
+    # Machines without GPUs have one device.
+    exec(code.replace('["/GPU:0", "/GPU:1"]', '["/CPU:0"]'), script)
+    [context] = contexts
+    process = algorithms.build_fed_avg(script["model_fn"], 0.1)
+    with tff.framework.get_context_stack().install(context):
+        told = context.explain(process.next)
+        output = process.next(process.initialize(), script["client_data"])
+    assert "clients: on /CPU:0" in told
+    kernel = process.get_model_weights(output.state).trainable[0]
+    assert np.any(kernel != 0)
 
 
 def test_a_method_of_the_documents_is_one(script):

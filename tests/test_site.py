@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 
 import docstrings  # noqa: E402
+import figures  # noqa: E402
 import method_pages  # noqa: E402
 import public_names  # noqa: E402
 import reference  # noqa: E402
@@ -96,6 +97,28 @@ def test_docstrings_become_markdown():
         "**Arguments**\n\n*   `x`: What it is,\n    in two lines.\n\n"
         "**Returns**\n\nA `number`."
     )
+
+
+def test_every_figure_is_drawn_from_data_beside_it():
+    kept = [*(ROOT / "docs").glob("*.png"), *(ROOT / figures.RESULTS).glob("**/*.png")]
+    assert {str(path.relative_to(ROOT)) for path in kept} == set(figures.FIGURES), (
+        "name its data in docs/site/figures.py, so that `make figures` draws it"
+    )
+    for source, _ in figures.FIGURES.values():
+        methods = {result.settings.label for result in figures.read(source)}
+        assert len(methods) >= 4
+
+
+def test_the_figure_of_the_readme_has_what_the_table_says():
+    source, draw = figures.FIGURES["docs/demo.png"]
+    results = figures.read(source)
+    lines = draw(results).axes[0].get_lines()
+    last = {line.get_label(): 100 * line.get_ydata()[-1] for line in lines}
+    table = (ROOT / "docs" / "getting_started.md").read_text("utf-8")
+    told = dict(re.findall(r"^ (\w+) +(\d+\.\d+) ± .*%.*s$", table, re.MULTILINE))
+    assert told.keys() == last.keys()
+    for name, percent in told.items():
+        assert last[name] == pytest.approx(float(percent), abs=0.005)
 
 
 def links(path):

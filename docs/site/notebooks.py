@@ -1,0 +1,214 @@
+"""Runs the tutorials and keeps them as notebooks, with outputs: `make notebooks`.
+
+A tutorial is a script in cells, `# %%` above code and `# %% [markdown]` above text:
+Jupytext's percent format, which editors run cell by cell. This module runs the script
+in the environment that it is run in, and writes the notebook beside it. It does without
+Jupyter, so that it needs nothing that the library does not.
+
+    python docs/site/notebooks.py                  # all of them
+    python docs/site/notebooks.py docs/tutorials/drift.py
+    python docs/site/notebooks.py --check          # run, and write nothing
+    python docs/site/notebooks.py --text           # run nothing, where code is the same
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import base64
+import contextlib
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TUTORIALS = ROOT / "docs" / "tutorials"
+_MARKER = re.compile(r"^# %%( \[markdown\])?$\n?", re.MULTILINE)
+_METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+
+# What a cell puts out, in Jupyter's format.
+Outputs = list[dict[str, Any]]
+
+
+class Cell(NamedTuple):
+    """A cell of a tutorial.
+
+    Attributes:
+      kind: `"markdown"` or `"code"`.
+      source: What a reader sees in it.
+    """
+
+    kind: str
+    source: str
+
+
+def scripts() -> list[pathlib.Path]:
+    """Returns the tutorials' scripts, in the order of the alphabet."""
+    return sorted(TUTORIALS.glob("*.py"))
+
+
+def cells(script: str) -> list[Cell]:
+    """Returns the cells of a script.
+
+    Args:
+      script: The text of the script, which begins with a marker of a cell.
+    """
+    _, *parts = _MARKER.split(script)
+    found = []
+    for is_text, part in zip(parts[::2], parts[1::2]):
+        if is_text:
+            part = re.sub(r"^# ?", "", part, flags=re.MULTILINE)
+        found.append(Cell("markdown" if is_text else "code", part.strip("\n")))
+    return found
+
+
+def notebook(contents: list[Cell], outputs: list[Outputs]) -> str:
+    """Returns a notebook's file.
+
+    Args:
+      contents: The cells.
+      outputs: For each cell what it put out.
+    """
+    made = []
+    for number, (cell, found) in enumerate(zip(contents, outputs)):
+        entry: dict[str, Any] = {
+            "cell_type": cell.kind,
+            "id": f"cell-{number:02}",
+            "metadata": {},
+            "source": cell.source.splitlines(keepends=True),
+        }
+        if cell.kind == "code":
+            entry.update(execution_count=None, outputs=found)
+        made.append(entry)
+    whole = {"cells": made, "metadata": _METADATA, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+class _Printed(io.StringIO):
+    """What a cell prints; programs that it starts print to the terminal."""
+
+    def fileno(self) -> int:
+        """Returns the terminal's, for TFF's worker."""
+        return sys.__stdout__.fileno()
+
+
+def _figures() -> Outputs:
+    """Takes the figures that are open."""
+    from matplotlib import pyplot
+
+    found = [_value(pyplot.figure(number)) for number in pyplot.get_fignums()]
+    pyplot.close("all")
+    return found
+
+
+def _value(value: Any) -> dict[str, Any]:
+    """Returns what Jupyter shows of a value."""
+    data: dict[str, Any] = {"text/plain": repr(value).splitlines(keepends=True)}
+    if hasattr(value, "savefig"):
+        png = io.BytesIO()
+        value.savefig(png, dpi=100, bbox_inches="tight")
+        data["image/png"] = base64.b64encode(png.getvalue()).decode()
+    elif hasattr(value, "_repr_html_"):
+        data["text/html"] = value._repr_html_().splitlines(keepends=True)
+    return {"output_type": "display_data", "metadata": {}, "data": data}
+
+
+def _run_cell(source: str, names: dict[str, Any]) -> Outputs:
+    """Runs a cell and returns what it printed, its last value, and its figures."""
+    *statements, last = ast.parse(source).body
+    printed, outputs, value = _Printed(), [], None
+    with contextlib.redirect_stdout(printed):
+        if not isinstance(last, ast.Expr):
+            exec(compile(source, "<cell>", "exec"), names)
+        else:
+            exec(compile(ast.Module(statements, []), "<cell>", "exec"), names)
+            value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
+    if printed.getvalue():
+        text = printed.getvalue().splitlines(keepends=True)
+        outputs.append({"output_type": "stream", "name": "stdout", "text": text})
+    if value is not None:
+        outputs.append(_value(value))
+    return outputs + _figures()
+
+
+def run(contents: list[Cell]) -> list[Outputs]:
+    """Runs cells in this process, in a folder of their own.
+
+    Args:
+      contents: The cells.
+
+    Returns:
+      For each cell what it put out.
+    """
+    names: dict[str, Any] = {"__name__": "__main__"}
+    before, outputs = os.getcwd(), []
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            for cell in contents:
+                is_code = cell.kind == "code"
+                outputs.append(_run_cell(cell.source, names) if is_code else [])
+        finally:
+            os.chdir(before)
+    return outputs
+
+
+def kept_outputs(path: pathlib.Path, contents: list[Cell]) -> list[Outputs]:
+    """Returns the outputs in a notebook, to keep them when text alone has changed.
+
+    Args:
+      path: The notebook.
+      contents: The cells of its script.
+
+    Raises:
+      ValueError: If their code is not the notebook's.
+    """
+    kept = json.loads(path.read_text("utf-8"))["cells"]
+    kept = [each for each in kept if each["cell_type"] == "code"]
+    code = [cell.source for cell in contents if cell.kind == "code"]
+    if ["".join(each["source"]) for each in kept] != code:
+        raise ValueError(f"{path.name} has other code: run its script.")
+    outputs = iter(kept)
+    return [
+        next(outputs)["outputs"] if cell.kind == "code" else [] for cell in contents
+    ]
+
+
+def main() -> None:
+    """Runs the scripts that are named, by default all, and writes their notebooks."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("scripts", nargs="*", type=pathlib.Path, default=scripts())
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    parser.add_argument("--text", action="store_true", help="keep the outputs")
+    arguments = parser.parse_args()
+    named = [path.resolve() for path in arguments.scripts]
+    if len(named) > 1:
+        # Each in a process of its own: the execution context is the program's.
+        options = [word for word in sys.argv[1:] if word.startswith("--")]
+        for path in named:
+            subprocess.run([sys.executable, __file__, *options, path], check=True)
+        return
+    os.environ["MPLBACKEND"] = "Agg"
+    sys.path.insert(0, str(ROOT))
+    start = time.monotonic()
+    contents = cells(named[0].read_text("utf-8"))
+    target = named[0].with_suffix(".ipynb")
+    outputs = kept_outputs(target, contents) if arguments.text else run(contents)
+    if not arguments.check:
+        target.write_text(notebook(contents, outputs), "utf-8")
+    print(f"{named[0].stem}: {time.monotonic() - start:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

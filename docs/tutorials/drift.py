@@ -1,0 +1,270 @@
+# %% [markdown]
+# # Drift made visible
+#
+# Clients that train on their own data walk to their own optima. The mean of where they
+# arrive is not where all of them together should be. This tutorial shows it three
+# times: on two clients that can be drawn on paper, on ten quadratics whose optimum is
+# known, and on handwritten digits. Each time [FedAvg](../methods/fed_avg.md) stalls,
+# and [SCAFFOLD](../methods/scaffold.md) does not.
+#
+# The first cell installs what is missing, in Colab and on Kaggle: upload the wheel
+# beside the notebook ([Installing](../install.md) tells how to make it, and what was
+# tried where). Where tff_drift is there, it installs nothing.
+
+# %%
+import importlib.util
+
+if importlib.util.find_spec("tff_drift") is None:
+    get_ipython().system(
+        "pip install -q tff_drift-0.1.0-py3-none-any.whl && tff-drift install-tff"
+    )
+
+import tff_drift
+import tff_drift.programs
+
+tff_drift.programs.add_to_path()  # `import tasks`, outside a checkout too.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+import tasks
+from tff_drift import algorithms, simulation
+
+BLUE, RED, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"
+plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 0.3})
+
+# %% [markdown]
+# ## Two clients on paper
+#
+# Client $i$ minimises $f_i(x) = \frac12 (x - b_i)^\top A_i (x - b_i)$. The first is
+# strict about the horizontal place, the second about the vertical one.
+
+# %%
+curvature = [np.diag([4.0, 0.4]), np.diag([0.4, 4.0])]
+own_optimum = [np.array([-2.0, 0.0]), np.array([2.0, 3.0])]
+
+
+def gradient(i, x):
+    return curvature[i] @ (x - own_optimum[i])
+
+
+optimum = np.linalg.solve(
+    curvature[0] + curvature[1],
+    curvature[0] @ own_optimum[0] + curvature[1] @ own_optimum[1],
+)
+print("optimum of both together:", optimum.round(2))
+
+# %% [markdown]
+# Local training is a walk of small steps. `correction` is zero in FedAvg; we shall need
+# it in a moment.
+
+
+# %%
+def walk(i, x, steps=20, rate=0.1, correction=0.0):
+    path = [x]
+    for _ in range(steps):
+        x = x - rate * (gradient(i, x) + correction)
+        path.append(x)
+    return np.array(path)
+
+
+# %% [markdown]
+# Let both begin **at the optimum of both**: the one point that nobody should leave. The
+# arrow from there to where a client ends is its drift.
+
+
+# %%
+def draw(axes, title, paths):
+    across, up = np.meshgrid(np.linspace(-4, 4, 80), np.linspace(-1.5, 4.5, 80))
+    for i, colour in enumerate([BLUE, RED]):
+        shift = np.stack([across, up], -1) - own_optimum[i]
+        height = 0.5 * np.einsum("...a,ab,...b", shift, curvature[i], shift)
+        axes.contour(across, up, height, [0.5, 2, 5], colors=colour, alpha=0.35)
+        axes.plot(*own_optimum[i], "x", color=colour, ms=9, mew=2)
+        axes.plot(*paths[i].T, ".-", color=colour, label=f"client {i + 1}")
+        drift = paths[i][-1] - paths[i][0]
+        axes.quiver(
+            *paths[i][0],
+            *drift,
+            color=colour,
+            alpha=0.5,
+            width=0.008,
+            angles="xy",
+            scale_units="xy",
+            scale=1,
+        )
+    mean = (paths[0][-1] + paths[1][-1]) / 2
+    axes.plot(*mean, "s", color=GREY, ms=9, label="mean of the clients")
+    axes.plot(*optimum, "*", color=GREEN, ms=17, label="optimum of both")
+    axes.set(title=title, xlabel="first weight", ylabel="second weight", aspect="equal")
+
+
+figure, axes = plt.subplots()
+draw(axes, "One round of FedAvg", [walk(i, optimum) for i in range(2)])
+axes.legend(loc="lower right")
+plt.show()
+
+# %% [markdown]
+# They leave it: each gradient is zero only at the client's own cross. The server takes
+# the mean of the two ends, and the model has become worse. Further rounds go on from
+# there, to a point where the two walks happen to cancel:
+
+# %%
+x = optimum
+for _ in range(50):
+    x = np.mean([walk(i, x)[-1] for i in range(2)], axis=0)
+print("FedAvg stalls at", x.round(2), "and the optimum is", optimum.round(2))
+
+# %% [markdown]
+# ## What SCAFFOLD adds
+#
+# At the optimum the gradients are not zero, but their *mean* is. If a client knew its
+# own gradient $c_i$ and everybody's mean $c$, it could step along $g_i - c_i + c$
+# instead. At the optimum this is zero for both.
+
+# %%
+own = [gradient(i, optimum) for i in range(2)]
+everybody = np.mean(own, axis=0)
+corrected = [walk(i, optimum, correction=everybody - own[i]) for i in range(2)]
+
+figure, panels = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
+draw(panels[0], "FedAvg", [walk(i, optimum) for i in range(2)])
+draw(panels[1], "SCAFFOLD, once it knows the gradients", corrected)
+panels[0].legend(loc="lower right")
+panels[1].label_outer()
+plt.show()
+
+# %% [markdown]
+# In the right panel nobody moves. SCAFFOLD does not know these gradients when it
+# begins: each client estimates its $c_i$ from its last walk and keeps it until it is
+# called again (its *client state*), and the server keeps the mean $c$.
+#
+# ## Ten quadratics, with the library
+#
+# The task `quadratic` draws ten such clients in ten dimensions, with `epochs` local
+# steps in a round, and measures the distance to their common optimum. First its clients
+# and one run:
+
+# %%
+tff_drift.execution.set_local_execution_context()
+
+
+def train(task, process, rounds, cohort_size, every=1):
+    """Trains, and returns the evaluated rounds and what they measured."""
+    evaluation = simulation.build_evaluation(
+        task.model_fn, task.test, accuracy_metric=task.accuracy_metric
+    )
+    periodic = simulation.callbacks.PeriodicEvaluation(
+        evaluation, rounds_per_evaluation=every
+    )
+    result = simulation.run_training(
+        process,
+        task.train,
+        rounds=rounds,
+        cohort_size=cohort_size,
+        callbacks=[periodic],
+    )
+    column = f"test_{task.accuracy_metric}"
+    rows = [row for row in result.rows if column in row]
+    return [row["round"] for row in rows], [row[column] for row in rows]
+
+
+# %%
+ROUNDS = 40
+curves = {}
+for local_steps in (1, 20):
+    task = tasks.load("quadratic", num_clients=10, epochs=local_steps, seed=1)
+    process = algorithms.build_fed_avg(task.model_fn, client_optimizer_fn=0.05)
+    name = f"FedAvg, local steps: {local_steps}"
+    curves[name] = train(task, process, ROUNDS, cohort_size=10)
+    print(f"{name:28} distance after {ROUNDS} rounds: {curves[name][1][-1]:.2g}")
+
+# %% [markdown]
+# One step a round goes to the optimum, slowly. Twenty steps a round go fast, and then
+# nowhere: they arrive at the wrong point. SCAFFOLD takes the same twenty steps.
+
+# %%
+process = algorithms.build_scaffold(
+    task.model_fn, client_optimizer_fn=0.05, num_clients=len(task.train)
+)
+name = "SCAFFOLD, local steps: 20"
+curves[name] = train(task, process, ROUNDS, cohort_size=10)
+print(f"{name:28} distance after {ROUNDS} rounds: {curves[name][1][-1]:.2g}")
+
+# %%
+figure, axes = plt.subplots()
+for (name, curve), colour, line in zip(
+    curves.items(), [GREY, RED, BLUE], ["--", "-", "-"]
+):
+    axes.semilogy(*curve, line, color=colour, label=name)
+axes.set(xlabel="round", ylabel="distance to the optimum")
+axes.legend()
+plt.show()
+
+# %% [markdown]
+# It ends where single-precision numbers end.
+#
+# ## Digits
+#
+# Now 1,797 handwritten digits, dealt to 50 clients so that each has a few kinds only (a
+# Dirichlet distribution with `alpha=0.03` of the labels). This is who has what:
+
+# %%
+task = tasks.load("digits", num_clients=50, alpha=0.03, epochs=5, seed=1)
+counts = np.array(
+    [
+        np.bincount(task.train.examples(client)[1], minlength=10)
+        for client in task.train.client_ids[:20]
+    ]
+)
+figure, axes = plt.subplots(figsize=(8, 3.2))
+shown = axes.imshow(counts.T, cmap="cividis", aspect="auto")
+axes.set(xlabel="client (the first 20)", ylabel="digit", yticks=range(10))
+axes.set_xticks(range(0, 20, 2))
+axes.grid(visible=False)
+figure.colorbar(shown, label="examples")
+plt.show()
+
+# %% [markdown]
+# Five clients a round, the same rate for both methods.
+
+# %%
+DIGITS_ROUNDS = 60
+curves = {
+    "FedAvg": train(
+        task,
+        algorithms.build_fed_avg(task.model_fn, client_optimizer_fn=0.1),
+        DIGITS_ROUNDS,
+        cohort_size=5,
+        every=2,
+    ),
+    "SCAFFOLD": train(
+        task,
+        algorithms.build_scaffold(
+            task.model_fn, client_optimizer_fn=0.1, num_clients=len(task.train)
+        ),
+        DIGITS_ROUNDS,
+        cohort_size=5,
+        every=2,
+    ),
+}
+for name, (_, accuracies) in curves.items():
+    last = accuracies[-10:]
+    print(f"{name:9} {np.mean(last):.3f} ± {np.std(last):.3f} (last {len(last)})")
+
+# %%
+figure, axes = plt.subplots()
+for (name, curve), colour in zip(curves.items(), [RED, BLUE]):
+    axes.plot(*curve, color=colour, label=name)
+axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
+axes.legend(loc="lower right")
+plt.show()
+
+# %% [markdown]
+# FedAvg's curve swings with each cohort: five clients pull the model to *their* digits,
+# and the next five pull it elsewhere. SCAFFOLD's clients lean against their own pull,
+# and the swings become small.
+#
+# This is one seed and a rate that nobody tuned. What tuned rates and three seeds say is
+# in [Choosing a method](../choosing.md).
