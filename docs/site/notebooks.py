@@ -19,6 +19,7 @@ import base64
 import contextlib
 import io
 import json
+import linecache
 import os
 import pathlib
 import re
@@ -124,16 +125,18 @@ def _value(value: Any) -> dict[str, Any]:
     return {"output_type": "display_data", "metadata": {}, "data": data}
 
 
-def _run_cell(source: str, names: dict[str, Any]) -> Outputs:
+def _run_cell(source: str, names: dict[str, Any], file: str) -> Outputs:
     """Runs a cell and returns what it printed, its last value, and its figures."""
     *statements, last = ast.parse(source).body
     printed, outputs, value = _Printed(), [], None
+    # TensorFlow rewrites functions from their source, which it finds here.
+    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
     with contextlib.redirect_stdout(printed):
         if not isinstance(last, ast.Expr):
-            exec(compile(source, "<cell>", "exec"), names)
+            exec(compile(source, file, "exec"), names)
         else:
-            exec(compile(ast.Module(statements, []), "<cell>", "exec"), names)
-            value = eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
+            exec(compile(ast.Module(statements, []), file, "exec"), names)
+            value = eval(compile(ast.Expression(last.value), file, "eval"), names)
     if printed.getvalue():
         text = printed.getvalue().splitlines(keepends=True)
         outputs.append({"output_type": "stream", "name": "stdout", "text": text})
@@ -156,9 +159,11 @@ def run(contents: list[Cell]) -> list[Outputs]:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
-            for cell in contents:
-                is_code = cell.kind == "code"
-                outputs.append(_run_cell(cell.source, names) if is_code else [])
+            for number, cell in enumerate(contents):
+                if cell.kind == "code":
+                    outputs.append(_run_cell(cell.source, names, f"<cell {number}>"))
+                else:
+                    outputs.append([])
         finally:
             os.chdir(before)
     return outputs
