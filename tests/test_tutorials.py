@@ -18,7 +18,7 @@ import notebooks  # noqa: E402
 SCRIPTS = notebooks.scripts()
 every = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 # The quickest, run with few rounds; `make notebooks` runs all of them whole.
-RUN_HERE = ("drift",)
+RUN_HERE = ("your_tff_script",)
 
 
 def code_of(script):

@@ -268,3 +268,6 @@ plt.show()
 #
 # This is one seed and a rate that nobody tuned. What tuned rates and three seeds say is
 # in [Choosing a method](../choosing.md).
+#
+# **Next:** [Your TFF script, one line faster](your_tff_script.ipynb), and then SCAFFOLD
+# in it.

@@ -1,0 +1,303 @@
+# %% [markdown]
+# # Composing aggregators
+#
+# A round ends with one question: how do the pseudo-gradients of a cohort become one?
+# Every builder takes the answer as `model_aggregator=`, a factory of TFF's kind. This
+# tutorial measures a cohort, survives a client that is far too loud, adds TFF's
+# privacy, zeroing and compression inside and outside, and ends with an aggregator of
+# our own.
+#
+# The first cell installs what is missing, in Colab and on Kaggle: upload the wheel
+# beside the notebook ([Installing](../install.md)). Where tff_drift is there, it
+# installs nothing.
+
+# %%
+import importlib.util
+
+if importlib.util.find_spec("tff_drift") is None:
+    get_ipython().system(
+        "pip install -q tff_drift-0.1.0-py3-none-any.whl && tff-drift install-tff"
+    )
+
+import tff_drift
+import tff_drift.programs
+
+tff_drift.programs.add_to_path()  # `import tasks`, outside a checkout too.
+
+# %%
+import collections
+
+import matplotlib.pyplot as plt
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+import tensorflow_privacy
+
+import tasks
+from tff_drift import aggregators, algorithms, simulation
+from tff_drift.aggregators import wrapping
+
+tff_drift.execution.set_local_execution_context()
+
+BLUE, RED, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"
+plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 0.3})
+
+# %% [markdown]
+# The task is scikit-learn's digits at 40 clients, ten of them in a round.
+
+# %%
+ROUNDS = 30
+task = tasks.load("digits", num_clients=40, alpha=0.1, seed=1)
+
+
+def train(process, data=task.train):
+    """Trains, and returns the rows of metrics."""
+    evaluation = simulation.callbacks.PeriodicEvaluation(
+        simulation.build_evaluation(task.model_fn, task.test), rounds_per_evaluation=1
+    )
+    result = simulation.run_training(
+        process, data, rounds=ROUNDS, cohort_size=10, callbacks=[evaluation]
+    )
+    return result.rows
+
+
+def column(rows, name):
+    found = [(row["round"], row[name]) for row in rows if name in row]
+    return zip(*found)
+
+
+# %% [markdown]
+# ## Measure first
+#
+# `cohort_measurements_factory` changes nothing and tells how much the clients of a
+# cohort disagree: `mean_pairwise_cosine` is 1 where all pull in one direction, and 0
+# where they pull at right angles. Let us look at it twice: once with clients that have
+# few kinds of digits, and once with the same images dealt at random.
+
+# %%
+rows = {}
+for name, alpha in [("few digits each", 0.1), ("dealt at random", None)]:
+    dealt = tasks.load("digits", num_clients=40, alpha=alpha, seed=1)
+    process = algorithms.build_fed_avg(
+        dealt.model_fn, 0.1, model_aggregator=aggregators.cohort_measurements_factory()
+    )
+    rows[name] = train(process, dealt.train)
+print([key for key in rows[name][-1] if key.startswith("aggregator")])
+
+# %%
+figure, axes = plt.subplots()
+for name, colour in zip(rows, [RED, BLUE]):
+    axes.plot(
+        *column(rows[name], "aggregator/mean_pairwise_cosine"), color=colour, label=name
+    )
+axes.set(xlabel="round", ylabel="mean pairwise cosine", ylim=(0, 1))
+axes.legend()
+plt.show()
+
+# %% [markdown]
+# The gap between the curves is what the methods of this library are for. If yours are
+# close to one another, take FedAvg.
+#
+# ## A client that is far too loud
+#
+# One client forgot to scale its images: its pixels are a thousand times too large. Put
+# it in every round and see what the mean makes of it.
+
+# %%
+clients = {name: task.train.examples(name) for name in task.train.client_ids}
+loud = task.train.client_ids[0]
+x, y = clients[loud]
+broken = simulation.ClientDatasets.from_arrays(
+    {**clients, loud: (1000 * x, y)}, batch_size=task.train.batch_size
+)
+
+
+def with_the_loud_one(round_number):
+    draw = np.random.default_rng([3, round_number])
+    return [loud, *draw.choice(task.train.client_ids[1:], 9, replace=False)]
+
+
+def train_with_it(aggregator):
+    evaluation = simulation.callbacks.PeriodicEvaluation(
+        simulation.build_evaluation(task.model_fn, task.test), rounds_per_evaluation=1
+    )
+    return simulation.run_training(
+        algorithms.build_fed_avg(task.model_fn, 0.1, model_aggregator=aggregator),
+        broken,
+        rounds=ROUNDS,
+        sampling=with_the_loud_one,
+        callbacks=[evaluation],
+    ).rows
+
+
+# %% [markdown]
+# Three aggregators: TFF's mean; ours that clips every pseudo-gradient to a norm which
+# follows the cohort's own (here such that 80 % pass unclipped); and TFF's
+# `zeroing_factory` *around* ours, which sets what is far above the usual norm to zero.
+
+# %%
+usual_norm = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(
+    initial_estimate=10.0, target_quantile=0.8, learning_rate=0.5
+)
+candidates = {
+    "mean": tff.aggregators.MeanFactory(no_nan_division=True),
+    "adaptive clipping": aggregators.adaptive_clipping_factory(),
+    "zeroing around clipping": tff.aggregators.zeroing_factory(
+        usual_norm, aggregators.adaptive_clipping_factory(), norm_order=2.0
+    ),
+}
+loud_rows = {name: train_with_it(factory) for name, factory in candidates.items()}
+for name, found in loud_rows.items():
+    print(f"{name:24} {found[-1]['test_accuracy']:.3f}")
+
+# %%
+figure, panels = plt.subplots(1, 2, figsize=(11, 4))
+for (name, found), colour in zip(loud_rows.items(), [RED, BLUE, GREEN]):
+    panels[0].plot(*column(found, "test_accuracy"), color=colour, label=name)
+panels[0].set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
+panels[0].legend()
+panels[1].plot(
+    *column(loud_rows["adaptive clipping"], "aggregator/clipping_norm"), color=BLUE
+)
+panels[1].set(xlabel="round", ylabel="clipping norm", ylim=(0, None))
+plt.show()
+
+# %% [markdown]
+# ## Around and inside
+#
+# Factories nest, and a client's pseudo-gradient goes through them from the outside in.
+# Here whatever is not finite is left out and counted, the rest measured, then clipped,
+# and what is left is averaged under TFF's differential privacy. Three of these five
+# lines are ours, and the others TFF's.
+
+# %%
+CLIP, NOISE = 1.0, 0.5
+private_mean = tff.aggregators.DifferentiallyPrivateFactory.gaussian_fixed(
+    noise_multiplier=NOISE, clients_per_round=10, clip=CLIP
+)
+factory = aggregators.reject_non_finite_factory(
+    aggregators.cohort_measurements_factory(
+        aggregators.adaptive_clipping_factory(private_mean)
+    )
+)
+
+# %%
+rows = train(algorithms.build_fed_avg(task.model_fn, 0.1, model_aggregator=factory))
+private = {"FedAvg, private": rows}
+print([key for key in rows[-1] if key.startswith("aggregator")])
+
+# %% [markdown]
+# The measurements of all four are in the metrics. Mind that ours look at
+# pseudo-gradients *before* the noise: where they must not be seen, leave them away
+# ([Composing](../composing.md) says more).
+#
+# ## SCAFFOLD under privacy
+#
+# In SCAFFOLD two things travel to the server: pseudo-gradients, and the changes of the
+# clients' control variates. They are aggregated on paths of their own, so noise has to
+# be given to both.
+
+# %%
+private_sum = tff.aggregators.DifferentiallyPrivateFactory(
+    tensorflow_privacy.GaussianSumQuery(l2_norm_clip=CLIP, stddev=CLIP * NOISE)
+)
+process = algorithms.build_scaffold(
+    task.model_fn,
+    0.1,
+    num_clients=len(task.train),
+    model_aggregator=factory,
+    control_variate_sum_factory=private_sum,
+)
+private["SCAFFOLD, private"] = train(process)
+
+# %% [markdown]
+# And TFF's lossy compression, inside ours:
+
+# %%
+compressed = aggregators.cohort_measurements_factory(
+    tff.learning.compression_aggregator()
+)
+process = algorithms.build_fed_avg(task.model_fn, 0.1, model_aggregator=compressed)
+private["FedAvg, compressed"] = train(process)
+private["FedAvg"] = train(algorithms.build_fed_avg(task.model_fn, 0.1))
+
+figure, axes = plt.subplots()
+for (name, found), colour in zip(private.items(), [RED, BLUE, GREEN, GREY]):
+    axes.plot(*column(found, "test_accuracy"), color=colour, label=name)
+axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
+axes.legend(loc="lower right")
+plt.show()
+
+# %% [markdown]
+# Compression costs nothing that could be seen here. Noise does, and SCAFFOLD pays
+# twice, because its control variates are noisy too. With ten clients a round this much
+# noise is large; it is the same for thousands, whose mean it hardly moves. And adding
+# noise is not a guarantee by itself: what $\varepsilon$ it buys depends on the sampling
+# and the number of rounds, and has to be computed.
+#
+# ## An aggregator of our own
+#
+# Each client sends only the largest tenth of its numbers, and zeros for the rest. What
+# is ours is one function, `keep_largest`, that runs on a client; `wrap_factory` makes a
+# factory of it that goes around any other, weighted or not. The share of numbers that
+# were sent is measured besides.
+
+
+# %%
+def largest_tenth_factory(inner_factory=None):
+    def describe(inner_process, value_type, weight_type):
+        @tff.tensorflow.computation(value_type)
+        def keep_largest(value):
+            numbers = tf.concat(
+                [tf.reshape(tf.abs(part), [-1]) for part in tf.nest.flatten(value)], 0
+            )
+            bound = tf.math.top_k(numbers, tf.size(numbers) // 10).values[-1]
+            kept = tf.nest.map_structure(
+                lambda part: tf.where(tf.abs(part) >= bound, part, 0.0), value
+            )
+            return kept, tf.reduce_mean(tf.cast(numbers >= bound, tf.float32))
+
+        def initialize():
+            return collections.OrderedDict(inner=inner_process.initialize())
+
+        def next_round(state, value, weight):
+            kept, share = tff.federated_map(keep_largest, value)
+            inner = wrapping.call_next(inner_process, state["inner"], kept, weight)
+            mine = collections.OrderedDict(share_sent=tff.federated_mean(share))
+            return tff.templates.MeasuredProcessOutput(
+                state=collections.OrderedDict(inner=inner.state),
+                result=inner.result,
+                measurements=wrapping.join_measurements(mine, inner.measurements),
+            )
+
+        return wrapping.Steps(initialize, next_round)
+
+    return wrapping.wrap_factory(inner_factory, describe)
+
+
+# %% [markdown]
+# It is one like all others: inside ours, around TFF's, under any method.
+
+# %%
+factory = aggregators.cohort_measurements_factory(largest_tenth_factory())
+process = algorithms.build_fed_avg(task.model_fn, 0.1, model_aggregator=factory)
+sparse = train(process)
+print(f"all numbers:      {private['FedAvg'][-1]['test_accuracy']:.3f}")
+print(f"a tenth of them:  {sparse[-1]['test_accuracy']:.3f}")
+print(f"share sent:       {sparse[-1]['aggregator/share_sent']:.3f}")
+
+# %% [markdown]
+# A test of it needs no training: an aggregation process is called like a function.
+
+# %%
+process = largest_tenth_factory(tff.aggregators.SumFactory()).create(
+    tff.TensorType(np.float32, [20])
+)
+client = np.zeros(20, np.float32)
+client[[2, 5, 7]] = 1.0, -3.0, 2.0
+output = process.next(process.initialize(), [client])
+assert np.flatnonzero(output.result).tolist() == [5, 7]
+print(output.result)
+
+# %% [markdown]
+# **Next:** [Steering a model](steering.ipynb) with data of the server's.
