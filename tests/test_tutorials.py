@@ -9,6 +9,7 @@ import pytest
 import tensorflow_federated as tff
 
 import tff_drift
+from tff_drift import from_source
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
@@ -61,6 +62,18 @@ def test_every_tutorial_is_on_the_list(script):
     index = (ROOT / "docs" / "tutorials" / "index.md").read_text("utf-8")
     assert f"({script.stem}.ipynb)" in index
     assert re.search(rf"^{script.stem}$", index, re.MULTILINE)
+
+
+@every
+def test_links_lead_somewhere(script):
+    methods = from_source.read()
+    for cell in notebooks.cells(script.read_text("utf-8")):
+        if cell.kind == "code":
+            continue
+        for target in re.findall(r"\]\(([^)\s#]+)\)", cell.source):
+            path = (script.parent / target).resolve()
+            made = path.parent.name == "methods" and path.stem in methods
+            assert made or ":" in target or path.exists(), target
 
 
 def test_text_and_code_become_cells():
