@@ -5,6 +5,7 @@ import collections
 import gc
 import os
 import pathlib
+import re
 import shutil
 import tempfile
 import time
@@ -14,14 +15,12 @@ import numpy as np
 import pytest
 
 from tests.reliability import program, results
-from tests.simulation.fakes import resident_bytes
 from tff_drift import client_states, compat, execution, simulation
 from tff_drift.simulation import callbacks
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("TFF_DRIFT_SOAK"), reason="takes minutes: make soak"
 )
-MB = 2**20
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +28,13 @@ def local_context():
     context = execution.create_local_execution_context()
     with compat.get_context_stack().install(context):
         yield context
+
+
+def _ram():
+    """The program's own RAM in MB: not pages of files, which the system may drop."""
+    status = pathlib.Path("/proc/self/status").read_text()
+    kilobytes = re.findall(r"(?:RssAnon|VmSwap):\s+(\d+)", status)
+    return sum(map(int, kilobytes)) / 1024
 
 
 class _Use(NamedTuple):
@@ -54,7 +60,7 @@ class Measure(callbacks.Callback):
             self.found[row["round"]] = _Use(
                 time.perf_counter(),
                 time.process_time(),
-                resident_bytes() / MB,
+                _ram(),
                 len(os.listdir("/proc/self/task")),
                 len(os.listdir("/proc/self/fd")),
             )
@@ -112,7 +118,7 @@ def test_120_cohort_sizes():
     state, ram = process.initialize(), []
     for size in range(1, 121):
         state = process.next(state, data[:size]).state
-        ram.append(resident_bytes() / MB)
+        ram.append(_ram())
     results.note(
         "cohorts of 1 to 120 clients in one program",
         f"RAM {ram[19]:.0f}, {ram[59]:.0f} and {ram[119]:.0f} MB after 20, 60, 120",
@@ -130,7 +136,7 @@ def test_300_processes():
         state = process.next(process.initialize(), data).state
         results.add(state.global_model_weights.trainable[0].tobytes())
         gc.collect()
-        ram.append(resident_bytes() / MB)
+        ram.append(_ram())
         threads.append(len(os.listdir("/proc/self/task")))
     results.note(
         "300 processes built and run in one program",
@@ -147,7 +153,7 @@ def test_a_thousand_large_clients_on_disk():
     initial = collections.OrderedDict(variate=np.zeros(1_200_000, np.float32))
     folder = pathlib.Path(tempfile.mkdtemp())
     names = [f"client_{index}" for index in range(1000)]
-    before = resident_bytes() / MB
+    before = _ram()
     try:
         with client_states.DiskClientStates(folder / "states", initial) as states:
             for version, first in enumerate(range(0, 1000, 50), start=1):
@@ -159,7 +165,7 @@ def test_a_thousand_large_clients_on_disk():
                 states.scatter(cohort, new)
                 states.commit(version)
                 states.prune(version)
-            peak = resident_bytes() / MB
+            peak = _ram()
             for name in names[::7]:
                 [state] = states.gather([name])
                 assert np.all(state["variate"] == int(name[7:]))
