@@ -12,7 +12,7 @@ import pytest
 
 import tasks
 from tasks import partitioners
-from tests import bad_values
+from tests.reliability import bad_values
 from tff_drift import simulation
 from tff_drift.simulation import ClientDatasets
 

@@ -5,10 +5,11 @@ import pathlib
 import traceback
 
 import numpy as np
+import pytest
 
 from tests.reliability import results
 
-_ROOT = pathlib.Path(__file__).parents[1]
+_ROOT = pathlib.Path(__file__).parents[2]
 _NAN, _INF = float("nan"), float("inf")
 
 # What only some functions forbid is added where they are tried.
@@ -23,6 +24,9 @@ FLAG = [*ANY, None, "no", 0, 1, 1.0, []]
 PATH = [*ANY, None, "", "a\0b", 0, []]
 TEXT = [*ANY, None, "", 0, 1.5, []]
 FUNCTION = [*ANY, "a", 0, []]
+SMALL = [object(), "a", 3, lambda *_: None]
+LIST = [object(), None, "a", 0, {1: 2}]
+MODEL = [*FUNCTION, None, lambda: None]
 
 
 # How many bad values each class of errors has answered.
@@ -44,6 +48,21 @@ def _complaint(error, argument, bad, names):
     if not any(name in str(error) for name in names) and repr(bad) not in str(error):
         return f"neither argument nor value: {error}"
     return None
+
+
+def walk(cases):
+    """The parameters of a test: function, good arguments, argument, bad values."""
+    return [
+        pytest.param(
+            function,
+            good,
+            argument,
+            bad,
+            id=f"{getattr(function, '__qualname__', 'evaluate')}-{argument}",
+        )
+        for function, good, arguments in cases
+        for argument, bad in arguments.items()
+    ]
 
 
 def tell(trial, cases):
