@@ -278,3 +278,5 @@ else:
 # %% [markdown]
 # [Contributing](../../CONTRIBUTING.md) has what a method needs to become part of the
 # library: a paper, its invariants as a test, and mistakes that the test must notice.
+#
+# **Next:** [The real data](real_data.ipynb).
