@@ -1,8 +1,13 @@
 """One command, run twice."""
 
+import pytest
+
 from tests.experiments import programs
 from tff_drift import compat, execution, simulation
 from tff_drift.simulation.checkpoint import load_checkpoint
+
+# A comparison is trained for it.
+pytestmark = pytest.mark.whole_programs
 
 _WORDS = [
     word.replace("algorithms=fed_avg,", "algorithm=").replace("seeds=5,", "seed=")
