@@ -351,6 +351,7 @@ register(
             options.batch_size(32),
             options.EPOCHS,
             options.max_examples(1000),
+            options.LAST_BATCH,
             *options.STACKOVERFLOW,
         ),
     )
@@ -364,6 +365,7 @@ register(
             options.batch_size(100),
             options.EPOCHS,
             options.max_examples(1000),
+            options.LAST_BATCH,
             Option(
                 "num_tags", "count", "Tags to predict, the most frequent ones.", 500
             ),

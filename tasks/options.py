@@ -27,7 +27,14 @@ def num_clients(default: int, text: str = "Clients to split over.") -> Option:
 
 
 EPOCHS = Option("epochs", "count", "Passes over a client's data per round.", 1)
-BATCHING = (EPOCHS, max_examples(None))
+LAST_BATCH = Option(
+    "last_batch",
+    "choice",
+    "What becomes of an epoch's last, short batch.",
+    "short",
+    choices=("short", "drop", "bootstrap"),
+)
+BATCHING = (EPOCHS, max_examples(None), LAST_BATCH)
 
 ALPHA = Option(
     "alpha",
@@ -52,13 +59,6 @@ SPLIT = (
         "Share of a client's examples at random, the rest by label; none: by alpha.",
         None,
         may_be_none=True,
-    ),
-    Option(
-        "last_batch",
-        "choice",
-        "What becomes of an epoch's last, short batch.",
-        "short",
-        choices=("short", "drop", "bootstrap"),
     ),
 )
 SPLIT_VALIDATION = Option(

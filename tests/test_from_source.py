@@ -55,6 +55,7 @@ def test_what_the_rows_say_of_rates_and_defaults():
         "beta_2": 0.99,
         "tau": 1e-3,
         "initial_accumulator": 0.0,
+        "bias_correction": False,
     }
 
 

@@ -87,7 +87,7 @@ def test_no_module_is_longer_than_a_reader_likes():
     assert {name: n for name, n in lengths.items() if n > LONGEST} == {}
 
 
-# From the words of a command to the settings of runs.
+# From the words of a command to the settings of runs; the rows of flags are data.
 COMMAND_LINE = (
     "experiments.main",
     "experiments.commands",
@@ -96,6 +96,7 @@ COMMAND_LINE = (
     "experiments.flags.declarations",
     "experiments.flags.errors",
     "experiments.flags.fit",
+    "experiments.flags.flag",
     "experiments.flags.parser",
     "experiments.flags.settings",
 )

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from experiments.flags import declarations, parser, plugins
+from experiments.flags import declarations, flag, parser, plugins
 from experiments.terminal import importing
 
 
@@ -29,7 +29,7 @@ class Command:
     description: str
     run: Callable[[dict[str, Any]], None]
     arguments: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    flags: Callable[[], Mapping[str, declarations.Flag]] | None = None
+    flags: Callable[[], Mapping[str, flag.Flag]] | None = None
 
     def call(self, words: Sequence[str]) -> None:
         """Runs it on the words after its name; raises `UserError` for a mistake."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from experiments.commands.command import Command
 from experiments.flags import declarations, errors, fit
+from experiments.flags.flag import TASK
 from experiments.terminal import importing
 
 _ACTIONS = ("check", "fetch", "describe")
@@ -17,8 +18,8 @@ def _run(given: dict[str, Any]) -> None:
         raise errors.unknown("action on data", action, _ACTIONS)
     values = declarations.values(declarations.flags_of("data"), given)
     task = values["task"]
-    fit.check_options(given, declarations.TASK, [task])
-    known = declarations.options(declarations.TASK, task)
+    fit.check_options(given, TASK, [task])
+    known = declarations.options(TASK, task)
     options = {o.name: given[flag] for flag, o in known.items() if flag in given}
     if action == "fetch" and "download" not in known:
         raise errors.UserError(f"task {task} needs no data: there is nothing to fetch.")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.flags import declarations, errors
-from experiments.flags.declarations import LIST, Depends, Flag
+from experiments.flags.flag import LIST, Depends, Flag
 
 # The names of `experiments.analysis.AXES` and `BANDS`, which a test holds equal.
 AXES = ("round", "examples", "bytes", "seconds", "simulated_seconds")

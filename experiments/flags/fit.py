@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.flags import declarations, errors
-from experiments.flags.declarations import ALGORITHM, LOCAL, SERVER, TASK, TRAIN
 from experiments.flags.errors import UserError
+from experiments.flags.flag import ALGORITHM, LOCAL, SERVER, TASK, TRAIN
 from tff_drift import from_source, kinds
 
 _OFF = (False, "none", 0)

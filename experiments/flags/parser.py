@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from experiments.flags import declarations, errors
-from experiments.flags.declarations import Flag
+from experiments.flags.flag import LIST, Flag
 from tff_drift import kinds
 
 _FILE_FLAG = "--flagfile="
@@ -72,7 +72,7 @@ class Parser(argparse.ArgumentParser):
 def plugins(words: Sequence[str]) -> tuple[str, ...]:
     """Returns the values of `--plugin` among words whose other flags are not known."""
     parser = Parser(add_help=False)
-    parser.add_flags({"plugin": declarations.flags_of(declarations.LIST)["plugin"]})
+    parser.add_flags({"plugin": declarations.flags_of(LIST)["plugin"]})
     return getattr(parser.parse_known_args(_with_files(words))[0], "plugin", ())
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.flags import declarations, errors
-from experiments.flags.declarations import PRESET, WHAT, Depends, Flag
+from experiments.flags.flag import PRESET, WHAT, Depends, Flag
 
 _CIRCUMSTANCES = ("cache_dir", "execution", "workers", "settings")
 

@@ -68,11 +68,13 @@ class Rates:
       client: The clients' learning rate; without effect where they do not train.
       server: The server's learning rate.
       hyperparameters: Those that differ from the builder's defaults.
+      cohort: The cohort size that the rates were tuned for, `None` for the task's.
     """
 
     client: float
     server: float
     hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    cohort: int | None = None
 
 
 def _powers(client: float, server: float, tau: float | None = None) -> Rates:
@@ -84,6 +86,11 @@ def _powers(client: float, server: float, tau: float | None = None) -> Rates:
     return Rates(
         power(client), power(server), {} if tau is None else {"tau": power(tau)}
     )
+
+
+def _large(client: float, server: float) -> Rates:
+    """Returns rates of [L], which were tuned for cohorts of 50 (section 5.1)."""
+    return Rates(client, server, cohort=50)
 
 
 TASKS: dict[str, TaskDefaults] = {
@@ -111,10 +118,10 @@ _EMNIST: dict[str, Rates] = {
     "fed_adagrad": _powers(-1.5, -1, -2),  # [F]
     "fed_adam": _powers(-1.5, -2.5, -4),  # [F]
     "fed_yogi": _powers(-1.5, -2.5, -4),  # [F]
-    "fed_lars": Rates(0.1, 0.001),  # [L]
-    "fed_lamb": Rates(0.1, 0.01),  # [L]
-    "normalized_fed_avg": Rates(0.1, 1.0),  # [L]
-    "fed_sgd": Rates(1.0, 0.1),  # [L]
+    "fed_lars": _large(0.1, 0.001),  # [L]
+    "fed_lamb": _large(0.1, 0.01),  # [L]
+    "normalized_fed_avg": _large(0.1, 1.0),  # [L]
+    "fed_sgd": _large(1.0, 0.1),  # [L]
 }
 
 _RATES: dict[str, dict[str, Rates]] = {
@@ -149,10 +156,10 @@ _RATES: dict[str, dict[str, Rates]] = {
         "fed_adagrad": _powers(0, -0.5, -1),  # [F]
         "fed_adam": _powers(0, -2, -3),  # [F]
         "fed_yogi": _powers(0, -2, -3),  # [F]
-        "fed_lars": Rates(10.0, 0.01),  # [L]
-        "fed_lamb": Rates(10.0, 0.01),  # [L]
-        "normalized_fed_avg": Rates(1.0, 1.0),  # [L]
-        "fed_sgd": Rates(1.0, 1.0),  # [L]
+        "fed_lars": _large(10.0, 0.01),  # [L]
+        "fed_lamb": _large(10.0, 0.01),  # [L]
+        "normalized_fed_avg": _large(1.0, 1.0),  # [L]
+        "fed_sgd": _large(1.0, 1.0),  # [L]
     },
     "emnist_autoencoder": {
         "fed_avg": _powers(1, 0),  # [F]
@@ -167,10 +174,10 @@ _RATES: dict[str, dict[str, Rates]] = {
         "fed_adagrad": _powers(-1, -1, -2),  # [F]
         "fed_adam": _powers(-1.5, 0, -1),  # [F]
         "fed_yogi": _powers(-1.5, 0, -1),  # [F]
-        "fed_lars": Rates(0.1, 0.01),  # [L]
-        "fed_lamb": Rates(0.01, 0.001),  # [L]
-        "normalized_fed_avg": Rates(0.1, 1.0),  # [L]
-        "fed_sgd": Rates(1.0, 0.1),  # [L]
+        "fed_lars": _large(0.1, 0.01),  # [L]
+        "fed_lamb": _large(0.01, 0.001),  # [L]
+        "normalized_fed_avg": _large(0.1, 1.0),  # [L]
+        "fed_sgd": _large(1.0, 0.1),  # [L]
     },
     "stackoverflow_word": {
         "fed_avg": _powers(-0.5, 0),  # [F]
@@ -178,10 +185,10 @@ _RATES: dict[str, dict[str, Rates]] = {
         "fed_adagrad": _powers(-0.5, -1.5, -4),  # [F]
         "fed_adam": _powers(-0.5, -2, -5),  # [F]
         "fed_yogi": _powers(-0.5, -2, -5),  # [F]
-        "fed_lars": Rates(1.0, 0.01),  # [L]
-        "fed_lamb": Rates(10.0, 0.01),  # [L]
-        "normalized_fed_avg": Rates(10.0, 1.0),  # [L]
-        "fed_sgd": Rates(1.0, 10.0),  # [L]
+        "fed_lars": _large(1.0, 0.01),  # [L]
+        "fed_lamb": _large(10.0, 0.01),  # [L]
+        "normalized_fed_avg": _large(10.0, 1.0),  # [L]
+        "fed_sgd": _large(1.0, 10.0),  # [L]
     },
     "stackoverflow_tag": {
         "fed_avg": _powers(2, 0),  # [F]

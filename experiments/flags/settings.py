@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.flags import declarations, fit, found_settings, published_rates
-from experiments.flags.declarations import ALGORITHM, COMPARE, TASK, TRAIN
+from experiments.flags.flag import (
+    ALGORITHM,
+    CIRCUMSTANCES,
+    COMPARE,
+    OPTION_GROUPS,
+    TASK,
+    TRAIN,
+)
 from tff_drift import from_source
 
 
@@ -115,7 +122,7 @@ def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
     circumstances = {
         name: values[name]
         for name, flag in flags.items()
-        if flag.group == declarations.CIRCUMSTANCES
+        if flag.group == CIRCUMSTANCES
     }
     if not circumstances["output_dir"]:
         folder = f"results/train/{task}/{algorithm}/seed_{values['seed']}"
@@ -127,7 +134,7 @@ def _defaults(task: str, algorithm: str) -> dict[str, Any]:
     """Returns the default of every flag that a run of an algorithm on a task has."""
     of_task = published_rates.of_task(task)
     rates = published_rates.rates(task, algorithm)
-    elsewhere = (declarations.CIRCUMSTANCES, *declarations.OPTION_GROUPS.values())
+    elsewhere = (CIRCUMSTANCES, *OPTION_GROUPS.values())
     common = {
         name: flag.value
         for name, flag in declarations.flags_of(TRAIN).items()
@@ -138,7 +145,7 @@ def _defaults(task: str, algorithm: str) -> dict[str, Any]:
         "weighting": from_source.methods()[algorithm].weighting,
         "client_learning_rate": rates.client,
         "server_learning_rate": rates.server,
-        "reference_clients_per_round": of_task.clients_per_round,
+        "reference_clients_per_round": rates.cohort or of_task.clients_per_round,
         **{f: o.default for f, o in declarations.options(ALGORITHM, algorithm).items()},
         **rates.hyperparameters,
         **{f: o.default for f, o in declarations.options(TASK, task).items()},

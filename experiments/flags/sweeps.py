@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.flags import declarations, errors, settings
-from experiments.flags.declarations import CIRCUMSTANCES, TRAIN, WHAT, Depends, Flag
 from experiments.flags.errors import UserError
+from experiments.flags.flag import CIRCUMSTANCES, TRAIN, WHAT, Depends, Flag
 from experiments.flags.settings import RunSettings
 from tff_drift import kinds
 

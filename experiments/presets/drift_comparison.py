@@ -196,7 +196,6 @@ def build_study(name: str, part: Part) -> Study:
             Variant("adabest", "adabest", {"adabest_mu": 0.02}),
             Variant("adabest_auto", "adabest", {"adabest_mu": 0.02, "beta": "auto"}),
         ],
-        lambda: [model_norm.ModelNorm()],
     )
 
 

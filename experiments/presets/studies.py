@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,7 +14,6 @@ from experiments.flags.settings import RunSettings
 from experiments.reports import writing
 from experiments.reports.results import Result
 from experiments.training import comparison
-from tff_drift.simulation import callbacks
 
 METRICS_FILE = "metrics.csv"
 
@@ -42,13 +41,11 @@ class Study:
       part: The part of the preset, which names the folder.
       flags: The flags of `tff-drift train` that all variants share, by name.
       variants: The variants.
-      callbacks: Returns what measures more in a run than its flags ask for.
     """
 
     part: str
     flags: Mapping[str, Any]
     variants: Sequence[Variant]
-    callbacks: Callable[[], Sequence[callbacks.Callback]] = tuple
 
 
 def run_settings(
@@ -115,7 +112,7 @@ def run_study(request: Request, study: Study) -> list[Result]:
         **request.circumstances,
         **study.flags,
     }
-    return comparison.run(request.folder / study.part, flags, runs, study.callbacks)
+    return comparison.run(request.folder / study.part, flags, runs)
 
 
 def write_metrics(

@@ -9,7 +9,7 @@ from typing import Any
 import tasks
 from experiments.flags import declarations, presets
 from experiments.flags import published_rates as published
-from experiments.flags.declarations import ALGORITHM, TASK
+from experiments.flags.flag import ALGORITHM, TASK
 from tff_drift import from_source, kinds
 
 _UNBROKEN = "\N{NO-BREAK SPACE}"

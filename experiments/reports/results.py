@@ -93,7 +93,11 @@ def summarize(
 def _final(rows: Sequence[Row], evaluations: Sequence[Row]) -> dict[str, Any]:
     """Returns the metrics of the last round and of the last evaluation."""
     last = {"round": rows[-1]["round"]}
-    for prefix, row in (("train_", rows[-1]), ("test_", evaluations[-1])):
+    for prefix, row in (
+        ("train_", rows[-1]),
+        ("final_train_", rows[-1]),
+        ("test_", evaluations[-1]),
+    ):
         last.update({name: row[name] for name in row if name.startswith(prefix)})
     return last
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.flags.settings import RunSettings
@@ -12,7 +12,6 @@ from experiments.reports import comparison, texts
 from experiments.reports.results import Result
 from experiments.training import preflight
 from experiments.training.runs import Runs
-from tff_drift.simulation import callbacks
 
 _FULL_TABLE_WIDTH = 162
 
@@ -21,7 +20,6 @@ def run(
     folder: pathlib.Path,
     flags: Mapping[str, Any],
     runs: Sequence[RunSettings],
-    further: Callable[[], Sequence[callbacks.Callback]] = tuple,
 ) -> list[Result]:
     """Trains all runs of a comparison, writes its files and prints its table.
 
@@ -29,7 +27,6 @@ def run(
       folder: The folder of the comparison.
       flags: The flags that made the runs, for config.json.
       runs: The runs, in the order to train them.
-      further: Returns callbacks for a run beyond those that its flags ask for.
 
     Returns:
       Their results, in the same order.
@@ -39,7 +36,7 @@ def run(
       UserError: If something asked for cannot be had.
     """
     preflight.check_comparison_folder(folder)
-    checked = Runs(runs, further)
+    checked = Runs(runs)
     comparison.write_configuration(folder, flags, runs)
     # On a terminal each run has a bar; elsewhere the line that announces it will do.
     progress = sys.stderr.isatty()

@@ -8,7 +8,7 @@ from typing import Any
 from tff_drift import tensors
 from tff_drift.simulation import callbacks
 
-COLUMN = "cloud_model_norm"
+COLUMN = "model_norm"
 # What methods with client states report of it themselves.
 _REPORTED = "finalizer/model_norm"
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from experiments.flags.declarations import ALGORITHM
+from experiments.flags.flag import ALGORITHM
 from experiments.flags.settings import RunSettings
 from tff_drift import aggregators, algorithms, optimizers, simulation
 
@@ -80,16 +80,16 @@ def training_data(settings: RunSettings, task: tasks.Task) -> simulation.ClientD
       ValueError: If the share of public examples is out of its range.
     """
     method = algorithms.methods()[settings.algorithm]
+    steps = settings.configuration["local_steps"]
+    train = task.train if steps is None else task.train.replace(local_steps=steps)
     if "shared_data" not in method.needs:
-        return task.train
+        return train
     public = simulation.sample_examples(
-        task.train.replace(transform=None),
+        train.replace(transform=None),
         settings.configuration["share_fraction"],
         settings.seed,
     )
-    return simulation.share(
-        task.train, public, split=settings.configuration["share_split"]
-    )
+    return simulation.share(train, public, split=settings.configuration["share_split"])
 
 
 def _preparations(
@@ -101,7 +101,16 @@ def _preparations(
     def total_examples() -> int | None:
         if configuration["weighting"] != "num_examples":
             return None
-        return train.epochs * sum(map(train.num_examples, train.client_ids))
+        return sum(map(train.num_examples_per_round, train.client_ids))
+
+    def local_epochs() -> int:
+        if configuration["local_steps"] is not None:
+            raise ValueError(
+                f"--local_steps={configuration['local_steps']} has no meaning for "
+                f"{settings.algorithm}, whose last epoch is for the gradient. Give "
+                "--client_epochs."
+            )
+        return train.epochs
 
     def meta_data() -> tf.data.Dataset:
         examples = simulation.sample_examples(
@@ -112,7 +121,7 @@ def _preparations(
     return {
         "num_clients": lambda: len(train),
         "total_examples": total_examples,
-        "local_epochs": lambda: train.epochs,
+        "local_epochs": local_epochs,
         "meta_data": meta_data,
         # The clients' datasets hold it, see `training_data`.
         "shared_data": lambda: None,

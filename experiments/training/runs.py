@@ -14,11 +14,11 @@ import tensorflow_federated as tff
 
 import tasks
 from experiments.analysis import style
-from experiments.flags.declarations import TASK
 from experiments.flags.errors import MachineError, UserError, as_user_errors
+from experiments.flags.flag import TASK
 from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results, writing
-from experiments.training import preflight, processes
+from experiments.training import cohorts, model_norm, preflight, processes
 from tff_drift import algorithms, client_states, execution, simulation
 from tff_drift.simulation import callbacks, run_folder
 
@@ -114,7 +114,9 @@ class Runs:
         built = set()
         for run in self.settings:
             if run not in self._finished and run.label not in built:
-                self._processes[run] = processes.build_process(run, self._load(run))
+                task = self._load(run)
+                cohorts.build_cohorts(run, task.train)
+                self._processes[run] = processes.build_process(run, task)
                 built.add(run.label)
 
     def is_finished(self, settings: RunSettings) -> bool:
@@ -183,6 +185,9 @@ def _train(
     interrupt: callbacks.SoftInterrupt,
 ) -> simulation.TrainingResult:
     configuration = settings.configuration
+    sampling, clock = cohorts.build_cohorts(settings, task.train)
+    if clock is not None:
+        participants = [*participants, clock]
     try:
         with interrupt, _open_client_states(settings, process) as states:
             return simulation.run_training(
@@ -191,6 +196,7 @@ def _train(
                 rounds=settings.rounds,
                 cohort_size=configuration["clients_per_round"],
                 seed=settings.seed,
+                sampling=sampling,
                 client_states=states,
                 callbacks=participants,
                 output_dir=simulation.OutputDir(
@@ -227,7 +233,13 @@ def _callbacks(
             evaluation, rounds_per_evaluation=configuration["rounds_per_evaluation"]
         ),
         callbacks.Progress(progress, accuracy_metric=watched),
+        model_norm.ModelNorm(),
     ]
+    if configuration["evaluate_on_training_clients"]:
+        trained = simulation.build_evaluation(
+            task.model_fn, task.train, accuracy_metric=task.accuracy_metric
+        )
+        parts.append(callbacks.FinalEvaluation(trained))
     if settings.circumstances["measure_mismatch"]:
         parts.append(callbacks.ControlVariateMismatch())
     if settings.circumstances["tensorboard"]:

@@ -144,4 +144,4 @@ def test_an_option_whose_name_is_taken_gets_a_prefix(monkeypatch):
     flags = declarations.flags_of("train")
     assert flags["task_tau"].options == {"other": option}
     assert flags["task_tau"].kind == "positive"
-    assert flags["tau"].of == declarations.ALGORITHM
+    assert flags["tau"].of == "algorithm"

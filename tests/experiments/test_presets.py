@@ -42,7 +42,6 @@ STUDY = studies.Study(
         studies.Variant("plain", "fed_avg"),
         studies.Variant("strong", "fed_dyn", {"fed_dyn_mu": 0.5}),
     ],
-    lambda: [model_norm.ModelNorm()],
 )
 
 

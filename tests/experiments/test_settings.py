@@ -82,10 +82,14 @@ GIVEN = {
     "algorithm": ("fed_adam", ""),
     "rounds": (17, ""),
     "clients_per_round": (3, ""),
+    "cohort_doubling": ("rounds", "--cohort_doubling_at=3"),
+    "cohort_doubling_at": ((3, 9), "--cohort_doubling=examples"),
+    "max_clients_per_round": (20, "--cohort_doubling=rounds --cohort_doubling_at=3"),
     "seed": (9, ""),
     "cache_dir": ("data", ""),
     "client_learning_rate": (0.07, ""),
     "client_epochs": (4, ""),
+    "local_steps": (7, ""),
     "batch_size": (6, ""),
     "client_rate_schedule": ("inverse_sqrt", ""),
     "client_rate_decay": (0.5, "--client_rate_schedule=per_round_factor"),
@@ -111,6 +115,11 @@ GIVEN = {
     "cohort_measurements": (True, ""),
     "rounds_per_evaluation": (6, ""),
     "max_evaluation_clients": (2, ""),
+    "evaluate_on_training_clients": (True, ""),
+    "straggler_clock": (True, ""),
+    "straggler_delay": (10.0, "--straggler_clock"),
+    "straggler_seconds_per_example": (0.5, "--straggler_clock"),
+    "straggler_left_out": (0.2, "--straggler_clock"),
     "output_dir": ("somewhere", ""),
     "rounds_per_checkpoint": (3, ""),
     "tensorboard": (True, ""),
@@ -127,6 +136,7 @@ GIVEN = {
     "tau": (0.4, "--algorithm=fed_adam"),
     "initial_accumulator": (0.4, "--algorithm=fed_adam"),
     "server_weight_decay": (0.4, "--algorithm=fed_lamb"),
+    "bias_correction": (True, "--algorithm=fed_lamb"),
     "epsilon": (0.4, "--algorithm=fed_lars"),
     "client_weight_decay": (0.4, "--algorithm=fed_avg"),
     "gradient_clipping_norm": (3.0, "--algorithm=scaffold"),
@@ -246,6 +256,21 @@ def test_scaling_refers_to_the_cohort_that_the_rates_were_tuned_for():
     run = resolve_one("--clients_per_round=40", "--server_rate_scaling=sqrt")
     tuned = published_rates.TASKS["digits"].clients_per_round
     assert run.configuration["reference_clients_per_round"] == tuned
+    # Charles et al. (2021), section 5.1: their rates are for cohorts of 50.
+    words = ("--task=emnist_character", "--server_rate_scaling=sqrt")
+    large = resolve_one(*words, "--algorithm=fed_lars")
+    assert large.configuration["reference_clients_per_round"] == 50
+    other = resolve_one(*words, "--algorithm=fed_adam")
+    assert other.configuration["reference_clients_per_round"] == 10
+
+
+def test_local_steps_take_the_place_of_epochs():
+    run = resolve_one("--task=emnist_letters", "--local_steps=3")
+    assert run.options_of("task")["epochs"] == 1
+    with pytest.raises(errors.UserError, match="no meaning for --local_steps=3"):
+        resolve_one("--local_steps=3", "--client_epochs=2")
+    with pytest.raises(errors.UserError, match="has no meaning for fed_sgd"):
+        resolve_one("--algorithm=fed_sgd", "--local_steps=3")
 
 
 @pytest.mark.parametrize(
@@ -254,7 +279,7 @@ def test_scaling_refers_to_the_cohort_that_the_rates_were_tuned_for():
         (
             ["train", "--algorithm=fed_adam", "--momentum=0.5"],
             "--momentum is no option of fed_adam, which has --beta_1, "
-            "--beta_2, --initial_accumulator, --tau.",
+            "--beta_2, --bias_correction, --initial_accumulator, --tau.",
         ),
         (
             ["train", "--tau=0.5"],

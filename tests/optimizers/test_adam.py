@@ -54,3 +54,18 @@ def test_initial_accumulator(take_steps):
     optimizer = optimizers.build_adam(1.0, tau=0.5, initial_accumulator=4.0)
     steps = take_steps(optimizer, [np.array(0.0)], [[2.0]])
     np.testing.assert_allclose(steps[0][0], -0.08, rtol=1e-5)
+
+
+def test_bias_correction(take_steps):
+    # By hand, as Kingma and Ba: step 1 has m = 1, v = 0.16, and 2 / (2 + 0.1). Step 2
+    # has m = 0.5 + 2 = 2.5, divided by 1 - 0.25, and v = 0.1536 + 0.64 = 0.7936,
+    # divided by 1 - 0.9216: 3.333 / (3.182 + 0.1) = 1.0158.
+    optimizer = optimizers.build_adam(1.0, 0.5, 0.96, 0.1, bias_correction=True)
+    first, second = take_steps(optimizer, [np.array(0.0)], [[2.0], [4.0]])
+    np.testing.assert_allclose(first[0], -2 / 2.1, rtol=1e-5)
+    np.testing.assert_allclose(second[0] - first[0], -1.01577, rtol=1e-4)
+
+
+def test_bias_correction_is_for_moments_that_start_at_zero():
+    with pytest.raises(ValueError, match="initial_accumulator must be 0 with bias_cor"):
+        optimizers.build_adam(1.0, initial_accumulator=0.1, bias_correction=True)

@@ -81,3 +81,13 @@ def test_zero_gradient_moves_nothing(weights, take_steps):
     steps = take_steps(optimizers.build_lamb(1.0), weights, [zeros])
     for before, after in zip(weights, steps[0]):
         np.testing.assert_array_equal(before, after)
+
+
+def test_bias_correction(take_steps):
+    # By hand: the moments of a gradient (3, 4) without bias are (3, 4) and (9, 16), so
+    # u = (3 / (3 + 1), 4 / (4 + 1)), and x moves by rate ‖x‖ / ‖u‖ u.
+    optimizer = optimizers.build_lamb(0.1, 0.9, 0.99, 1.0, bias_correction=True)
+    x, u = np.array([6.0, 8.0]), np.array([0.75, 0.8])
+    (step,) = take_steps(optimizer, [x], [[np.array([3.0, 4.0])]])
+    expected = x - 0.1 * 10 / np.linalg.norm(u) * u
+    np.testing.assert_allclose(step[0], expected, rtol=1e-4)

@@ -123,3 +123,30 @@ def test_options_keep_and_change_it():
         ValueError, match="last_batch must be one of 'short', 'drop', '"
     ):
         datasets.replace(last_batch="long")
+
+
+def test_as_many_local_steps_for_every_client():
+    # Below an epoch, an epoch and a half, and many of a small one.
+    datasets = _datasets([20, 6, 3], local_steps=3, shuffle=False)
+
+    assert _batches(datasets) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    sizes = [list(map(len, _batches(datasets, f"client_{k}"))) for k in (1, 2)]
+    assert sizes == [[4, 2, 4], [3, 3, 3]]
+    found = [datasets.num_examples_per_round(f"client_{k}") for k in range(3)]
+    assert found == [12, 10, 9]
+
+
+def test_local_steps_are_the_first_ones_of_as_many_epochs_as_it_takes():
+    options = {"shuffle": True, "seed": 4, "last_batch": "bootstrap"}
+    steps = _batches(_datasets([6], local_steps=3, **options), round_number=5)
+    epochs = _batches(_datasets([6], epochs=2, **options), round_number=5)
+
+    assert steps == epochs[:3]
+    assert _datasets([6], epochs=2, **options).num_examples_per_round("client_0") == 16
+
+
+def test_epochs_and_local_steps_at_once_are_refused():
+    with pytest.raises(ValueError, match="epochs must be 1 with local_steps, found 2"):
+        _datasets([6], epochs=2, local_steps=3)
+    with pytest.raises(ValueError, match="local_steps must be at least 1"):
+        _datasets([6], local_steps=0)

@@ -9,7 +9,14 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import aggregators, checks, client_works, compat, optimizers
+from tff_drift import (
+    aggregators,
+    checks,
+    client_works,
+    compat,
+    optimizers,
+    tensors,
+)
 from tff_drift.algorithms.options import MetricsAggregator
 
 
@@ -94,7 +101,8 @@ def _should_reject(
     finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(leaf)) for leaf in leaves])
     is_zero = tf.reduce_all([tf.reduce_all(tf.equal(leaf, 0)) for leaf in leaves])
     measurements = collections.OrderedDict(
-        update_non_finite=tf.cast(tf.logical_not(finite), tf.int32)
+        update_non_finite=tf.cast(tf.logical_not(finite), tf.int32),
+        pseudo_gradient_norm=tensors.global_norm(leaves),
     )
     return tf.logical_or(is_zero, tf.logical_not(finite)), measurements
 

@@ -29,6 +29,7 @@ def build_fed_adam(
     beta_2: float = 0.99,
     tau: float = 1e-3,
     initial_accumulator: float = 0.0,
+    bias_correction: bool = False,
     **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
     """Builds FedAdam, FedAvg with Adam as the server step.
@@ -37,7 +38,7 @@ def build_fed_adam(
     https://arxiv.org/abs/2003.00295
 
     With Δ the cohort's mean pseudo-gradient, element by element and as published,
-    without bias correction and with τ outside the root:
+    without bias correction by default and with τ outside the root:
 
     ```
     m <- β₁ m + (1 - β₁) Δ
@@ -64,6 +65,10 @@ def build_fed_adam(
       tau: Degree of adaptivity, greater than 0: the smaller, the more adaptive.
       initial_accumulator: The value v starts from, at least 0. Reddi et al. (2021)
         start from at least τ², Charles et al. (2021) from 0.
+      bias_correction: Whether m / (1 - β₁^t) and v / (1 - β₂^t) take the place of m and
+        v in round t: the Adam of Kingma and Ba (2015), which Charles et al. (2021),
+        https://arxiv.org/abs/2106.07820, cite for FedAdam. It must not be with an
+        `initial_accumulator`.
       **options: See `tff_drift.algorithms.TrainingOptions`.
 
     Returns:
@@ -84,6 +89,7 @@ def build_fed_adam(
             beta_2=beta_2,
             tau=tau,
             initial_accumulator=initial_accumulator,
+            bias_correction=bias_correction,
         ),
         **options,
     )
@@ -107,6 +113,11 @@ METHOD = register(
                 "initial_accumulator",
                 "non_negative",
                 "What the server's second moment starts from.",
+            ),
+            Option(
+                "bias_correction",
+                "flag",
+                "Free the server's moments of their bias towards 0.",
             ),
         ),
     )

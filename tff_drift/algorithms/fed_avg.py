@@ -67,7 +67,8 @@ def build_fed_avg(
         `<client_work=..., finalizer=...>` with the rates of both sides.
     Metrics `M` are `<distributor, client_work, aggregator, finalizer>`;
     `client_work` holds `train`, the model's metrics over the local batches,
-    `rejected_clients` and `learning_rate`.
+    `rejected_clients`, `learning_rate` and `drift`, the mean of ‖x - y_i‖; `finalizer`
+    holds `pseudo_gradient_norm`, ‖Δ‖.
 
     Args:
       model_fn: A no-arg function that builds a new

@@ -34,6 +34,7 @@ def build_fed_lamb(
     server_weight_decay: float = 0.0,
     epsilon: float = 0.0,
     initial_accumulator: float = 0.0,
+    bias_correction: bool = False,
     **options: Unpack[TrainingOptions],
 ) -> tff.learning.templates.LearningProcess:
     """Builds FedLamb, FedAvg with LAMB as the server step.
@@ -65,6 +66,9 @@ def build_fed_lamb(
       server_weight_decay: λ of the server's step, at least 0.
       epsilon: ε, at least 0.
       initial_accumulator: The value v starts from, at least 0.
+      bias_correction: Whether the moments are freed of their bias towards 0, as in You
+        et al. (2020), whose LAMB Charles et al. cite. It must not be with an
+        `initial_accumulator`.
       **options: See `tff_drift.algorithms.TrainingOptions`.
 
     Returns:
@@ -88,6 +92,7 @@ def build_fed_lamb(
             weight_decay=server_weight_decay,
             epsilon=epsilon,
             initial_accumulator=initial_accumulator,
+            bias_correction=bias_correction,
         ),
         **options,
     )
@@ -119,6 +124,11 @@ METHOD = register(
                 "initial_accumulator",
                 "non_negative",
                 "What the server's second moment starts from.",
+            ),
+            Option(
+                "bias_correction",
+                "flag",
+                "Free the server's moments of their bias towards 0.",
             ),
         ),
     )

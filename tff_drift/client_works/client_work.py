@@ -8,7 +8,7 @@ from typing import Any, Callable
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks, compat
+from tff_drift import checks, compat, tensors
 from tff_drift.client_works.local_models import ModelSpec
 from tff_drift.client_works.local_work import ClientWork, LocalContext
 from tff_drift.client_works.round_state import build_round_state
@@ -37,8 +37,9 @@ def build_client_work(
 
     `M` holds `train`, the model's metrics over all local batches of the round;
     `rejected_clients`, the `int32` number of clients whose update was not finite
-    and therefore not counted; and `learning_rate`, the local step size of the
-    round, if the work has one.
+    and therefore not counted; `learning_rate`, the local step size of the
+    round, if the work has one; and `drift`, the mean L2 norm of the clients' updates,
+    ‖x - y_i‖ where these are pseudo-gradients.
 
     Args:
       spec: The model, see `build_model_spec`.
@@ -87,9 +88,19 @@ def build_client_work(
                     client_weighting, outcome.num_examples, outcome.rejected
                 ),
             )
-            return result, outcome.metrics, tf.cast(outcome.rejected, tf.int32)
+            sums = collections.OrderedDict(
+                rejected=tf.cast(outcome.rejected, tf.int32),
+                # A rejected update is zero.
+                drift=tensors.global_norm(outcome.update),
+                clients=tf.cast(result.update_weight > 0, tf.float32),
+            )
+            return result, outcome.metrics, sums
 
         return client_update(state, weights, dataset)
+
+    @compat.tf_computation(train.type_signature.result[2])
+    def mean_drift(sums: Any) -> Any:
+        return tf.math.divide_no_nan(sums["drift"], sums["clients"])
 
     @compat.federated_computation
     def initialize() -> Any:
@@ -102,17 +113,19 @@ def build_client_work(
     )
     def next_fn(state: Any, weights: Any, client_data: Any) -> Any:
         state_at_clients = compat.federated_broadcast(state)
-        result, metrics, rejected = compat.federated_map(
+        result, metrics, of_clients = compat.federated_map(
             train, (state_at_clients, weights, client_data)
         )
+        sums = compat.federated_sum(of_clients)
         measurements = collections.OrderedDict(
             train=aggregate_metrics(metrics),
-            rejected_clients=compat.federated_sum(rejected),
+            rejected_clients=sums.rejected,
         )
         if round_state.learning_rate is not None:
             measurements["learning_rate"] = compat.federated_map(
                 round_state.learning_rate, state
             )
+        measurements["drift"] = compat.federated_map(mean_drift, sums)
         return tff.templates.MeasuredProcessOutput(
             state=compat.federated_map(round_state.advance, state),
             result=result,

@@ -1,4 +1,4 @@
-"""Adam as a server step, without bias correction.
+"""Adam as a server step, without bias correction and with.
 
 Kingma and Ba (2015), Adam: A Method for Stochastic Optimization.
 https://arxiv.org/abs/1412.6980
@@ -23,10 +23,18 @@ class AdamOptimizer(adaptive.AdaptiveOptimizer):
         beta_2: float,
         tau: float,
         initial_accumulator: float,
+        bias_correction: bool = False,
         **others: float,
     ) -> None:
         """See `build_adam`; `others` are a subclass's hyperparameters."""
         checks.check_decay("beta_2", beta_2)
+        checks.check_flag("bias_correction", bias_correction)
+        if bias_correction and initial_accumulator != 0:
+            raise ValueError(
+                "initial_accumulator must be 0 with bias_correction, which is for "
+                f"moments that start at 0, found {initial_accumulator!r}."
+            )
+        self.counts_steps = bias_correction
         super().__init__(
             learning_rate, beta_1, tau, initial_accumulator, beta_2=beta_2, **others
         )
@@ -38,6 +46,16 @@ class AdamOptimizer(adaptive.AdaptiveOptimizer):
         beta_2 = hparams["beta_2"]
         return beta_2 * v + (1 - beta_2) * tf.square(delta)
 
+    def update(
+        self, hparams: tensorwise.Hparams, x: tf.Tensor, m: tf.Tensor, v: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns m / (√v + τ), of moments without their bias towards 0 if asked."""
+        if self.counts_steps:
+            step = hparams[tensorwise.STEP]
+            m = m / (1 - tf.pow(hparams["beta_1"], step))
+            v = v / (1 - tf.pow(hparams["beta_2"], step))
+        return super().update(hparams, x, m, v)
+
 
 def build_adam(
     learning_rate: tensorwise.Float,
@@ -45,6 +63,7 @@ def build_adam(
     beta_2: float = 0.99,
     tau: float = 1e-3,
     initial_accumulator: float = 0.0,
+    bias_correction: bool = False,
 ) -> tff.learning.optimizers.Optimizer:
     """Builds Adam as FedAdam's server step uses it.
 
@@ -61,7 +80,7 @@ def build_adam(
     ```
 
     where all operations are entry by entry. There is no bias correction, unlike
-    in Kingma and Ba and in `tff.learning.optimizers.build_adam`: the first
+    in Kingma and Ba and in `tff.learning.optimizers.build_adam`, by default: the first
     steps follow from small m and v as they are. The state is
 
     ```
@@ -70,6 +89,12 @@ def build_adam(
     ```
 
     for weights of type W; the first four are the hyperparameters.
+
+    With `bias_correction`, as in Kingma and Ba and in the experiments of Charles et
+    al. (2021), On Large-Cohort Training for Federated Learning
+    (https://arxiv.org/abs/2106.07820, Table 3), step t takes m / (1 - beta_1^t) and
+    v / (1 - beta_2^t) in their place, and the state holds t besides, as
+    `step=int32`, after the hyperparameters.
 
     Args:
       learning_rate: The paper's eta: a number of at least 0 (0 takes no step),
@@ -82,6 +107,8 @@ def build_adam(
         approaches that of SGD with momentum.
       initial_accumulator: What every entry of v starts with, at least 0. Reddi
         et al. ask for tau^2 or more, the Large-Cohort experiments use 0.
+      bias_correction: Whether the moments are freed of their bias towards the 0 that
+        they start from.
 
     Returns:
       A `tff.learning.optimizers.Optimizer`.
@@ -90,4 +117,6 @@ def build_adam(
       TypeError: If an argument is not a number.
       ValueError: If an argument is out of its range.
     """
-    return AdamOptimizer(learning_rate, beta_1, beta_2, tau, initial_accumulator)
+    return AdamOptimizer(
+        learning_rate, beta_1, beta_2, tau, initial_accumulator, bias_correction
+    )

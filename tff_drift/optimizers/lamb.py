@@ -28,6 +28,7 @@ def build_lamb(
     weight_decay: float = 0.0,
     epsilon: float = 0.0,
     initial_accumulator: float = 0.0,
+    bias_correction: bool = False,
 ) -> tff.learning.optimizers.Optimizer:
     """Builds LAMB as FedLamb's server step uses it.
 
@@ -48,10 +49,11 @@ def build_lamb(
     ```
 
     A layer is one weight tensor, so that a kernel and its bias are two layers.
-    Where x_l or u_l is zero the ratio is 1. There is no bias correction, as in
-    the other server steps here and unlike in Algorithm 2. As the ratio removes any
-    factor common to u_l, the correction would, with `weight_decay` and `epsilon` 0,
-    only make tau smaller in step t, by sqrt(1 - beta_2^t). With `epsilon` 0 every
+    Where x_l or u_l is zero the ratio is 1. By default there is no bias correction, as
+    in the other server steps here and unlike in Algorithm 2; `bias_correction` is that
+    of `build_adam`. As the ratio removes any factor common to u_l, the correction
+    does, with `weight_decay` and `epsilon` 0, no more than make tau smaller in step t,
+    by sqrt(1 - beta_2^t). With `epsilon` 0 every
     layer of non-zero x_l and u_l moves by exactly learning_rate ||x_l||. The state is
 
     ```
@@ -72,6 +74,7 @@ def build_lamb(
         weight_decay x_l.
       epsilon: Added to the norm of u_l, at least 0; the paper has none.
       initial_accumulator: What every entry of v starts with, at least 0.
+      bias_correction: As in `build_adam`.
 
     Returns:
       A `tff.learning.optimizers.Optimizer`.
@@ -88,6 +91,7 @@ def build_lamb(
         beta_2,
         tau,
         initial_accumulator,
+        bias_correction,
         weight_decay=weight_decay,
         epsilon=epsilon,
     )

@@ -13,6 +13,8 @@ import tensorflow_federated as tff
 from tff_drift import checks
 
 LEARNING_RATE = tff.learning.optimizers.LEARNING_RATE_KEY
+# The number of the step, from 1, among the hyperparameters of those that count steps.
+STEP = "step"
 
 Float = Union[float, tf.Tensor]
 # Of one tensor's step: the names of the hyperparameters to their values, as
@@ -90,6 +92,10 @@ class TensorwiseOptimizer(tff.learning.optimizers.Optimizer, abc.ABC):
     shapes and dtypes of the weights. A subclass names both and writes `step`.
     """
 
+    # Whether steps depend on their number, which the state then holds after the
+    # hyperparameters, as `int32`.
+    counts_steps = False
+
     def __init__(
         self, hparams: Mapping[str, Float], slots: Mapping[str, float]
     ) -> None:
@@ -128,6 +134,8 @@ class TensorwiseOptimizer(tff.learning.optimizers.Optimizer, abc.ABC):
         state = collections.OrderedDict(
             (name, tf.cast(value, tf.float32)) for name, value in self._hparams.items()
         )
+        if self.counts_steps:
+            state[STEP] = tf.constant(0, tf.int32)
         for name, initial in self._slots.items():
             state[name] = tf.nest.map_structure(
                 lambda spec, value=initial: tf.fill(
@@ -145,6 +153,8 @@ class TensorwiseOptimizer(tff.learning.optimizers.Optimizer, abc.ABC):
         for name in self._slots:
             _check_state_matches(name, state[name], weights)
         hparams = self.get_hparams(state)
+        if self.counts_steps:
+            hparams[STEP] = state[STEP] + 1
 
         tensors = zip(
             *map(

@@ -5,6 +5,10 @@ from tff_drift.simulation.arithmetic import client_arithmetic, server_arithmetic
 from tff_drift.simulation.callbacks import control_variate_mismatch
 from tff_drift.simulation.checkpoint import CheckpointError
 from tff_drift.simulation.client_datasets import ClientDatasets
+from tff_drift.simulation.cohort_schedules import (
+    build_growing_sampling,
+    doubling_cohorts,
+)
 from tff_drift.simulation.evaluation import build_evaluation
 from tff_drift.simulation.failures import Failure
 from tff_drift.simulation.federated_program import (
@@ -23,6 +27,7 @@ from tff_drift.simulation.results import Totals, TrainingResult
 from tff_drift.simulation.run_folder import OutputDirError
 from tff_drift.simulation.sampling import build_uniform_sampling
 from tff_drift.simulation.sharing import sample_examples, share
+from tff_drift.simulation.stragglers import StragglerClock
 from tff_drift.simulation.traffic import Traffic, model_traffic
 from tff_drift.simulation.training import run_training
 
@@ -38,14 +43,17 @@ __all__ = [
     "Position",
     "ProcessWithClientStates",
     "Record",
+    "StragglerClock",
     "Totals",
     "Traffic",
     "TrainingResult",
     "build_evaluation",
+    "build_growing_sampling",
     "build_uniform_sampling",
     "callbacks",
     "client_arithmetic",
     "control_variate_mismatch",
+    "doubling_cohorts",
     "is_timing",
     "model_traffic",
     "read_rows",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,27 +15,88 @@ from tff_drift.simulation.example_store import Examples, num_rows, take
 LAST_BATCHES = ("short", "drop", "bootstrap")
 
 
-def check(
-    batch_size: int, epochs: int, shuffle: bool, seed: int, last_batch: str
-) -> None:
-    """Raises unless arguments of `ClientDatasets` are what they must be.
+@dataclasses.dataclass(frozen=True)
+class Batching:
+    """How a client's examples become the batches of a round.
 
-    Args:
-      batch_size: The argument of this name, and so on.
-      epochs: As above.
-      shuffle: As above.
-      seed: As above.
-      last_batch: As above.
+    Attributes:
+      batch_size: The number of examples in a batch.
+      epochs: The passes over a client's examples.
+      shuffle: Whether the order is drawn, in each epoch anew.
+      seed: The seed of what is drawn.
+      last_batch: One of `LAST_BATCHES`.
+      local_steps: The number of batches, in the place of `epochs`; `None` for none.
 
     Raises:
       TypeError: If one has the wrong type.
-      ValueError: If one is out of its range.
+      ValueError: If one is out of its range, or both `epochs` and `local_steps` say
+        how long a client trains.
     """
-    checks.check_integer("batch_size", batch_size)
-    checks.check_integer("epochs", epochs)
-    checks.check_flag("shuffle", shuffle)
-    checks.check_integer("seed", seed, at_least=0)
-    checks.check_one_of("last_batch", last_batch, LAST_BATCHES)
+
+    batch_size: int
+    epochs: int = 1
+    shuffle: bool = True
+    seed: int = 0
+    last_batch: str = "short"
+    local_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.check_integer("batch_size", self.batch_size)
+        checks.check_integer("epochs", self.epochs)
+        checks.check_flag("shuffle", self.shuffle)
+        checks.check_integer("seed", self.seed, at_least=0)
+        checks.check_one_of("last_batch", self.last_batch, LAST_BATCHES)
+        if self.local_steps is not None:
+            checks.check_integer("local_steps", self.local_steps)
+            if self.epochs != 1:
+                raise ValueError(
+                    f"epochs must be 1 with local_steps, found {self.epochs}: "
+                    "local_steps passes over the examples as often as it takes."
+                )
+        for name in ("batch_size", "epochs", "seed"):
+            # Of NumPy's integers, which JSON does not know.
+            object.__setattr__(self, name, int(getattr(self, name)))
+
+    def num_examples(self, count: int) -> int:
+        """Returns how many examples a client trains on in a round.
+
+        Args:
+          count: The number of examples that it has.
+        """
+        whole = self._rows_of_epoch(count)
+        if self.local_steps is None:
+            return self.epochs * whole
+        epochs, steps = divmod(self.local_steps, -(-whole // self.batch_size))
+        return epochs * whole + steps * self.batch_size
+
+    def _rows_of_epoch(self, count: int) -> int:
+        """Returns the examples of an epoch, after what becomes of its last batch."""
+        short = count % self.batch_size
+        if short and self.last_batch == "bootstrap":
+            return count - short + self.batch_size
+        if short < count and self.last_batch == "drop":
+            return count - short
+        return count
+
+    def epochs_of(
+        self, examples: Examples, draw: np.random.Generator
+    ) -> Iterator[Examples]:
+        """Yields the examples of each epoch of a round, to be cut into batches.
+
+        Args:
+          examples: A client's examples.
+          draw: The generator of the client's round. Of each epoch the order is drawn
+            first, then what fills up the last batch.
+        """
+        missing = self.num_examples(num_rows(examples))
+        while missing:
+            epoch = epoch_of(
+                examples, self.batch_size, self.shuffle, self.last_batch, draw
+            )
+            if num_rows(epoch) > missing:
+                epoch = take(epoch, slice(missing))
+            missing -= num_rows(epoch)
+            yield epoch
 
 
 def generator(seed: int, round_number: int, client_id: str) -> np.random.Generator:

@@ -8,6 +8,7 @@ resumed sees exactly the batches that an uninterrupted run sees.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from tff_drift.simulation.example_store import (
     Examples,
     ExampleStore,
     Transform,
+    check_known,
     checked_clients,
     checked_ids,
     num_rows,
@@ -45,14 +47,15 @@ class ClientDatasets:
 
     Attributes:
       client_ids: The ids of all clients, in the order given.
-      batch_size: The number of examples in a training batch (the papers' B).
-      epochs: The passes over a client's examples per round (the papers' E).
-      max_examples: The number of examples kept of each client, or `None` for all.
-      shuffle: Whether training data is shuffled.
-      seed: The seed of the shuffles.
-      last_batch: What becomes of an epoch's last batch if it is short.
-      cache_bytes: The RAM that cached examples may hold, in bytes.
+      batch_size: And so on: the arguments of `__init__` but `load_client`.
     """
+
+    batch_size: int
+    epochs: int
+    shuffle: bool
+    seed: int
+    last_batch: str
+    local_steps: int | None
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class ClientDatasets:
         shuffle: bool = True,
         seed: int = 0,
         last_batch: str = "short",
+        local_steps: int | None = None,
         cache_bytes: int = _DEFAULT_CACHE_BYTES,
         transform: Transform | None = None,
     ) -> None:
@@ -85,6 +89,8 @@ class ClientDatasets:
             client, drawn with replacement, as Varno et al., AdaBest (2022,
             https://arxiv.org/abs/2204.13170), appendix D.1, do; what is drawn
             counts in the client's weight, but not in `num_examples`.
+          local_steps: Train every client on so many batches (the papers' K), of as
+            many epochs as it takes, the last cut off; `None` leaves it to `epochs`.
           cache_bytes: The RAM that cached examples may hold, in bytes. The
             clients used last stay; 0 reads a client anew at every use.
           transform: A function of examples and a random generator that returns
@@ -109,21 +115,17 @@ class ClientDatasets:
                 "transform", transform, "a function of examples and a generator"
             )
         self._store = ExampleStore(load_client, max_examples, cache_bytes, transform)
-        self._set_batching(batch_size, epochs, shuffle, seed, last_batch)
+        settings = (batch_size, epochs, shuffle, seed, last_batch, local_steps)
+        self._set_batching(batching.Batching(*settings))
 
     def _set_clients(self, client_ids: Iterable[str]) -> None:
         self.client_ids = checked_ids(client_ids)
         self._known = frozenset(self.client_ids)
 
-    def _set_batching(
-        self, batch_size: int, epochs: int, shuffle: bool, seed: int, last_batch: str
-    ) -> None:
-        batching.check(batch_size, epochs, shuffle, seed, last_batch)
-        self.batch_size = int(batch_size)
-        self.epochs = int(epochs)
-        self.shuffle = shuffle
-        self.seed = int(seed)
-        self.last_batch = last_batch
+    def _set_batching(self, options: batching.Batching) -> None:
+        self._batching = options
+        for name, value in dataclasses.asdict(options).items():
+            setattr(self, name, value)
 
     @classmethod
     def from_arrays(
@@ -203,7 +205,8 @@ class ClientDatasets:
 
         Args:
           **options: `batch_size`, `epochs`, `max_examples`, `shuffle`, `seed`,
-            `last_batch`, `cache_bytes` or `transform`, as for `ClientDatasets`.
+            `last_batch`, `local_steps`, `cache_bytes` or `transform`, as for
+            `ClientDatasets`.
 
         Returns:
           Client datasets with these options changed.
@@ -213,8 +216,8 @@ class ClientDatasets:
           ValueError: If an option is out of its range.
         """
         own = {
-            name: options.pop(name, getattr(self, name))
-            for name in ("batch_size", "epochs", "shuffle", "seed", "last_batch")
+            name: options.pop(name, value)
+            for name, value in dataclasses.asdict(self._batching).items()
         }
         if options:
             options.setdefault("max_examples", self.max_examples)
@@ -224,7 +227,7 @@ class ClientDatasets:
                 self.client_ids, self._store.load_client, **options, **own
             )
         other = self._copy()
-        other._set_batching(**own)
+        other._set_batching(batching.Batching(**own))
         return other
 
     def _copy(self) -> ClientDatasets:
@@ -265,13 +268,7 @@ class ClientDatasets:
         return len(self.client_ids)
 
     def _check_known(self, client_id: str) -> None:
-        if not isinstance(client_id, str):
-            raise TypeError(f"client_id must be a string, found {client_id!r}.")
-        if client_id not in self._known:
-            raise ValueError(
-                f"Unknown client_id {client_id!r}. There are {len(self)} clients, "
-                f"{self.client_ids[0]!r} to {self.client_ids[-1]!r}: see client_ids."
-            )
+        check_known(client_id, self._known, self.client_ids)
 
     def examples(self, client_id: str) -> Examples:
         """Returns a client's examples, in the order in which they were loaded.
@@ -307,12 +304,21 @@ class ClientDatasets:
         self._check_known(client_id)
         return self._store.num_examples(client_id)
 
+    def num_examples_per_round(self, client_id: str) -> int:
+        """Returns the examples of all of a client's batches in a round.
+
+        Args:
+          client_id: As for `num_examples`, which raises what this does.
+        """
+        return self._batching.num_examples(self.num_examples(client_id))
+
     def training_data(self, client_id: str, round_number: int) -> tf.data.Dataset:
         """Returns the batches that a client trains on in one round.
 
         Each epoch holds every example once, in an order of its own, in batches
         of `batch_size` of which the last may be short, or is filled up or left out
         as `last_batch` says. No batch crosses the border of two epochs.
+        `local_steps` cuts the last epoch off.
 
         Args:
           client_id: The id of the client.
@@ -368,10 +374,7 @@ class ClientDatasets:
         self._check_known(client_id)
         examples = self._store.examples(client_id)
         draw = batching.generator(self.seed, int(round_number), client_id)
-        for _ in range(self.epochs):
-            epoch = batching.epoch_of(
-                examples, self.batch_size, self.shuffle, self.last_batch, draw
-            )
+        for epoch in self._batching.epochs_of(examples, draw):
             yield self._store.transformed(client_id, epoch, draw)
 
     def evaluation_batches(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,29 @@ def _has_type(array: np.ndarray) -> bool:
     if array.dtype == object:
         return all(isinstance(item, (str, bytes)) for item in array.flat)
     return array.dtype.kind in "biufcSU"
+
+
+def check_known(
+    client_id: str, known: Collection[str], client_ids: Sequence[str]
+) -> None:
+    """Raises unless a client is one of some.
+
+    Args:
+      client_id: The client's id.
+      known: The ids that there are.
+      client_ids: The same, in order.
+
+    Raises:
+      TypeError: If the id is no string.
+      ValueError: If there is no such client.
+    """
+    if not isinstance(client_id, str):
+        raise TypeError(f"client_id must be a string, found {client_id!r}.")
+    if client_id not in known:
+        raise ValueError(
+            f"Unknown client_id {client_id!r}. There are {len(client_ids)} clients, "
+            f"{client_ids[0]!r} to {client_ids[-1]!r}: see client_ids."
+        )
 
 
 def checked_clients(clients: Mapping[str, Examples]) -> dict[str, Examples]:

@@ -65,6 +65,7 @@ class ClientDataSource(compat.FederatedDataSource):
         train = self._train
         parts = [self._seed, train.client_ids, train.batch_size, train.epochs]
         parts += [train.max_examples, train.shuffle, train.seed, train.last_batch]
+        parts.append(train.local_steps)
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def select(self, round_number: int, cohort_size: int) -> dict[str, Any]:

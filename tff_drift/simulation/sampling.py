@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Union
 
 import numpy as np
 import tensorflow_federated as tff
@@ -11,12 +12,14 @@ from tff_drift import checks
 
 # `round_number -> client ids`. Round numbers start at 0.
 Sampling = Callable[[int], Sequence[str]]
+# The clients per round, the same in all or a function of a round number.
+CohortSize = Union[int, Callable[[int], int]]
 
 _LARGEST_SEED = 2**32 - 1
 
 
 def build_uniform_sampling(
-    client_ids: Sequence[str], cohort_size: int, seed: int = 0
+    client_ids: Sequence[str], cohort_size: CohortSize, seed: int = 0
 ) -> Sampling:
     """Builds uniform sampling of cohorts without replacement.
 
@@ -27,7 +30,9 @@ def build_uniform_sampling(
     Args:
       client_ids: The ids of all clients. With `cohort_size` equal to their number
         every client is in every round.
-      cohort_size: The number of clients per round.
+      cohort_size: The number of clients per round, or a function of a round number
+        that returns it, such as `doubling_cohorts` builds; what it returns above the
+        number of clients is taken for that.
       seed: The seed, from 0 to 2³² − 1.
 
     Returns:
@@ -43,11 +48,12 @@ def build_uniform_sampling(
         client_ids, (Sequence, np.ndarray)
     ):
         raise TypeError(f"client_ids must be a list of strings, found {client_ids!r}.")
-    checks.check_integer("cohort_size", cohort_size)
+    if not callable(cohort_size):
+        checks.check_integer("cohort_size", cohort_size)
     checks.check_integer("seed", seed, at_least=0)
     if seed > _LARGEST_SEED:
         raise ValueError(f"seed must be at most {_LARGEST_SEED}, found {seed!r}.")
-    if cohort_size > len(client_ids):
+    if not callable(cohort_size) and cohort_size > len(client_ids):
         raise ValueError(
             f"cohort_size is {cohort_size}, but there are only {len(client_ids)} "
             "clients to sample without replacement. Choose a cohort_size of at most "
@@ -61,6 +67,9 @@ def build_uniform_sampling(
 
     def sampling(round_number: int) -> list[str]:
         checks.check_integer("round_number", round_number, at_least=0)
-        return [client_ids[index] for index in sample(round_number, cohort_size)]
+        size = cohort_size
+        if callable(size):
+            size = min(size(round_number), len(client_ids))
+        return [client_ids[index] for index in sample(round_number, size)]
 
     return sampling

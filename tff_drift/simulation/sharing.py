@@ -145,6 +145,7 @@ def share(
         shuffle=datasets.shuffle,
         seed=datasets.seed,
         last_batch=datasets.last_batch,
+        local_steps=datasets.local_steps,
         cache_bytes=datasets.cache_bytes,
         transform=datasets.transform,
     )

@@ -215,6 +215,7 @@ def _training_arguments(
             "shuffle": train.shuffle,
             "seed": train.seed,
             "last_batch": train.last_batch,
+            "local_steps": train.local_steps,
         },
     }
     if initial_state is not None:

@@ -248,7 +248,7 @@ def _count(
     previous = run.rows[-1] if run.rows else {}
     examples = row.get("train_num_examples")
     if examples is None:
-        examples = run.train.epochs * sum(map(run.train.num_examples, cohort))
+        examples = sum(map(run.train.num_examples_per_round, cohort))
     bytes_down = traffic.bytes_down * len(cohort)
     bytes_up = traffic.bytes_up * len(cohort)
     row["cohort_size"] = len(cohort)

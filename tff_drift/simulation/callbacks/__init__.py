@@ -1,7 +1,10 @@
 """What takes part in a run of `tff_drift.simulation.run_training`."""
 
 from tff_drift.simulation.callbacks.base import Callback, TrainingRun
-from tff_drift.simulation.callbacks.evaluation import PeriodicEvaluation
+from tff_drift.simulation.callbacks.evaluation import (
+    FinalEvaluation,
+    PeriodicEvaluation,
+)
 from tff_drift.simulation.callbacks.failure_watch import FailureWatch
 from tff_drift.simulation.callbacks.mismatch import (
     ControlVariateMismatch,
@@ -15,6 +18,7 @@ __all__ = [
     "Callback",
     "ControlVariateMismatch",
     "FailureWatch",
+    "FinalEvaluation",
     "PeriodicEvaluation",
     "Progress",
     "ReleaseRows",

@@ -76,6 +76,51 @@ class PeriodicEvaluation(Callback):
         return columns
 
 
+class FinalEvaluation(Callback):
+    """Evaluates the model once, after the last round, on clients of one's choice.
+
+    Charles et al. (2021), On Large-Cohort Training for Federated Learning,
+    https://arxiv.org/abs/2106.07820, set the accuracy of the final model on the
+    training clients beside that on the test clients (Figure 5): what a round's
+    training metrics say is of its cohort alone, and of models that move.
+
+    The columns are `<prefix><name>` for each metric, in the row of the last round.
+    """
+
+    def __init__(self, evaluation: Evaluation, prefix: str = "final_train_") -> None:
+        """Initializes the callback.
+
+        Args:
+          evaluation: As for `PeriodicEvaluation`.
+          prefix: What the columns' names begin with.
+
+        Raises:
+          TypeError: If an argument has the wrong type.
+        """
+        checks.check_callable("evaluation", evaluation, "a function of model weights")
+        if not isinstance(prefix, str):
+            raise TypeError(f"prefix must be a string, found {prefix!r}.")
+        self._evaluation = evaluation
+        self._prefix = prefix
+
+    def before_training(self, run: TrainingRun) -> None:
+        """Remembers the run."""
+        self._run = run
+
+    def after_round(
+        self, round_number: int, state: Any, row: Mapping[str, Any]
+    ) -> metrics.Row | None:
+        """Evaluates the model, if the round is the last one."""
+        del row
+        if round_number != self._run.rounds:
+            return None
+        found = self._evaluation(self._run.process.get_model_weights(state))
+        return {
+            self._prefix + name: value
+            for name, value in metrics.flatten_metrics(_checked(found)).items()
+        }
+
+
 def _checked(found: Any) -> Mapping[str, Any]:
     """Returns what an evaluation returned, if it is metrics by name."""
     if not isinstance(found, Mapping):
