@@ -105,6 +105,8 @@ class Method:
         and a control variate or the like besides.
       sends_gradients: Whether clients send gradients, so that the server's rate is
         one of gradient descent, rather than differences of models.
+      keeps_client_states: Whether clients keep a state between rounds, so that the
+        builder takes `StatefulOptions`.
       client_cost: What a client computes in a round beyond K steps of SGD, repeated
         K times; `None` if nobody has counted it.
       server_cost: What the server computes in a round, repeated for each of the M
@@ -127,6 +129,7 @@ class Method:
     weighting: str = NUM_EXAMPLES
     traffic: tuple[float, float] = (1, 1)
     sends_gradients: bool = False
+    keeps_client_states: bool = False
     client_cost: Cost | None = None
     server_cost: Cost | None = None
     options: tuple[Option, ...] = ()

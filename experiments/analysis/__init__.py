@@ -32,15 +32,24 @@ from experiments.analysis.measures import (
     to_thresholds,
     varying,
 )
+from experiments.analysis.norms import (
+    NORMS,
+    cosine_column,
+    draw_predicted_norms,
+    predicted_norms,
+)
 
 __all__ = [
     "AXES",
+    "NORMS",
     "FinishedRuns",
+    "cosine_column",
     "curves",
     "draw_against",
     "draw_clients",
     "draw_curves",
     "draw_heat_map",
+    "draw_predicted_norms",
     "draw_train_and_test",
     "failed",
     "falls",
@@ -49,6 +58,7 @@ __all__ = [
     "last_mean",
     "measured",
     "over_seeds",
+    "predicted_norms",
     "read",
     "to_thresholds",
     "varying",

@@ -72,7 +72,9 @@ def measured(runs: FinishedRuns, column: str) -> pd.DataFrame:
         )
     family = _EVALUATED if column.startswith(_TEST) else _TRAINED
     has_it = rounds.groupby("run")[column].transform(lambda one: one.notna().any())
-    if column in AXES.values() or family not in rounds:
+    # What the last round alone has.
+    is_final = column.startswith("final_")
+    if column in AXES.values() or is_final or family not in rounds:
         return rounds[rounds[column].notna()]
     # A measured NaN looks like an empty cell, unless others in its row are numbers.
     return rounds[has_it & (rounds[family].notna() | rounds[column].notna())]

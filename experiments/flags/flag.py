@@ -13,9 +13,9 @@ RUNS = (TRAIN, COMPARE)
 TASKS = (*RUNS, DATA)
 # Whose options flags set.
 ALGORITHM, TASK = "algorithm", "task"
-# What flags may need to mean something: clients that take local steps, a server whose
-# step has a learning rate.
-LOCAL, SERVER = "local steps", "server rate"
+# What flags may need to mean something: clients that take local steps or keep states, a
+# server whose step has a learning rate.
+LOCAL, STATES, SERVER = "local steps", "client states", "server rate"
 # The headings of what plugins add to, and of flags that results do not depend on.
 WHAT, CIRCUMSTANCES = "What to run", "Files and speed"
 OPTION_GROUPS = {each: f"Options, each of some {each}s" for each in (ALGORITHM, TASK)}

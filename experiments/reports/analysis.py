@@ -63,6 +63,15 @@ def _title(name: str, wanted: Analysis, column: str) -> str:
     return f"Mean of {rounds}: mean ± sd over seeds."
 
 
+def _training_column(runs: FinishedRuns, metric: str) -> str | None:
+    """Returns the metric on training clients, of the final model if it was measured."""
+    for prefix in ("final_train_", "train_"):
+        column = metric.replace("test_", prefix, 1)
+        if column != metric and column in runs.rounds:
+            return column
+    return None
+
+
 def _at_the_end(
     wanted: Analysis, runs: FinishedRuns, columns: tuple[str, ...], labels: pd.Series
 ) -> pd.DataFrame:
@@ -140,8 +149,17 @@ def _figures(
         yield f"curves_{axis}", figure
     if f"{metric}_client_p5" in runs.rounds:
         yield "clients", analysis.draw_clients(runs, metric, wanted.last, labels)
-    train = metric.replace("test_", "train_", 1)
-    if train != metric and train in runs.rounds:
+    norms = [name for name in analysis.NORMS if name in runs.rounds]
+    if norms:
+        yield "norms", analysis.draw_curves(runs, norms, "round", wanted.bands, labels)
+    if runs.settings["clients_per_round"].nunique() > 1 and len(norms) > 1:
+        yield "predicted_norms", analysis.draw_predicted_norms(runs)
+    cosine = analysis.cosine_column(runs)
+    if cosine is not None:
+        figure = analysis.draw_curves(runs, [cosine], "round", wanted.bands, labels)
+        yield "cosines", figure
+    train = _training_column(runs, metric)
+    if train is not None:
         figure = analysis.draw_train_and_test(runs, train, metric, wanted.last, labels)
         yield "train_and_test", figure
     if wanted.against is None:

@@ -45,6 +45,11 @@ def build_process(
         **{name: values[name] for name in values if name in method.parameters},
         **{need: prepare[need]() for need in method.needs},
     }
+    if method.keeps_client_states:
+        evaluated = configuration["evaluated_model"]
+        # The mean of the latest models is of the store, not of the server's state.
+        key = "keep_latest_models" if evaluated == "latest" else "evaluated_model"
+        arguments[key] = True if evaluated == "latest" else evaluated
     if method.has_client_rate:
         arguments["client_rate_schedule"] = _client_rate_schedule(settings)
         for name in ("client_weight_decay", "gradient_clipping_norm"):
@@ -99,7 +104,8 @@ def _preparations(
     configuration, train = settings.configuration, task.train
 
     def total_examples() -> int | None:
-        if configuration["weighting"] != "num_examples":
+        by_examples = configuration.get("variates_by_examples")
+        if configuration["weighting"] != "num_examples" and not by_examples:
             return None
         return sum(map(train.num_examples_per_round, train.client_ids))
 

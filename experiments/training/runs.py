@@ -224,13 +224,18 @@ def _callbacks(
         max_clients=configuration["max_evaluation_clients"],
         seed=settings.seed,
     )
+    model = None
+    if configuration["evaluated_model"] == "latest":
+        model = _mean_latest_model
     # A metric that is to fall must not be watched for a fall. The name of one that the
     # model lacks watches nothing.
     watched = task.accuracy_metric if task.higher_is_better else "accuracy"
     parts: list[callbacks.Callback] = [
         callbacks.FailureWatch(watched),
         callbacks.PeriodicEvaluation(
-            evaluation, rounds_per_evaluation=configuration["rounds_per_evaluation"]
+            evaluation,
+            rounds_per_evaluation=configuration["rounds_per_evaluation"],
+            model=model,
         ),
         callbacks.Progress(progress, accuracy_metric=watched),
         model_norm.ModelNorm(),
@@ -239,12 +244,16 @@ def _callbacks(
         trained = simulation.build_evaluation(
             task.model_fn, task.train, accuracy_metric=task.accuracy_metric
         )
-        parts.append(callbacks.FinalEvaluation(trained))
+        parts.append(callbacks.FinalEvaluation(trained, model=model))
     if settings.circumstances["measure_mismatch"]:
         parts.append(callbacks.ControlVariateMismatch())
     if settings.circumstances["tensorboard"]:
         parts.append(callbacks.TensorBoard())
     return parts
+
+
+def _mean_latest_model(run: callbacks.TrainingRun, state: Any) -> Any:
+    return simulation.mean_latest_model(run.process, state, run.client_states)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,17 @@ import pandas as pd
 PERCENTS = (5, 25, 50, 75, 95)
 
 
-def write(folder, accuracies, losses=None, *, rounds=None, failures=(), **settings):
+def write(
+    folder,
+    accuracies,
+    losses=None,
+    *,
+    rounds=None,
+    failures=(),
+    norms=None,
+    cosine=None,
+    **settings,
+):
     """Writes a run that evaluates after every round, the initial model included.
 
     A round processes 100 examples, sends 1,000 bytes and takes 2 seconds.
@@ -19,6 +29,8 @@ def write(folder, accuracies, losses=None, *, rounds=None, failures=(), **settin
       losses: The test losses, by default 1 − accuracy.
       rounds: The rounds asked for, by default those there are.
       failures: Rounds in which training broke down.
+      norms: Norms ‖Δ‖ of the rounds, from the first one on.
+      cosine: The mean pairwise cosine of every round.
       **settings: Of the configuration.
     """
     rows = []
@@ -40,6 +52,11 @@ def write(folder, accuracies, losses=None, *, rounds=None, failures=(), **settin
                 catastrophic_failure=int(number in failures),
                 non_finite=0,
             )
+            if norms:
+                row["finalizer/pseudo_gradient_norm"] = norms[number - 1]
+                row["model_norm"] = 10.0 + number
+            if cosine is not None:
+                row["aggregator/mean_pairwise_cosine"] = cosine
         rows.append(row)
     rounds = len(accuracies) - 1 if rounds is None else rounds
     configuration = {

@@ -81,6 +81,7 @@ class Scaffold:
         *,
         server_rate=1.0,
         total_weight=None,
+        weigh_models=True,
         gradient=batch_gradient,
         gradient_at_server=full_gradient,
     ):
@@ -91,6 +92,7 @@ class Scaffold:
         self.option = option
         self.server_rate = server_rate
         self.total_weight = total_weight
+        self.weigh_models = weigh_models
         self.gradient_at_server = gradient_at_server
 
     def round(self, cohort):
@@ -107,7 +109,9 @@ class Scaffold:
             changes.append(new_c_i - c_i)
             weights.append(1 if self.total_weight is None else num_examples(batches))
             self.c_i[client] = new_c_i
-        self.x = self.x + self.server_rate * np.average(moves, axis=0, weights=weights)
+        of_models = weights if self.weigh_models else None
+        move = np.average(moves, axis=0, weights=of_models)
+        self.x = self.x + self.server_rate * move
         total = len(self.c_i) if self.total_weight is None else self.total_weight
         self.c = self.c + np.tensordot(weights, changes, axes=1) / total
 

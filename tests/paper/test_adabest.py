@@ -200,6 +200,16 @@ def test_remark_5_fed_dyns_server_at_full_participation_is_that_of_beta_1():
     assert np.linalg.norm(driver.model - fed_dyn.model) > 0.01
 
 
+def test_beta_falls_every_round():
+    process = adabest(mu=0.0, beta=0.8, beta_schedule="every_round", beta_decay=0.5)
+    driver = stateful.Driver(process, RAGGED)
+    found = []
+    for _ in range(3):
+        driver.round(["client_0", "client_1"])
+        found.append(float(driver.metrics["finalizer"]["beta"]))
+    np.testing.assert_allclose(found, [0.8, 0.4, 0.2], rtol=1e-6)
+
+
 def test_it_knows_neither_N_nor_the_set_of_clients():
     parameters = set(inspect.signature(algorithms.build_adabest).parameters)
     assert parameters == {

@@ -238,6 +238,28 @@ def weighted_scaffold(clients, server_rate):
     )
 
 
+def test_unbalanced_clients_as_in_the_code_of_fed_dyn():
+    # Models count alike, changes of control variates by examples.
+    clients = stateful.ragged_clients([3, 9, 6, 2])
+    total = sum(reference.num_examples(c.batches()) for c in clients.values())
+    process = algorithms.build_scaffold(
+        stateful.LinearRegression,
+        RATE,
+        len(clients),
+        total_examples=total,
+        variates_by_examples=True,
+    )
+    driver = stateful.Driver(process, clients)
+    paper = reference.Scaffold(
+        D, clients, RATE, "II", total_weight=total, weigh_models=False
+    )
+    for cohort in (["client_0", "client_1"], ["client_3", "client_1"]):
+        driver.round(cohort)
+        paper.round(stateful.batches(clients, cohort))
+        np.testing.assert_allclose(driver.model, paper.x, atol=2e-6)
+        np.testing.assert_allclose(driver.server_variate(), paper.c, atol=2e-6)
+
+
 def test_weighted_clients_and_a_global_step_size():
     clients = stateful.ragged_clients([3, 9, 6, 2])
     weights = [reference.num_examples(c.batches()) for c in clients.values()]

@@ -23,6 +23,7 @@ from tff_drift.algorithms.options import (
 )
 from tff_drift.algorithms.scaffold import build_scaffold
 from tff_drift.algorithms.scaffold_m import build_scaffold_m
+from tff_drift.algorithms.stateful_client import LATEST_MODEL
 from tff_drift.algorithms.stateful_process import (
     CLIENT_STATES,
     StatefulLearningProcess,
@@ -39,6 +40,7 @@ from tff_drift.method_rows import (
 
 __all__ = [
     "CLIENT_STATES",
+    "LATEST_MODEL",
     "Arithmetic",
     "Cost",
     "Method",

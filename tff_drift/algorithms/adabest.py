@@ -158,7 +158,7 @@ def build_adabest(
     *,
     mu: float = 0.02,
     beta: float | str = 0.96,
-    beta_schedule: optimizers.Schedule | None = None,
+    beta_schedule: optimizers.Schedule | str = "plateau",
     beta_decay: float = 1.0,
     plateau_patience: int = 20,
     mu_by_examples: bool = False,
@@ -210,8 +210,10 @@ def build_adabest(
       client_optimizer_fn: As in `build_fed_avg`; η is its learning rate.
       mu: μ, at least 0.
       beta: β in [0, 1], or 'auto'.
-      beta_schedule: Multiplies β, as a function of the round number from 0.
-      beta_decay: Multiplies β whenever ‖h‖ has plateaued, in (0, 1]; 1 for never.
+      beta_schedule: When `beta_decay` multiplies β: 'plateau', whenever ‖h‖ has
+        plateaued, as the paper does (section 3.5), or 'every_round'. Or a function of
+        the round number from 0, which multiplies β besides.
+      beta_decay: Multiplies β at those times, in (0, 1]; 1 for never.
       plateau_patience: A plateau is so many rounds without a new minimum of ‖h‖, by
         one per cent.
       mu_by_examples: Whether client i's μ is divided by n_i / n̄, with n_i the
@@ -258,6 +260,7 @@ METHOD = register(
         ),
         url="https://arxiv.org/abs/2204.13170",
         weighting="uniform",
+        keeps_client_states=True,
         client_cost=Cost(repeated_sums=1, sums=1, products=1),
         server_cost=Cost(repeated_sums=1, sums=2, products=1),
         options=(
@@ -268,8 +271,19 @@ METHOD = register(
                 flag="adabest_mu",
             ),
             Option("beta", "number or auto", "Strength β of the server's correction."),
-            Option("beta_decay", "fraction", "Factor of β where ‖h‖ has plateaued."),
+            Option(
+                "beta_schedule",
+                "choice",
+                "When β is multiplied by its factor, at plateaus of ‖h‖ or always.",
+                choices=("plateau", "every_round"),
+            ),
+            Option("beta_decay", "fraction", "The factor of β; 1 for never."),
             Option("plateau_patience", "count", "Rounds that make a plateau of ‖h‖."),
+            Option(
+                "mu_by_examples",
+                "flag",
+                "Divide a client's μ by its share of examples, for unbalanced clients.",
+            ),
         ),
     )
 )

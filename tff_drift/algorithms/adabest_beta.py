@@ -11,6 +11,8 @@ from tff_drift import checks, optimizers
 from tff_drift.algorithms.server_steps import Cohort
 
 AUTO = "auto"
+# When β is multiplied by its decay.
+PLATEAU, EVERY_ROUND = "plateau", "every_round"
 # With β = 1, h would never forget; the paper's choice at full participation.
 AUTO_MAXIMUM = 0.98
 # Weight of the past in the running means behind the automatic choice.
@@ -39,7 +41,7 @@ class BetaRule(NamedTuple):
 
 def build_beta_rule(
     beta: float | str,
-    schedule: optimizers.Schedule | None,
+    schedule: optimizers.Schedule | str,
     decay: float,
     patience: int,
 ) -> BetaRule:
@@ -47,8 +49,9 @@ def build_beta_rule(
 
     Args:
       beta: A number in [0, 1], or 'auto'.
-      schedule: Multiplies β by round; None for none.
-      decay: Factor at a plateau, in (0, 1].
+      schedule: 'plateau' or 'every_round', when `decay` multiplies β; or a function
+        of the round number that multiplies β besides its decay at plateaus.
+      decay: The factor, in (0, 1].
       patience: Rounds that make a plateau, at least 1.
 
     Returns:
@@ -66,9 +69,14 @@ def build_beta_rule(
     checks.check_positive("beta_decay", decay)
     checks.check_probability("beta_decay", decay)
     checks.check_integer("plateau_patience", patience)
-    if schedule is not None:
-        schedule = optimizers.as_schedule(schedule, "beta_schedule")
-    return BetaRule(float(beta), automatic, schedule, decay, patience)
+    if not callable(schedule):
+        checks.check_one_of("beta_schedule", schedule, (PLATEAU, EVERY_ROUND))
+        each_round = optimizers.per_round_factor(decay)
+        if schedule == EVERY_ROUND:
+            return BetaRule(float(beta), automatic, each_round, 1.0, patience)
+        return BetaRule(float(beta), automatic, None, decay, patience)
+    multiplies = optimizers.as_schedule(schedule, "beta_schedule")
+    return BetaRule(float(beta), automatic, multiplies, decay, patience)
 
 
 def initial_beta_state(rule: BetaRule) -> collections.OrderedDict[str, tf.Tensor]:

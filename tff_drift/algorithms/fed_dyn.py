@@ -213,6 +213,7 @@ METHOD = register(
         ),
         url="https://arxiv.org/abs/2111.04263",
         weighting="uniform",
+        keeps_client_states=True,
         client_cost=Cost(repeated_sums=3, repeated_products=1, sums=1, products=1),
         server_cost=Cost(repeated_sums=1, sums=3, products=1),
         needs=("num_clients",),

@@ -65,6 +65,9 @@ class StatefulOptions(TrainingOptions, total=False):
     default, as in the papers of these methods.
 
     Attributes:
+      keep_latest_models: Whether a client's state holds, as `latest_model`, the model
+        that it trained last, for `tff_drift.simulation.mean_latest_model`; by default
+        not. It costs each client n weights, and no traffic.
       evaluated_model: The model that `get_model_weights` returns: 'aggregate' (the
         mean of the cohort's models, the default), 'cloud' (the model that the next
         cohort receives) or 'average' (the running average of the aggregates, which
@@ -72,6 +75,7 @@ class StatefulOptions(TrainingOptions, total=False):
     """
 
     evaluated_model: str
+    keep_latest_models: bool
 
 
 def split(

@@ -92,6 +92,7 @@ def build_scaffold(
     *,
     option: str = "II",
     total_examples: float | None = None,
+    variates_by_examples: bool = False,
     control_variate_sum_factory: (
         tff.aggregators.UnweightedAggregationFactory | None
     ) = None,
@@ -147,7 +148,11 @@ def build_scaffold(
         reuses the local steps and costs nothing.
       total_examples: With client_weighting NUM_EXAMPLES, the sum over *all* clients
         of the examples of one round, epochs included: c is then the weighted mean
-        of the variates, as section 2.1 allows. Needed exactly then.
+        of the variates, as section 2.1 allows. Needed exactly then, or with
+        variates_by_examples.
+      variates_by_examples: Whether c is that weighted mean although the models are
+        averaged alike, with client_weighting UNIFORM: SCAFFOLD as Acar et al. (2021),
+        https://arxiv.org/abs/2111.04263, have it in their code for unbalanced clients.
       control_variate_sum_factory: How the changes of the variates are summed, for
         instance securely; by default a plain sum.
       **options: See `tff_drift.algorithms.StatefulOptions`.
@@ -161,14 +166,15 @@ def build_scaffold(
     """
     local, shared = split(options, StatefulOptions)
     checks.check_integer("num_clients", num_clients)
-    weighted = (
+    checks.check_flag("variates_by_examples", variates_by_examples)
+    weighted = variates_by_examples or (
         shared.get("client_weighting") == tff.learning.ClientWeighting.NUM_EXAMPLES
     )
     if weighted != (total_examples is not None):
         raise ValueError(
             "total_examples must be given exactly if client_weighting is "
-            f"NUM_EXAMPLES, found {total_examples!r} with weighting "
-            f"{shared.get('client_weighting', 'UNIFORM')}."
+            f"NUM_EXAMPLES or with variates_by_examples, found {total_examples!r} with "
+            f"weighting {shared.get('client_weighting', 'UNIFORM')}."
         )
     if total_examples is not None:
         checks.check_positive("total_examples", total_examples)
@@ -199,6 +205,7 @@ METHOD = register(
         ),
         url="https://arxiv.org/abs/1910.06378",
         weighting="uniform",
+        keeps_client_states=True,
         traffic=(2, 2),
         # As SCAFFOLD/m, and the change of c_i that is sent.
         client_cost=Cost(repeated_sums=2, sums=3, products=2),
@@ -211,6 +218,11 @@ METHOD = register(
                 "choice",
                 "How control variates are computed.",
                 choices=("I", "II"),
+            ),
+            Option(
+                "variates_by_examples",
+                "flag",
+                "Weigh clients' control variates by examples, but not their models.",
             ),
         ),
     )

@@ -174,6 +174,7 @@ METHOD = register(
         ),
         url="https://arxiv.org/abs/2204.13170",
         weighting="uniform",
+        keeps_client_states=True,
         traffic=(2, 1),
         client_cost=Cost(repeated_sums=2, sums=2, products=2),
         server_cost=Cost(repeated_sums=1, sums=2, products=2),

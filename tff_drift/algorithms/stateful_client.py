@@ -12,6 +12,9 @@ import tensorflow_federated as tff
 from tff_drift import client_works, compat, tensors
 from tff_drift.client_works import client_work, round_state
 
+# The name in a client's state of the model that it trained last, if it keeps that.
+LATEST_MODEL = "latest_model"
+
 
 class ClientHalf(NamedTuple):
     """The client's computation.
@@ -37,6 +40,7 @@ def build_client_half(
     vector_type: compat.TensorType,
     message_type: compat.Type,
     client_weighting: tff.learning.ClientWeighting,
+    keep_latest_models: bool,
     loop_implementation: tff.learning.LoopImplementation,
 ) -> ClientHalf:
     """Builds the client's computation.
@@ -48,14 +52,16 @@ def build_client_half(
       vector_type: The type of the trainable weights as one vector.
       message_type: The type of what the server sends besides the model.
       client_weighting: A client's weight in the aggregate.
+      keep_latest_models: Whether a client keeps the model that it trained last.
       loop_implementation: How the loop over the client's batches is built.
 
     Returns:
       The computation, and what a client starts from.
     """
-    initial_state = work.initial_client_state(
-        np.zeros(vector_type.shape, vector_type.dtype)
-    )
+    zeros = np.zeros(vector_type.shape, vector_type.dtype)
+    initial_state = work.initial_client_state(zeros)
+    if keep_latest_models:
+        initial_state[LATEST_MODEL] = zeros
     state_type = compat.tensorflow_to_type(
         tf.nest.map_structure(
             lambda array: tf.TensorSpec(array.shape, array.dtype), initial_state
@@ -96,6 +102,13 @@ def build_client_half(
             # A client whose training broke down, or that had nothing to train on,
             # keeps the state that it had and says nothing.
             idle = tf.logical_or(outcome.rejected, tf.equal(outcome.num_steps, 0))
+            old_state = collections.OrderedDict(client["state"])
+            new_state = collections.OrderedDict(output.client_state)
+            if keep_latest_models:
+                # Of an idle client the server's model: its update is zero.
+                x = tensors.to_vector(context.initial_trainable)
+                latest = x - tensors.to_vector(outcome.update)
+                old_state[LATEST_MODEL] = new_state[LATEST_MODEL] = latest
             return collections.OrderedDict(
                 index=client["index"],
                 update=tf.nest.pack_sequence_as(weights.trainable, outcome.update),
@@ -105,9 +118,7 @@ def build_client_half(
                 message=tf.nest.map_structure(
                     lambda new: tf.where(idle, tf.zeros_like(new), new), output.message
                 ),
-                state=tensors.selected(
-                    idle, collections.OrderedDict(client["state"]), output.client_state
-                ),
+                state=tensors.selected(idle, old_state, new_state),
                 metrics=outcome.metrics,
                 sums=_sums(outcome, idle),
             )

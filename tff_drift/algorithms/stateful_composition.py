@@ -45,6 +45,7 @@ def compose_stateful(
     client_rate_schedule: optimizers.Schedule | None = None,
     server_rate_schedule: optimizers.Schedule | None = None,
     evaluated_model: str = stateful_server.AGGREGATE,
+    keep_latest_models: bool = False,
     model_distributor: tff.learning.templates.DistributionProcess | None = None,
     model_aggregator: Any = None,
     metrics_aggregator: MetricsAggregator | None = None,
@@ -67,6 +68,7 @@ def compose_stateful(
       client_rate_schedule: See `StatefulOptions`, as the others.
       server_rate_schedule: See `StatefulOptions`.
       evaluated_model: See `StatefulOptions`.
+      keep_latest_models: See `StatefulOptions`.
       model_distributor: See `StatefulOptions`.
       model_aggregator: See `StatefulOptions`.
       metrics_aggregator: See `StatefulOptions`.
@@ -87,6 +89,7 @@ def compose_stateful(
     checks.check_one_of(
         "evaluated_model", evaluated_model, stateful_server.EVALUATED_MODELS
     )
+    checks.check_flag("keep_latest_models", keep_latest_models)
     if server_rate_schedule is not None:
         server_step = server_step.scheduled(
             optimizers.as_schedule(server_rate_schedule, "server_rate_schedule")
@@ -114,6 +117,7 @@ def compose_stateful(
         vector_type=vector_type,
         message_type=server.message.type_signature.result,
         client_weighting=client_weighting,
+        keep_latest_models=keep_latest_models,
         loop_implementation=loop_implementation or spec.loop_implementation,
     )
     aggregate_metrics = client_work.build_metrics_aggregation(metrics_aggregator, spec)

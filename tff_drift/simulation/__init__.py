@@ -19,6 +19,7 @@ from tff_drift.simulation.kept_client_states import (
     ProcessWithClientStates,
     unstack_client_states,
 )
+from tff_drift.simulation.latest_models import mean_latest_model
 from tff_drift.simulation.metrics import is_timing, without_timing
 from tff_drift.simulation.metrics_file import MetricsFileError, read_rows
 from tff_drift.simulation.output_dir import OutputDir
@@ -55,6 +56,7 @@ __all__ = [
     "control_variate_mismatch",
     "doubling_cohorts",
     "is_timing",
+    "mean_latest_model",
     "model_traffic",
     "read_rows",
     "run_training",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,13 @@ from tff_drift.simulation import metrics
 from tff_drift.simulation.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.evaluation import Evaluation
 
+# `run, server state -> model weights`.
+Model = Callable[[TrainingRun, Any], Any]
+
+
+def _model_of_process(run: TrainingRun, state: Any) -> Any:
+    return run.process.get_model_weights(state)
+
 
 class PeriodicEvaluation(Callback):
     """Evaluates the model before the first round, every so many rounds, and at last.
@@ -22,7 +29,11 @@ class PeriodicEvaluation(Callback):
     """
 
     def __init__(
-        self, evaluation: Evaluation, *, rounds_per_evaluation: int = 10
+        self,
+        evaluation: Evaluation,
+        *,
+        rounds_per_evaluation: int = 10,
+        model: Model | None = None,
     ) -> None:
         """Initializes the callback.
 
@@ -32,6 +43,8 @@ class PeriodicEvaluation(Callback):
             `tff_drift.simulation.build_evaluation` returns.
           rounds_per_evaluation: The rounds from one evaluation to the next. The
             initial and the final model are always evaluated.
+          model: Returns the weights to evaluate, given the run and a server state; by
+            default what `run.process.get_model_weights` gives.
 
         Raises:
           TypeError: If `evaluation` is not a function, or `rounds_per_evaluation` not
@@ -46,6 +59,7 @@ class PeriodicEvaluation(Callback):
         checks.check_integer("rounds_per_evaluation", rounds_per_evaluation)
         self._evaluation = evaluation
         self._every = int(rounds_per_evaluation)
+        self._model = model or _model_of_process
         self._run: TrainingRun | None = None
 
     @property
@@ -70,7 +84,7 @@ class PeriodicEvaluation(Callback):
     def _evaluate(self, state: Any) -> metrics.Row:
         assert self._run is not None
         start = time.perf_counter()
-        found = self._evaluation(self._run.process.get_model_weights(state))
+        found = self._evaluation(self._model(self._run, state))
         columns = metrics.evaluation_columns(_checked(found))
         columns[metrics.SECONDS_EVALUATION] = metrics.seconds_since(start)
         return columns
@@ -87,12 +101,18 @@ class FinalEvaluation(Callback):
     The columns are `<prefix><name>` for each metric, in the row of the last round.
     """
 
-    def __init__(self, evaluation: Evaluation, prefix: str = "final_train_") -> None:
+    def __init__(
+        self,
+        evaluation: Evaluation,
+        prefix: str = "final_train_",
+        model: Model | None = None,
+    ) -> None:
         """Initializes the callback.
 
         Args:
           evaluation: As for `PeriodicEvaluation`.
           prefix: What the columns' names begin with.
+          model: As for `PeriodicEvaluation`.
 
         Raises:
           TypeError: If an argument has the wrong type.
@@ -102,6 +122,7 @@ class FinalEvaluation(Callback):
             raise TypeError(f"prefix must be a string, found {prefix!r}.")
         self._evaluation = evaluation
         self._prefix = prefix
+        self._model = model or _model_of_process
 
     def before_training(self, run: TrainingRun) -> None:
         """Remembers the run."""
@@ -114,7 +135,7 @@ class FinalEvaluation(Callback):
         del row
         if round_number != self._run.rounds:
             return None
-        found = self._evaluation(self._run.process.get_model_weights(state))
+        found = self._evaluation(self._model(self._run, state))
         return {
             self._prefix + name: value
             for name, value in metrics.flatten_metrics(_checked(found)).items()

@@ -11,12 +11,11 @@ import tensorflow_federated as tff
 from tff_drift import checks
 from tff_drift.client_states import ClientStates
 from tff_drift.simulation.callbacks.base import Callback, TrainingRun
+from tff_drift.simulation.latest_models import client_states_in_chunks
 
 # The column of a round's row.
 MISMATCH = "control_variate_mismatch"
 _VARIATE = "control_variate"
-# Clients whose states are read at a time.
-_CHUNK = 256
 
 
 def control_variate_mismatch(
@@ -67,10 +66,8 @@ def control_variate_mismatch(
             f"it, found {type(state).__name__}."
         ) from error
     total = np.zeros(variate.shape)
-    seen = client_states.client_ids()
-    for start in range(0, len(seen), _CHUNK):
-        for client_state in client_states.gather(seen[start : start + _CHUNK]):
-            total += client_state[_VARIATE]
+    for client_state in client_states_in_chunks(client_states):
+        total += client_state[_VARIATE]
     return float(np.linalg.norm(variate - total / num_clients))
 
 
