@@ -35,6 +35,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from experiments.flags.errors import UserError
 from tff_drift import from_source
 
 
@@ -66,13 +67,14 @@ class Rates:
 
     Attributes:
       client: The clients' learning rate; without effect where they do not train.
-      server: The server's learning rate.
+      server: The server's learning rate; `None` if nobody has tuned it, for a method
+        whose steps do not follow the size of the pseudo-gradient.
       hyperparameters: Those that differ from the builder's defaults.
       cohort: The cohort size that the rates were tuned for, `None` for the task's.
     """
 
     client: float
-    server: float
+    server: float | None
     hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     cohort: int | None = None
 
@@ -203,6 +205,13 @@ _RATES: dict[str, dict[str, Rates]] = {
 }
 
 
+# A server rate of 1 would move every weight by about 1, or every layer by its norm.
+_OF_THEIR_OWN_LENGTH = (
+    *("fed_adagrad", "fed_adam", "fed_yogi"),
+    *("fed_lars", "fed_lamb", "normalized_fed_avg"),
+)
+
+
 def of_task(task: str) -> TaskDefaults:
     """Returns the default settings of a task.
 
@@ -224,11 +233,29 @@ def rates(task: str, algorithm: str) -> Rates:
       The rates that were tuned for the pair. A method that was not, such as those
       with client states, runs at the client rate of FedAvg on the task, or 0.1, and
       at 1 on the server, or, if its clients send gradients rather than differences of
-      models, at the server rate of FedSGD.
+      models, at the server rate of FedSGD; a method whose steps are of a length of
+      their own has no server rate then.
     """
     of_task = _RATES.get(task, {})
     fed_avg = of_task.get("fed_avg", Rates(0.1, 1.0))
-    server = 1.0
+    server = None if algorithm in _OF_THEIR_OWN_LENGTH else 1.0
     if from_source.methods()[algorithm].sends_gradients and "fed_sgd" in of_task:
         server = of_task["fed_sgd"].server
     return of_task.get(algorithm, Rates(fed_avg.client, server))
+
+
+def check_tuned(task: str, algorithm: str, flags: Mapping[str, Any]) -> None:
+    """Raises a `UserError` if a run has no server rate: given, or tuned by anybody.
+
+    Args:
+      task: The task's name.
+      algorithm: The algorithm's name.
+      flags: The run's flags by name.
+    """
+    if flags["server_learning_rate"] is None:
+        raise UserError(
+            f"--server_learning_rate must be given for {algorithm} on {task}, where "
+            "nobody has tuned it. To find it on held-out clients: tff-drift sweep "
+            f"server_learning_rate=log:0.001:1:4 --task={task} "
+            f"--algorithm={algorithm}, then --settings with the best.json it writes."
+        )

@@ -7,7 +7,13 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.flags import declarations, fit, found_settings, published_rates
+from experiments.flags import (
+    declarations,
+    fit,
+    found_settings,
+    protocols,
+    published_rates,
+)
 from experiments.flags.flag import (
     ALGORITHM,
     CIRCUMSTANCES,
@@ -70,6 +76,7 @@ def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
     """
     given = found_settings.with_found(given)
     values = declarations.values(declarations.flags_of(TRAIN), given)
+    given = protocols.with_protocol(given, values["algorithm"])
     fit.check(given, [values["algorithm"]])
     return _run(given, label)
 
@@ -90,11 +97,14 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
     shared = {name: given[name] for name in given if name in known}
     fit.check(shared, values["algorithms"])
     found = found_settings.of(values["settings"], values["algorithms"])
+    flags = {
+        algorithm: protocols.with_protocol({**found[algorithm], **shared}, algorithm)
+        for algorithm in values["algorithms"]
+    }
     return [
         _run(
             {
-                **found[algorithm],
-                **shared,
+                **flags[algorithm],
                 "algorithm": algorithm,
                 "seed": seed,
                 "output_dir": f"{root}/{algorithm}/seed_{seed}",
@@ -115,7 +125,10 @@ def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
     if configuration["server_warm_up_from"] is None:
         scaled = configuration["server_rate_scaling"] != "none"
         configuration["server_warm_up_from"] = "reference" if scaled else "zero"
-    for name in fit.meaningless(values, algorithm):
+    meaningless = fit.meaningless({**values, **configuration}, algorithm)
+    if "server_learning_rate" not in meaningless:
+        published_rates.check_tuned(task, algorithm, configuration)
+    for name in meaningless:
         if name in configuration:
             # A full gradient over several epochs is the same gradient.
             configuration[name] = 1 if name == "client_epochs" else None

@@ -45,6 +45,9 @@ def named() -> tuple[Flag, ...]:
              commands=(TRAIN,)),
         Flag("algorithms", "choice", "The algorithms, separated by commas.", five,
              choices=methods, many=True, commands=(COMPARE,)),
+        Flag("protocol", "choice",
+             "Take all settings of a task from one paper.", "none",
+             choices=("none", "fed_opt", "large_cohort", "adabest", "uga")),
     )
 
 

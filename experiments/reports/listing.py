@@ -51,7 +51,8 @@ def _list_algorithms() -> str:
         for name, method in from_source.methods().items():
             rates = published.rates(task, name)
             client = f"{rates.client:g}" if method.has_client_rate else "-"
-            server = f"{rates.server:g}" if method.has_server_rate else "-"
+            server = f"{rates.server:g}" if rates.server else "not tuned"
+            server = server if method.has_server_rate else "-"
             text = f"{name} {client} / {server} {_show(rates.hyperparameters)}"
             # Lines break between algorithms only.
             texts.append(text.strip().replace(" ", _UNBROKEN))

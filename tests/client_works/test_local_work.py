@@ -120,7 +120,7 @@ def test_client_work_has_the_documented_type():
     assert str(result.result.member.update_weight) == "float32"
     assert result.result.member.update.is_equivalent_to(spec.weights_type.trainable)
     measured = result.measurements.member
-    assert dir(measured) == ["learning_rate", "rejected_clients", "train"]
+    assert dir(measured) == ["drift", "learning_rate", "rejected_clients", "train"]
 
 
 def test_batches_may_be_mappings():

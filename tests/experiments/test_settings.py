@@ -80,6 +80,7 @@ def test_a_comparison_has_a_folder_for_each_algorithm_and_seed():
 GIVEN = {
     "task": ("quadratic", ""),
     "algorithm": ("fed_adam", ""),
+    "protocol": ("adabest", "--task=cifar10"),
     "rounds": (17, ""),
     "clients_per_round": (3, ""),
     "cohort_doubling": ("rounds", "--cohort_doubling_at=3"),

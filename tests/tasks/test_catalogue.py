@@ -80,6 +80,7 @@ def test_a_task_knows_how_it_was_loaded():
         "batch_size": 10,
         "epochs": 1,
         "max_examples": None,
+        "last_batch": "short",
         "num_clients": 7,
         "alpha": 1,
     }
