@@ -7,7 +7,10 @@ it: the words of a sentence and of its question's title, as frequencies of the
 has; B = 100; at most 1,000 examples of a training client.
 
 A batch's loss is a sum: over examples, of the mean binary cross-entropy over tags.
-The paper's client learning rate is for it, and it grows with the batch. The headline
+The paper's client learning rate is for it, and it grows with the batch. Methods that
+take the gradient of a client's whole data need `loss="mean"`, whose gradient does not
+depend on how the data is cut into batches; a rate for it is one for the sum, times the
+batch size. The headline
 metric is recall at 5: of all tags of all examples, the share that is among the five
 ranked highest for its example.
 """
@@ -94,13 +97,13 @@ def build_keras_model(num_words: int, num_tags: int, seed: int) -> tf.keras.Mode
 
 
 def _build_model(
-    num_words: int, num_tags: int, seed: int
+    num_words: int, num_tags: int, seed: int, loss: str
 ) -> tff.learning.models.VariableModel:
+    reductions = tf.keras.losses.Reduction
+    reduction = reductions.SUM if loss == "sum" else reductions.SUM_OVER_BATCH_SIZE
     return tff.learning.models.from_keras_model(
         build_keras_model(num_words, num_tags, seed),
-        loss=tf.keras.losses.BinaryCrossentropy(
-            reduction=tf.keras.losses.Reduction.SUM
-        ),
+        loss=tf.keras.losses.BinaryCrossentropy(reduction=reduction),
         input_spec=(
             tf.TensorSpec((None, num_words), tf.float32),
             tf.TensorSpec((None, num_tags), tf.float32),
@@ -132,4 +135,6 @@ def build(
         seed=seed,
         options=options,
     )
-    return clients, functools.partial(_build_model, len(words), len(tags), seed)
+    return clients, functools.partial(
+        _build_model, len(words), len(tags), seed, options["loss"]
+    )

@@ -57,6 +57,7 @@ def build(method, model_fn=stateful.LinearRegression, num_clients=10, **options)
         "num_clients": num_clients,
         # By default no method weighs by examples what it needs them for.
         "total_examples": None,
+        "mean_examples": None,
         "local_epochs": EPOCHS,
         "meta_data": server_data,
         "shared_data": server_data,

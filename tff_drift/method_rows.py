@@ -31,6 +31,7 @@ NUM_EXAMPLES, UNIFORM = "num_examples", "uniform"
 NEEDS = (
     "num_clients",
     "total_examples",
+    "mean_examples",
     "local_epochs",
     "meta_data",
     "shared_data",
@@ -105,6 +106,8 @@ class Method:
         and a control variate or the like besides.
       sends_gradients: Whether clients send gradients, so that the server's rate is
         one of gradient descent, rather than differences of models.
+      pools_data: Whether all examples are to be one client's, as of
+        `tff_drift.simulation.pool`, which takes part in every round.
       keeps_client_states: Whether clients keep a state between rounds, so that the
         builder takes `StatefulOptions`.
       client_cost: What a client computes in a round beyond K steps of SGD, repeated
@@ -116,8 +119,9 @@ class Method:
       needs: What else the builder takes, which a program is to prepare. Of `NEEDS`:
         'num_clients' is the population; 'total_examples' is the number of examples,
         epochs included, of all clients in a round, passed exactly with weighting by
-        examples; 'local_epochs' is the number of epochs that a client's dataset
-        holds; 'meta_data' is a `tf.data.Dataset` of batches for the server;
+        examples; 'mean_examples' is their mean over all clients, or `None` where users
+        do not ask for it; 'local_epochs' is the number of epochs that a client's
+        dataset holds; 'meta_data' is a `tf.data.Dataset` of batches for the server;
         'shared_data' is one of public batches for all clients, or `None` where their
         datasets hold the public examples already.
     """
@@ -129,6 +133,7 @@ class Method:
     weighting: str = NUM_EXAMPLES
     traffic: tuple[float, float] = (1, 1)
     sends_gradients: bool = False
+    pools_data: bool = False
     keeps_client_states: bool = False
     client_cost: Cost | None = None
     server_cost: Cost | None = None

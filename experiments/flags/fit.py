@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.flags import declarations, errors
 from experiments.flags.errors import UserError
-from experiments.flags.flag import ALGORITHM, LOCAL, SERVER, STATES, TASK, TRAIN
+from experiments.flags.flag import ALGORITHM, LOCAL, META, SERVER, STATES, TASK, TRAIN
 from tff_drift import from_source, kinds
 
 _OFF = (False, "none", 0)
@@ -23,6 +23,8 @@ def meaningless(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
     method, lacks = from_source.methods()[algorithm], {}
     if not method.has_client_rate:
         lacks[LOCAL] = f"for {algorithm}, whose clients send gradients and do not train"
+    if "meta_data" not in method.needs and values["meta_step"] is None:
+        lacks[META] = f"for {algorithm} without --meta_step"
     if not method.keeps_client_states:
         lacks[STATES] = f"for {algorithm}, whose clients keep no states"
     if not method.has_server_rate:

@@ -14,8 +14,9 @@ TASKS = (*RUNS, DATA)
 # Whose options flags set.
 ALGORITHM, TASK = "algorithm", "task"
 # What flags may need to mean something: clients that take local steps or keep states, a
-# server whose step has a learning rate.
+# server whose step has a learning rate, or that has data of its own.
 LOCAL, STATES, SERVER = "local steps", "client states", "server rate"
+META = "the server's data"
 # The headings of what plugins add to, and of flags that results do not depend on.
 WHAT, CIRCUMSTANCES = "What to run", "Files and speed"
 OPTION_GROUPS = {each: f"Options, each of some {each}s" for each in (ALGORITHM, TASK)}

@@ -110,6 +110,7 @@ TASKS: dict[str, TaskDefaults] = {
     "stackoverflow_tag": TaskDefaults(1500, 10, 50),
     "emnist_letters": TaskDefaults(1200, 10, 10, 5),  # [A]
     "cifar10": TaskDefaults(1200, 10, 10, 5),  # [A]
+    "own_data": TaskDefaults(100, 10, 10),
     # [U], but for the rounds.
     "shakespeare_character_gru": TaskDefaults(400, 10, 10),
 }

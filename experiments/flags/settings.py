@@ -147,6 +147,7 @@ def _defaults(task: str, algorithm: str) -> dict[str, Any]:
     """Returns the default of every flag that a run of an algorithm on a task has."""
     of_task = published_rates.of_task(task)
     rates = published_rates.rates(task, algorithm)
+    method = from_source.methods()[algorithm]
     elsewhere = (CIRCUMSTANCES, *OPTION_GROUPS.values())
     common = {
         name: flag.value
@@ -155,7 +156,7 @@ def _defaults(task: str, algorithm: str) -> dict[str, Any]:
     }
     return {
         **common,
-        "weighting": from_source.methods()[algorithm].weighting,
+        "weighting": method.weighting,
         "client_learning_rate": rates.client,
         "server_learning_rate": rates.server,
         "reference_clients_per_round": rates.cohort or of_task.clients_per_round,
@@ -163,4 +164,5 @@ def _defaults(task: str, algorithm: str) -> dict[str, Any]:
         **rates.hyperparameters,
         **{f: o.default for f, o in declarations.options(TASK, task).items()},
         **of_task.flags(),
+        **({"clients_per_round": 1} if method.pools_data else {}),
     }

@@ -9,6 +9,7 @@ from experiments.flags.flag import (
     DATA,
     LIST,
     LOCAL,
+    META,
     PRESET,
     RUNS,
     SERVER,
@@ -159,6 +160,21 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              "local", choices=("local", "native", "remote"),
              commands=(*RUNS, PRESET), requires={"remote": ("workers",)}),
     ),
+    "The server's own data": (
+        Flag("meta_step", "non_negative",
+             "Rate of a step of FedMeta on the server's data, after every round of any "
+             "method.", may_be_none=True),
+        Flag("meta_fraction", "fraction",
+             "Share of the clients' examples that the server's data is drawn as.",
+             0.01, needs=META),
+        Flag("meta_labels", "text",
+             "The labels that it has, as 0+1+2.", _ALL, needs=META),
+        Flag("meta_overlap", "probability",
+             "Share of it that is of training clients; the rest of clients held out.",
+             1.0, needs=META),
+        Flag("meta_file", "text",
+             "NPZ file with it, in the place of clients' examples.", needs=META),
+    ),
     "Simulated time": (
         Flag("straggler_clock", "flag",
              "Record how long rounds would take with clients that train side by side.",
@@ -205,10 +221,10 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
 }
 # Of the data that a method needs its server or all clients to have.
 OF_NEEDS = {
-    "meta_data": (
-        Option("meta_fraction", "fraction",
-               "Share of the clients' examples that the server's data is drawn as.",
-               0.01),
+    "mean_examples": (
+        Option("mu_by_examples", "flag",
+               "Divide a client's μ by its share of examples, for unbalanced clients.",
+               False),
     ),
     "shared_data": (
         Option("share_fraction", "probability",
@@ -216,6 +232,12 @@ OF_NEEDS = {
         Option("share_split", "flag",
                "Cut the public examples up rather than give all to every client.",
                True),
+        Option("share_labels", "text",
+               "The labels that public examples have, as 0+1+2; by default all.",
+               may_be_none=True),
+        Option("share_file", "text",
+               "NPZ file with the public examples, in the place of clients'.",
+               may_be_none=True),
     ),
 }
 # fmt: on

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import tensorflow_federated as tff
 import tasks
 from experiments.flags.flag import ALGORITHM
 from experiments.flags.settings import RunSettings
+from experiments.training import server_data
 from tff_drift import aggregators, algorithms, optimizers, simulation
 
 _WEIGHTINGS = {
@@ -37,6 +39,14 @@ def build_process(
     """
     method = algorithms.methods()[settings.algorithm]
     values, configuration = settings.options_of(ALGORITHM), settings.configuration
+    whole = method.sends_gradients or "meta_data" in method.needs
+    whole = whole or values.get("option") == "I"
+    if whole and configuration.get("loss") == "sum":
+        raise ValueError(
+            f"--loss=sum does not fit {settings.algorithm}, which takes gradients of "
+            "whole data: they would depend on the batch size. Give --loss=mean, and "
+            "rates for it."
+        )
     prepare = _preparations(settings, task)
     arguments: dict[str, Any] = {
         "client_weighting": _WEIGHTINGS[configuration["weighting"]],
@@ -63,11 +73,16 @@ def build_process(
             tff.learning.optimizers.build_sgdm(server_rate), schedule
         )
         server_rate = None
-    return method.build(
+    process = method.build(
         task.model_fn,
         client_learning_rate=configuration["client_learning_rate"],
         server_learning_rate=server_rate,
         **arguments,
+    )
+    if configuration["meta_step"] is None:
+        return process
+    return algorithms.add_meta_step(
+        process, task.model_fn, prepare["meta_data"](), configuration["meta_step"]
     )
 
 
@@ -85,14 +100,14 @@ def training_data(settings: RunSettings, task: tasks.Task) -> simulation.ClientD
       ValueError: If the share of public examples is out of its range.
     """
     method = algorithms.methods()[settings.algorithm]
+    if method.pools_data:
+        task = dataclasses.replace(task, train=simulation.pool(task.train))
     steps = settings.configuration["local_steps"]
     train = task.train if steps is None else task.train.replace(local_steps=steps)
     if "shared_data" not in method.needs:
         return train
-    public = simulation.sample_examples(
-        train.replace(transform=None),
-        settings.configuration["share_fraction"],
-        settings.seed,
+    public = server_data.choose(
+        "share", settings.configuration, task, train.replace(transform=None)
     )
     return simulation.share(train, public, split=settings.configuration["share_split"])
 
@@ -109,6 +124,11 @@ def _preparations(
             return None
         return sum(map(train.num_examples_per_round, train.client_ids))
 
+    def mean_examples() -> float | None:
+        if not configuration["mu_by_examples"]:
+            return None
+        return sum(map(train.num_examples_per_round, train.client_ids)) / len(train)
+
     def local_epochs() -> int:
         if configuration["local_steps"] is not None:
             raise ValueError(
@@ -119,13 +139,12 @@ def _preparations(
         return train.epochs
 
     def meta_data() -> tf.data.Dataset:
-        examples = simulation.sample_examples(
-            train, configuration["meta_fraction"], task.seed
-        )
-        return tf.data.Dataset.from_tensor_slices(examples).batch(train.batch_size)
+        examples = server_data.choose("meta", configuration, task, train)
+        return server_data.batches(examples, train.batch_size)
 
     return {
         "num_clients": lambda: len(train),
+        "mean_examples": mean_examples,
         "total_examples": total_examples,
         "local_epochs": local_epochs,
         "meta_data": meta_data,

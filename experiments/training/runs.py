@@ -56,13 +56,26 @@ def load_task(settings: RunSettings) -> tasks.Task:
       TypeError: If an option has the wrong type.
       ValueError: If an option is out of its range, or the data is damaged.
     """
-    task = _load(
+    task = load_clients(settings)
+    return dataclasses.replace(task, train=processes.training_data(settings, task))
+
+
+def load_clients(settings: RunSettings) -> tasks.Task:
+    """Loads the task of a run with its clients as they are.
+
+    Args:
+      settings: The run.
+
+    Returns:
+      The task; `load_task`, which raises what this does, makes of its data what the
+      run's algorithm has clients train on.
+    """
+    return _load(
         settings.task,
         settings.circumstances["cache_dir"],
         settings.seed,
         tuple(settings.options_of(TASK).items()),
     )
-    return dataclasses.replace(task, train=processes.training_data(settings, task))
 
 
 class Runs:

@@ -113,10 +113,7 @@ def train(run: RunSettings) -> str:
     from experiments.reports import writing
     from experiments.training import runs
 
-    task = runs.load_task(run)
-    num_clients = len(task.train)
-    if task.validation is None:
-        num_clients -= round(num_clients * HELD_OUT_FRACTION)
+    num_clients = len(load_held_out(run).train)
     cohort = min(run.configuration["clients_per_round"], num_clients)
     changed = {"clients_per_round": cohort, "held_out_fraction": HELD_OUT_FRACTION}
     run = dataclasses.replace(run, configuration={**run.configuration, **changed})
@@ -130,21 +127,20 @@ def train(run: RunSettings) -> str:
 
 def load_held_out(run: RunSettings) -> Any:
     """Loads the task of a run with clients held out in the place of test clients."""
-    from experiments.training import runs
+    from experiments.training import processes, runs
     from tasks import partitioners
 
-    task = runs.load_task(run)
+    task = runs.load_clients(run)
     if task.validation is not None:
-        return dataclasses.replace(task, test=task.validation)
+        train = processes.training_data(run, task)
+        return dataclasses.replace(task, train=train, test=task.validation)
     num_held_out = round(len(task.train) * HELD_OUT_FRACTION)
     kept, held_out = partitioners.hold_out_clients(
         task.train.client_ids, num_held_out, run.seed
     )
-    return dataclasses.replace(
-        task,
-        train=task.train.subset(kept),
-        test=task.train.subset(held_out).replace(max_examples=None),
-    )
+    test = task.train.subset(held_out).replace(max_examples=None)
+    task = dataclasses.replace(task, train=task.train.subset(kept), test=test)
+    return dataclasses.replace(task, train=processes.training_data(run, task))
 
 
 def _watch() -> Any:

@@ -76,6 +76,13 @@ def test_weighted_scaffold_knows_all_examples(build, captured):
     assert [call.get("total_examples") for call in captured] == [None, 60]
 
 
+def test_unbalanced_clients_of_fed_dyn_know_their_mean(build, captured):
+    build("--algorithm=fed_dyn")
+    build("--algorithm=fed_dyn", "--mu_by_examples")
+    # Two examples each, in ten epochs.
+    assert [call["mean_examples"] for call in captured] == [None, 20]
+
+
 def test_the_server_draws_its_data_from_the_clients(build, captured):
     build("--algorithm=fed_meta_uga", "--meta_fraction=0.5")
     (arguments,) = captured

@@ -143,28 +143,35 @@ class ScaffoldM:
 
 
 class FedDyn:
-    """FedDyn of AdaBest's Algorithm 1."""
+    """FedDyn of AdaBest's Algorithm 1.
 
-    def __init__(self, dimension, num_clients, rate, mu):
+    Args:
+      mean_examples: n̄, where client i's μ is μ n̄ / n_i, as in the code of FedDyn.
+    """
+
+    def __init__(self, dimension, num_clients, rate, mu, mean_examples=None):
         self.theta = np.zeros(dimension)
         self.theta_bar = np.zeros(dimension)
         self.h = np.zeros(dimension)
         self.h_i = {}
         self.num_clients = num_clients
         self.mu = mu
+        self.mean_examples = mean_examples
         self.sgd = Sgd(rate)
 
     def round(self, cohort):
         theta = self.theta
         local_models = []
         for client, batches in cohort.items():
-            h_i = self.h_i.get(client, np.zeros_like(theta))
+            h_i, mu = self.h_i.get(client, np.zeros_like(theta)), self.mu
+            if self.mean_examples is not None:
+                mu = mu * self.mean_examples / num_examples(batches)
             theta_i = self.sgd.run(
                 theta,
                 batches,
-                lambda w, h_i=h_i: -h_i - self.mu * (theta - w),
+                lambda w, h_i=h_i, mu=mu: -h_i - mu * (theta - w),
             )
-            self.h_i[client] = h_i + self.mu * (theta - theta_i)
+            self.h_i[client] = h_i + mu * (theta - theta_i)
             local_models.append(theta_i)
         self.theta_bar = np.mean(local_models, axis=0)
         self.h = self.h + len(cohort) / self.num_clients * (theta - self.theta_bar)

@@ -131,6 +131,21 @@ def test_h_is_the_sum_of_all_pseudo_gradients_over_N(sampled_run):
         np.testing.assert_allclose(one.mean_h_i, MU * one.h, atol=2e-6)
 
 
+def test_unbalanced_clients_as_in_the_code_of_fed_dyn(each_context):
+    clients = stateful.ragged_clients([5, 11, 2])
+    sizes = [reference.num_examples(c.batches()) for c in clients.values()]
+    mean = sum(sizes) / 3
+    process = algorithms.build_fed_dyn(
+        stateful.LinearRegression, RATE, 3, mu=MU, mean_examples=mean
+    )
+    driver = stateful.Driver(process, clients)
+    paper = reference.FedDyn(D, 3, RATE, MU, mean_examples=mean)
+    for cohort in (["client_0", "client_1"], ["client_2", "client_1"]):
+        driver.round(cohort)
+        paper.round(stateful.batches(clients, cohort))
+        np.testing.assert_allclose(driver.model, paper.theta, atol=5e-6)
+
+
 def test_any_client_optimizer_serves():
     process = algorithms.build_fed_dyn(
         stateful.LinearRegression,

@@ -20,6 +20,7 @@ def test_names_the_tasks_that_need_no_data_first():
         "shakespeare_character_gru",
         "stackoverflow_word",
         "stackoverflow_tag",
+        "own_data",
     )
 
 
@@ -59,6 +60,7 @@ def test_paper_batch_sizes_are_the_defaults():
         "shakespeare_character_gru": 4,
         "stackoverflow_word": 32,
         "stackoverflow_tag": 100,
+        "own_data": 20,
     }
     for name in ("emnist_digits", "emnist_letters", "cifar10", "cifar100"):
         assert defaults[name]["num_clients"] == 100

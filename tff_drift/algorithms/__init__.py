@@ -1,6 +1,7 @@
 """Federated learning methods, each a builder of a TFF `LearningProcess`."""
 
 from tff_drift.algorithms.adabest import build_adabest
+from tff_drift.algorithms.central import build_central
 from tff_drift.algorithms.fed_adagrad import build_fed_adagrad
 from tff_drift.algorithms.fed_adam import build_fed_adam
 from tff_drift.algorithms.fed_avg import build_fed_avg
@@ -51,6 +52,7 @@ __all__ = [
     "TrainingOptions",
     "add_meta_step",
     "build_adabest",
+    "build_central",
     "build_fed_adagrad",
     "build_fed_adam",
     "build_fed_avg",

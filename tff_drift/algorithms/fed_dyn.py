@@ -39,11 +39,24 @@ class FedDynWork(client_works.StatefulSgd):
         self,
         client_optimizer_fn: optimizers.OptimizerOrRate,
         mu: float,
+        mean_examples: float | None,
         **local: Unpack[client_works.LocalOptions],
     ) -> None:
         super().__init__(client_optimizer_fn, **local)
         checks.check_non_negative("mu", mu)
         self._mu = mu
+        self._mean_examples = mean_examples
+        self.needs_num_examples = mean_examples is not None
+
+    def _mu_of(self, context: client_works.LocalContext) -> Any:
+        """Returns μ, or the client's μ n̄ / n_i."""
+        if self._mean_examples is None:
+            return self._mu
+        dtype = context.initial_trainable[0].dtype
+        examples = tf.cast(context.num_examples, dtype)
+        return tf.math.divide_no_nan(
+            tf.constant(self._mu * self._mean_examples, dtype), examples
+        )
 
     def initial_client_state(self, zeros: np.ndarray) -> client_works.ClientState:
         """Returns h_i = 0."""
@@ -53,16 +66,15 @@ class FedDynWork(client_works.StatefulSgd):
         """Returns -h_i - μ θ, what stays fixed over the local steps."""
         h_i = context.client_state["gradient_estimate"]
         theta = to_vector(context.initial_trainable)
-        return -h_i - self._mu * theta
+        return -h_i - self._mu_of(context) * theta
 
     def direction(
         self, context: client_works.LocalContext, correction: Any, step: Any
     ) -> Tensors:
         """Returns g - h_i - μ (θ - θ_i)."""
         corrected = super().direction(context, correction, step)
-        return tuple(
-            d + self._mu * theta_i for d, theta_i in zip(corrected, step.trainable)
-        )
+        mu = self._mu_of(context)
+        return tuple(d + mu * theta_i for d, theta_i in zip(corrected, step.trainable))
 
     def remember(
         self, context: client_works.LocalContext, local: client_works.LocalResult
@@ -71,7 +83,7 @@ class FedDynWork(client_works.StatefulSgd):
         h_i = context.client_state["gradient_estimate"]
         return client_works.ClientOutput(
             collections.OrderedDict(
-                gradient_estimate=h_i + self._mu * local.pseudo_gradient
+                gradient_estimate=h_i + self._mu_of(context) * local.pseudo_gradient
             )
         )
 
@@ -146,6 +158,7 @@ def build_fed_dyn(
     num_clients: int,
     *,
     mu: float = 0.02,
+    mean_examples: float | None = None,
     **options: Unpack[StatefulOptions],
 ) -> StatefulLearningProcess:
     """Builds FedDyn, whose clients and server keep sums of past pseudo-gradients.
@@ -184,6 +197,10 @@ def build_fed_dyn(
       client_optimizer_fn: As in `build_fed_avg`; η is its learning rate.
       num_clients: N, the number of all clients, not of those in a round.
       mu: μ, at least 0; 0.02 is what Varno et al. use throughout.
+      mean_examples: n̄, the mean over *all* clients of the examples of one round, epochs
+        included. With it client i, which trains on n_i, has μ n̄ / n_i in the place of
+        μ, as Acar et al. have it in their code for unbalanced clients, where models and
+        h_i are still averaged alike. That costs clients a pass that counts examples.
       **options: See `tff_drift.algorithms.StatefulOptions`.
 
     Returns:
@@ -195,9 +212,11 @@ def build_fed_dyn(
     """
     local, shared = split(options, StatefulOptions)
     checks.check_integer("num_clients", num_clients)
+    if mean_examples is not None:
+        checks.check_positive("mean_examples", mean_examples)
     return compose_stateful(
         model_fn,
-        FedDynWork(client_optimizer_fn, mu, **local),
+        FedDynWork(client_optimizer_fn, mu, mean_examples, **local),
         FedDynStep(num_clients),
         num_clients=num_clients,
         **shared,
@@ -216,7 +235,7 @@ METHOD = register(
         keeps_client_states=True,
         client_cost=Cost(repeated_sums=3, repeated_products=1, sums=1, products=1),
         server_cost=Cost(repeated_sums=1, sums=3, products=1),
-        needs=("num_clients",),
+        needs=("num_clients", "mean_examples"),
         options=(
             Option(
                 "mu",

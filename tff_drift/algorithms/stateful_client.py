@@ -92,6 +92,7 @@ def build_client_half(
                 state["round_number"],
                 client["state"],
                 message,
+                _count(client["examples"]) if work.needs_num_examples else (),
             )
             outcome = run(weights, client["examples"], context)
             full_gradient = None
@@ -126,6 +127,15 @@ def build_client_half(
         return client_update(state, weights, message, client)
 
     return ClientHalf(train, initial_state)
+
+
+def _count(dataset: tf.data.Dataset) -> tf.Tensor:
+    """Returns the number of examples in a dataset of batches."""
+
+    def add(total: tf.Tensor, batch: Any) -> tf.Tensor:
+        return total + tf.shape(tf.nest.flatten(batch)[0], tf.int64)[0]
+
+    return dataset.reduce(tf.constant(0, tf.int64), add)
 
 
 def _local_result(

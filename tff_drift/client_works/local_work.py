@@ -36,6 +36,8 @@ class LocalContext(NamedTuple):
       client_state: The client's state, empty for methods without.
       server_message: What the server sends besides the model, such as its control
         variate; empty for methods that send nothing else.
+      num_examples: Scalar `int64`, the examples that the client is about to train on;
+        empty unless the work asks for it.
     """
 
     initial_trainable: Tensors
@@ -43,6 +45,7 @@ class LocalContext(NamedTuple):
     round_number: tf.Tensor
     client_state: Any = ()
     server_message: Any = ()
+    num_examples: Any = ()
 
 
 class LocalOutcome(NamedTuple):

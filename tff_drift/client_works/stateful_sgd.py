@@ -57,6 +57,8 @@ class StatefulSgd(LocalSgd):
     # Whether `remember` wants the gradient of the whole local loss at x, which
     # costs another pass over the client's data.
     needs_full_gradient = False
+    # Whether the work wants `LocalContext.num_examples`, for a pass that counts.
+    needs_num_examples = False
 
     @abc.abstractmethod
     def initial_client_state(self, zeros: np.ndarray) -> ClientState:

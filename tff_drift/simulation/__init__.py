@@ -27,7 +27,7 @@ from tff_drift.simulation.records import Position, Record
 from tff_drift.simulation.results import Totals, TrainingResult
 from tff_drift.simulation.run_folder import OutputDirError
 from tff_drift.simulation.sampling import build_uniform_sampling
-from tff_drift.simulation.sharing import sample_examples, share
+from tff_drift.simulation.sharing import pool, sample_examples, share
 from tff_drift.simulation.stragglers import StragglerClock
 from tff_drift.simulation.traffic import Traffic, model_traffic
 from tff_drift.simulation.training import run_training
@@ -58,6 +58,7 @@ __all__ = [
     "is_timing",
     "mean_latest_model",
     "model_traffic",
+    "pool",
     "read_rows",
     "run_training",
     "sample_examples",

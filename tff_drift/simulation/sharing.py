@@ -1,4 +1,4 @@
-"""Public examples: drawn from clients, and added to every client's own.
+"""Public examples: drawn from clients, and added to every client's own; pooled data.
 
 Zhao et al. (2018), Federated Learning with Non-IID Data (FedShare).
 https://arxiv.org/abs/1806.00582
@@ -21,6 +21,11 @@ from tff_drift.simulation.example_store import Examples, batch_spec, num_rows, t
 
 # Keeps this stream of random numbers apart from those of other draws by a seed.
 _SAMPLE_STREAM = 0x5A3F_E001
+# The options of `ClientDatasets` but for `max_examples`, which is of clients' own.
+_OPTIONS = (
+    *("batch_size", "epochs", "shuffle", "seed", "last_batch", "local_steps"),
+    *("cache_bytes", "transform"),
+)
 
 
 def sample_examples(datasets: ClientDatasets, fraction: float, seed: int) -> Examples:
@@ -140,14 +145,38 @@ def share(
     return ClientDatasets(
         datasets.client_ids,
         load_client,
-        batch_size=datasets.batch_size,
-        epochs=datasets.epochs,
-        shuffle=datasets.shuffle,
-        seed=datasets.seed,
-        last_batch=datasets.last_batch,
-        local_steps=datasets.local_steps,
-        cache_bytes=datasets.cache_bytes,
-        transform=datasets.transform,
+        **{name: getattr(datasets, name) for name in _OPTIONS},
+    )
+
+
+def pool(datasets: ClientDatasets, client_id: str = "everyone") -> ClientDatasets:
+    """Returns all clients' examples as those of a single client: central training.
+
+    Args:
+      datasets: The clients. All are read when the examples are first used, in the
+        order of `client_ids`, each up to `max_examples`.
+      client_id: What to call the client.
+
+    Returns:
+      Client datasets of one client with the same options.
+
+    Raises:
+      TypeError: If an argument has the wrong type.
+    """
+    _check_datasets(datasets)
+    own = datasets.replace(transform=None)
+
+    def load_client(client_id: str) -> Examples:
+        del client_id
+        return tf.nest.map_structure(
+            lambda *leaves: np.concatenate(leaves),
+            *map(own.examples, own.client_ids),
+        )
+
+    return ClientDatasets(
+        (client_id,),
+        load_client,
+        **{name: getattr(datasets, name) for name in _OPTIONS},
     )
 
 
