@@ -236,6 +236,13 @@ register(
             Option(
                 "letters", "count", "The first letters of the alphabet; 26: all.", 26
             ),
+            Option(
+                "network",
+                "choice",
+                "The net of AdaBest, or logistic regression.",
+                "adabest",
+                choices=("adabest", "logistic"),
+            ),
             *options.SPLIT,
             options.SPLIT_VALIDATION,
             *options.IMAGE_FILES,

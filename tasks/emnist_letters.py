@@ -44,17 +44,25 @@ DATA = central_data.CentralData(
 )
 
 
-def build_keras_model(seed: int, num_classes: int = _NUM_CLASSES) -> tf.keras.Model:
+def build_keras_model(
+    seed: int, num_classes: int = _NUM_CLASSES, network: str = "adabest"
+) -> tf.keras.Model:
     """Returns the net: with 26 classes, 91,226 parameters.
 
     Args:
       seed: The seed of the initial weights.
       num_classes: The number of logits.
+      network: "adabest", or "logistic" for the logits alone, of weights that start at
+        zero: the convex model of Karimireddy et al., SCAFFOLD (2020, from its second
+        version on, https://arxiv.org/abs/1910.06378), section 7.
 
     Returns:
       An uncompiled Keras model.
     """
     layers = tf.keras.layers
+    if network == "logistic":
+        logits = layers.Dense(num_classes, kernel_initializer="zeros")
+        return tf.keras.Sequential([layers.Flatten(input_shape=(28, 28, 1)), logits])
     glorot = [
         tf.keras.initializers.GlorotUniform(layer_seed)
         for layer_seed in seeds.initializer_seeds(seed, 3)
@@ -136,7 +144,7 @@ def build(
         data, letters, transform, seed=seed, options=options
     )
     model_fn = classification.build_model_fn(
-        functools.partial(build_keras_model, seed, letters),
+        functools.partial(build_keras_model, seed, letters, options["network"]),
         (
             tf.TensorSpec((None, 28, 28, 1), tf.float32),
             tf.TensorSpec((None,), tf.int32),

@@ -200,7 +200,7 @@ class Method:
         self,
         model_fn: Any,
         *,
-        client_learning_rate: float | None = None,
+        client_learning_rate: Any = None,
         server_learning_rate: float | None = None,
         **arguments: Any,
     ) -> tff.learning.templates.LearningProcess:
@@ -208,8 +208,8 @@ class Method:
 
         Args:
           model_fn: The model, as in `build_fed_avg`.
-          client_learning_rate: The rate of the clients' SGD, per local step; has no
-            meaning for a method without one.
+          client_learning_rate: The rate of the clients' SGD, per local step, or an
+            optimizer where the builder takes one; has no meaning for a method without.
           server_learning_rate: The rate of the server's step, per round; has no
             meaning for a method without one. `None` is the builder's default.
           **arguments: What the builder takes: its `needs`, values for its options,

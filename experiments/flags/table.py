@@ -76,7 +76,12 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     ),
     "Training on clients": (
         Flag("client_learning_rate", "positive",
-             "Rate of the clients' SGD, per local step.", _BY_BOTH, needs=LOCAL),
+             "Rate of the clients' optimizer, per local step.", _BY_BOTH, needs=LOCAL),
+        Flag("client_optimizer", "choice",
+             "The clients' optimizer, anew in every round.", "sgd", needs=LOCAL,
+             choices=("sgd", "momentum", "adam")),
+        Flag("client_momentum", "rate", "The clients' momentum.", 0.9,
+             needs="client_optimizer=momentum"),
         Flag("client_epochs", "count",
              "Passes of a client over its data in a round.", _BY_TASK,
              needs="local_steps=none", of=TASK),

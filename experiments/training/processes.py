@@ -75,7 +75,7 @@ def build_process(
         server_rate = None
     process = method.build(
         task.model_fn,
-        client_learning_rate=configuration["client_learning_rate"],
+        client_learning_rate=_client_optimizer(settings),
         server_learning_rate=server_rate,
         **arguments,
     )
@@ -151,6 +151,18 @@ def _preparations(
         # The clients' datasets hold it, see `training_data`.
         "shared_data": lambda: None,
     }
+
+
+def _client_optimizer(settings: RunSettings) -> Any:
+    """Returns the clients' optimizer, or the rate of plain SGD; `None` without."""
+    configuration = settings.configuration
+    rate = configuration["client_learning_rate"]
+    if configuration["client_optimizer"] == "momentum":
+        momentum = configuration["client_momentum"]
+        return tff.learning.optimizers.build_sgdm(rate, momentum)
+    if configuration["client_optimizer"] == "adam":
+        return tff.learning.optimizers.build_adam(rate)
+    return rate
 
 
 def _client_rate_schedule(settings: RunSettings) -> optimizers.Schedule | None:

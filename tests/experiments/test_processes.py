@@ -5,6 +5,7 @@ import functools
 import inspect
 
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
@@ -81,6 +82,20 @@ def test_unbalanced_clients_of_fed_dyn_know_their_mean(build, captured):
     build("--algorithm=fed_dyn", "--mu_by_examples")
     # Two examples each, in ten epochs.
     assert [call["mean_examples"] for call in captured] == [None, 20]
+
+
+def test_clients_may_have_another_optimizer(build, captured):
+    build("--client_optimizer=momentum", "--client_momentum=0.5")
+    build("--algorithm=adabest", "--client_optimizer=adam")
+    found = [call["client_optimizer_fn"] for call in captured]
+    states = [each.initialize(tf.TensorSpec([], tf.float32)) for each in found]
+    assert states[0]["momentum"] == 0.5
+    assert "beta_1" in states[1]
+    with pytest.raises(ValueError, match="must be a number, the rate of plain SGD"):
+        processes.build_process(
+            resolve(*QUADRATIC, "--algorithm=scaffold", "--client_optimizer=adam"),
+            tasks.load("quadratic", num_clients=3, dimension=2),
+        )
 
 
 def test_the_server_draws_its_data_from_the_clients(build, captured):

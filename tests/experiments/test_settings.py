@@ -89,6 +89,8 @@ GIVEN = {
     "seed": (9, ""),
     "cache_dir": ("data", ""),
     "client_learning_rate": (0.07, ""),
+    "client_optimizer": ("adam", ""),
+    "client_momentum": (0.5, "--client_optimizer=momentum"),
     "client_epochs": (4, ""),
     "local_steps": (7, ""),
     "batch_size": (6, ""),

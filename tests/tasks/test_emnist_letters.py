@@ -91,3 +91,9 @@ def test_the_first_letters_alone():
     assert last.shape == (10,)
     with pytest.raises(ValueError, match="letters must be at most 26, found 27"):
         tasks.load("emnist_letters", synthetic=True, letters=27)
+
+
+def test_logistic_regression_starts_at_zero():
+    model = emnist_letters.build_keras_model(1, 10, "logistic")
+    assert model.count_params() == 784 * 10 + 10
+    assert not any(weights.any() for weights in model.get_weights())
