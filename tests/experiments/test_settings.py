@@ -362,7 +362,7 @@ def test_programs_resolve_values_without_words():
             "--algorithm=fed_dyn", "--fed_dyn_mu=0.1", "--rounds=7"
         ).configuration
     )
-    assert run.options_of("algorithm") == {"mu": 0.1}
+    assert run.options_of("algorithm") == {"mu": 0.1, "mu_by_examples": False}
     assert settings.resolve({}, "mine").label == "mine"
 
 
