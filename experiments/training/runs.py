@@ -266,6 +266,7 @@ def _callbacks(
 
 
 def _mean_latest_model(run: callbacks.TrainingRun, state: Any) -> Any:
+    assert run.client_states is not None  # The flag is for methods that keep them.
     return simulation.mean_latest_model(run.process, state, run.client_states)
 
 

@@ -117,7 +117,12 @@ _CASES = [
     (
         algorithms.build_fed_dyn,
         {**_CLIENTS, "num_clients": 6},
-        {"num_clients": COUNT, "mu": NUMBER},
+        {
+            "num_clients": COUNT,
+            "mu": NUMBER,
+            "mean_examples": [value for value in POSITIVE if value is not None],
+            "keep_latest_models": FLAG,
+        },
     ),
     (
         algorithms.build_adabest,
@@ -131,6 +136,7 @@ _CASES = [
             "mu_by_examples": [*ANY, None, "no"],
         },
     ),
+    (algorithms.build_central, _CLIENTS, {"client_optimizer_fn": _STEPS}),
     (
         algorithms.build_fed_avgm,
         _CLIENTS,

@@ -107,6 +107,36 @@ _CASES = [
         },
     ),
     (
+        simulation.doubling_cohorts,
+        {"cohort_size": 2, "rounds": (1, 4)},
+        {
+            "cohort_size": COUNT,
+            "rounds": [None, object(), "a", 3, [0], [1.5], [4, 1]],
+            "maximum": [1, "a"],
+        },
+    ),
+    (
+        simulation.build_growing_sampling,
+        {"train": _TRAIN, "cohort_size": 2, "examples": (10,)},
+        {
+            "train": LIST,
+            "cohort_size": COUNT,
+            "examples": [None, object(), "a", 3, [0], [1.5], [4, 1]],
+            "maximum": [1, "a"],
+            "seed": INTEGER,
+        },
+    ),
+    (
+        simulation.mean_latest_model,
+        {"process": None, "state": None, "client_states": _store()},
+        {"client_states": [None, object(), "a", _store()]},
+    ),
+    (
+        simulation.pool,
+        {"datasets": _TRAIN},
+        {"datasets": LIST, "client_id": [None, object(), 3]},
+    ),
+    (
         simulation.build_uniform_sampling(["a", "b"], 1),
         {},
         {"round_number": INTEGER},

@@ -69,7 +69,7 @@ def build_beta_rule(
     checks.check_positive("beta_decay", decay)
     checks.check_probability("beta_decay", decay)
     checks.check_integer("plateau_patience", patience)
-    if not callable(schedule):
+    if isinstance(schedule, str):
         checks.check_one_of("beta_schedule", schedule, (PLATEAU, EVERY_ROUND))
         each_round = optimizers.per_round_factor(decay)
         if schedule == EVERY_ROUND:

@@ -77,8 +77,11 @@ def build_growing_sampling(
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range, or `examples` do not increase.
     """
+    if not isinstance(train, ClientDatasets):
+        raise TypeError(f"train must be a ClientDatasets, found {train!r}.")
     _check(cohort_size, maximum)
     _check_increasing("examples", examples)
+    checks.check_integer("seed", seed, at_least=0)
     # The examples processed before each round whose cohort was asked for.
     processed = [0]
 
@@ -105,6 +108,8 @@ def _check(cohort_size: int, maximum: int | None) -> None:
 
 
 def _check_increasing(name: str, values: Sequence[int]) -> None:
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise TypeError(f"{name} must be a list of integers, found {values!r}.")
     for value in values:
         checks.check_integer(name, value)
     if list(values) != sorted(set(values)):

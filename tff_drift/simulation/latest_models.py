@@ -33,7 +33,7 @@ def client_states_in_chunks(client_states: ClientStates) -> Iterator[Any]:
 def mean_latest_model(
     process: tff.learning.templates.LearningProcess,
     state: Any,
-    client_states: ClientStates | None,
+    client_states: ClientStates,
 ) -> tff.learning.models.ModelWeights:
     """Returns the mean of the models that clients trained last.
 
@@ -57,9 +57,15 @@ def mean_latest_model(
 
     Raises:
       ClientStatesError: If the store is damaged.
+      TypeError: If `client_states` is no store.
       ValueError: If the clients' states hold no models.
     """
-    if client_states is None or LATEST_MODEL not in client_states.initial_state:
+    if not isinstance(client_states, ClientStates):
+        raise TypeError(
+            "client_states must be a store of tff_drift.client_states, found "
+            f"{client_states!r}."
+        )
+    if LATEST_MODEL not in client_states.initial_state:
         raise ValueError(
             "client_states holds no latest models. Build the process with "
             "keep_latest_models=True, of a method whose clients keep a state."
