@@ -4,11 +4,14 @@ Nothing here imports TensorFlow, so that help, lists and most mistakes are answe
 once. In the order of a call:
 
     parser.py           words -> values by names of flags
-    declarations.py     which flags there are: kinds, help, defaults
+    flag.py             what a flag is
+    table.py            the common flags, in rows
+    declarations.py     all flags: those, and the options of methods and tasks
     plugins.py          files of the user that register methods and tasks
     fit.py              which flags mean something together
     settings.py         values -> the settings of runs; for programs too
     published_rates.py  the defaults that papers tuned
+    protocols.py        whole protocols of papers
     presets.py          which presets there are
     errors.py           mistakes that the user can mend
 """
