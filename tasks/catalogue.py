@@ -373,13 +373,7 @@ register(
             options.EPOCHS,
             options.max_examples(1000),
             options.LAST_BATCH,
-            Option(
-                "loss",
-                "choice",
-                "A batch's loss: the sum over its examples, as tuned, or their mean.",
-                "sum",
-                choices=("sum", "mean"),
-            ),
+            options.LOSS,
             Option(
                 "num_tags", "count", "Tags to predict, the most frequent ones.", 500
             ),
@@ -394,22 +388,7 @@ register(
         "Your own data: a folder with a file per client, a CSV table or a SQLite file; "
         "softmax regression.",
         (
-            Option("data", "text", "The folder or the file.", None, may_be_none=True),
-            Option("client_column", "text", "A table's column of clients.", "client"),
-            Option("label", "text", "The column or feature of the class.", "label"),
-            Option(
-                "num_classes",
-                "count",
-                "Classes numbered from 0; none: those there are.",
-                None,
-                may_be_none=True,
-            ),
-            Option(
-                "test_fraction",
-                "fraction",
-                "Share of a client's examples to test on; a SQLite file has its own.",
-                0.2,
-            ),
+            *options.OWN_DATA,
             options.batch_size(20),
             *options.BATCHING,
         ),

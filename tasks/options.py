@@ -113,3 +113,28 @@ STACKOVERFLOW = (
     ),
     *OFFICIAL_FILES,
 )
+LOSS = Option(
+    "loss",
+    "choice",
+    "A batch's loss: the sum over its examples, as tuned, or their mean.",
+    "sum",
+    choices=("sum", "mean"),
+)
+OWN_DATA = (
+    Option("data", "text", "The folder or the file.", None, may_be_none=True),
+    Option("client_column", "text", "A table's column of clients.", "client"),
+    Option("label", "text", "The column or feature of the class.", "label"),
+    Option(
+        "num_classes",
+        "count",
+        "Classes numbered from 0; none: those there are.",
+        None,
+        may_be_none=True,
+    ),
+    Option(
+        "test_fraction",
+        "fraction",
+        "Share of a client's examples to test on; a SQLite file has its own.",
+        0.2,
+    ),
+)

@@ -148,7 +148,7 @@ def draw_clients(
         positions=range(len(boxes)),
         patch_artist=True,
         widths=0.5,
-        medianprops={"color": "white"},
+        medianprops={"color": "white", "linewidth": 2.5},
     )
     for position, box in enumerate(drawn["boxes"]):
         box.set_facecolor(style.colour(position))

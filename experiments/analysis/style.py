@@ -81,7 +81,8 @@ def in_percent(axis: matplotlib.axis.Axis, column: str) -> None:
 def name_places(axes: matplotlib.axes.Axes, names: Sequence[str]) -> None:
     """Names the places 0, 1, ... along the horizontal axis."""
     axes.set_xticks(range(len(names)), names)
-    if len(names) > 3:
+    # Long names would run into each other.
+    if len(names) > 3 or max(map(len, names), default=0) > 18:
         for text in axes.get_xticklabels():
             text.set(rotation=20, horizontalalignment="right")
 

@@ -91,11 +91,11 @@ def test_clients_may_have_another_optimizer(build, captured):
     states = [each.initialize(tf.TensorSpec([], tf.float32)) for each in found]
     assert states[0]["momentum"] == 0.5
     assert "beta_1" in states[1]
+
+
+def test_an_optimizer_where_plain_sgd_is_meant_is_refused(build):
     with pytest.raises(ValueError, match="must be a number, the rate of plain SGD"):
-        processes.build_process(
-            resolve(*QUADRATIC, "--algorithm=scaffold", "--client_optimizer=adam"),
-            tasks.load("quadratic", num_clients=3, dimension=2),
-        )
+        build("--algorithm=scaffold", "--client_optimizer=adam")
 
 
 def test_the_server_draws_its_data_from_the_clients(build, captured):
