@@ -220,4 +220,4 @@ print(
 )
 
 # %% [markdown]
-# **Next:** [A new method in one module](own_method.ipynb).
+# **Next:** [Your own data](own_data.ipynb).
