@@ -19,6 +19,7 @@ import pandas as pd
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
+from experiments import analysis  # noqa: E402
 from experiments.reports import plots  # noqa: E402
 from experiments.reports.results import Result  # noqa: E402
 
@@ -33,8 +34,16 @@ def _norms(results: list[Result]) -> Any:
     return plots.draw_measurements(results, *_NORMS)
 
 
-# What is drawn of the runs in a folder, and where.
-FIGURES: dict[str, tuple[pathlib.Path, Callable[[list[Result]], Any]]] = {
+def _heat_map(points: pd.DataFrame) -> Any:
+    across, down = "server_learning_rate", "client_learning_rate"
+    table = points.pivot(index=down, columns=across, values="accuracy")
+    title = "fed_adam on digits, clients held out, 1 seed(s)"
+    return analysis.draw_heat_map(table, "accuracy", title)
+
+
+# What is drawn of the runs, or of the points of a sweep, in a folder, and where.
+FIGURES: dict[str, tuple[pathlib.Path, Callable[[Any], Any]]] = {
+    f"{RESULTS}/fed_adam_sweep/heat_map.png": (RESULTS / "fed_adam_sweep", _heat_map),
     "docs/demo.png": (RESULTS / "demo", plots.draw_comparison),
     **{
         f"{RESULTS}/drift_comparison/{part}/norms.png": (
@@ -53,12 +62,14 @@ FIGURES: dict[str, tuple[pathlib.Path, Callable[[list[Result]], Any]]] = {
 }
 
 
-def read(folder: pathlib.Path) -> list[Result]:
-    """Returns the runs whose metrics are kept in one table.
+def read(folder: pathlib.Path) -> Any:
+    """Returns the runs whose metrics are kept in one table, or a sweep's points.
 
     Args:
-      folder: The folder, with `metrics.csv.gz` and `summary.json`.
+      folder: The folder, with `metrics.csv.gz` and `summary.json`, or `points.csv`.
     """
+    if (ROOT / folder / "points.csv").is_file():
+        return pd.read_csv(ROOT / folder / "points.csv")
     summary = json.loads((ROOT / folder / "summary.json").read_text("utf-8"))
     table = pd.read_csv(ROOT / folder / "metrics.csv.gz")
     results = []
