@@ -281,3 +281,18 @@ def test_groups_of_other_sizes_build_nothing_anew(monkeypatch, stacked):
         data = models.datasets(models.client_arrays(SIZES[:number]))
         call(stacked, process.next, state, data)
     assert len(built) == 1
+
+
+def test_a_group_that_comes_again_as_a_cohort_of_its_own(stacked, single):
+    # The second of two groups has the first one's 52 places; alone, its clients have 50.
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    data = models.datasets(models.client_arrays([12] * 52 + [4] * 49))
+    state = call(stacked, process.initialize)
+    assert training(stacked, process.next, state, data)[1:] == [
+        "clients 0 to 51: 3 steps of 52 clients",
+        "clients 52 to 100: 1 step of 49 clients",
+    ]
+    # What is put together for a cohort is kept from its second round on.
+    for _ in range(2):
+        call(stacked, process.next, state, data)
+    _agree(process, data[52:], stacked, single)

@@ -145,7 +145,9 @@ class InTurns(StackedComputation):
             unequal = [_unequal_steps(batches, schedule, specs)] if waits else []
             return LoopSteps(elements, tf.constant(schedule.takes_part), unequal)
 
-        return self._cache.put_together(batches, (shapes, waits), put_together)
+        # The same clients may stand in a group of more places, with those of nobody.
+        way = (shapes, waits, schedule.takes_part.shape[1])
+        return self._cache.put_together(batches, way, put_together)
 
 
 def _unequal_steps(
