@@ -105,6 +105,9 @@ def test_every_figure_is_drawn_from_data_beside_it():
         "name its data in docs/site/figures.py, so that `make figures` draws it"
     )
     for source, _ in figures.FIGURES.values():
+        if (ROOT / source / "sweep.json").exists():
+            assert len(figures.read(source)) == 25  # The points of the heat map.
+            continue
         methods = {result.settings.label for result in figures.read(source)}
         assert len(methods) >= 4
 
