@@ -32,6 +32,7 @@ include_patterns = [
     "docs/**.ipynb",
     "experiments/results/README.md",
     "experiments/results/adabest_cost/digits/cost.md",
+    "experiments/results/fed_adam_sweep/points.md",
     "experiments/results/uga_table/*/milestones.md",
     "experiments/results/uga_table/README.md",
     "tasks/README.md",
@@ -62,7 +63,11 @@ html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 
 
 # Tables that runs wrote: they have no heading, and are reached by links.
-TABLES = {"cost": "What methods send and compute", "milestones": "Milestones"}
+TABLES = {
+    "cost": "What methods send and compute",
+    "milestones": "Milestones",
+    "points": "Points",
+}
 
 
 def write_pages(*_: object) -> None:
