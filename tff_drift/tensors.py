@@ -33,9 +33,9 @@ def global_norm(value: Any) -> tf.Tensor:
     Returns:
       A float32 scalar.
     """
-    return tf.linalg.global_norm(
-        [tf.cast(tensor, tf.float32) for tensor in tf.nest.flatten(value)]
-    )
+    wide = [tf.cast(tensor, tf.float32) for tensor in tf.nest.flatten(value)]
+    # `tf.linalg.global_norm` has an operation that is not stacked over clients.
+    return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tensor)) for tensor in wide]))
 
 
 def scaled(value: Any, factor: tf.Tensor) -> Any:

@@ -13,7 +13,7 @@ SQUARES = st.floats(0, 1e6, width=32)
 
 
 def rule(beta="auto", decay=1.0, patience=1):
-    return adabest_beta.build_beta_rule(beta, None, decay, patience)
+    return adabest_beta.build_beta_rule(beta, adabest_beta.PLATEAU, decay, patience)
 
 
 def cohort(num_clients, mean_squared_drift):

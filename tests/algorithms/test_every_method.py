@@ -116,7 +116,10 @@ def test_learns_at_the_rates_it_shows(method, options):
     assert losses[-1] < losses[0]
     hparams = driver.process.get_hparams(driver.state)
     assert ("learning_rate" in hparams["client_work"]) == method.has_client_rate
-    assert ("learning_rate" in hparams["finalizer"]) == method.has_server_rate
+    # Of central training it is 1, and no argument.
+    assert ("learning_rate" in hparams["finalizer"]) == (
+        method.has_server_rate or method.pools_data
+    )
     if method.has_client_rate:
         rate = np.float32(methods.CLIENT_RATE)
         assert driver.metrics["client_work"]["learning_rate"] == rate

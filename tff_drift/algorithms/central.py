@@ -49,8 +49,15 @@ def build_central(
 
     Raises:
       TypeError: If an argument has the wrong type; the message names it.
-      ValueError: If an argument is out of its range; the message names it.
+      ValueError: If an argument is out of its range, or if there is a
+        `server_rate_schedule`; the message names it.
     """
+    if options.get("server_rate_schedule") is not None:
+        raise ValueError(
+            "server_rate_schedule must be left out, found "
+            f"{options['server_rate_schedule']!r}: central training has no server "
+            "step. Give a client_rate_schedule."
+        )
     return build_fed_avg(model_fn, client_optimizer_fn, **options)
 
 

@@ -284,7 +284,7 @@ def test_groups_of_other_sizes_build_nothing_anew(monkeypatch, stacked):
 
 
 def test_a_group_that_comes_again_as_a_cohort_of_its_own(stacked, single):
-    # The second of two groups has the first one's 52 places; alone, its clients have 50.
+    # The second of two groups has the first one's 52 places, and 50 if it is alone.
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     data = models.datasets(models.client_arrays([12] * 52 + [4] * 49))
     state = call(stacked, process.initialize)
