@@ -34,8 +34,8 @@ def test_central_training(run_command, tmp_path):
     assert outcome.status == 0, outcome.stderr
     rows = pd.read_csv(tmp_path / "metrics.csv")
     assert rows["cohort_size"].tolist()[1:] == [1, 1]
-    # A round is ten passes over all examples, two of each client.
-    assert rows["total_examples"].tolist()[1:] == [80, 160]
+    # A round is ten passes over ten examples of each of four clients.
+    assert rows["total_examples"].tolist()[1:] == [400, 800]
     assert rows["test_distance"].iloc[1] < rows["test_distance"].iloc[0]
 
 

@@ -119,7 +119,8 @@ def test_fetch_tells_of_a_failed_download(run_command, tmp_path, monkeypatch):
         (["describe", "--task=digits", "--alpha=-1"], "--alpha must be a finite"),
         (
             ["describe", "--task=cifar10", "--network=big"],
-            "unknown value of --network 'big'. Known are uga, adabest, resnet18.",
+            "unknown value of --network 'big'. Known are uga, adabest, logistic, "
+            "resnet18.",
         ),
     ],
 )

@@ -41,7 +41,7 @@ def _mutation(name: str, path: str, old: str, new: str, tests: str = "") -> Muta
 
 _CORRECTION = 'return context.server_message - context.client_state["control_variate"]'
 _FLIPPED = 'return context.client_state["control_variate"] - context.server_message'
-_FED_DYN_FIXED = "return -h_i - self._mu * theta"
+_FED_DYN_FIXED = "return -h_i - self._mu_of(context) * theta"
 _ALL = "share = tf.ones([], dtype)"
 _SHARE = "share = tf.cast(cohort.num_clients, dtype) / self._num_clients"
 
@@ -135,21 +135,25 @@ MUTATIONS = [
         "FedDyn: + h_i for - h_i",
         FED_DYN,
         _FED_DYN_FIXED,
-        "return h_i - self._mu * theta",
+        "return h_i - self._mu_of(context) * theta",
     ),
     _mutation(
         "FedDyn: μ twice",
         FED_DYN,
         _FED_DYN_FIXED,
-        "return -self._mu * (h_i + theta)",
+        "return -self._mu_of(context) * (h_i + theta)",
     ),
     _mutation("FedDyn: |S| for N", FED_DYN, _SHARE, _ALL),
     Mutation(
         "FedDyn: the pull to θ with the wrong sign",
         "test_fed_dyn.py",
         [
-            Change(FED_DYN, _FED_DYN_FIXED, "return -h_i + self._mu * theta"),
-            Change(FED_DYN, "d + self._mu * theta_i", "d - self._mu * theta_i"),
+            Change(
+                FED_DYN,
+                _FED_DYN_FIXED,
+                "return -h_i + self._mu_of(context) * theta",
+            ),
+            Change(FED_DYN, "d + mu * theta_i", "d - mu * theta_i"),
         ],
     ),
     _mutation("FedDyn: θ̄ + h for θ̄ - h", FED_DYN, "model - old for", "model + old for"),

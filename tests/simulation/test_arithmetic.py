@@ -48,7 +48,7 @@ def test_steps_may_be_a_mean():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("fed_adam", 1), "method must be one of 'adabest', 'fed_avg', 'fed_dyn'"),
+        (("fed_adam", 1), "method must be one of 'adabest', 'central', 'fed_avg'"),
         (("adabest", -1), "num_steps must be"),
         (("adabest", math.inf), "num_steps must be"),
     ],

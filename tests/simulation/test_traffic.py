@@ -1,5 +1,6 @@
 import collections
 import types
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,10 +25,9 @@ def test_model_goes_down_and_update_with_weight_comes_up():
         trainable=[(np.float32, [10, 4]), (np.float32, [4])],  # 176
         non_trainable=[(np.int64, [2])],  # 16
     )
-    process = types.SimpleNamespace(
-        get_model_weights=types.SimpleNamespace(
-            type_signature=types.SimpleNamespace(result=compat.to_type(weights))
-        )
+    process = mock.Mock(spec=tff.learning.templates.LearningProcess)
+    process.get_model_weights.type_signature = types.SimpleNamespace(
+        result=compat.to_type(weights)
     )
     assert model_traffic(process) == Traffic(
         bytes_down=192, bytes_up=180, model_bytes=176
