@@ -1,7 +1,6 @@
 """The command that starts workers through SSH, with another program in SSH's place."""
 
 import os
-import signal
 import sys
 
 import pytest
@@ -16,14 +15,6 @@ case "$last" in 127.0.0.1:*:127.0.0.1:8000) ;; *) exit 2;; esac
 echo "$2 on $3" > "$SSH_TEST_LOG.$2"
 %s
 """
-
-
-@pytest.fixture(autouse=True)
-def _handlers():
-    # The command takes SIGTERM for itself.
-    handler = signal.getsignal(signal.SIGTERM)
-    yield
-    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture

@@ -54,7 +54,9 @@ def test_a_port_in_use_is_an_error(capsys):
         other.bind(("", 0))
         other.listen()
         port = other.getsockname()[1]
+        before = signal.getsignal(signal.SIGTERM)
         assert start_worker.main([f"--port={port}"]) == 1
+    assert signal.getsignal(signal.SIGTERM) == before
     assert f"Port {port} cannot be listened on" in capsys.readouterr().err
 
 

@@ -13,7 +13,6 @@ import argparse
 import collections
 import contextlib
 import shlex
-import signal
 import subprocess
 import sys
 import threading
@@ -22,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 import portpicker
 
-from tff_drift.execution.start_worker import end, port_number
+from tff_drift.execution.start_worker import ended_by_sigterm, port_number
 from tff_drift.execution.worker import WorkerError
 
 _START_SECONDS = 120.0
@@ -177,9 +176,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--python", default="python3", help="there, one that has tff_drift"
     )
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, end)
+    workers_of = started(options.hosts, options.port, options.python)
     try:
-        with started(options.hosts, options.port, options.python) as workers:
+        with ended_by_sigterm(), workers_of as workers:
             addresses = ",".join(worker.address for worker in workers)
             print(f"--workers={addresses}\nCtrl-C ends the workers.", flush=True)
             while True:

@@ -9,13 +9,13 @@ interfaces, and it runs what anybody asks of it who can reach the port.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import grpc
 
@@ -96,9 +96,22 @@ def _count(text: str) -> int:
     return count
 
 
-def end(*_: Any) -> None:
-    """Ends the program when a signal asks for it."""
-    sys.exit(0)
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Has SIGTERM end the program in order, and gives the signal back afterwards.
+
+    Yields:
+      Nothing.
+    """
+
+    def end(*_: object) -> None:
+        sys.exit(0)
+
+    previous = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -126,9 +139,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="clients to train at a time [the number of processors: %(default)s]",
     )
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, end)
     try:
-        serve(options.port, options.max_concurrent_clients)
+        with ended_by_sigterm():
+            serve(options.port, options.max_concurrent_clients)
     except KeyboardInterrupt:
         return 0
     except WorkerError as error:
