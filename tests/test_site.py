@@ -124,6 +124,22 @@ def test_the_figure_of_the_readme_has_what_the_table_says():
         assert last[name] == pytest.approx(float(percent), abs=0.005)
 
 
+def test_the_decision_table_has_the_numbers_of_the_committed_results():
+    text = (ROOT / "docs" / "choosing.md").read_text("utf-8")
+    rows = re.findall(r"^\| (digits|writers), (.+?) \| (.+) \|$", text, re.MULTILINE)
+    assert len(rows) == 4
+    for task, clients, told in rows:
+        part = f"{task}_{'full' if clients.startswith('all') else 'low'}"
+        table = ROOT / figures.RESULTS / "drift_comparison" / part / "table.md"
+        committed = re.findall(
+            r"^\| \w+ \| ([\d.]+ ± [\d.]+) % ", table.read_text("utf-8"), re.MULTILINE
+        )
+        values = told.split(" | ")
+        assert [value.strip("*") for value in values] == committed
+        best = max(committed, key=lambda value: float(value.split()[0]))
+        assert [value for value in values if "*" in value] == [f"**{best}**"]
+
+
 def links(path):
     text = re.sub(r"```.*?```", "", path.read_text("utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):

@@ -14,6 +14,25 @@ from collections.abc import Iterator
 from typing import Union
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# What a method or an aggregator of one's own is made of, beside the packages' names.
+BUILDING_BLOCKS = {
+    "tff_drift.algorithms.composition": ["compose"],
+    "tff_drift.algorithms.stateful_composition": ["compose_stateful"],
+    "tff_drift.algorithms.server_steps": [
+        "ServerStep",
+        "OptimizerStep",
+        "CorrectedCloudStep",
+        "Cohort",
+        "ServerResult",
+    ],
+    "tff_drift.algorithms.options": ["split"],
+    "tff_drift.aggregators.wrapping": [
+        "wrap_factory",
+        "Steps",
+        "call_next",
+        "join_measurements",
+    ],
+}
 PACKAGES = (
     "tff_drift.algorithms",
     "tff_drift.aggregators",
@@ -25,6 +44,7 @@ PACKAGES = (
     "tff_drift.simulation",
     "tff_drift.simulation.callbacks",
     "tasks",
+    *BUILDING_BLOCKS,
 )
 Definition = Union[ast.FunctionDef, ast.ClassDef, ast.Assign]
 
@@ -98,6 +118,8 @@ def addresses() -> dict[str, str]:
 
 
 def _offered(package: str) -> list[str]:
+    if package in BUILDING_BLOCKS:
+        return BUILDING_BLOCKS[package]
     for node in parse(package).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return ast.literal_eval(node.value)

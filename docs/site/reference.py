@@ -17,7 +17,9 @@ def index() -> str:
         rows.append(f"| [`{package}`]({package}.md) | {first} |")
         pages.append(package)
     return (
-        "# API reference\n\nEvery public name, made from the docstrings.\n\n"
+        "# API reference\n\nEvery public name, made from the docstrings. The last "
+        "pages have what a method or an\naggregator of your own is made of besides "
+        "([Extending](../extending.md)).\n\n"
         "| package | |\n|---|---|\n"
         + "\n".join(rows)
         + "\n\n```{toctree}\n:hidden:\n\n"
