@@ -1,5 +1,6 @@
 """What leaves the clients where sums are secure, as docs/trust.md says it."""
 
+import functools
 import re
 
 import numpy as np
@@ -125,15 +126,19 @@ def _pipeline(kind):
     }
 
 
+@functools.cache
+def _composed(kind):
+    model, options = program.linear_regression(), _pipeline(kind)
+    return algorithms.build_fed_avg(model, 0.1, **options)
+
+
 @pytest.mark.parametrize("kind", ["private", "secure"])
 def test_rows_logs_and_states_have_no_number_of_a_client(kind, caplog):
     train = program.client_datasets()
     broken = {name: train.examples(name) for name in train.client_ids}
     broken["client_5"][0][0, 0] = np.nan  # A rejected client is warned of.
     train = simulation.ClientDatasets.from_arrays(broken, batch_size=2, seed=5)
-    process = algorithms.build_fed_avg(
-        program.linear_regression(), 0.1, **_pipeline(kind)
-    )
+    process = _composed(kind)
     with caplog.at_level("DEBUG"):
         result = simulation.run_training(process, train, rounds=2, cohort_size=6)
     assert not re.search(r"client_\d", caplog.text)
@@ -149,6 +154,31 @@ def test_rows_logs_and_states_have_no_number_of_a_client(kind, caplog):
         _told(told, np.array(individuals[name])[:, np.newaxis])
         for name in train.client_ids[:5]
     )
+
+
+def _events(state):
+    """The texts in a server's state: TFF's DpEvents, what accounting begins with."""
+    leaves = tree.flatten_with_path(state)
+    return {path: leaf for path, leaf in leaves if isinstance(leaf, bytes)}
+
+
+def test_a_private_run_that_is_resumed_keeps_its_events(tmp_path):
+    def train(rounds, folder):
+        return simulation.run_training(
+            _composed("private"),
+            program.client_datasets(),
+            rounds=rounds,
+            cohort_size=6,
+            output_dir=tmp_path / folder,
+        ).state
+
+    whole = train(2, "whole")
+    train(1, "parts")
+    resumed = train(2, "parts")
+    assert b"GaussianDpEvent" in _events(whole).values()
+    assert _events(resumed) == _events(whole)
+    for one, other in zip(tree.flatten(resumed), tree.flatten(whole)):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_cohort_of_one_tells_its_clients_numbers():

@@ -7,7 +7,8 @@ the training itself, with its own folder and its own execution context.
 A forked process has none of its parent's threads, and TensorFlow's runtime has some
 since a process was built. The child therefore starts a runtime of its own. What the
 two share is the pool for parts of one operation, which is not used when it has one
-thread.
+thread. The parent's runtime must not end in the child: its end would wait for its
+threads.
 """
 
 import contextlib
@@ -86,6 +87,8 @@ class Zygote:
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
         self.processes = {method: program.build(method) for method in methods}
+        # Held, for where nothing else holds it a child would end it.
+        self._runtime = eager_context.context()
 
     def train(self, method, store, folder, moment=NEVER, fault=contextlib.nullcontext):
         """Trains in a process of its own, which is killed at a moment.

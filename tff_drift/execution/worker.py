@@ -77,6 +77,8 @@ class Worker:
             f"--port={self.port}",
             f"--max_concurrent_computation_calls={max_concurrent_computation_calls}",
         ]
+        # A child that the program forks has this object too, but not the worker.
+        self._starter = os.getpid()
         self._process: subprocess.Popen[bytes] | None = None
         self._error: OSError | None = None
         self._keeper = threading.Thread(
@@ -168,8 +170,10 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """Ends the worker. Does nothing if it has ended already."""
+        """Ends the worker. Does nothing if it has ended already, or in a forked child."""
         atexit.unregister(self.stop)
+        if os.getpid() != self._starter:
+            return
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()

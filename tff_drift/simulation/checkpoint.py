@@ -28,6 +28,8 @@ FORMAT_VERSION = 1
 _HEADER = "header"
 # Booleans, integers, unsigned integers, floats, complex numbers.
 _SAVED_KINDS = "biufc"
+# NumPy drops NULs at the end of texts of a fixed length, unless something follows.
+_END_OF_TEXT = b"."
 
 
 class CheckpointError(ValueError):
@@ -43,7 +45,8 @@ class Checkpoint:
       description: What the run is, in JSON values, to compare with the run that
         wants to go on.
       leaves: The leaves of each structure by their paths, for instance
-        `{"server_state": {"global_model_weights/trainable/0": array}}`.
+        `{"server_state": {"global_model_weights/trainable/0": array}}`. Those of
+        `tf.string` are arrays of `bytes` objects.
     """
 
     rounds_completed: int
@@ -84,14 +87,41 @@ def _named_leaves(name: str, structure: Any) -> dict[str, np.ndarray]:
     for path, leaf in tree.flatten_with_path(structure):
         path_name = "/".join(str(part) for part in path)
         array = np.asarray(leaf)
-        if array.dtype.kind not in _SAVED_KINDS:
+        if isinstance(leaf, bytes) or array.dtype.kind == "S":
+            array = np.asarray(leaf, object)
+        if array.dtype.kind not in _SAVED_KINDS and not _is_text(array):
             raise CheckpointError(
-                f"A checkpoint holds numbers and booleans, but {path_name!r} of "
+                f"A checkpoint holds numbers, booleans and bytes, but {path_name!r} of "
                 f"{name} has dtype {array.dtype}. Keep it out of the state, or train "
                 "without output_dir."
             )
         leaves[path_name] = array
     return leaves
+
+
+def _is_text(array: np.ndarray) -> bool:
+    """Whether these are the values of a `tf.string`, such as TFF's DpEvents have."""
+    return array.dtype == object and all(isinstance(each, bytes) for each in array.flat)
+
+
+def _without_pickle(leaf: np.ndarray) -> np.ndarray:
+    """Returns a leaf in a dtype that NumPy writes as it is: texts in a fixed length."""
+    if leaf.dtype != object:
+        return leaf
+    texts = [text + _END_OF_TEXT for text in leaf.flat]
+    return np.array(texts, np.bytes_).reshape(leaf.shape)
+
+
+def _as_it_was(saved: np.ndarray) -> np.ndarray:
+    """Undoes `_without_pickle`."""
+    if saved.dtype.kind != "S":
+        return saved
+    leaf = np.empty(saved.shape, object)
+    for index, text in np.ndenumerate(saved):
+        if not text.endswith(_END_OF_TEXT):
+            raise ValueError("a text has no end")
+        leaf[index] = text[: -len(_END_OF_TEXT)]
+    return leaf
 
 
 def _check_same_leaves(
@@ -132,7 +162,7 @@ def save_checkpoint(
         `{"server_state": state}`.
 
     Raises:
-      CheckpointError: If a leaf is neither a number nor a boolean.
+      CheckpointError: If a leaf is neither a number nor a boolean nor `bytes`.
       OSError: If the file cannot be written; the old one is untouched.
     """
     arrays: dict[str, np.ndarray] = {}
@@ -141,7 +171,7 @@ def save_checkpoint(
         leaves = _named_leaves(name, structure)
         paths[name] = list(leaves)
         for index, leaf in enumerate(leaves.values()):
-            arrays[f"{name}/{index}"] = leaf
+            arrays[f"{name}/{index}"] = _without_pickle(leaf)
     header = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -188,7 +218,7 @@ def load_checkpoint(path: pathlib.Path) -> Checkpoint:
             _check_format(path, header)
             leaves = {
                 name: {
-                    leaf_path: archive[f"{name}/{index}"]
+                    leaf_path: _as_it_was(archive[f"{name}/{index}"])
                     for index, leaf_path in enumerate(paths)
                 }
                 for name, paths in header["paths"].items()
