@@ -30,6 +30,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions, masked_metrics, official_data, seeds
+from tff_drift.layers import LSTM
 
 _NAME = "shakespeare_character"
 
@@ -97,7 +98,7 @@ def build_keras_model(seed: int) -> tf.keras.Model:
     layers, initializers = tf.keras.layers, tf.keras.initializers
     layer_seeds = seeds.initializer_seeds(seed, 6)
     lstms = [
-        layers.LSTM(
+        LSTM(
             256,
             return_sequences=True,
             kernel_initializer=initializers.HeNormal(kernel_seed),

@@ -25,6 +25,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions, masked_metrics, seeds, stackoverflow_data
+from tff_drift.layers import LSTM
 
 _NAME = "stackoverflow_word"
 
@@ -93,7 +94,7 @@ def build_keras_model(num_words: int, seed: int) -> tf.keras.Model:
                 input_length=SEQUENCE_LENGTH,
                 embeddings_initializer=initializers.RandomUniform(seed=layer_seeds[0]),
             ),
-            layers.LSTM(
+            LSTM(
                 670,
                 return_sequences=True,
                 kernel_initializer=initializers.GlorotUniform(layer_seeds[1]),

@@ -7,6 +7,7 @@ import tensorflow_federated as tff
 
 import tasks
 from tasks import shakespeare_character, sqlite_files
+from tff_drift import layers
 
 _PARAMETERS = (
     90 * 8
@@ -170,6 +171,11 @@ def test_model_equals_tffs_with_accuracy_over_characters_alone(
     assert metrics["num_tokens"] == np.count_nonzero(y)
     for name, value in _finalize_in_tff(model).items():
         np.testing.assert_allclose(value, metrics[name])
+
+
+def test_characters_pass_the_fast_lstm():
+    kinds = [type(each) for each in shakespeare_character.build_keras_model(0).layers]
+    assert kinds.count(layers.LSTM) == 2
 
 
 def test_initial_weights_follow_the_seed_and_differ_between_layers(

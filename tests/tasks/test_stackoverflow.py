@@ -13,6 +13,7 @@ from tasks import (
     stackoverflow_tag,
     stackoverflow_word,
 )
+from tff_drift import layers
 
 _WORD_PARAMETERS = (
     10_004 * 96
@@ -82,6 +83,11 @@ def _assert_equal_examples(examples, expected):
     for array, expected_array in zip(examples, expected):
         assert array.dtype == expected_array.dtype
         np.testing.assert_array_equal(array, expected_array)
+
+
+def test_words_pass_the_fast_lstm():
+    kinds = [type(each) for each in stackoverflow_word.build_keras_model(9, 0).layers]
+    assert layers.LSTM in kinds
 
 
 def test_models_have_the_parameters_of_the_papers_layers():

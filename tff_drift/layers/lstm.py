@@ -1,18 +1,12 @@
-"""An LSTM layer that trains faster on a CPU.
-
-Training on the small batches of clients, Keras' layer spends its time on the many
-small operations of every time step, most of them made by differentiating a loop.
-Here the gradient is written out, as it stands in the textbooks, so that what does not
-depend on the previous time step is done for all time steps at once: the products with
-the inputs, and all gradients of the weights.
-"""
+"""An LSTM layer that trains faster on a CPU, see `recurrence`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+
+from tff_drift.layers import recurrence
 
 
 @tf.keras.utils.register_keras_serializable(package="tff_drift")
@@ -51,9 +45,8 @@ class LSTM(tf.keras.layers.LSTM):
             return super().call(
                 inputs, mask=mask, training=training, initial_state=initial_state
             )
-        outputs = _run_lstm(
-            inputs, mask, self.cell.kernel, self.cell.recurrent_kernel, self.cell.bias
-        )
+        weights = self.cell.kernel, self.cell.recurrent_kernel, self.cell.bias
+        outputs = _LSTM(inputs, mask, weights)
         return outputs if self.return_sequences else outputs[:, -1]
 
     def _is_plain(self) -> bool:
@@ -95,134 +88,88 @@ class _Trace(NamedTuple):
     h: tf.Tensor
 
 
-def _run_lstm(
-    inputs: tf.Tensor, mask: Any, kernel: Any, recurrent_kernel: Any, bias: Any
-) -> tf.Tensor:
-    """Returns h for all time steps, `[batch, time, units]`."""
-    # One column, `[time, batch, 1]`: 1 where a step counts, 0 where it is masked.
-    counts = None
-    if mask is not None:
-        counts = _by_time(tf.cast(mask, inputs.dtype)[..., tf.newaxis])
-
-    @tf.custom_gradient
-    def lstm(
-        x: tf.Tensor, w: tf.Tensor, r: tf.Tensor, b: tf.Tensor
-    ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
-        trace = _forward(_by_time(x), counts, w, r, b)
-
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            return _backward(_by_time(x), counts, w, r, trace, _by_time(upstream))
-
-        return _by_time(trace.h), gradient
-
-    return lstm(inputs, *map(tf.convert_to_tensor, (kernel, recurrent_kernel, bias)))
-
-
 def _forward(
-    x: tf.Tensor, counts: tf.Tensor | None, w: tf.Tensor, r: tf.Tensor, b: tf.Tensor
+    counts: tf.Tensor | None, x: tf.Tensor, w: tf.Tensor, r: tf.Tensor, b: tf.Tensor
 ) -> _Trace:
-    num_steps, batch_size = tf.unstack(tf.shape(x)[:2])
     units = r.shape[0]
     # Gates side by side: one σ for the three of them.
     w, r, b = map(_gates_first, (w, r, b))
     blocks = tf.split(r, 4, axis=1)
-    from_inputs = _per_step(tf.einsum("tbi,ij->tbj", x, w) + b, num_steps)
-    counting = None if counts is None else _per_step(counts > 0, num_steps)
-    zero = tf.zeros([batch_size, units], x.dtype)
+    from_inputs = recurrence.per_step(tf.einsum("tbi,ij->tbj", x, w) + b)
+    counting = None if counts is None else recurrence.per_step(counts)
+    zero = tf.zeros([tf.shape(x)[1], units], x.dtype)
 
     def step(
         t: tf.Tensor, h_before: tf.Tensor, c_before: tf.Tensor, *arrays: Any
     ) -> tuple[Any, ...]:
-        z = from_inputs.read(t) + _times_blocks(h_before, blocks)
+        z = from_inputs.read(t) + recurrence.times_blocks(h_before, blocks)
         z_gates, z_content = tf.split(z, [3 * units, units], axis=1)
         ifo, g = tf.sigmoid(z_gates), tf.tanh(z_content)
         i, f, o = tf.split(ifo, 3, axis=1)
         c = f * c_before + i * g
         h = o * tf.tanh(c)
         if counting is not None:
-            here = counting.read(t)
+            here = counting.read(t) > 0
             c, h = tf.where(here, c, c_before), tf.where(here, h, h_before)
         written = (array.write(t, v) for array, v in zip(arrays, (ifo, g, c, h)))
-        return (t + 1, h, c, *written)
+        return (h, c, *written)
 
-    arrays = [_array(num_steps, x.dtype) for _ in range(4)]
-    _, _, _, gates, content, cells, outputs = tf.while_loop(
-        lambda t, *_: t < num_steps, step, (0, zero, zero, *arrays)
-    )
-    i, f, o = tf.split(_stack(gates, 3 * units), 3, axis=2)
-    return _Trace(
-        i, f, o, _stack(content, units), _stack(cells, units), _stack(outputs, units)
-    )
+    arrays = [recurrence.array(x) for _ in range(4)]
+    _, _, *arrays = recurrence.over_steps(x, step, (zero, zero, *arrays))
+    gates, *others = arrays
+    i, f, o = tf.split(recurrence.stack(gates, 3 * units), 3, axis=2)
+    return _Trace(i, f, o, *(recurrence.stack(each, units) for each in others))
 
 
 def _backward(
-    x: tf.Tensor,
     counts: tf.Tensor | None,
+    upstream: tf.Tensor,
+    x: tf.Tensor,
     w: tf.Tensor,
     r: tf.Tensor,
-    trace: _Trace,
-    upstream: tf.Tensor,
+    b: tf.Tensor,
+    *trace: tf.Tensor,
 ) -> tuple[tf.Tensor, ...]:
-    """Returns the gradients of the inputs and the weights; time comes first."""
-    num_steps, batch_size = tf.unstack(tf.shape(x)[:2])
+    del b
     units = r.shape[0]
     i, f, o, g, c, h = trace
     tanh_c = tf.tanh(c)
-    zero = tf.zeros([1, batch_size, units], x.dtype)
+    zero = tf.zeros_like(h[:1])
     c_before, h_before = (tf.concat([zero, past[:-1]], axis=0) for past in (c, h))
     one = tf.ones([], x.dtype) if counts is None else counts
     blocks = [tf.transpose(block) for block in tf.split(r, 4, axis=1)]
     # The factors by which dc becomes the gradients of the arguments of i, f and g,
     # and dh that of o.
-    from_dc = _per_step(
-        tf.stack([g * i * (1 - i), c_before * f * (1 - f), i * (1 - g * g)], axis=2),
-        num_steps,
+    from_dc = recurrence.per_step(
+        tf.stack([g * i * (1 - i), c_before * f * (1 - f), i * (1 - g * g)], axis=2)
     )
-    from_dh = _per_step(one * tanh_c * o * (1 - o), num_steps)
-    to_dc = _per_step(one * o * (1 - tanh_c * tanh_c), num_steps)
-    forget, given = _per_step(f, num_steps), _per_step(upstream, num_steps)
-    counting = None if counts is None else _per_step(counts, num_steps)
+    from_dh = recurrence.per_step(one * tanh_c * o * (1 - o))
+    to_dc = recurrence.per_step(one * o * (1 - tanh_c * tanh_c))
+    forget, given = recurrence.per_step(f), recurrence.per_step(upstream)
+    counting = None if counts is None else recurrence.per_step(counts)
 
-    def step(s: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor, array: Any) -> tuple[Any, ...]:
-        t = num_steps - 1 - s
+    def step(t: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor, array: Any) -> tuple[Any, ...]:
         dh = dh + given.read(t)
         here = None if counting is None else counting.read(t)
         dc_new = (dc if here is None else here * dc) + dh * to_dc.read(t)
         d_ifg = tf.reshape(dc_new[:, tf.newaxis] * from_dc.read(t), [-1, 3 * units])
         dz = tf.concat([d_ifg, dh * from_dh.read(t)], axis=1)
-        parts = tf.split(dz, 4, axis=1)
-        dh_before = tf.add_n([tf.matmul(*pair) for pair in zip(parts, blocks)])
+        dh_before = recurrence.sum_of_products(tf.split(dz, 4, axis=1), blocks)
         dc_before = dc_new * forget.read(t)
         if here is not None:
             dh_before += (1 - here) * dh
             dc_before += (1 - here) * dc
-        return s + 1, dh_before, dc_before, array.write(t, dz)
+        return dh_before, dc_before, array.write(t, dz)
 
-    *_, array = tf.while_loop(
-        lambda s, *_: s < num_steps,
-        step,
-        (0, zero[0], zero[0], _array(num_steps, x.dtype)),
-    )
-    dz = _stack(array, 4 * units)
+    state = zero[0], zero[0], recurrence.array(x)
+    *_, array = recurrence.over_steps(x, step, state, back=True)
+    dz = recurrence.stack(array, 4 * units)
     return (
-        _by_time(tf.einsum("tbj,ij->tbi", dz, w)),
+        tf.einsum("tbj,ij->tbi", dz, w),
         tf.einsum("tbi,tbj->ij", x, dz),
         tf.einsum("tbi,tbj->ij", h_before, dz),
         tf.reduce_sum(dz, axis=[0, 1]),
     )
-
-
-def _times_blocks(h: tf.Tensor, blocks: list[tf.Tensor]) -> tf.Tensor:
-    """Returns h R, R being given as blocks of columns.
-
-    With the few rows of a client's batch, four square products take less than half
-    the time of the one with a wide matrix.
-    """
-    return tf.concat([tf.matmul(h, block) for block in blocks], axis=1)
-
-
-def _by_time(tensor: tf.Tensor) -> tf.Tensor:
-    return tf.transpose(tensor, [1, 0, 2])
 
 
 def _gates_first(weights: tf.Tensor) -> tf.Tensor:
@@ -231,13 +178,4 @@ def _gates_first(weights: tf.Tensor) -> tf.Tensor:
     return tf.concat([i, f, o, g], axis=-1)
 
 
-def _array(num_steps: tf.Tensor, dtype: tf.DType) -> tf.TensorArray:
-    return tf.TensorArray(dtype, num_steps)
-
-
-def _per_step(tensor: tf.Tensor, num_steps: tf.Tensor) -> tf.TensorArray:
-    return _array(num_steps, tensor.dtype).unstack(tensor)
-
-
-def _stack(array: tf.TensorArray, width: int) -> tf.Tensor:
-    return tf.ensure_shape(array.stack(), [None, None, width])
+_LSTM = recurrence.Recurrence(_forward, _backward)

@@ -1,0 +1,200 @@
+"""What recurrent layers share: two passes over the time steps, compiled.
+
+Training on the small batches of clients, Keras' layers spend their time on the many
+small operations of every time step, most of them made by differentiating a loop. Here
+the gradient is written out, so that what does not depend on the previous time step is
+done for all time steps at once, and XLA makes one program of each pass.
+
+XLA compiles a program for every shape, which takes a good part of a second. So rows of
+zeros fill a batch up to one of a few sizes, and only where the number of time steps is
+known as the layer is built is anything compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+# Up to which number of rows batches are filled up to multiples of what.
+_UNITS = ((24, 4), (64, 8))
+_LARGE_UNIT = 32
+
+
+class Recurrence:
+    """A recurrent layer as two passes over the time steps, one there and one back.
+
+    In both, `x` are the inputs `[time, batch, features]`, and `counts` is a column
+    `[time, batch, 1]`, 1 where a step counts and 0 where it is masked, or `None`.
+
+    Args:
+      forward: `(counts, x, *weights) -> trace`, a tuple of what the time steps
+        computed, of which the last is the output h, `[time, batch, units]`.
+      backward: `(counts, upstream, x, *weights, *trace) -> gradients`, of the inputs
+        and of the weights, `upstream` being that of h.
+    """
+
+    def __init__(
+        self, forward: Callable[..., Any], backward: Callable[..., Any]
+    ) -> None:
+        self._passes = forward, backward
+        self._compiled = _compiled(forward), _compiled(backward)
+
+    def __call__(
+        self, inputs: tf.Tensor, mask: Any, weights: Sequence[tf.Variable]
+    ) -> tf.Tensor:
+        """Returns h for all time steps, `[batch, time, units]`.
+
+        Args:
+          inputs: Of shape `[batch, time, features]`.
+          mask: Of shape `[batch, time]`, true where a step counts; `None` if all do.
+          weights: The layer's weights.
+        """
+        is_static = inputs.shape[1] is not None
+        forward, backward = self._compiled if is_static else self._passes
+        counts = None if mask is None else tf.cast(mask, inputs.dtype)[..., tf.newaxis]
+
+        @tf.custom_gradient
+        def layer(
+            x: tf.Tensor, *weights: tf.Tensor
+        ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
+            num_rows = tf.shape(x)[0]
+            fill = _filling(num_rows) if is_static else 0
+
+            def by_time(tensor: tf.Tensor | None) -> tf.Tensor | None:
+                if tensor is None:
+                    return None
+                return _swapped(tf.pad(tensor, [[0, fill], [0, 0], [0, 0]]))
+
+            here, x = by_time(counts), by_time(x)
+            trace = forward(here, x, *weights)
+
+            def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+                of_x, *of_weights = backward(
+                    here, by_time(upstream), x, *weights, *trace
+                )
+                return _swapped(of_x)[:num_rows], *of_weights
+
+            return _swapped(trace[-1])[:num_rows], gradient
+
+        return layer(inputs, *map(tf.convert_to_tensor, weights))
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of `counts` and tensors, and its derivatives, compiled.
+
+    TensorFlow's own derivative of a compiled function hands the lists of its loops
+    from one program to another, which XLA does not do.
+    """
+
+    def derivatives(counts: Any, inputs: Any, upstream: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            results = function(counts, *inputs)
+        return tape.gradient(
+            results,
+            inputs,
+            output_gradients=upstream,
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+
+    program = tf.function(function, jit_compile=True)
+    derivatives_program = tf.function(derivatives, jit_compile=True)
+
+    def run(counts: Any, *inputs: tf.Tensor) -> Any:
+        @tf.custom_gradient
+        def of_inputs(*inputs: tf.Tensor) -> Any:
+            def gradient(*upstream: tf.Tensor) -> Any:
+                return derivatives_program(counts, inputs, upstream)
+
+            # Seen by a tape within a tape, the call would be differentiated too.
+            return program(counts, *map(tf.stop_gradient, inputs)), gradient
+
+        return of_inputs(*inputs)
+
+    return run
+
+
+def _filling(num_rows: tf.Tensor) -> tf.Tensor:
+    """Returns how many rows fill a batch up."""
+    unit = tf.constant(_LARGE_UNIT)
+    for most, smaller in reversed(_UNITS):
+        unit = tf.where(num_rows <= most, smaller, unit)
+    # At least one row: XLA has no use for a program of nothing.
+    return tf.maximum(-(-num_rows // unit) * unit, unit) - num_rows
+
+
+def _swapped(tensor: tf.Tensor) -> tf.Tensor:
+    """Swaps batch and time."""
+    return tf.transpose(tensor, [1, 0, 2])
+
+
+def num_steps(x: tf.Tensor) -> Any:
+    """Returns the number of time steps of `[time, batch, features]`."""
+    return x.shape[0] or tf.shape(x)[0]
+
+
+def array(x: tf.Tensor) -> tf.TensorArray:
+    """Returns an array for something of each time step of x."""
+    return tf.TensorArray(x.dtype, num_steps(x))
+
+
+def per_step(tensor: tf.Tensor) -> tf.TensorArray:
+    """Returns the parts of a tensor by time step."""
+    return array(tensor).unstack(tensor)
+
+
+def stack(parts: tf.TensorArray, width: int) -> tf.Tensor:
+    """Returns the parts of all time steps, `[time, batch, width]`."""
+    return tf.ensure_shape(parts.stack(), [None, None, width])
+
+
+def over_steps(
+    x: tf.Tensor,
+    step: Callable[..., Sequence[Any]],
+    state: Sequence[Any],
+    *,
+    back: bool = False,
+) -> Sequence[Any]:
+    """Runs `state = step(t, *state)` for every time step t.
+
+    Args:
+      x: Something of each time step, which tells how many there are.
+      step: The step.
+      state: The state before the first step.
+      back: Whether to begin with the last time step.
+
+    Returns:
+      The state after all steps.
+    """
+    count = num_steps(x)
+
+    def body(number: tf.Tensor, *state: Any) -> tuple[Any, ...]:
+        t = count - 1 - number if back else number
+        return (number + 1, *step(t, *state))
+
+    _, *state = tf.while_loop(
+        lambda number, *_: number < count,
+        body,
+        (0, *state),
+        # So that XLA can differentiate the loop.
+        maximum_iterations=count,
+    )
+    return state
+
+
+def times_blocks(h: tf.Tensor, blocks: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns h R, R being given as blocks of columns.
+
+    With the few rows of a client's batch, square products take less than half the
+    time of one with a wide matrix.
+    """
+    return tf.concat([tf.matmul(h, block) for block in blocks], axis=1)
+
+
+def sum_of_products(
+    parts: Sequence[tf.Tensor], blocks: Sequence[tf.Tensor]
+) -> tf.Tensor:
+    """Returns d R', with d and R given as blocks of columns, R's transposed."""
+    return tf.add_n([tf.matmul(*pair) for pair in zip(parts, blocks)])
