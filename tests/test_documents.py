@@ -156,8 +156,10 @@ def test_getting_started_trains_and_evaluates(local_context):
 
 
 def test_migrating_step_by_step_trains_the_same_model(script):
-    tff_alone, _, same_method, with_states, driver = python_blocks("docs/migrating.md")
+    blocks = python_blocks("docs/migrating.md")
+    tff_alone, _, lists, same_method, with_states, driver = blocks
     exec(tff_alone, script)
+    exec(lists, script)
     expected = script["process"].get_model_weights(script["state"]).trainable
     exec(same_method, script)
     found = script["process"].get_model_weights(script["state"]).trainable

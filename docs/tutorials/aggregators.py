@@ -90,8 +90,8 @@ for name, colour in zip(rows, [RED, BLUE]):
     axes.plot(
         *column(rows[name], "aggregator/mean_pairwise_cosine"), color=colour, label=name
     )
-axes.set(xlabel="round", ylabel="mean pairwise cosine", ylim=(0, 1))
-axes.legend()
+axes.set(xlabel="round", ylabel="mean pairwise cosine", ylim=(-0.1, 0.6))
+axes.legend(loc="upper right")
 plt.show()
 
 # %% [markdown]
@@ -159,7 +159,7 @@ panels[0].legend()
 panels[1].plot(
     *column(loud_rows["adaptive clipping"], "aggregator/clipping_norm"), color=BLUE
 )
-panels[1].set(xlabel="round", ylabel="clipping norm", ylim=(0, None))
+panels[1].set(xlabel="round", ylabel="clipping norm", ylim=(0, 1.1))
 plt.show()
 
 # %% [markdown]
@@ -222,8 +222,9 @@ private["FedAvg, compressed"] = train(process)
 private["FedAvg"] = train(algorithms.build_fed_avg(task.model_fn, 0.1))
 
 figure, axes = plt.subplots()
-for (name, found), colour in zip(private.items(), [RED, BLUE, GREEN, GREY]):
-    axes.plot(*column(found, "test_accuracy"), color=colour, label=name)
+lines = [(RED, "-"), (BLUE, "-"), (GREEN, "-"), (GREY, "--")]
+for (name, found), (colour, line) in zip(private.items(), lines):
+    axes.plot(*column(found, "test_accuracy"), line, color=colour, label=name)
 axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
 axes.legend(loc="lower right")
 plt.show()
