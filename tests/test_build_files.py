@@ -128,6 +128,15 @@ def test_targets_depend_on_what_their_modules_import(folder, name):
     assert missing == set(), f"add them to deps in {folder}/BUILD"
 
 
+def test_lists_of_labels_are_in_the_order_that_buildifier_gives_them():
+    for (folder, name), arguments in TARGETS.items():
+        labels = ast.literal_eval(arguments.get("deps", ast.List([])))
+        ordered = sorted(labels, key=lambda each: each.replace(":", ".").split("."))
+        local = [each for each in ordered if each.startswith(":")]
+        expected = local + [each for each in ordered if each not in local]
+        assert labels == expected, f"{name} in {folder}/BUILD: run buildifier"
+
+
 @pytest.mark.parametrize("whole", ["tff_drift", "experiments"])
 def test_the_whole_has_every_package(whole):
     packages = {f"//{folder}:{name}" for folder, name in TARGETS}

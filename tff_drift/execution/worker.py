@@ -170,7 +170,7 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """Ends the worker. Does nothing if it has ended already, or in a forked child."""
+        """Ends the worker, unless it has ended already or this is a forked child."""
         atexit.unregister(self.stop)
         if os.getpid() != self._starter:
             return
