@@ -17,6 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from tasks import definitions, official_data, seeds, shakespeare_character
+from tff_drift.layers import GRU
 
 _NAME = "shakespeare_character_gru"
 
@@ -41,7 +42,7 @@ def build_keras_model(seed: int) -> tf.keras.Model:
                 input_length=shakespeare_character.SEQUENCE_LENGTH,
                 embeddings_initializer=initializers.RandomUniform(seed=layer_seeds[0]),
             ),
-            layers.GRU(
+            GRU(
                 1024,
                 return_sequences=True,
                 kernel_initializer=initializers.GlorotUniform(layer_seeds[1]),

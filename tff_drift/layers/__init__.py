@@ -1,6 +1,7 @@
 """Keras layers whose training is reproducible and fast on clients."""
 
 from tff_drift.layers.dropout import Dropout
+from tff_drift.layers.gru import GRU
 from tff_drift.layers.lstm import LSTM
 
-__all__ = ["LSTM", "Dropout"]
+__all__ = ["GRU", "LSTM", "Dropout"]

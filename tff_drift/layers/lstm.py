@@ -10,7 +10,7 @@ from tff_drift.layers import recurrence
 
 
 @tf.keras.utils.register_keras_serializable(package="tff_drift")
-class LSTM(tf.keras.layers.LSTM):
+class LSTM(recurrence.CompiledLayer, tf.keras.layers.LSTM):
     """`tf.keras.layers.LSTM` with the same weights and results, trained faster.
 
     Hochreiter and Schmidhuber (1997), https://doi.org/10.1162/neco.1997.9.8.1735:
@@ -33,41 +33,9 @@ class LSTM(tf.keras.layers.LSTM):
       **kwargs: As for `tf.keras.layers.LSTM`.
     """
 
-    def call(
-        self,
-        inputs: tf.Tensor,
-        mask: Any = None,
-        training: Any = None,
-        initial_state: Any = None,
-    ) -> tf.Tensor:
-        """Runs the layer over sequences, of shape `[batch, time, features]`."""
-        if initial_state is not None or not self._is_plain():
-            return super().call(
-                inputs, mask=mask, training=training, initial_state=initial_state
-            )
-        weights = self.cell.kernel, self.cell.recurrent_kernel, self.cell.bias
-        outputs = _LSTM(inputs, mask, weights)
-        return outputs if self.return_sequences else outputs[:, -1]
-
-    def _is_plain(self) -> bool:
-        config = self.get_config()
-        return (
-            config["activation"] == "tanh"
-            and config["recurrent_activation"] == "sigmoid"
-            and config["use_bias"]
-            and not any(
-                config[name]
-                for name in (
-                    "dropout",
-                    "recurrent_dropout",
-                    "go_backwards",
-                    "return_state",
-                    "stateful",
-                    "time_major",
-                    "unroll",
-                )
-            )
-        )
+    def recurrence(self) -> recurrence.Recurrence:
+        """Returns the passes over the time steps."""
+        return _LSTM
 
 
 class _Trace(NamedTuple):

@@ -12,7 +12,8 @@ known as the layer is built is anything compiled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -20,6 +21,19 @@ import tensorflow as tf
 # Up to which number of rows batches are filled up to multiples of what.
 _UNITS = ((24, 4), (64, 8))
 _LARGE_UNIT = 32
+# The options of the layers that recurrences have.
+_PLAIN = {
+    "activation": "tanh",
+    "recurrent_activation": "sigmoid",
+    "use_bias": True,
+    "dropout": 0.0,
+    "recurrent_dropout": 0.0,
+    "go_backwards": False,
+    "return_state": False,
+    "stateful": False,
+    "time_major": False,
+    "unroll": False,
+}
 
 
 class Recurrence:
@@ -79,6 +93,41 @@ class Recurrence:
             return _swapped(trace[-1])[:num_rows], gradient
 
         return layer(inputs, *map(tf.convert_to_tensor, weights))
+
+
+class CompiledLayer:
+    """What a layer does that has a `Recurrence`; comes before Keras' class.
+
+    Where the layer has options that the recurrence does not know, Keras' own runs.
+    """
+
+    # The options that the recurrence has, beyond those below.
+    has: Mapping[str, Any] = types.MappingProxyType({})
+
+    def recurrence(self) -> Recurrence:
+        """Returns the passes over the time steps."""
+        raise NotImplementedError
+
+    def call(
+        self,
+        inputs: tf.Tensor,
+        mask: Any = None,
+        training: Any = None,
+        initial_state: Any = None,
+    ) -> tf.Tensor:
+        """Runs the layer over sequences, of shape `[batch, time, features]`."""
+        layer: Any = self
+        config = layer.get_config()
+        known = {**_PLAIN, **self.has}
+        if initial_state is not None or any(config[key] != known[key] for key in known):
+            keras: Any = super()
+            return keras.call(
+                inputs, mask=mask, training=training, initial_state=initial_state
+            )
+        cell = layer.cell
+        weights = cell.kernel, cell.recurrent_kernel, cell.bias
+        outputs = self.recurrence()(inputs, mask, weights)
+        return outputs if layer.return_sequences else outputs[:, -1]
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,161 @@
+"""Our recurrent layers against Keras': results, gradients, second derivatives."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import models
+from tff_drift import algorithms, layers
+
+BATCH, TIME, FEATURES, UNITS = 3, 7, 4, 5
+RANDOM = np.random.default_rng(2)
+INPUTS = RANDOM.normal(size=(BATCH, TIME, FEATURES)).astype(np.float32)
+# A sequence that ends early, one with a gap, one that begins late.
+MASK = np.ones([BATCH, TIME], bool)
+MASK[0, 4:] = MASK[1, 3] = MASK[2, :2] = False
+MASK = tf.constant(MASK)
+
+
+KINDS = pytest.mark.parametrize(
+    ("ours", "keras"),
+    [(layers.LSTM, tf.keras.layers.LSTM), (layers.GRU, tf.keras.layers.GRU)],
+    ids=["lstm", "gru"],
+)
+
+
+def _layers(ours, keras, **options):
+    ours, keras = (kind(UNITS, **options) for kind in (ours, keras))
+    for layer in (ours, keras):
+        layer(INPUTS)  # Makes the weights.
+    keras.set_weights(
+        [RANDOM.normal(size=w.shape).astype(np.float32) for w in keras.get_weights()]
+    )
+    ours.set_weights(keras.get_weights())
+    return ours, keras
+
+
+def _loss(layer, inputs, mask):
+    return tf.reduce_sum(tf.sin(3.0 * layer(inputs, mask=mask)))
+
+
+def _results(layer, mask, second):
+    """Outputs, first derivatives, and second ones in a fixed direction."""
+    direction = [
+        np.cos(np.arange(w.size, dtype=np.float32)).reshape(w.shape)
+        for w in layer.get_weights()
+    ]
+
+    def first_derivatives(inputs):
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            loss = _loss(layer, inputs, mask)
+        return tape.gradient(loss, [inputs, *layer.trainable_variables])
+
+    def second_derivatives(inputs):
+        with tf.GradientTape() as tape:
+            of_weights = first_derivatives(inputs)[1:]
+            along = tf.add_n(
+                [tf.reduce_sum(g * d) for g, d in zip(of_weights, direction)]
+            )
+        return tape.gradient(along, layer.trainable_variables)
+
+    @tf.function
+    def results(inputs):
+        derivatives = second_derivatives if second else first_derivatives
+        return layer(inputs, mask=mask), derivatives(inputs)
+
+    return tf.nest.flatten(results(tf.constant(INPUTS)))
+
+
+@KINDS
+@pytest.mark.parametrize(
+    ("mask", "return_sequences", "second"),
+    [(None, False, False), (MASK, False, False), (MASK, True, True)],
+)
+def test_agrees_with_keras(ours, keras, mask, return_sequences, second):
+    ours, keras = _layers(ours, keras, return_sequences=return_sequences)
+    actual, expected = (_results(each, mask, second) for each in (ours, keras))
+    assert len(actual) == len(expected) == 1 + 3 + (not second)
+    for one, other in zip(actual, expected):
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
+
+
+def test_a_step_of_an_lstm_by_hand():
+    ours, _ = _layers(layers.LSTM, tf.keras.layers.LSTM)
+    kernel, recurrent_kernel, bias = (w.astype(np.float64) for w in ours.get_weights())
+    h = c = np.zeros([BATCH, UNITS])
+    for t in range(2):
+        z = INPUTS[:, t] @ kernel + h @ recurrent_kernel + bias
+        i, f, g, o = np.split(z, 4, axis=1)
+        i, f, o = (1 / (1 + np.exp(-gate)) for gate in (i, f, o))
+        c = f * c + i * np.tanh(g)
+        h = o * np.tanh(c)
+    np.testing.assert_allclose(ours(INPUTS[:, :2]), h, rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_of_a_gru_by_hand():
+    ours, _ = _layers(layers.GRU, tf.keras.layers.GRU)
+    kernel, recurrent_kernel, bias = (w.astype(np.float64) for w in ours.get_weights())
+    h = np.zeros([BATCH, UNITS])
+    for t in range(2):
+        a, s, v = np.split(INPUTS[:, t] @ kernel + bias[0], 3, axis=1)
+        of_z, of_r, of_n = np.split(h @ recurrent_kernel + bias[1], 3, axis=1)
+        z, r = 1 / (1 + np.exp(-a - of_z)), 1 / (1 + np.exp(-s - of_r))
+        h = z * h + (1 - z) * np.tanh(v + r * of_n)
+    np.testing.assert_allclose(ours(INPUTS[:, :2]), h, rtol=1e-5, atol=1e-6)
+
+
+@KINDS
+def test_sequences_of_unknown_length_and_batches_of_any_size(ours, keras):
+    ours, keras = _layers(ours, keras)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, FEATURES])])
+    def run(inputs):
+        return ours(inputs)
+
+    # Two lengths, one of no more rows than are filled up, one of many, one of none.
+    for inputs in (INPUTS, INPUTS[:, :2], np.tile(INPUTS, [23, 1, 1]), INPUTS[:0]):
+        expected = keras(inputs)
+        for function in (run, ours):
+            np.testing.assert_allclose(function(inputs), expected, atol=1e-5)
+    compiled = run.get_concrete_function().graph.as_graph_def(add_shapes=False)
+    assert "_XlaMustCompile" not in str(compiled)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"go_backwards": True}, {"activation": "relu"}, {"use_bias": False}],
+    ids=lambda options: next(iter(options)),
+)
+@KINDS
+def test_does_what_keras_does_where_it_has_no_faster_way(ours, keras, options):
+    ours, keras = _layers(ours, keras, **options)
+    np.testing.assert_array_equal(ours(INPUTS), keras(INPUTS))
+    assert type(ours).from_config(ours.get_config()).get_config() == ours.get_config()
+
+
+def _model_fn(layer_type):
+    def model_fn():
+        return models.from_keras(
+            models.keras_softmax_regression(
+                tf.keras.layers.Reshape([models.NUM_FEATURES, 1]),
+                layer_type(
+                    4,
+                    kernel_initializer=tf.keras.initializers.GlorotUniform(3),
+                    recurrent_initializer=tf.keras.initializers.Orthogonal(seed=4),
+                ),
+            )
+        )
+
+    return model_fn
+
+
+def test_a_round_of_federated_averaging():
+    data = models.datasets(models.client_arrays([6, 3]))
+    results = []
+    for layer_type in (layers.LSTM, tf.keras.layers.LSTM):
+        process = algorithms.build_fed_avg(_model_fn(layer_type), 0.5)
+        state, _ = models.train(process, data)
+        results.append(models.trainable(process, state))
+    for actual, expected in zip(*results):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
