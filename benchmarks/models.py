@@ -69,11 +69,24 @@ def _lstm(ours: bool) -> tf.keras.Model:
     )
 
 
+def _gru(ours: bool) -> tf.keras.Model:
+    """1,024 units on characters, the net of Yao et al. (2019)."""
+    layer = layers.GRU if ours else tf.keras.layers.GRU
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.Embedding(VOCABULARY, 256, input_length=LENGTH),
+            layer(1024, return_sequences=True),
+            tf.keras.layers.Dense(VOCABULARY),
+        ]
+    )
+
+
 _MODELS: dict[str, Callable[[bool], tf.keras.Model]] = {
     "logistic": _logistic,
     "dense": _dense,
     "cnn": _cnn,
     "lstm": _lstm,
+    "gru": _gru,
 }
 
 

@@ -78,14 +78,18 @@ def _pfl_net(work: Work) -> object:
     class Recurrent(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embedding = nn.Embedding(VOCABULARY, 8)
-            self.lstm = nn.LSTM(8, 256, 2, batch_first=True)
-            self.output = nn.Linear(256, VOCABULARY)
+            features, units = (8, 256) if work.model == "lstm" else (256, 1024)
+            self.embedding = nn.Embedding(VOCABULARY, features)
+            if work.model == "lstm":
+                self.layers: nn.Module = nn.LSTM(features, units, 2, batch_first=True)
+            else:
+                self.layers = nn.GRU(features, units, batch_first=True)
+            self.output = nn.Linear(units, VOCABULARY)
 
         def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-            return self.output(self.lstm(self.embedding(tokens))[0]).transpose(1, 2)
+            return self.output(self.layers(self.embedding(tokens))[0]).transpose(1, 2)
 
-    if work.model == "lstm":
+    if work.sequences:
         return Recurrent()
     if work.model == "logistic":
         return nn.Sequential(nn.Flatten(), nn.Linear(784, CLASSES))

@@ -23,7 +23,7 @@ class Work(NamedTuple):
     """What is trained.
 
     Attributes:
-      model: The name of the model: 'logistic', 'dense', 'cnn' or 'lstm'.
+      model: The name of the model: 'logistic', 'dense', 'cnn', 'lstm' or 'gru'.
       cohort_size: The number of clients in a round.
       population_size: The number of clients, if they are mixed; None for equal ones.
     """
@@ -40,7 +40,7 @@ class Work(NamedTuple):
     @property
     def sequences(self) -> bool:
         """Whether clients hold sequences of characters."""
-        return self.model == "lstm"
+        return self.model in ("lstm", "gru")
 
     @property
     def batch_size(self) -> int:
@@ -57,6 +57,7 @@ WORKS = {
     "logistic_1000": Work("logistic", 1000),
     "cnn_10": Work("cnn", 10),
     "lstm_10": Work("lstm", 10),
+    "gru_10": Work("gru", 10),
 }
 
 

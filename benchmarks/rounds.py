@@ -3,10 +3,11 @@
     python benchmarks/rounds.py [--rounds 9] [--only logistic_mixed,cnn_10]
         [--contexts native,local,gpu] [--fedjax PYTHON] [--pfl PYTHON]
 
-Clients hold random examples with the shapes of EMNIST, or for the LSTM sequences of 80
-characters. In the mixed works they are of unequal sizes, drawn anew for every round and
-shuffled; in the others they are equal and the same in every round. See `populations.py`
-for the clients and `competitors.py` for the forms in which their batches are given.
+Clients hold random examples with the shapes of EMNIST, or for the LSTM and the GRU
+sequences of 80 characters. In the mixed works they are of unequal sizes, drawn anew for
+every round and shuffled; in the others they are equal and the same in every round. See
+`populations.py` for the clients and `competitors.py` for the forms in which their
+batches are given.
 
 All take turns, round by round, so that they meet the same load of the machine, and the
 ratios of their medians are what counts. `gpu` is the local context with all computation
@@ -36,7 +37,8 @@ from tff_drift import execution
 
 _WARM_UP_ROUNDS = 3
 _DEFAULT_WORKS = (
-    "logistic_mixed,dense_mixed,cnn_mixed,logistic_10,logistic_100,cnn_10,lstm_10"
+    "logistic_mixed,dense_mixed,cnn_mixed,logistic_10,logistic_100,cnn_10,lstm_10,"
+    "gru_10"
 )
 _NEXT_ALONE = "`next` alone"
 
@@ -63,7 +65,8 @@ def _competitors(
                 title = ", ".join([algorithm, context_name, *[form] * work.mixed])
                 yield title, FORMS[form](build(work), work, clients, context)
     for framework in ("fedjax", "pfl"):
-        if getattr(options, framework):
+        # FedJAX has no model with a GRU.
+        if getattr(options, framework) and (framework, work.model) != ("fedjax", "gru"):
             yield framework, Peer(getattr(options, framework), framework, name)
 
 
