@@ -15,7 +15,7 @@ def _run(given: dict[str, Any]) -> None:
 
     report.write_protocol(sweep)
     training.run(sweep)
-    report.tell(sweep, lambda run: (run.folder / training.DIVERGED_FILE).is_file())
+    report.tell(sweep, training.has_diverged)
     print(
         f"Files in {sweep.folder}: points.md, points.csv, best.json, and of two axes "
         "heat_map.png"

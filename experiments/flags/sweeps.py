@@ -117,31 +117,64 @@ def request(given: Mapping[str, Any]) -> Sweep:
         if names.count(name) > 1 or name in fixed:
             raise UserError(f"--{name} is given more than once.")
     own = {flag.name: fixed.pop(flag.name, flag.value) for flag in _OWN}
-    if own["points"] is None:
+    return build(axes, fixed, own["seeds"], own["points"], own["processes"])
+
+
+def build(
+    axes: Sequence[Axis],
+    fixed: Mapping[str, Any],
+    seeds: Sequence[int],
+    points: int | None = None,
+    processes: int | None = None,
+) -> Sweep:
+    """Returns a search.
+
+    Args:
+      axes: What varies, each a flag of its own.
+      fixed: The values of the flags that are given for all points, by name.
+      seeds: The seeds of every point.
+      points: How many points to draw at random; by default the whole grid.
+      processes: Runs to train at a time; by default what fits.
+
+    Raises:
+      UserError: If a flag is not right, in any point.
+    """
+    names = [axis.flag.name for axis in axes]
+    if points is None:
         values = [axis.values for axis in axes]
-        points = [dict(zip(names, point)) for point in itertools.product(*values)]
+        wanted = [dict(zip(names, point)) for point in itertools.product(*values)]
     else:
         generator = random.Random(0)
         drawn = [
             {axis.flag.name: axis.draw(generator) for axis in axes}
-            for _ in range(own["points"])
+            for _ in range(points)
         ]
         # A point that was drawn twice is run once.
-        points = list({label(point): point for point in drawn}.values())
+        wanted = list({label(point): point for point in drawn}.values())
     task = fixed.get("task", declarations.flags_of(TRAIN)["task"].value)
     folder = pathlib.Path(fixed.get("output_dir") or f"results/sweep/{task}")
     return Sweep(
-        axes=axes,
-        points=tuple(points),
+        axes=tuple(axes),
+        points=tuple(wanted),
         runs=tuple(
-            tuple(_run(fixed, point, seed, folder) for seed in own["seeds"])
-            for point in points
+            tuple(_run(fixed, point, seed, folder) for seed in seeds)
+            for point in wanted
         ),
         folder=folder,
-        processes=own["processes"],
+        processes=processes,
         plugins=tuple(fixed.get("plugin") or ()),
-        fixed={**fixed, "seeds": own["seeds"]},
+        fixed={**fixed, "seeds": tuple(seeds)},
     )
+
+
+def axis(name: str, values: Sequence[Any]) -> Axis:
+    """Returns an axis of a grid.
+
+    Args:
+      name: The name of a flag of runs.
+      values: Its values to try.
+    """
+    return Axis(declarations.flags_of(TRAIN)[name], tuple(values))
 
 
 def label(point: Mapping[str, Any]) -> str:

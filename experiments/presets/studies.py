@@ -66,19 +66,35 @@ def run_settings(
       UserError: If a flag does not fit the task or the algorithm.
     """
     folder = request.folder / study.part / variant.label / f"seed_{seed}"
+    given = {
+        **flags_of(request, study, variant),
+        "seed": seed,
+        "output_dir": str(folder),
+    }
+    return settings.resolve(given, variant.label)
+
+
+def flags_of(request: Request, study: Study, variant: Variant) -> dict[str, Any]:
+    """Returns the flags that a variant's runs share, by name.
+
+    Args:
+      request: What is asked for.
+      study: The study.
+      variant: One of its variants, or a changed one.
+
+    Raises:
+      UserError: If a file of settings does not fit the variants.
+    """
     circumstances = dict(request.circumstances)
     paths = circumstances.pop("settings", ())
     named = {each.algorithm: None for each in study.variants}
-    given = {
+    return {
         **study.flags,
         **variant.flags,
         **found_settings.of(paths, list(named))[variant.algorithm],
         **circumstances,
         "algorithm": variant.algorithm,
-        "seed": seed,
-        "output_dir": str(folder),
     }
-    return settings.resolve(given, variant.label)
 
 
 def run_study(request: Request, study: Study) -> list[Result]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -54,12 +54,15 @@ def write_protocol(sweep: Sweep) -> None:
     writing.write_json(path, protocol)
 
 
-def tell(sweep: Sweep, diverged: Callable[[RunSettings], bool]) -> None:
+def tell(sweep: Sweep, diverged: Callable[[RunSettings], bool]) -> Mapping[str, Any]:
     """Prints the points from best to worst, and writes table, heat map and best point.
 
     Args:
       sweep: The sweep, all of whose runs are done.
       diverged: Whether a run was given up.
+
+    Returns:
+      The best point, values by names of flags.
 
     Raises:
       UserError: If every point diverged.
@@ -88,12 +91,13 @@ def tell(sweep: Sweep, diverged: Callable[[RunSettings], bool]) -> None:
         _draw(sweep, table, metric)
     best = table.iloc[0]
     if math.isnan(best[metric]):
-        raise UserError("every point diverged: take smaller rates.")
+        raise UserError(f"every point diverged of {sweep.folder}: take smaller rates.")
     point = sweep.points[int(best["point"])]
     run = sweep.runs[int(best["point"])][0]
     content = found_settings.content(run.task, run.algorithm, point)
     writing.write_json(sweep.folder / BEST, content)
     print(f"Best: {sweeps.label(point)}. To use it: --settings={sweep.folder / BEST}")
+    return point
 
 
 def score(sweep: Sweep, diverged: Callable[[RunSettings], bool]) -> pd.DataFrame:

@@ -69,9 +69,14 @@ def run(sweep: Sweep) -> None:
             raise
 
 
+def has_diverged(run: RunSettings) -> bool:
+    """Returns whether a run was given up."""
+    return (run.folder / DIVERGED_FILE).is_file()
+
+
 def is_done(run: RunSettings) -> bool:
     """Returns whether a run has come to its end, or was given up."""
-    if (run.folder / DIVERGED_FILE).is_file():
+    if has_diverged(run):
         return True
     try:
         summary = json.loads((run.folder / _SUMMARY_FILE).read_text())

@@ -16,7 +16,9 @@ from experiments.presets import (
     searches,
     studies,
 )
-from experiments.training import model_norm, tuning
+from experiments.training import model_norm
+from experiments.training import sweeps as training
+from tests.experiments import made_up_runs
 from tests.experiments.programs import parse
 
 
@@ -141,52 +143,58 @@ def test_a_study_has_a_row_and_a_folder_per_variant(request_for):
 
 
 @pytest.fixture
-def tried(monkeypatch):
-    """Replaces training by a formula; collects the points that were tried."""
+def trained(monkeypatch):
+    """Replaces training by a formula; collects the points that were trained."""
     points = []
 
-    def try_points(run, task, held_out, wanted):
-        assert not set(task.train.client_ids) & set(held_out.client_ids)
-        assert len(task.train) + len(held_out) == 5
-        mu = run.configuration.get("fed_dyn_mu", 0.0)
-        for point in wanted:
-            points.append((run.label, mu, point["client_learning_rate"]))
-            miss = abs(point["client_learning_rate"] - 0.2) + abs(mu - 0.1)
-            yield {**point, "distance": miss, "loss": miss}
+    def run(sweep):
+        for point, runs in zip(sweep.points, sweep.runs):
+            for each in runs:
+                assert each.seed == searches.SEED
+                if training.is_done(each):
+                    continue
+                points.append(point)
+                rate, mu = (each.configuration[name] for name in GRIDS["strong"])
+                miss = abs(rate - 0.2) + abs(mu - 0.1)
+                made_up_runs.write(each.folder, [0.1] + [0.9 - miss] * each.rounds)
+                if mu == 0.3:
+                    (each.folder / training.DIVERGED_FILE).write_text("{}")
 
-    monkeypatch.setattr(tuning, "try_points", try_points)
+    monkeypatch.setattr(training, "run", run)
     return points
 
 
-GRIDS = {"strong": {"fed_dyn_mu": (0.1, 0.2), "client_learning_rate": (0.1, 0.2, 0.4)}}
+# 0.3 comes nearer to the best, but diverges.
+GRIDS = {"strong": {"client_learning_rate": (0.1, 0.2, 0.4), "fed_dyn_mu": (0.3, 0.45)}}
+SEARCHED = dataclasses.replace(STUDY, flags={**STUDY.flags, "task": "digits"})
 
 
-def test_a_search_finds_the_best_point_and_resumes(request_for, tried):
+def test_a_search_is_a_sweep_that_goes_on_where_it_stopped(request_for, trained):
     request = request_for()
-    chosen = searches.choose(request, STUDY, GRIDS, rounds=2)
-    assert chosen.variants[0] == STUDY.variants[0]
-    assert chosen.variants[1].flags == {"fed_dyn_mu": 0.1, "client_learning_rate": 0.2}
-    assert len(tried) == 6
+    chosen = searches.choose(request, SEARCHED, GRIDS, rounds=3)
+    assert chosen.flags == SEARCHED.flags
+    assert chosen.variants[0] == SEARCHED.variants[0]
+    assert chosen.variants[1].flags == {"client_learning_rate": 0.2, "fed_dyn_mu": 0.45}
+    assert len(trained) == 6
+    folder = request.folder / "tuning" / "part" / "strong"
+    best = json.loads((folder / "best.json").read_text())
+    assert best["flags"] == {"client_learning_rate": 0.2, "fed_dyn_mu": 0.45}
+    assert len(pd.read_csv(folder / "points.csv")) == 6
 
-    path = request.folder / "tuning" / "part.csv"
-    table = pd.read_csv(path)
-    assert len(table) == 6
-    table.iloc[:4].to_csv(path, index=False)
-    assert searches.choose(request, STUDY, GRIDS, rounds=2) == chosen
-    assert tried[6:] == [("strong", 0.2, 0.2), ("strong", 0.2, 0.4)]
-    with pytest.raises(errors.UserError, match="a search with other settings"):
-        searches.choose(request, STUDY, GRIDS, rounds=3)
+    (folder / "client_learning_rate=0.4,fed_dyn_mu=0.45" / "seed_0").rename(
+        request.folder / "elsewhere"
+    )
+    assert searches.choose(request, SEARCHED, GRIDS, rounds=3) == chosen
+    assert trained[6:] == [{"client_learning_rate": 0.4, "fed_dyn_mu": 0.45}]
+    with pytest.raises(errors.UserError, match="something else than this sweep"):
+        searches.choose(request, SEARCHED, GRIDS, rounds=4)
 
 
-def test_a_point_that_broke_down_is_never_the_best(request_for, monkeypatch):
-    def try_points(run, task, held_out, wanted):
-        for point, loss in zip(wanted, (float("nan"), 5.0, 6.0)):
-            yield {**point, "distance": loss, "loss": loss}
-
-    monkeypatch.setattr(tuning, "try_points", try_points)
-    grids = {"plain": {"client_learning_rate": (0.1, 0.2, 0.4)}}
-    chosen = searches.choose(request_for(), STUDY, grids, rounds=2)
-    assert chosen.variants[0].flags == {"client_learning_rate": 0.2}
+def test_a_single_point_is_taken_without_a_search(request_for, trained):
+    grids = {"strong": {"client_learning_rate": (0.2,), "fed_dyn_mu": (0.1,)}}
+    chosen = searches.choose(request_for(), SEARCHED, grids, rounds=3)
+    assert chosen.variants[1].flags == {"client_learning_rate": 0.2, "fed_dyn_mu": 0.1}
+    assert not trained
 
 
 def test_the_table_of_costs_has_the_papers_figures(request_for):
