@@ -221,6 +221,7 @@ register(
                 "uga",
                 choices=("uga", "adabest"),
             ),
+            options.OFFICIAL_VALIDATION,
             *options.OFFICIAL_FILES,
         ),
     )
@@ -345,6 +346,7 @@ register(
             options.batch_size(4),
             *options.BATCHING,
             options.num_clients(100, "Roles drawn by the seed."),
+            options.OFFICIAL_VALIDATION,
             *options.OFFICIAL_FILES,
         ),
     )

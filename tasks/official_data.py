@@ -149,7 +149,8 @@ def draw_clients(
       purpose: What the clients are, for the draw and for messages.
 
     Returns:
-      The same clients to train and to test, in the order of their ids.
+      The same clients to train and to test, in the order of their ids; those held out
+      stay.
 
     Raises:
       ValueError: If there are fewer clients.
@@ -163,4 +164,6 @@ def draw_clients(
         )
     draw = seeds.generator(seed, purpose)
     drawn = sorted(draw.choice(both, num_clients, replace=False).tolist())
-    return definitions.Clients(clients.train.subset(drawn), clients.test.subset(drawn))
+    return definitions.Clients(
+        clients.train.subset(drawn), clients.test.subset(drawn), clients.validation
+    )

@@ -1,9 +1,10 @@
-"""What FedAvg, SCAFFOLD, FedDyn and AdaBest send and compute in a round.
+"""What FedAvg, SCAFFOLD, FedDyn and AdaBest send, compute and keep.
 
 Varno et al. (2022), AdaBest, https://arxiv.org/abs/2204.13170, Tables 4 and 5 and
-section C.3. The traffic is measured, from the types of what the methods send; the
-arithmetic is the paper's formulas at the local steps really taken. Neither depends on
-the data, so that one short run on `digits` tells it.
+section C.3. The traffic is measured, from the types of what the methods send, and so
+is what a client keeps between rounds; the arithmetic is the paper's formulas at the
+local steps really taken. None depends on the data, so that one short run on `digits`
+tells it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def run(request: Request) -> None:
         ]
         explanation = (
             "Per round, in units of the model's trainable weights n; of a client's "
-            "arithmetic what is beyond SGD.\n\n"
+            "arithmetic what is beyond SGD. A client keeps what is `stored`.\n\n"
         )
         writing.write_text(
             folder / COST_FILE, explanation + texts.markdown_table(headers, cells)
@@ -82,6 +83,7 @@ def tabulate(done: Sequence[Result]) -> pd.DataFrame:
         # Section C.3; FedAvg and SCAFFOLD as their own papers have it.
         paper_down, paper_up = algorithms.methods()[method].traffic
         row = first[method].rows[-1]
+        client_bytes = model_bytes / row["cohort_size"]
         known = results.arithmetic(first[method].settings, first[method].rows)
         assert known is not None  # Of all methods above.
         rows.append(
@@ -91,6 +93,7 @@ def tabulate(done: Sequence[Result]) -> pd.DataFrame:
                 "down_paper": paper_down,
                 "up": row["bytes_up"] / model_bytes,
                 "up_paper": paper_up,
+                "stored": first[method].summary["client_state_bytes"] / client_bytes,
                 "local_steps": known["local_steps"],
                 **{f"client_{name}": value for name, value in known["client"].items()},
                 **{f"server_{name}": value for name, value in known["server"].items()},

@@ -59,7 +59,10 @@ def headline_of(task: str) -> str:
 
 
 def summarize(
-    settings: RunSettings, training: simulation.TrainingResult, population: int
+    settings: RunSettings,
+    training: simulation.TrainingResult,
+    population: int,
+    client_state_bytes: int,
 ) -> dict[str, Any]:
     """Returns the summary of a run.
 
@@ -67,6 +70,7 @@ def summarize(
       settings: The run.
       training: What its training returned.
       population: The number of training clients.
+      client_state_bytes: What a client keeps between rounds.
 
     Returns:
       JSON values; a number that is not finite is `None`.
@@ -84,6 +88,7 @@ def summarize(
         "best": _best(evaluations, settings.task),
         "totals": dataclasses.asdict(training.totals),
         "arithmetic": arithmetic(settings, training.rows),
+        "client_state_bytes": client_state_bytes,
         "failures": [dataclasses.asdict(failure) for failure in training.failures],
         **provenance(),
     }

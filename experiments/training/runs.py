@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
@@ -173,11 +175,20 @@ class Runs:
                 training = _train(
                     settings, task, process, participants, self._interrupt
                 )
-            summary = results.summarize(settings, training, len(task.train))
+            summary = results.summarize(
+                settings, training, len(task.train), _client_state_bytes(process)
+            )
             writing.write_json(settings.folder / results.SUMMARY_FILE, summary)
             result = results.Result(settings, training.rows, summary)
         style.save(plots.draw_run(result), settings.folder / plots.CURVES_FILE)
         return result
+
+
+def _client_state_bytes(process: tff.learning.templates.LearningProcess) -> int:
+    if not isinstance(process, algorithms.StatefulLearningProcess):
+        return 0
+    leaves = tf.nest.flatten(process.initial_client_state)
+    return sum(np.asarray(leaf).nbytes for leaf in leaves)
 
 
 def _check_cohort(settings: RunSettings, task: tasks.Task) -> None:

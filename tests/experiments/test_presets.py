@@ -205,6 +205,8 @@ def test_the_table_of_costs_has_the_papers_figures(request_for):
     # The weight that comes up beside the update is a 3,760th of n.
     assert costs["down"].tolist() == costs["down_paper"].tolist()
     assert costs["up"].tolist() == pytest.approx(costs["up_paper"], abs=1e-3)
+    # AdaBest keeps the round that it took part in last, besides.
+    assert costs["stored"].tolist() == pytest.approx([0, 1, 1, 1, 1], abs=1e-3)
     # 1,438 examples over 100 clients are two batches of ten each, five times.
     assert set(costs["local_steps"]) == {10}
     assert costs.loc["adabest", "client_sums"] == 11

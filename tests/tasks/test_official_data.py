@@ -38,6 +38,15 @@ def test_a_small_share_is_one_client_and_no_share_is_none():
         official_data.hold_out(_clients(1), 0.5, seed=0)
 
 
+def test_drawn_writers_leave_those_held_out(real_data):
+    options = {"cache_dir": real_data, "num_clients": 10}
+    task = tasks.load("emnist_digits", validation_fraction=0.1, **options)
+    assert len(task.train) == len(task.test) == 10
+    assert len(task.validation) > 10
+    assert not set(task.train.client_ids) & set(task.validation.client_ids)
+    assert tasks.load("emnist_digits", **options).validation is None
+
+
 @pytest.mark.parametrize(
     ("name", "num_clients"), [("shakespeare_character", 715), ("cifar100", 100)]
 )
