@@ -11,6 +11,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # TensorFlow and gRPC read these when they are loaded.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# The tests run side by side: threads for single operations would only wait.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 import pytest  # noqa: E402
 
