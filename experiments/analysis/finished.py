@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ import pandas as pd
 _CONFIGURATION, _SUMMARY = "config.json", "summary.json"
 _METRICS = ("metrics.csv", "metrics.csv.gz")
 _RUN, _SUMMARY_OF_RUN = "tff_drift run", "tff_drift summary"
+
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[-+]?\d+)?)")
 
 # What a metric can be seen against, by its name for users, with the column of
 # `FinishedRuns.rounds`: all are totals since the start of the run.
@@ -59,7 +62,8 @@ def read(*folders: str | os.PathLike[str]) -> FinishedRuns:
         folders of such.
 
     Returns:
-      The runs, by the names of their folders in alphabetical order.
+      The runs, by the names of their folders in alphabetical order, and by numbers in
+      these in theirs.
 
     Raises:
       FileNotFoundError: If a folder does not exist.
@@ -88,12 +92,17 @@ def read(*folders: str | os.PathLike[str]) -> FinishedRuns:
                 f"{str(folder)!r} holds no finished run, which is a folder with "
                 f"{_CONFIGURATION}, {_METRICS[0]} and {_SUMMARY}."
             )
-    table = pd.DataFrame.from_dict(settings, orient="index").sort_index()
+    order = {run: place for place, run in enumerate(sorted(settings, key=_by_numbers))}
+    table = pd.DataFrame.from_dict(settings, orient="index").loc[list(order)]
     # Lists cannot be compared or grouped by.
     table = table.map(lambda value: tuple(value) if isinstance(value, list) else value)
     table.index.name = "run"
     everything = pd.concat(rounds, ignore_index=True)
-    everything = everything.sort_values(["run", "round"], ignore_index=True)
+    everything = everything.sort_values(
+        ["run", "round"],
+        ignore_index=True,
+        key=lambda column: column.map(order) if column.name == "run" else column,
+    )
     return FinishedRuns(table, everything, tuple(sorted(set(unfinished))))
 
 
@@ -103,6 +112,12 @@ def _runs_below(folder: pathlib.Path) -> Iterator[pathlib.Path]:
         has_metrics = any((path.parent / name).is_file() for name in _METRICS)
         if has_metrics and _json(path).get("format") == _RUN:
             yield path.parent
+
+
+def _by_numbers(run: str) -> list[str | float]:
+    """Returns the parts of a folder's name, numbers as such: 5 comes before 20."""
+    parts = _NUMBER.split(run)
+    return [float(part) if index % 2 else part for index, part in enumerate(parts)]
 
 
 def _json(path: pathlib.Path) -> dict[str, Any]:

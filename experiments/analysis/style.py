@@ -96,11 +96,13 @@ def legend(figure: matplotlib.figure.Figure, title: str = "") -> None:
     """
     handles, names = figure.axes[0].get_legend_handles_labels()
     longest = max(map(len, names), default=0)
+    # About 13 letters to an inch, and a line before each name.
+    across = int(13 * figure.get_figwidth()) // (longest + 5)
     figure.legend(
         handles,
         names,
         loc="outside lower center",
-        ncols=max(1, min(len(names), 5, 100 // (longest + 5))),
+        ncols=max(1, min(len(names), 5, across)),
         frameon=False,
         title=title or None,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from typing import Literal
 
 import rich.box
 import rich.console
@@ -82,7 +83,9 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints a table to the standard output; the first column is of names."""
     table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     for index, header in enumerate(headers):
-        table.add_column(header, justify="right" if index else "left")
+        # Names that are cut off could not be told apart.
+        justify: Literal["left", "right"] = "right" if index else "left"
+        table.add_column(header, justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*row)
     rich.console.Console(highlight=False, width=terminal_width()).print(table)

@@ -46,6 +46,16 @@ def test_reading(runs, tmp_path):
     assert list(analysis.labels(runs)) == ["fed_avg"] * 2 + ["fed_adam"] * 2
 
 
+def test_runs_come_in_the_order_of_the_numbers_in_their_names(tmp_path):
+    names = ["rate=0.03,clients=5", "rate=0.1,clients=5", "rate=0.1,clients=20"]
+    for name in reversed(names):
+        made_up_runs.write(tmp_path / name, [0.1, 0.2])
+    found = analysis.read(tmp_path)
+    paths = [str(tmp_path / name) for name in names]
+    assert list(found.settings.index) == paths
+    assert list(dict.fromkeys(found.rounds["run"])) == paths
+
+
 def test_a_folder_that_is_named_twice_counts_once(runs, tmp_path):
     again = analysis.read(tmp_path / "a1", tmp_path)
     assert list(again.settings.index) == list(runs.settings.index)
