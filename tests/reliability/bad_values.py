@@ -29,7 +29,7 @@ LIST = [object(), None, "a", 0, {1: 2}]
 MODEL = [*FUNCTION, None, lambda: None]
 
 
-# How many bad values each class of errors has answered.
+# How many bad values got each answer: the class of an error, or what was wrong.
 ANSWERS: collections.Counter = collections.Counter()
 
 
@@ -50,6 +50,10 @@ def _complaint(error, argument, bad, names):
     return None
 
 
+def name_of(function):
+    return getattr(function, "__qualname__", "evaluate")
+
+
 def walk(cases):
     """The parameters of a test: function, good arguments, argument, bad values."""
     return [
@@ -58,21 +62,23 @@ def walk(cases):
             good,
             argument,
             bad,
-            id=f"{getattr(function, '__qualname__', 'evaluate')}-{argument}",
+            id=f"{name_of(function)}-{argument}",
         )
         for function, good, arguments in cases
         for argument, bad in arguments.items()
     ]
 
 
-def tell(trial, cases):
-    """Tells of all bad values that were tried in this program."""
-    arguments = sum(len(bad) for *_, bad in cases)
-    answers = ", ".join(f"{name} {ANSWERS[name]}" for name in sorted(ANSWERS))
-    results.note(
-        f"bad values, {trial}",
-        f"{sum(ANSWERS.values())} of {arguments} arguments of {len(cases)} functions, "
-        f"answered by {answers}",
+def tell(what, cases):
+    """Tells of all bad values that were tried in this program, see `results.add`."""
+    results.add(
+        {
+            "what": "bad values",
+            "of": what,
+            "functions": len({name_of(function) for function, *_ in cases}),
+            "arguments": sum(len(bad) for *_, bad in cases),
+            "answers": dict(sorted(ANSWERS.items())),
+        }
     )
     ANSWERS.clear()
 
@@ -95,11 +101,12 @@ def complaints(function, good, argument, bad, names=None):
         try:
             function(**{**good, argument: value})
         except Exception as error:
-            ANSWERS[type(error).__name__] += 1
             names_of_it = (names or argument).split("|")
             complaint = _complaint(error, argument, value, names_of_it)
+            ANSWERS["another" if complaint else type(error).__name__] += 1
         else:
             complaint = "taken"
+            ANSWERS[complaint] += 1
         if complaint:
             found.append(f"{value!r}: {complaint}")
     return found

@@ -15,6 +15,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "reliability.md"
 RESULTS = pathlib.Path(__file__).with_name("results.jsonl")
 _MOMENTS = ("startup", "round", "write")
+# What no bad value may get: an error that is not ours or does not name it, or none.
+_WRONG = ["another", "taken"]
 
 
 def _table(header, rows):
@@ -83,6 +85,26 @@ def faults(found):
     return _table(["method", *(name.replace("_", " ") for name in names)], body)
 
 
+def bad_values(found):
+    """The latest walk of all arguments by bad values, and what answered."""
+    latest = {result["of"]: result for result in _of(found, "bad values")}
+    answers = sorted({name for walk in latest.values() for name in walk["answers"]})
+    answers = [name for name in answers if name not in _WRONG] + _WRONG
+    body = [
+        [
+            what,
+            walk["functions"],
+            walk["arguments"],
+            sum(walk["answers"].values()),
+            *(walk["answers"].get(name, 0) for name in answers),
+        ]
+        for what, walk in latest.items()
+    ]
+    total = [sum(row[column] for row in body) for column in range(1, 4 + len(answers))]
+    header = ["of", "functions", "arguments", "bad values", *answers]
+    return _table(header, [*body, ["all", *total]])
+
+
 def soak(found):
     """The latest outcome of every other trial."""
     latest = {result["trial"]: result["outcome"] for result in _of(found, "soak")}
@@ -90,7 +112,8 @@ def soak(found):
 
 
 TABLES = {
-    function.__name__: function for function in (kills, store_kills, faults, soak)
+    function.__name__: function
+    for function in (kills, store_kills, faults, bad_values, soak)
 }
 
 

@@ -19,12 +19,17 @@ def append(path, result):
         file.write(json.dumps(result) + "\n")
 
 
-def note(trial, outcome):
-    """Tells of a test of the soak: TFF_DRIFT_SOAK may name the file of results."""
-    print(f"{trial}: {outcome}")
+def add(result):
+    """Adds a result of a test of the soak, where TFF_DRIFT_SOAK names a file."""
     path = pathlib.Path(os.environ.get("TFF_DRIFT_SOAK", ""))
     if path.suffix == ".jsonl":
-        append(path, {"what": "soak", "trial": trial, "outcome": outcome})
+        append(path, result)
+
+
+def note(trial, outcome):
+    """Tells of a test of the soak in words."""
+    print(f"{trial}: {outcome}")
+    add({"what": "soak", "trial": trial, "outcome": outcome})
 
 
 def read(path):

@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 import pytest
+import tensorflow_federated as tff
 
 from tests.reliability import bad_values, program
 from tests.reliability.bad_values import (
@@ -67,11 +68,41 @@ def _mismatch(client_states, num_clients):
     )
 
 
+@tff.federated_computation(compat.FederatedType(np.int32, compat.CLIENTS))
+def _total(values):
+    return tff.federated_sum(values)
+
+
+def _explain(computation=_total, argument=None):
+    return execution.create_local_execution_context().explain(computation, argument)
+
+
 def _evaluate(model_weights):
     evaluate = simulation.build_evaluation(_MODEL, _TRAIN, accuracy_metric=None)
     return evaluate(model_weights)
 
 
+_LOCAL = {
+    "server_device": [object(), 0, "a", ""],
+    "client_devices": [object(), 0, "/CPU:0", [], ["a"], [None]],
+    "max_concurrent_clients": OPTIONAL,
+    "batch_clients": _OPTIONAL_FLAG,
+    "dataset_cache_bytes": INTEGER,
+    "splice_dataset_loops": FLAG,
+}
+_NATIVE = {
+    "max_concurrent_computation_calls": [
+        value for value in INTEGER if value is not None
+    ],
+    "startup_seconds": POSITIVE,
+}
+_REMOTE = {
+    "addresses": [None, object(), "a:1", [], [1], ["a"], ["a:b"], ["a:1"] * 2],
+    "connect_seconds": POSITIVE,
+    "heartbeat_seconds": POSITIVE,
+    "part_seconds": POSITIVE,
+    "max_retries": INTEGER,
+}
 # Function, good arguments, and bad values of each argument.
 _CASES = [
     (
@@ -247,43 +278,39 @@ _CASES = [
         {"folder": [object(), b"a", "", "a\0b", 0, []]},
     ),
     (callbacks.ReleaseRows, {}, {"manager": [*SMALL, None]}),
+    *(
+        (function, {}, _LOCAL)
+        for function in (
+            execution.create_local_execution_context,
+            execution.create_async_local_execution_context,
+            execution.set_local_execution_context,
+        )
+    ),
+    *(
+        (function, {}, _NATIVE)
+        for function in (
+            execution.create_native_execution_context,
+            execution.set_native_execution_context,
+        )
+    ),
+    *(
+        (function, {"addresses": ["localhost:1"]}, _REMOTE)
+        for function in (
+            execution.create_remote_execution_context,
+            execution.set_remote_execution_context,
+        )
+    ),
     (
-        execution.create_local_execution_context,
+        _explain,
         {},
-        {
-            "server_device": [object(), 0, "a", ""],
-            "client_devices": [object(), 0, "/CPU:0", [], ["a"], [None]],
-            "max_concurrent_clients": OPTIONAL,
-            "batch_clients": _OPTIONAL_FLAG,
-            "dataset_cache_bytes": INTEGER,
-            "splice_dataset_loops": FLAG,
-        },
+        {"computation": [*SMALL, None], "argument": [object(), "a", 3, ["a"]]},
     ),
-    (
-        execution.create_native_execution_context,
-        {},
-        {
-            "max_concurrent_computation_calls": [
-                value for value in INTEGER if value is not None
-            ],
-            "startup_seconds": POSITIVE,
-        },
-    ),
-    (
-        execution.create_remote_execution_context,
-        {"addresses": ["localhost:1"]},
-        {
-            "addresses": [None, object(), "a:1", [], [1], ["a"], ["a:b"], ["a:1"] * 2],
-            "connect_seconds": POSITIVE,
-            "heartbeat_seconds": POSITIVE,
-            "part_seconds": POSITIVE,
-            "max_retries": INTEGER,
-        },
-    ),
+    *((layer, {"units": 2}, {"units": COUNT}) for layer in (layers.GRU, layers.LSTM)),
     (layers.Dropout, {}, {"rate": [*NUMBER, 1.0]}),
 ]
 # What is named by something that says more.
 _OTHER_NAMES = {
+    "argument": "Expected a list with a value for each client|Expected a value of",
     "client_ids": "client_ids|states for",
     "states": "states|state of client|client 'a'",
 }

@@ -126,8 +126,8 @@ def test_five_thousand_rounds(method, tmp_path):
         f"RAM {start.ram:.0f} MB after 500, {end.ram:.0f} after 5,000, a trend of "
         f"{growth:.2f} per 1,000; {blocks:.0f} of Python's blocks per round, {lost} "
         f"per tensor lost by TensorFlow; threads {start.threads} and {end.threads}, "
-        f"open files {start.files} and {end.files}; rounds per second of processor time "
-        f"at the end {speed:.2f} of the start",
+        f"open files {start.files} and {end.files}; rounds per second of processor "
+        f"time at the end {speed:.2f} of the start",
     )
     # A row is two blocks. What is more must be small: the smallest are TensorFlow's.
     assert blocks < 3 or lost

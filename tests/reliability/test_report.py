@@ -17,3 +17,6 @@ def test_nothing_differed_and_nothing_was_let_in():
     assert [each for each in of_stores if each["different"]] == []
     disturbed = [result for result in found if result["what"] == "fault"]
     assert [each for each in disturbed if not each["holds"]] == []
+    walks = [result for result in found if result["what"] == "bad values"]
+    assert walks
+    assert [walk for walk in walks if {"another", "taken"} & set(walk["answers"])] == []

@@ -32,7 +32,12 @@ class GRU(recurrence.CompiledLayer, tf.keras.layers.GRU):
 
     Args:
       units: The size of h.
-      **kwargs: As for `tf.keras.layers.GRU`.
+      *args: As for `tf.keras.layers.GRU`, which checks them.
+      **kwargs: As for `tf.keras.layers.GRU`, which checks them.
+
+    Raises:
+      TypeError: If `units` is not an integer.
+      ValueError: If `units` is not positive.
     """
 
     has = types.MappingProxyType({"reset_after": True})

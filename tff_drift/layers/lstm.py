@@ -30,7 +30,12 @@ class LSTM(recurrence.CompiledLayer, tf.keras.layers.LSTM):
 
     Args:
       units: The size of h and c.
-      **kwargs: As for `tf.keras.layers.LSTM`.
+      *args: As for `tf.keras.layers.LSTM`, which checks them.
+      **kwargs: As for `tf.keras.layers.LSTM`, which checks them.
+
+    Raises:
+      TypeError: If `units` is not an integer.
+      ValueError: If `units` is not positive.
     """
 
     def recurrence(self) -> recurrence.Recurrence:

@@ -18,6 +18,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_drift import checks
+
 # Up to which number of rows batches are filled up to multiples of what.
 _UNITS = ((24, 4), (64, 8))
 _LARGE_UNIT = 32
@@ -103,6 +105,11 @@ class CompiledLayer:
 
     # The options that the recurrence has, beyond those below.
     has: Mapping[str, Any] = types.MappingProxyType({})
+
+    def __init__(self, units: int, *args: Any, **kwargs: Any) -> None:
+        checks.check_integer("units", units)
+        keras: Any = super()
+        keras.__init__(units, *args, **kwargs)
 
     def recurrence(self) -> Recurrence:
         """Returns the passes over the time steps."""

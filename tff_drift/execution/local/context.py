@@ -99,10 +99,16 @@ class LocalExecutionContext(compat.framework.SyncContext):
         Raises:
           NotImplementedError: If the computation holds something that this
             context does not support; the message names it.
-          TypeError: If the argument is not of the parameter's type.
+          TypeError: If `computation` is not a computation, or the argument is not of
+            the parameter's type.
           ValueError: If parts of the argument are of different numbers of
             clients.
         """
+        if not isinstance(computation, compat.Computation):
+            raise TypeError(
+                "computation must be a tff.Computation, such as process.next, found "
+                f"{computation!r}."
+            )
         with tf.init_scope():
             plan, _ = self._plans.get(computation)
             arguments: list[Any] | None = None
