@@ -183,11 +183,12 @@ def divergence(loss: float, first: float, row: Mapping[str, Any]) -> str:
       first: That of the first round.
       row: The round's metrics.
     """
+    from tff_drift.simulation import failures
+
     if not math.isfinite(loss):
         return f"diverged: the training loss is {loss}"
     if loss > 100 * first > 0:
         return f"diverged: the training loss rose from {first:.3g} to {loss:.3g}"
-    cohort = row.get("cohort_size", 0)
-    if cohort and row.get("client_work/rejected_clients", 0) >= cohort:
+    if failures.all_rejected(row):
         return "diverged: no client's update is finite"
     return ""

@@ -1,9 +1,10 @@
 import math
+import types
 
 import numpy as np
 import pytest
 
-from tff_drift.simulation import failures
+from tff_drift.simulation import callbacks, failures
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,23 @@ def test_non_finite_loss_or_weight(bad):
     assert not failures.is_non_finite(None, ())
     assert failures.is_non_finite(bad, good)
     assert failures.is_non_finite(1.0, [*good, np.array([0, bad], np.float32)])
+
+
+def test_rounds_that_leave_all_clients_out_are_warned_of_once(caplog):
+    watch = callbacks.FailureWatch()
+    run = types.SimpleNamespace(rows=[])
+    watch.before_training(run)
+    for number, rejected in enumerate([2, 3, 3, 0, 3], 1):
+        row = {
+            "round": number,
+            "cohort_size": 3,
+            "client_work/rejected_clients": rejected,
+        }
+        watch.after_round(number, (), row)
+        run.rows.append(row)
+    warned = [record.getMessage() for record in caplog.records]
+    assert [text.split(":")[0] for text in warned] == ["Round 2", "Round 5"]
+    assert "no client's update is finite" in warned[0]
 
 
 def test_failures_are_read_from_rows():

@@ -75,6 +75,18 @@ def is_non_finite(loss: float | None, model_weights: Any) -> bool:
     )
 
 
+def all_rejected(row: Mapping[str, Any]) -> bool:
+    """Returns whether every client of a round was rejected: no update was finite.
+
+    Such a round leaves the model as it is.
+
+    Args:
+      row: The metrics of the round.
+    """
+    cohort = row.get("cohort_size", 0)
+    return cohort > 0 and row.get("client_work/rejected_clients", 0) >= cohort
+
+
 def failures_of(rows: Sequence[Mapping[str, Any]]) -> list[Failure]:
     """Returns the failures recorded in the rows of a run.
 

@@ -14,7 +14,8 @@ from tff_drift.simulation.callbacks.base import Callback, TrainingRun
 class FailureWatch(Callback):
     """Says of every round whether training broke down in it, and warns.
 
-    The columns are `catastrophic_failure` and `non_finite`, 1 or 0: see
+    It warns too when no client's update is finite, which leaves the model as it is. The
+    columns are `catastrophic_failure` and `non_finite`, 1 or 0: see
     `tff_drift.simulation.failures`. `run_training` adds this callback, with the metric
     "accuracy", if none of its kind is given.
     """
@@ -67,4 +68,10 @@ class FailureWatch(Callback):
             # A model that is not finite stays so: one warning is enough.
             if not previous.get(failure.kind):
                 logging.warning("%s", failure)
+        if failures.all_rejected(row) and not failures.all_rejected(previous):
+            logging.warning(
+                "Round %d: no client's update is finite, and the model stays as it is. "
+                "Take a smaller rate, or a gradient_clipping_norm.",
+                round_number,
+            )
         return columns
