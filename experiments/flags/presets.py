@@ -84,6 +84,20 @@ PRESETS: dict[str, Preset] = {
             ),
         ),
         Preset(
+            "fedopt_table",
+            "FedAdagrad, FedAdam, FedYogi, FedAvgM and FedAvg at the paper's rates: "
+            "the mean of the last rounds beside the paper's.",
+            "Reddi et al. (2021), Table 1. https://arxiv.org/abs/2003.00295",
+            (
+                "shakespeare_character",
+                "emnist_character",
+                "emnist_autoencoder",
+                "cifar100",
+                "stackoverflow_word",
+                "stackoverflow_tag",
+            ),
+        ),
+        Preset(
             "scaffold_drift",
             "Quadratics with a known optimum: FedAvg stalls the farther off the more "
             "local steps it takes, SCAFFOLD converges.",
