@@ -1,11 +1,13 @@
 """Our recurrent layers against Keras': results, gradients, second derivatives."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests import models
-from tff_drift import algorithms, layers
+from tff_drift import algorithms, client_works, layers
 
 BATCH, TIME, FEATURES, UNITS = 3, 7, 4, 5
 RANDOM = np.random.default_rng(2)
@@ -64,7 +66,9 @@ def _results(layer, mask, second):
         derivatives = second_derivatives if second else first_derivatives
         return layer(inputs, mask=mask), derivatives(inputs)
 
-    return tf.nest.flatten(results(tf.constant(INPUTS)))
+    how = layers.uncompiled() if second else contextlib.nullcontext()
+    with how:
+        return tf.nest.flatten(results(tf.constant(INPUTS)))
 
 
 @KINDS
@@ -78,6 +82,22 @@ def test_agrees_with_keras(ours, keras, mask, return_sequences, second):
     assert len(actual) == len(expected) == 1 + 3 + (not second)
     for one, other in zip(actual, expected):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
+
+
+def test_second_derivatives_of_what_is_compiled_are_refused():
+    ours, _ = _layers(layers.LSTM, tf.keras.layers.LSTM)
+    with tf.GradientTape() as outer:
+        with tf.GradientTape() as inner:
+            loss = _loss(ours, INPUTS, None)
+        slope = tf.reduce_sum(inner.gradient(loss, ours.trainable_variables[0]))
+    with pytest.raises(NotImplementedError, match=r"within tff_drift.layers.uncomp"):
+        outer.gradient(slope, ours.trainable_variables[0])
+
+
+def test_uga_can_take_second_derivatives_of_a_model():
+    # Where a model's own functions are traced, below the gradient's.
+    spec = client_works.build_model_spec(_model_fn(layers.GRU))
+    client_works.KeepTraceSgd(0.1, local_epochs=2).check_model(spec)
 
 
 def test_a_step_of_an_lstm_by_hand():

@@ -3,5 +3,6 @@
 from tff_drift.layers.dropout import Dropout
 from tff_drift.layers.gru import GRU
 from tff_drift.layers.lstm import LSTM
+from tff_drift.layers.recurrence import uncompiled
 
-__all__ = ["GRU", "LSTM", "Dropout"]
+__all__ = ["GRU", "LSTM", "Dropout", "uncompiled"]

@@ -28,7 +28,8 @@ class GRU(recurrence.CompiledLayer, tf.keras.layers.GRU):
     Masks work as in Keras: a masked time step leaves h as it is. Where it has no faster
     way the layer does what Keras does: with `reset_after=False`, dropout, states given
     or returned, other activations than the default ones, `go_backwards`, `unroll`,
-    `stateful` or `time_major`. Second derivatives, which UGA takes, are supported.
+    `stateful` or `time_major`. Second derivatives, which UGA takes, need
+    `tff_drift.layers.uncompiled`.
 
     Args:
       units: The size of h.

@@ -25,8 +25,8 @@ class LSTM(recurrence.CompiledLayer, tf.keras.layers.LSTM):
     Masks work as in Keras: a masked time step leaves h and c as they are. Where it
     has no faster way the layer does what Keras does: with dropout, states given or
     returned, other activations than the default ones, `go_backwards`,
-    `unroll`, `stateful` or `time_major`. Second derivatives, which UGA takes, are
-    supported.
+    `unroll`, `stateful` or `time_major`. Second derivatives, which UGA takes, need
+    `tff_drift.layers.uncompiled`.
 
     Args:
       units: The size of h and c.

@@ -12,8 +12,10 @@ known as the layer is built is anything compiled.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +25,7 @@ from tff_drift import checks
 # Up to which number of rows batches are filled up to multiples of what.
 _UNITS = ((24, 4), (64, 8))
 _LARGE_UNIT = 32
+_COMPILES = contextvars.ContextVar("compiles", default=True)
 # The options of the layers that recurrences have.
 _PLAIN = {
     "activation": "tanh",
@@ -67,8 +70,8 @@ class Recurrence:
           mask: Of shape `[batch, time]`, true where a step counts; `None` if all do.
           weights: The layer's weights.
         """
-        is_static = inputs.shape[1] is not None
-        forward, backward = self._compiled if is_static else self._passes
+        compiles = inputs.shape[1] is not None and _COMPILES.get()
+        forward, backward = self._compiled if compiles else self._passes
         counts = None if mask is None else tf.cast(mask, inputs.dtype)[..., tf.newaxis]
 
         @tf.custom_gradient
@@ -76,7 +79,7 @@ class Recurrence:
             x: tf.Tensor, *weights: tf.Tensor
         ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]:
             num_rows = tf.shape(x)[0]
-            fill = _filling(num_rows) if is_static else 0
+            fill = _filling(num_rows) if compiles else 0
 
             def by_time(tensor: tf.Tensor | None) -> tf.Tensor | None:
                 if tensor is None:
@@ -137,32 +140,36 @@ class CompiledLayer:
         return outputs if layer.return_sequences else outputs[:, -1]
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of `counts` and tensors, and its derivatives, compiled.
+@contextlib.contextmanager
+def uncompiled() -> Iterator[None]:
+    """Leaves recurrent layers that are called in it uncompiled.
 
-    TensorFlow's own derivative of a compiled function hands the lists of its loops
-    from one program to another, which XLA does not do.
+    So they can be differentiated twice: UGA's clients call their models in it. It is a
+    context manager, for the place where a model is called, or traced.
+
+    Yields:
+      Nothing.
     """
+    token = _COMPILES.set(False)
+    try:
+        yield
+    finally:
+        _COMPILES.reset(token)
 
-    def derivatives(counts: Any, inputs: Any, upstream: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            results = function(counts, *inputs)
-        return tape.gradient(
-            results,
-            inputs,
-            output_gradients=upstream,
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )
 
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of tensors, compiled, which can be differentiated no more."""
     program = tf.function(function, jit_compile=True)
-    derivatives_program = tf.function(derivatives, jit_compile=True)
 
     def run(counts: Any, *inputs: tf.Tensor) -> Any:
         @tf.custom_gradient
         def of_inputs(*inputs: tf.Tensor) -> Any:
             def gradient(*upstream: tf.Tensor) -> Any:
-                return derivatives_program(counts, inputs, upstream)
+                # XLA does not hand the lists of loops from one program to another.
+                raise NotImplementedError(
+                    "A compiled recurrent layer has no second derivatives. Call the "
+                    "model within tff_drift.layers.uncompiled()."
+                )
 
             # Seen by a tape within a tape, the call would be differentiated too.
             return program(counts, *map(tf.stop_gradient, inputs)), gradient
@@ -230,13 +237,7 @@ def over_steps(
         t = count - 1 - number if back else number
         return (number + 1, *step(t, *state))
 
-    _, *state = tf.while_loop(
-        lambda number, *_: number < count,
-        body,
-        (0, *state),
-        # So that XLA can differentiate the loop.
-        maximum_iterations=count,
-    )
+    _, *state = tf.while_loop(lambda number, *_: number < count, body, (0, *state))
     return state
 
 
