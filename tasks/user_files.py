@@ -188,8 +188,10 @@ def _read_table(path: pathlib.Path, where: str, all_columns: bool) -> pd.DataFra
             io.StringIO(text), float_precision="round_trip", low_memory=False
         )
     except (ValueError, OverflowError) as error:
+        # What pandas says ends with a line break.
+        reason = " ".join(str(error).split())
         raise example_checks.DataError(
-            f"{where} cannot be read as a CSV table ({error}). Write a line of column "
+            f"{where} cannot be read as a CSV table ({reason}). Write a line of column "
             "names and a line per example."
         ) from error
     names = header.iloc[0].tolist()

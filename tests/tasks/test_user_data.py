@@ -281,8 +281,9 @@ def test_a_bad_file_is_named_with_its_client(tmp_path, content, message):
     (tmp_path / "ann.csv").write_bytes(b"age,ill\n1,0\n2,1\n")
     (tmp_path / "bob.csv").write_bytes(content)
 
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as error:
         tasks.from_folder(tmp_path, label="ill")
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
