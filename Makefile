@@ -59,11 +59,15 @@ $(INSTALLED): requirements.txt requirements-modern.txt $(wildcard tff_drift/inst
 demo: setup
 	@$(BIN)/tff-drift compare --task=digits --algorithms=fed_avg,fed_adam,scaffold,fed_dyn,adabest --output_dir=$(DEMO_DIR)
 
+# Neighbours share processes and programs that take long to build: each processor gets
+# them in one piece, and takes from the others when it is done.
+PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist=worksteal
+
 test: setup
-	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) $(PYTEST_ARGS)
+	@$(PYTEST) $(PYTEST_ARGS)
 
 smoke: setup
-	@$(BIN)/python -m pytest -q --smoke -n $(TEST_PROCESSES) $(PYTEST_ARGS)
+	@$(PYTEST) -q --smoke $(PYTEST_ARGS)
 
 # Results are added to the file as they come, and a soak that was stopped goes on from it.
 SOAK_RESULTS ?= tests/reliability/results.jsonl

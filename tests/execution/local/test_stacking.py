@@ -208,20 +208,26 @@ def _epochs(sizes, epochs):
     return [slices(client).batch(4).repeat(epochs) for client in arrays]
 
 
+@functools.cache
+def _uga():
+    # One for two tests: its stacks take long to build.
+    return algorithms.build_uga(with_dropout, 0.1, 0.5, local_epochs=2)
+
+
 def test_keep_trace_clients_of_equal_sizes_run_together():
-    process = algorithms.build_uga(with_dropout, 0.1, 0.5, local_epochs=3)
-    ragged = _epochs([8, 5, 8, 5, 3], epochs=3)
+    process = _uga()
+    ragged = _epochs([8, 5, 8, 5, 3], epochs=2)
     context = _context(())
     # In ragged cohorts as small as this one nothing is gained.
     assert training(
         context, process.next, call(context, process.initialize), ragged
     ) == [
-        "one by one: 24 steps come in 12 turns, fewer than 8 together on average, "
-        "and 3 alone"
+        "one by one: 16 steps come in 8 turns, fewer than 8 together on average, "
+        "and 2 alone"
     ]
     groups = {
-        "clients 0 to 4: 12 steps of 2 clients, 3 steps of 1 client": ragged,
-        "clients 0 to 8: 6 steps of 9 clients": _epochs([6] * 9, epochs=3),
+        "clients 0 to 4: 8 steps of 2 clients, 2 steps of 1 client": ragged,
+        "clients 0 to 8: 4 steps of 9 clients": _epochs([6] * 9, epochs=2),
     }
     for group, data in groups.items():
         stacked, told = _round(process, data, batch_clients=True)
@@ -230,12 +236,11 @@ def test_keep_trace_clients_of_equal_sizes_run_together():
 
 
 def test_the_checks_of_a_computation_are_made_for_stacks_too():
-    process = algorithms.build_uga(models.softmax_regression, 0.1, 0.5, local_epochs=3)
-    data = _epochs([4, 4], epochs=3)
-    data[1] = data[1].take(2)
+    data = _epochs([4, 4], epochs=2)
+    data[1] = data[1].take(1)
     for batch_clients in (False, True):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="local_epochs is 3"):
-            _round(process, data, batch_clients=batch_clients)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="local_epochs is 2"):
+            _round(_uga(), data, batch_clients=batch_clients)
 
 
 def test_clients_are_stacked_on_each_of_several_devices():
