@@ -24,7 +24,7 @@ VERSION = import sys; print("%d.%d" % sys.version_info[:2])
 SUPPORTED = import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))
 LOCK = import sys; print("requirements-modern.txt" if sys.version_info >= (3, 12) else "requirements.txt")
 
-.PHONY: help setup demo test smoke soak mutations lint types wheel docs notebooks figures clean
+.PHONY: help setup demo test smoke soak mutations lint types wheel docs notebooks figures quotes clean
 
 help:
 	@echo "make demo   train and compare five algorithms on real digits (results/demo)"
@@ -38,6 +38,7 @@ help:
 	@echo "make docs   build the site into build/docs"
 	@echo "make notebooks  run the tutorials and keep their outputs"
 	@echo "make figures  draw the figures of the documents from the data beside them"
+	@echo "make quotes  write the numbers that documents quote from results anew"
 
 # Whether the environment is there, whole, and of the Python asked for.
 setup:
@@ -103,6 +104,9 @@ notebooks: setup
 
 figures: setup
 	@$(BIN)/python docs/site/figures.py
+
+quotes: setup
+	@$(BIN)/python docs/site/quotes.py --write
 
 $(DOCS_VENV)/.installed: docs/requirements.txt
 	@test -n "$(DOCS_PYTHON)" || { echo "error: the site needs Python 3.11 to 3.13" >&2; exit 2; }

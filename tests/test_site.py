@@ -134,7 +134,7 @@ def test_the_decision_table_has_the_numbers_of_the_committed_results():
         committed = re.findall(
             r"^\| \w+ \| ([\d.]+ ± [\d.]+) % ", table.read_text("utf-8"), re.MULTILINE
         )
-        values = told.split(" | ")
+        values = re.sub("<!--.*?-->", "", told).split(" | ")
         assert [value.strip("*") for value in values] == committed
         best = max(committed, key=lambda value: float(value.split()[0]))
         assert [value for value in values if "*" in value] == [f"**{best}**"]

@@ -30,11 +30,7 @@ root_doc = "docs/index"
 include_patterns = [
     "docs/**.md",
     "docs/**.ipynb",
-    "experiments/results/README.md",
-    "experiments/results/adabest_cost/digits/cost.md",
-    "experiments/results/fed_adam_sweep/points.md",
-    "experiments/results/uga_table/*/milestones.md",
-    "experiments/results/uga_table/README.md",
+    "experiments/results/**.md",
     "tasks/README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -62,14 +58,6 @@ html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 
 
-# Tables that runs wrote: they have no heading, and are reached by links.
-TABLES = {
-    "cost": "What methods send and compute",
-    "milestones": "Milestones",
-    "points": "Points",
-}
-
-
 def write_pages(*_: object) -> None:
     """Writes the pages that are made of rows and docstrings."""
     pages = {
@@ -88,9 +76,10 @@ def write_pages(*_: object) -> None:
 
 
 def add_heading(_: object, page: str, source: list[str]) -> None:
-    """Gives the tables of runs a heading."""
-    title = TABLES.get(page.rsplit("/", 1)[-1])
-    if title:
+    """Gives the tables that runs wrote a heading; they are reached by links."""
+    *folders, name = page.split("/")
+    if folders[:2] == ["experiments", "results"] and name != "README":
+        title = f"{name}: {', '.join(folders[2:])}".replace("_", " ")
         source[0] = f"---\norphan: true\n---\n\n# {title}\n\n{source[0]}"
 
 
