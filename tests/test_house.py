@@ -1,7 +1,9 @@
 """The order of the house: no module too long, imports that go one way, no circles."""
 
 import ast
+import io
 import pathlib
+import tokenize
 
 import pytest
 
@@ -87,7 +89,7 @@ def test_no_module_is_longer_than_a_reader_likes():
     assert {name: n for name, n in lengths.items() if n > LONGEST} == {}
 
 
-# From the words of a command to the settings of runs; the rows of flags are data.
+# From the words of a command to the settings of runs, the table of flags included.
 COMMAND_LINE = (
     "experiments.main",
     "experiments.commands",
@@ -99,13 +101,53 @@ COMMAND_LINE = (
     "experiments.flags.flag",
     "experiments.flags.parser",
     "experiments.flags.settings",
+    "experiments.flags.table",
+    "experiments.reports.listing",
 )
 LONGEST_COMMAND_LINE = 900
+NO_CODE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+
+
+def code_lines(text):
+    """Counts lines that are neither blank, nor comments, nor docstrings."""
+    lines = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in NO_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, documented) and ast.get_docstring(node) is not None:
+            docstring = node.body[0]
+            lines -= set(range(docstring.lineno, docstring.end_lineno + 1))
+    return len(lines)
+
+
+def test_code_is_counted_without_docstrings_comments_and_blank_lines():
+    text = """'''Head,
+of two lines.'''
+import ast  # Code.
+
+# A comment.
+def f(
+    x,
+):
+    '''A docstring.'''
+    return '''no
+docstring'''
+"""
+    assert code_lines(text) == 6
 
 
 def test_the_command_line_stays_small():
-    lines = [len(MODULES[name].read_text().splitlines()) for name in COMMAND_LINE]
-    assert sum(lines) <= LONGEST_COMMAND_LINE
+    lengths = {name: code_lines(MODULES[name].read_text()) for name in COMMAND_LINE}
+    assert sum(lengths.values()) <= LONGEST_COMMAND_LINE, lengths
 
 
 @pytest.mark.parametrize("floor", range(len(HOUSES)))
