@@ -60,6 +60,8 @@ def build_process(
         # The mean of the latest models is of the store, not of the server's state.
         key = "keep_latest_models" if evaluated == "latest" else "evaluated_model"
         arguments[key] = True if evaluated == "latest" else evaluated
+        if evaluated == "average":
+            arguments["averaging_growth"] = configuration["averaging_growth"]
     if method.has_client_rate:
         arguments["client_rate_schedule"] = _client_rate_schedule(settings)
         for name in ("client_weight_decay", "gradient_clipping_norm"):

@@ -107,6 +107,27 @@ def test_which_model_is_evaluated():
     np.testing.assert_allclose(average.deployed_model(), aggregate, atol=1e-6)
 
 
+def test_later_rounds_may_weigh_more_in_the_average():
+    driver = stateful.Driver(
+        algorithms.build_scaffold(
+            stateful.LinearRegression,
+            RATE,
+            len(CLIENTS),
+            evaluated_model="average",
+            averaging_growth=2.0,
+        ),
+        CLIENTS,
+    )
+    cohorts = (["client_0", "client_2"], ["client_1"], ["client_0"])
+    iterates = []
+    for cohort in cohorts:
+        driver.round(cohort)
+        iterates.append(driver.model)
+    expected = np.average(iterates, axis=0, weights=[1, 2, 4])
+    np.testing.assert_allclose(driver.deployed_model(), expected, rtol=1e-5)
+    assert np.linalg.norm(expected - np.mean(iterates, axis=0)) > 0.01
+
+
 def test_a_schedule_sets_the_rate_of_clients_and_of_their_states():
     process = algorithms.build_scaffold_m(
         stateful.LinearRegression,

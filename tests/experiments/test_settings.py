@@ -120,6 +120,7 @@ GIVEN = {
     "max_evaluation_clients": (2, ""),
     "evaluate_on_training_clients": (True, ""),
     "evaluated_model": ("latest", "--algorithm=adabest"),
+    "averaging_growth": (1.5, "--algorithm=scaffold --evaluated_model=average"),
     "beta_schedule": ("every_round", "--algorithm=adabest"),
     "mu_by_examples": (True, "--algorithm=adabest"),
     "variates_by_examples": (True, "--algorithm=scaffold"),

@@ -103,6 +103,7 @@ _CASES = [
             "total_examples": [*POSITIVE[:4], -1],
             "control_variate_sum_factory": SMALL,
             "evaluated_model": TEXT,
+            "averaging_growth": POSITIVE,
             "client_optimizer_fn": _STEPS,
             "model_distributor": SMALL[:1],
             "metrics_aggregator": SMALL[:1],

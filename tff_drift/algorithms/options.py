@@ -72,9 +72,14 @@ class StatefulOptions(TrainingOptions, total=False):
         mean of the cohort's models, the default), 'cloud' (the model that the next
         cohort receives) or 'average' (the running average of the aggregates, which
         costs the server one more copy of the model).
+      averaging_growth: γ > 0 of that average, in which round r weighs γ^r; by default
+        1: all rounds alike. Karimireddy et al. (2020,
+        https://arxiv.org/abs/1910.06378, equations 8 and 13) give later rounds more,
+        for a μ-strongly convex loss γ = 1 / (1 - μ K η η_g / 2).
     """
 
     evaluated_model: str
+    averaging_growth: float
     keep_latest_models: bool
 
 

@@ -191,15 +191,19 @@ class OptimizerStep(ServerStep):
 class AveragedStep(ServerStep):
     """Another step, and beside it the running average of the aggregate models.
 
-    θ̂ <- θ̂ + (θ̄ - θ̂) / t, with t the rounds so far. Varno et al. (2022), section 4,
-    choose the model for inference so, "by averaging client models though the rounds".
+    θ̂ <- θ̂ + (θ̄ - θ̂) / W_r with W_r = W_{r-1} / γ + 1, so that round r weighs γ^r; with
+    γ = 1, W_r is the number of rounds so far. Varno et al. (2022), section 4, choose
+    the model for inference so, "by averaging client models though the rounds";
+    Karimireddy et al. (2020), equations 8 and 13, let later rounds weigh more.
 
     Args:
       step: The step that trains.
+      growth: γ > 0, the weight of a round in that of the round before.
     """
 
-    def __init__(self, step: ServerStep) -> None:
+    def __init__(self, step: ServerStep, growth: float = 1.0) -> None:
         self._step = step
+        self._growth = growth
         self.has_control_variate = step.has_control_variate
 
     def control_variate(self, state: ServerState) -> Tensors:
@@ -211,7 +215,7 @@ class AveragedStep(ServerStep):
         return collections.OrderedDict(
             step=self._step.initial_state(trainable),
             average_model=tuple(trainable),
-            averaged=tf.constant(0.0),
+            total_weight=tf.constant(0.0),
         )
 
     def next(
@@ -223,15 +227,15 @@ class AveragedStep(ServerStep):
     ) -> ServerResult:
         """Takes the inner step and averages its aggregate model."""
         result = self._step.next(state["step"], trainable, pseudo_gradient, cohort)
-        averaged = state["averaged"] + 1.0
+        total = state["total_weight"] / self._growth + 1.0
         aggregate = self._step.aggregate_model(result.state, result.trainable)
         average = tuple(
-            mean + (model - mean) / tf.cast(averaged, model.dtype)
+            mean + (model - mean) / tf.cast(total, model.dtype)
             for mean, model in zip(state["average_model"], aggregate)
         )
         return result._replace(
             state=collections.OrderedDict(
-                step=result.state, average_model=average, averaged=averaged
+                step=result.state, average_model=average, total_weight=total
             )
         )
 
@@ -248,7 +252,7 @@ class AveragedStep(ServerStep):
         return collections.OrderedDict(
             step=self._step.replace_model(state["step"], trainable),
             average_model=tuple(trainable),
-            averaged=tf.zeros_like(state["averaged"]),
+            total_weight=tf.zeros_like(state["total_weight"]),
         )
 
     def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:

@@ -45,6 +45,7 @@ def compose_stateful(
     client_rate_schedule: optimizers.Schedule | None = None,
     server_rate_schedule: optimizers.Schedule | None = None,
     evaluated_model: str = stateful_server.AGGREGATE,
+    averaging_growth: float = 1.0,
     keep_latest_models: bool = False,
     model_distributor: tff.learning.templates.DistributionProcess | None = None,
     model_aggregator: Any = None,
@@ -68,6 +69,7 @@ def compose_stateful(
       client_rate_schedule: See `StatefulOptions`, as the others.
       server_rate_schedule: See `StatefulOptions`.
       evaluated_model: See `StatefulOptions`.
+      averaging_growth: See `StatefulOptions`.
       keep_latest_models: See `StatefulOptions`.
       model_distributor: See `StatefulOptions`.
       model_aggregator: See `StatefulOptions`.
@@ -89,13 +91,14 @@ def compose_stateful(
     checks.check_one_of(
         "evaluated_model", evaluated_model, stateful_server.EVALUATED_MODELS
     )
+    checks.check_positive("averaging_growth", averaging_growth)
     checks.check_flag("keep_latest_models", keep_latest_models)
     if server_rate_schedule is not None:
         server_step = server_step.scheduled(
             optimizers.as_schedule(server_rate_schedule, "server_rate_schedule")
         )
     if evaluated_model == stateful_server.AVERAGE:
-        server_step = AveragedStep(server_step)
+        server_step = AveragedStep(server_step, averaging_growth)
     spec = client_works.build_model_spec(model_fn)
     work.check_model(spec)
     rounds = round_state.build_round_state(work, client_rate_schedule)
