@@ -50,8 +50,10 @@ def call(program: Callable[[list[str]], int], words: list[str]) -> int:
     except OSError as error:
         _drop_unwritable_output()
         status = 0 if isinstance(error, BrokenPipeError) else 1
+        # Files have names; without one, it is what was printed.
+        what = "" if error.filename else "the output cannot be written: "
         if status:
-            print(f"tff-drift: error: {error}", file=sys.stderr)
+            print(f"tff-drift: error: {what}{error}", file=sys.stderr)
     if status > 2:  # By Ctrl-C or SIGTERM.
         print(_to_go_on(words), file=sys.stderr)
     return status

@@ -274,7 +274,10 @@ def test_an_output_that_cannot_be_written(words):
             timeout=60,
         )
     assert process.returncode == 1
-    assert process.stderr == ("tff-drift: error: [Errno 28] No space left on device\n")
+    assert process.stderr == (
+        "tff-drift: error: the output cannot be written: "
+        "[Errno 28] No space left on device\n"
+    )
 
 
 def test_a_reader_that_has_seen_enough():
