@@ -10,7 +10,7 @@ from experiments.flags.errors import UserError
 from experiments.flags.flag import ALGORITHM, LOCAL, META, SERVER, STATES, TASK, TRAIN
 from tff_drift import from_source, kinds
 
-_OFF = (False, "none", 0)
+_OFF = (False, "none", 0, None)
 
 
 def meaningless(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
@@ -75,7 +75,7 @@ def check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
             raise UserError(f"--{name} has no meaning {reasons[0][name]}.")
     for name, flag in flags.items():
         for other in flag.requires.get(values[name], ()):
-            if given.get(other) in (None, *_OFF):
+            if given.get(other) in _OFF:
                 text = f"--{name}={values[name]} needs --{other}."
                 raise UserError(f"{text} {flags[other].help}")
 

@@ -172,6 +172,11 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("meta_step", "non_negative",
              "Rate of a step of FedMeta on the server's data, after every round of any "
              "method.", may_be_none=True),
+        Flag("meta_step_epochs", "count",
+             "Passes of --meta_step over the server's data.", 1, needs="meta_step"),
+        Flag("meta_step_batch_size", "count",
+             "Examples in a minibatch of --meta_step; none is all of them.",
+             may_be_none=True, needs="meta_step"),
         Flag("meta_fraction", "fraction",
              "Share of the clients' examples that the server's data is drawn as.",
              0.01, needs=META),

@@ -84,7 +84,12 @@ def build_process(
     if configuration["meta_step"] is None:
         return process
     return algorithms.add_meta_step(
-        process, task.model_fn, prepare["meta_data"](), configuration["meta_step"]
+        process,
+        task.model_fn,
+        prepare["meta_data"](),
+        configuration["meta_step"],
+        meta_epochs=configuration["meta_step_epochs"],
+        meta_batch_size=configuration["meta_step_batch_size"],
     )
 
 

@@ -10,6 +10,7 @@ import tensorflow_federated as tff
 
 import tasks
 from experiments.flags import published_rates
+from experiments.flags.errors import UserError
 from experiments.training import processes
 from tests.experiments.programs import resolve
 from tff_drift import algorithms, optimizers
@@ -132,6 +133,22 @@ def test_the_rate_of_the_meta_step(build, monkeypatch, words, rate, multipliers)
     schedule = options["meta_rate_schedule"] or optimizers.constant()
     assert found == rate
     assert _multipliers(schedule) == multipliers
+
+
+def test_any_method_passes_over_the_servers_data_in_minibatches(build, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        algorithms, "add_meta_step", lambda *_, **options: calls.append(options)
+    )
+    build("--algorithm=adabest", "--meta_step=0.1")
+    minibatches = ("--meta_step_epochs=5", "--meta_step_batch_size=64")
+    build("--algorithm=adabest", "--meta_step=0.1", *minibatches)
+    assert calls == [
+        {"meta_epochs": 1, "meta_batch_size": None},
+        {"meta_epochs": 5, "meta_batch_size": 64},
+    ]
+    with pytest.raises(UserError, match="--meta_step_epochs has no meaning without"):
+        resolve("--algorithm=fed_meta", "--meta_step_epochs=5")
 
 
 def test_public_examples_are_part_of_the_data(task):

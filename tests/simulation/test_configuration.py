@@ -34,3 +34,10 @@ def test_differences_name_every_field():
         'new was absent and is now "x"',
     ]
     assert configuration.differences(old, old) == []
+
+
+def test_what_is_none_may_be_absent():
+    assert configuration.differences({"a": 1}, {"a": 1, "new": None}) == []
+    assert configuration.differences({"a": 1, "b": {"c": None}}, {"a": 1}) == []
+    (phrase,) = configuration.differences({"a": 0}, {"a": None})
+    assert phrase == "a was 0 and is now null"

@@ -55,6 +55,8 @@ def flatten(configuration: Mapping[str, Any]) -> dict[str, Any]:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Returns the fields in which two configurations differ.
 
+    A field that is absent is one whose value is `None`.
+
     Args:
       old: The one configuration, in plain JSON values.
       new: The other one.
@@ -65,6 +67,9 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     flat_old, flat_new = flatten(old), flatten(new)
     phrases = []
     for name in [*flat_old, *(name for name in flat_new if name not in flat_old)]:
+        # What a run did not have when it began is what it goes on without.
+        if flat_old.get(name) is None and flat_new.get(name) is None:
+            continue
         # Compared as text: 1 and 1.0 and True are different, NaN is itself.
         before = json.dumps(flat_old[name]) if name in flat_old else ABSENT
         now = json.dumps(flat_new[name]) if name in flat_new else ABSENT
