@@ -37,7 +37,7 @@ help:
 	@echo "make wheel  build the wheel of the library into dist/"
 	@echo "make docs   build the site into build/docs"
 	@echo "make notebooks  run the tutorials and keep their outputs"
-	@echo "make figures  draw the figures of the documents from the data beside them"
+	@echo "make figures  make the figures and presets' tables from the data beside them"
 	@echo "make quotes  write the numbers that documents quote from results anew"
 
 # Whether the environment is there, whole, and of the Python asked for.

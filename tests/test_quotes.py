@@ -8,7 +8,7 @@ import sys
 import pandas as pd
 import pytest
 
-from experiments.flags import presets
+from experiments.presets.catalogue import PRESETS
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
@@ -67,7 +67,7 @@ def test_every_row_of_the_papers_has_a_verdict_and_its_reasons():
 
 def test_every_preset_has_a_row():
     named = {name for source, *_ in rows() for name in re.findall(r"`(\w+)`", source)}
-    assert set(presets.PRESETS) <= named
+    assert set(PRESETS) <= named
 
 
 @pytest.fixture

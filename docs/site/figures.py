@@ -1,4 +1,4 @@
-"""Draws the figures of the documents anew, from the data beside them: `make figures`.
+"""Makes figures and presets' tables anew, from data beside them: `make figures`.
 
 python docs/site/figures.py            # writes them
 python docs/site/figures.py --to=DIR   # writes them below another folder
@@ -11,7 +11,7 @@ import json
 import pathlib
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pandas as pd
@@ -20,18 +20,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from experiments import analysis  # noqa: E402
-from experiments.reports import plots  # noqa: E402
+from experiments.analysis.studies import METRICS_FILE  # noqa: E402
+from experiments.presets.catalogue import PRESETS  # noqa: E402
+from experiments.presets.preset import Study  # noqa: E402
+from experiments.reports import outputs, plots  # noqa: E402
 from experiments.reports.results import Result  # noqa: E402
 
 RESULTS = pathlib.Path("experiments/results")
-_NORMS = (
-    ("model_norm", "norm of the cloud model ‖θ‖"),
-    ("gradient_estimate_norm", "norm of the server's estimate ‖h‖"),
-)
-
-
-def _norms(results: list[Result]) -> Any:
-    return plots.draw_measurements(results, *_NORMS)
 
 
 def _heat_map(points: pd.DataFrame) -> Any:
@@ -41,17 +36,11 @@ def _heat_map(points: pd.DataFrame) -> Any:
     return analysis.draw_heat_map(table, "accuracy", title)
 
 
-# What is drawn of the runs, or of the points of a sweep, in a folder, and where.
+# Besides the figures of presets: what is drawn of the runs, or of the points of a
+# sweep, in a folder, and where.
 FIGURES: dict[str, tuple[pathlib.Path, Callable[[Any], Any]]] = {
     f"{RESULTS}/fed_adam_sweep/heat_map.png": (RESULTS / "fed_adam_sweep", _heat_map),
     "docs/demo.png": (RESULTS / "demo", plots.draw_comparison),
-    **{
-        f"{RESULTS}/drift_comparison/{part}/norms.png": (
-            RESULTS / "drift_comparison" / part,
-            _norms,
-        )
-        for part in ("digits_low", "shakespeare_low", "writers_low")
-    },
     **{
         f"{RESULTS}/uga_table/{part}/curves.png": (
             RESULTS / "uga_table" / part,
@@ -60,6 +49,27 @@ FIGURES: dict[str, tuple[pathlib.Path, Callable[[Any], Any]]] = {
         for part in ("paper_rates", "tuned_rates")
     },
 }
+
+
+def studies() -> Iterator[tuple[pathlib.Path, Study]]:
+    """Yields the parts of presets whose results are kept, with their folders."""
+    for path in sorted((ROOT / RESULTS).rglob(METRICS_FILE)):
+        folder = path.parent
+        flags = json.loads((folder / "config.json").read_text("utf-8")).get("flags", {})
+        if "preset" in flags:
+            study = PRESETS[flags["preset"]].study(flags["scale"], flags["part"])
+            yield folder.relative_to(ROOT), study
+
+
+def names() -> set[str]:
+    """Returns the paths of all figures."""
+    of_presets = {
+        f"{folder}/{output.name}.png"
+        for folder, study in studies()
+        for output in study.outputs
+        if output.kind in outputs.FIGURES
+    }
+    return {*FIGURES, *of_presets}
 
 
 def read(folder: pathlib.Path) -> Any:
@@ -71,7 +81,7 @@ def read(folder: pathlib.Path) -> Any:
     if (ROOT / folder / "points.csv").is_file():
         return pd.read_csv(ROOT / folder / "points.csv")
     summary = json.loads((ROOT / folder / "summary.json").read_text("utf-8"))
-    table = pd.read_csv(ROOT / folder / "metrics.csv.gz")
+    table = pd.read_csv(ROOT / folder / METRICS_FILE)
     results = []
     for (name, seed), rows in table.groupby(["method", "seed"], sort=False):
         settings = types.SimpleNamespace(label=name, seed=seed, task=summary["task"])
@@ -81,15 +91,18 @@ def read(folder: pathlib.Path) -> Any:
 
 
 def main() -> None:
-    """Draws all figures."""
+    """Makes all figures, and the tables of presets."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--to", type=pathlib.Path, default=ROOT, metavar="DIR")
-    folder = parser.parse_args().to
+    to = parser.parse_args().to
     for name, (source, draw) in FIGURES.items():
-        path = folder / name
+        path = to / name
         path.parent.mkdir(parents=True, exist_ok=True)
         draw(read(source)).savefig(path)
         print(path)
+    for folder, study in studies():
+        (to / folder).mkdir(parents=True, exist_ok=True)
+        outputs.tell(ROOT / folder, study, to / folder)
 
 
 if __name__ == "__main__":

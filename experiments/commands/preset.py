@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from experiments.commands.command import Command
-from experiments.flags import presets
+from experiments.presets import catalogue, requests
 from experiments.terminal import importing
 
 
 def _run(given: dict[str, Any]) -> None:
-    name = given.pop("name")
-    request = presets.request(name, given)
+    request = requests.request(given.pop("name"), given)
     with importing():
-        module = importlib.import_module(f"experiments.presets.{name}")
-    module.run(request)
+        from experiments.training import studies
+    studies.run(request)
 
 
 COMMAND = Command(
@@ -31,6 +29,6 @@ example:
   tff-drift preset drift_comparison --parts=digits_low --seeds=1
 """,
     _run,
-    {"name": {"metavar": "NAME", "help": f"One of {', '.join(presets.PRESETS)}."}},
-    presets.flags,
+    {"name": {"metavar": "NAME", "help": f"One of {', '.join(catalogue.PRESETS)}."}},
+    requests.flags,
 )

@@ -12,6 +12,5 @@ once. In the order of a call:
     settings.py         values -> the settings of runs; for programs too
     published_rates.py  the defaults that papers tuned
     protocols.py        whole protocols of papers
-    presets.py          which presets there are
     errors.py           mistakes that the user can mend
 """

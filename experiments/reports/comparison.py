@@ -22,6 +22,8 @@ from tff_drift.simulation import run_folder
 TABLE_FILE = "table.md"
 DATA_FILE = "table.csv"
 FORMAT = "tff_drift comparison"
+# What the summary tells of each run.
+_OF_RUNS = ("final", "best", "failures", "arithmetic", "client_state_bytes")
 
 
 def tabulate(runs: Sequence[Result]) -> pd.DataFrame:
@@ -178,7 +180,7 @@ def _summarize(runs: Sequence[Result], table: pd.DataFrame) -> dict[str, Any]:
             {
                 "algorithm": run.settings.label,
                 "seed": run.settings.seed,
-                **{name: run.summary[name] for name in ("final", "best", "failures")},
+                **{name: run.summary.get(name) for name in _OF_RUNS},
             }
             for run in runs
         ],

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import tasks
-from experiments.flags import declarations, presets
+from experiments.flags import declarations
 from experiments.flags import published_rates as published
 from experiments.flags.flag import ALGORITHM, TASK
+from experiments.presets.catalogue import PRESETS
+from experiments.presets.preset import SCALES
 from tff_drift import from_source, kinds
 
 _UNBROKEN = "\N{NO-BREAK SPACE}"
@@ -61,11 +63,24 @@ def _list_algorithms() -> str:
 
 
 def _list_presets() -> str:
-    lines = ["Presets (tff-drift preset NAME), with their parts:"]
-    for name, preset in presets.PRESETS.items():
-        parts = f"--parts={','.join(preset.parts)}"
-        lines.append(_entry(name, f"{preset.summary} {preset.source}", parts))
+    lines = ["Presets (tff-drift preset NAME), with their parts and what they take:"]
+    for name, preset in PRESETS.items():
+        texts = []
+        for each in SCALES:
+            scale = preset.scale(each)
+            cost = f"about {_duration(scale.hours)} of {scale.machine}"
+            texts.append(
+                f"--scale={each}: {cost}, {scale.gigabytes:g} GB of RAM. "
+                f"Parts {', '.join(scale.parts)}."
+            )
+        lines.append(_entry(name, f"{preset.summary} {preset.source}", *texts))
     return "\n\n".join(lines)
+
+
+def _duration(hours: float) -> str:
+    if hours < 1:
+        return f"{60 * hours:.0f} min"
+    return f"{hours:.0f} h" if hours < 48 else f"{hours / 24:.0f} days"
 
 
 # What writes each list, by name.

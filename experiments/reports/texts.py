@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from collections.abc import Sequence
 from typing import Literal
 
+import pandas as pd
 import rich.box
 import rich.console
 import rich.table
@@ -96,3 +98,25 @@ def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     rules = [":--"] + ["--:"] * (len(headers) - 1)
     lines = [headers, rules, *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Table:
+    """A table for people and for programs.
+
+    Attributes:
+      title: One sentence on what it shows.
+      data: Its numbers in full.
+      headers: The headers for people.
+      cells: The rows for people.
+    """
+
+    title: str
+    data: pd.DataFrame
+    headers: Sequence[str]
+    cells: Sequence[Sequence[str]]
+
+    @property
+    def markdown(self) -> str:
+        """The title and the table in Markdown."""
+        return f"{self.title}\n\n{markdown_table(self.headers, self.cells)}"

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.flags.settings import RunSettings
-from experiments.reports import comparison, texts
+from experiments.reports import comparison, results, texts
 from experiments.reports.results import Result
-from experiments.training import preflight
+from experiments.training import pool, preflight
 from experiments.training.runs import Runs
 
 _FULL_TABLE_WIDTH = 162
@@ -20,6 +20,7 @@ def run(
     folder: pathlib.Path,
     flags: Mapping[str, Any],
     runs: Sequence[RunSettings],
+    processes: int = 1,
 ) -> list[Result]:
     """Trains all runs of a comparison, writes its files and prints its table.
 
@@ -27,6 +28,7 @@ def run(
       folder: The folder of the comparison.
       flags: The flags that made the runs, for config.json.
       runs: The runs, in the order to train them.
+      processes: How many to train at a time.
 
     Returns:
       Their results, in the same order.
@@ -36,6 +38,9 @@ def run(
       UserError: If something asked for cannot be had.
     """
     preflight.check_comparison_folder(folder)
+    if processes > 1:
+        comparison.write_configuration(folder, flags, runs)
+        _train_side_by_side(runs, processes)
     checked = Runs(runs)
     comparison.write_configuration(folder, flags, runs)
     # On a terminal each run has a bar; elsewhere the line that announces it will do.
@@ -54,3 +59,23 @@ def run(
     short = texts.terminal_width() < _FULL_TABLE_WIDTH
     texts.print_table(*comparison.readable(table, metric, short=short))
     return done
+
+
+def _train_side_by_side(runs: Sequence[RunSettings], processes: int) -> None:
+    """Trains what is not finished in processes of their own."""
+    waiting = [run for run in runs if results.read_finished(run) is None]
+    if len(waiting) > 1:
+        pool.train(waiting, train_alone, processes)
+
+
+def train_alone(run: RunSettings) -> str:
+    """Trains a run in a process of its own; returns nothing, for it is not given up.
+
+    Args:
+      run: The run.
+
+    Raises:
+      UserError: If something asked for cannot be had.
+    """
+    Runs([run]).execute(run, progress=False)
+    return ""

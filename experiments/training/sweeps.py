@@ -8,26 +8,21 @@ https://arxiv.org/abs/2106.07820, and the others train.
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import json
 import math
-import multiprocessing
-import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from experiments.flags import plugins
 from experiments.flags.settings import RunSettings
 from experiments.flags.sweeps import Sweep
+from experiments.training import pool
 
 HELD_OUT_FRACTION = 0.2
 # In the folder of a run that was given up, with the reason.
 DIVERGED_FILE = "diverged.json"
 _SUMMARY_FILE = "summary.json"
-# A process with TensorFlow, a small model and its data.
-_BYTES_PER_PROCESS = 1.5e9
 
 
 def run(sweep: Sweep) -> None:
@@ -45,28 +40,7 @@ def run(sweep: Sweep) -> None:
     print(f"{len(runs)} runs, {len(runs) - len(waiting)} done before", file=sys.stderr)
     if not waiting:
         return
-    processes = min(sweep.processes or _processes(), len(waiting))
-    with concurrent.futures.ProcessPoolExecutor(
-        processes,
-        # A process that was forked from one with threads may hang.
-        multiprocessing.get_context("spawn"),
-        _begin,
-        (sweep.plugins, max(1, _cores() // processes)),
-    ) as pool:
-        futures = {pool.submit(train, each): each for each in waiting}
-        try:
-            for number, future in enumerate(
-                concurrent.futures.as_completed(futures), start=1
-            ):
-                run = futures[future]
-                print(
-                    f"[{number}/{len(waiting)}] {run.label}, seed {run.seed}: "
-                    f"{future.result() or 'done'}",
-                    file=sys.stderr,
-                )
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    pool.train(waiting, train, sweep.processes or pool.size(), sweep.plugins)
 
 
 def has_diverged(run: RunSettings) -> bool:
@@ -83,23 +57,6 @@ def is_done(run: RunSettings) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(summary, dict) and summary.get("rounds") == run.rounds
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
-def _processes() -> int:
-    """Returns how many processes the cores and the free RAM are good for."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(_cores(), int(free / _BYTES_PER_PROCESS)))
-
-
-def _begin(paths: Sequence[str], threads: int) -> None:
-    """Prepares a process: TensorFlow shares the cores with the others."""
-    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
-        os.environ.setdefault(name, str(threads))
-    plugins.load(paths)
 
 
 def train(run: RunSettings) -> str:

@@ -4,6 +4,8 @@ import json
 
 import pandas as pd
 
+from experiments.analysis.studies import METRICS_FILE
+
 PERCENTS = (5, 25, 50, 75, 95)
 
 
@@ -77,3 +79,49 @@ def write(
         "clients": 50,
     }
     (folder / "summary.json").write_text(json.dumps(summary))
+
+
+def write_study(folder, runs, part="part", **columns):
+    """Writes the files of a study, in which every round is evaluated.
+
+    Args:
+      folder: The study's folder.
+      runs: Tuples of a label, the settings, and the test accuracies from round 0 on,
+        the initial model's. A round processes 100 examples.
+      part: The part of the preset.
+      **columns: More columns: functions of a round's number and the settings.
+    """
+    rows, settings = [], []
+    for label, given, accuracies in runs:
+        values = {
+            "task": "digits",
+            "algorithm": label,
+            "rounds": len(accuracies) - 1,
+            "clients_per_round": 4,
+            "seed": 1,
+            **given,
+        }
+        settings.append({"folder": f"{label}/seed_{values['seed']}", **values})
+        rows += [
+            {
+                "method": label,
+                "seed": values["seed"],
+                "round": number,
+                "test_accuracy": accuracy,
+                "test_loss": 1 - accuracy,
+                "test_num_examples": 360,
+                "cohort_size": values["clients_per_round"] if number else None,
+                "total_examples": 100 * number,
+                "catastrophic_failure": 0,
+                "non_finite": 0,
+                **{name: of(number, values) for name, of in columns.items()},
+            }
+            for number, accuracy in enumerate(accuracies)
+        ]
+    folder.mkdir(parents=True, exist_ok=True)
+    seeds = sorted({each["seed"] for each in settings})
+    config = {"flags": {"part": part, "seeds": seeds}, "runs": settings}
+    (folder / "config.json").write_text(json.dumps(config))
+    summary = {"task": "digits", "clients": 50}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    pd.DataFrame(rows).to_csv(folder / METRICS_FILE, index=False)

@@ -1,65 +1,55 @@
 """The table of Adaptive Federated Optimization: its runs, its means, its files."""
 
-import types
+import dataclasses
 
 import pandas as pd
 import pytest
 
-from experiments.flags import presets, published_rates
-from experiments.presets import fedopt_table, studies
+from experiments.flags import published_rates
+from experiments.presets import fed_opt, requests
+from experiments.presets.catalogue import PRESETS
+from experiments.reports import outputs
+from experiments.training import studies
+from tests.experiments import made_up_runs
 
-
-@pytest.fixture
-def request_(tmp_path):
-    return presets.request("fedopt_table", {"output_dir": str(tmp_path)})
+PRESET = PRESETS["fedopt_table"]
 
 
 @pytest.mark.parametrize("scale", ["local", "paper"])
-def test_every_part_has_the_papers_rates_and_cohorts(request_, scale):
-    assert request_.parts == tuple(fedopt_table.PAPER)
-    for part in request_.parts:
-        study = fedopt_table.build_study(part, scale)
+def test_every_part_has_the_papers_rates_and_cohorts(scale):
+    request = requests.request("fedopt_table", {"scale": scale})
+    assert request.parts == tuple(fed_opt.TABLE_1)
+    for study in request.studies:
         for variant in study.variants:
-            run = studies.run_settings(request_, study, variant, 7)
-            known = published_rates.rates(part, variant.algorithm)
+            run = studies.run_settings(request, study, variant, 7)
+            known = published_rates.rates(study.part, variant.algorithm)
             assert run.configuration["client_learning_rate"] == known.client
             assert run.configuration["server_learning_rate"] == known.server
             assert run.configuration["client_epochs"] == 1
-        papers = scale == "paper" or part == "shakespeare_character"
+        papers = scale == "paper" or study.part == "shakespeare_character"
         assert (run.rounds >= 1200) is papers
+        # Of 1,200 rounds the last 100; of 50 the last five.
+        (last,) = study.outputs
+        assert last.options["last"] == (100 if papers else max(1, run.rounds // 10))
 
 
-def result(algorithm, seed, values, every=10):
-    rows = [
-        {"round": every * number, "test_accuracy": value}
-        for number, value in enumerate(values)
-    ]
-    settings = types.SimpleNamespace(
-        algorithm=algorithm, seed=seed, rounds=rows[-1]["round"]
-    )
-    return types.SimpleNamespace(settings=settings, rows=rows, headline="test_accuracy")
-
-
-def test_the_mean_is_over_the_last_rounds(request_, capsys):
-    # Of 1,200 rounds the last 100, evaluated ten times; of 50 the last one alone.
-    long = [0.0] * 111 + [0.5, 0.6] * 5
-    done = [
-        result(name, seed, [value + 0.1 * seed for value in long])
-        for name in fedopt_table.METHODS
+def test_the_mean_is_over_the_last_rounds(tmp_path, capsys):
+    rising = [0.0] * 6 + [0.5, 0.6] * 2
+    runs = [
+        (name, {"seed": seed}, [value + 0.1 * seed for value in rising])
+        for name in fed_opt.METHODS
         for seed in (1, 2)
     ]
-    study = fedopt_table.build_study("shakespeare_character", "local")
-    table = fedopt_table.tabulate(study.part, done)
-    assert list(table["value"]) == pytest.approx([0.7] * 5)
-    assert list(table["value_sd"]) == pytest.approx([0.1 / 2**0.5] * 5)
+    made_up_runs.write_study(tmp_path, runs)
+    study = PRESET.study("paper", "shakespeare_character")
+    (last,) = study.outputs
+    four = dataclasses.replace(last, options={**last.options, "last": 4})
+    outputs.tell(tmp_path, dataclasses.replace(study, outputs=[four]))
+    table = pd.read_csv(tmp_path / "last_rounds.csv")
+    assert list(table["test_accuracy"]) == pytest.approx([0.7] * 5)
+    assert list(table["test_accuracy_sd"]) == pytest.approx([0.1 / 2**0.5] * 5)
     assert list(table["paper"]) == [0.575, 0.570, 0.572, 0.573, 0.569]
-    short = [result(name, 1, [0.1, 0.2, 0.3]) for name in fedopt_table.METHODS]
-    assert list(fedopt_table.tabulate(study.part, short)["value"]) == [0.3] * 5
-
-    folder = request_.folder / study.part
-    folder.mkdir()
-    fedopt_table.write_table(request_, study, done)
-    assert len(pd.read_csv(folder / "last_rounds.csv")) == 5
-    text = (folder / "last_rounds.md").read_text()
-    assert "| fed_adagrad | 1,200 | 70.00 ± 7.07 % | 57.50 % |" in text
-    assert text in capsys.readouterr().out
+    text = (tmp_path / "last_rounds.md").read_text()
+    assert "| fed_adagrad | 2 | 9 | 70.00 ± 7.07 % |" in text
+    assert "| 57.50 % |" in text
+    assert "Mean of the last 4 rounds" in capsys.readouterr().out

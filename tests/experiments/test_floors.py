@@ -8,7 +8,7 @@ import pytest
 
 from tests.experiments.programs import ROOT
 
-FLOORS = ("flags", "analysis", "reports", "training", "presets", "commands")
+FLOORS = ("flags", "presets", "analysis", "reports", "training", "commands")
 MODULES = sorted((ROOT / "experiments").glob("*/*.py"))
 
 
@@ -32,7 +32,7 @@ def test_the_lowest_floor_and_the_commands_import_no_tensorflow():
     modules = [
         f"experiments.{path.parent.name}.{path.stem}"
         for path in MODULES
-        if path.parent.name in ("flags", "commands")
+        if path.parent.name in ("flags", "presets", "commands")
     ]
     program = f"""
 import importlib, sys

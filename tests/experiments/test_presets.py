@@ -1,22 +1,20 @@
 """Presets, from the words of the command to the files of their studies."""
 
 import dataclasses
-import importlib
+import functools
 import json
 import pathlib
 
 import pandas as pd
 import pytest
 
-from experiments.flags import errors, presets
-from experiments.presets import (
-    adabest_cost,
-    drift_comparison,
-    scaffold_drift,
-    searches,
-    studies,
-)
-from experiments.training import model_norm
+from experiments.analysis.studies import METRICS_FILE
+from experiments.flags import errors
+from experiments.presets import requests
+from experiments.presets.catalogue import PRESETS
+from experiments.presets.preset import SCALES, Search, Study, Variant, crossed
+from experiments.reports import outputs
+from experiments.training import comparison, model_norm, searches, studies
 from experiments.training import sweeps as training
 from tests.experiments import made_up_runs
 from tests.experiments.programs import parse
@@ -25,13 +23,13 @@ from tests.experiments.programs import parse
 @pytest.fixture
 def request_for(tmp_path):
     def build(*words, name="drift_comparison", folder=tmp_path / "out"):
-        words = [*words, f"--output_dir={folder}"]
-        return presets.request(name, parse("preset", "NAME", *words))
+        words = [*words, "--processes=1", f"--output_dir={folder}"]
+        return requests.request(name, parse("preset", "NAME", *words))
 
     return build
 
 
-STUDY = studies.Study(
+STUDY = Study(
     "part",
     {
         "task": "quadratic",
@@ -41,26 +39,80 @@ STUDY = studies.Study(
         "rounds_per_evaluation": 1,
     },
     [
-        studies.Variant("plain", "fed_avg"),
-        studies.Variant("strong", "fed_dyn", {"fed_dyn_mu": 0.5}),
+        Variant("plain", "fed_avg"),
+        Variant("strong", "fed_dyn", {"fed_dyn_mu": 0.5}),
     ],
+    columns={"finalizer/model_norm": "norm"},
 )
 
 
-@pytest.mark.parametrize("name", list(presets.PRESETS))
-def test_every_preset_has_a_module_that_runs_it(name):
-    module = importlib.import_module(f"experiments.presets.{name}")
-    assert callable(module.run)
-    assert presets.PRESETS[name].parts
+PARTS = [
+    (preset, scale, study)
+    for preset in PRESETS.values()
+    for scale in SCALES
+    for study in preset.scale(scale).studies
+]
+
+
+@pytest.mark.parametrize(
+    ("preset", "scale", "study"),
+    PARTS,
+    ids=[f"{preset.name}-{scale}-{study.part}" for preset, scale, study in PARTS],
+)
+def test_every_part_asks_for_runs_that_exist(request_for, preset, scale, study):
+    asked = request_for(f"--scale={scale}", f"--parts={study.part}", name=preset.name)
+    assert asked.studies == [study]
+    grids = {} if study.search is None else study.search.grids
+    labels = [variant.label for variant in study.variants]
+    assert len(set(labels)) == len(labels)
+    assert set(grids) <= set(labels)
+    folders = set()
+    for variant in study.variants:
+        # The ends of what a search tries.
+        grid = grids.get(variant.label, {})
+        for place in (0, -1) if grid else (0,):
+            point = {flag: values[place] for flag, values in grid.items()}
+            flags = {**variant.flags, **point}
+            at_point = dataclasses.replace(variant, flags=flags)
+            run = studies.run_settings(asked, study, at_point, 7)
+            assert run.label == variant.label
+            folders.add(run.folder)
+            for flag, value in {**study.flags, **flags}.items():
+                if flag != "protocol":
+                    assert run.configuration[flag] == value
+    # Runs whose folders were one would be taken for one another.
+    assert len(folders) == len(labels)
+    assert all(each.parent.parent == asked.folder / study.part for each in folders)
+    names = [output.name for output in study.outputs]
+    assert len(set(names)) == len(names)
+    for output in study.outputs:
+        assert output.kind in {**outputs.TABLES, **outputs.FIGURES}
+
+
+def test_a_preset_has_parts_at_both_scales_and_says_what_they_take():
+    for preset in PRESETS.values():
+        for scale in map(preset.scale, SCALES):
+            assert len(set(scale.parts)) == len(scale.parts) > 0
+            assert scale.hours > 0
+            assert scale.gigabytes > 0
+
+
+def test_variants_are_crossed_with_the_values_of_a_flag():
+    base = Variant("mine", "fed_adam", {"tau": 0.1})
+    first, second, *others = crossed([base, "fed_avg"], "rounds", (5, 9), "_r{}")
+    assert (first.label, first.algorithm) == ("mine_r5", "fed_adam")
+    assert first.flags == {"tau": 0.1, "rounds": 5}
+    assert second.flags == {"tau": 0.1, "rounds": 9}
+    assert [each.label for each in others] == ["fed_avg_r5", "fed_avg_r9"]
 
 
 def test_a_request_has_parts_in_their_order_and_a_folder_by_scale(request_for):
     request = request_for("--parts=digits_full,digits_low", "--scale=paper")
     assert request.parts == ("digits_low", "digits_full")
     assert request.seeds == (1, 2, 3)
-    request = presets.request("drift_comparison", {"scale": "paper"})
+    request = requests.request("drift_comparison", {"scale": "paper"})
     assert request.folder == pathlib.Path("results/drift_comparison/paper")
-    assert request.parts == presets.PRESETS["drift_comparison"].parts
+    assert request.parts == PRESETS["drift_comparison"].paper.parts
 
 
 @pytest.mark.parametrize(
@@ -75,28 +127,10 @@ def test_mistakes(request_for, name, words, message):
         request_for(*words, name=name)
 
 
-@pytest.mark.parametrize("scale", ["local", "paper"])
-def test_the_drift_comparison_asks_for_runs_that_exist(request_for, scale):
-    request = request_for(f"--scale={scale}")
-    for name in request.parts:
-        part = drift_comparison.PARTS[scale][name]
-        study = drift_comparison.build_study(name, part)
-        grids = drift_comparison.build_grids(part)
-        assert [variant.label for variant in study.variants] == list(grids)
-        for variant in study.variants:
-            point = {flag: values[0] for flag, values in grids[variant.label].items()}
-            at_point = dataclasses.replace(variant, flags={**variant.flags, **point})
-            run = studies.run_settings(request, study, at_point, 7)
-            assert run.label == variant.label
-            assert run.folder == request.folder / name / variant.label / "seed_7"
-            for flag, value in {**part.flags, **point}.items():
-                assert run.configuration[flag] == value
-
-
-@pytest.mark.parametrize("part", presets.PRESETS["scaffold_drift"].parts)
+@pytest.mark.parametrize("part", PRESETS["scaffold_drift"].local.parts)
 def test_the_quadratics_ask_for_runs_that_take_the_steps_they_name(request_for, part):
     request = request_for(name="scaffold_drift")
-    study = scaffold_drift.build_study(part)
+    study = PRESETS["scaffold_drift"].study("local", part)
     assert len({variant.label for variant in study.variants}) == 6
     for variant in study.variants:
         run = studies.run_settings(request, study, variant, 7)
@@ -125,12 +159,11 @@ def test_a_study_has_a_row_and_a_folder_per_variant(request_for):
     reported = [row.get("finalizer/model_norm") for row in done[1].rows[1:]]
     assert [row[model_norm.COLUMN] for row in done[1].rows[1:]] == reported
     assert done[0].rows[-1][model_norm.COLUMN] > 0
-    columns = {done[0].headline: "value", "finalizer/model_norm": "norm"}
-    studies.write_metrics(request, STUDY, done, columns)
-    metrics = pd.read_csv(folder / studies.METRICS_FILE)
+    studies.write_metrics(request, STUDY, done)
+    metrics = pd.read_csv(folder / METRICS_FILE)
     # Evaluations of the initial model and of both rounds, of four runs.
     assert len(metrics) == 4 * 3
-    assert metrics["value"].notna().all()
+    assert metrics[done[0].headline].notna().all()
     # FedAvg reports no norm of its model, and no method before the first round.
     measured = metrics[metrics["norm"].notna()]
     assert set(measured["method"]) == {"strong"}
@@ -166,12 +199,19 @@ def trained(monkeypatch):
 
 # 0.3 comes nearer to the best, but diverges.
 GRIDS = {"strong": {"client_learning_rate": (0.1, 0.2, 0.4), "fed_dyn_mu": (0.3, 0.45)}}
-SEARCHED = dataclasses.replace(STUDY, flags={**STUDY.flags, "task": "digits"})
+SEARCHED = dataclasses.replace(
+    STUDY, flags={**STUDY.flags, "task": "digits"}, search=Search(3, GRIDS)
+)
+
+
+def choose(request, study):
+    flags_of = functools.partial(studies.flags_of, request)
+    return searches.choose(study, request.folder, flags_of)
 
 
 def test_a_search_is_a_sweep_that_goes_on_where_it_stopped(request_for, trained):
     request = request_for()
-    chosen = searches.choose(request, SEARCHED, GRIDS, rounds=3)
+    chosen = choose(request, SEARCHED)
     assert chosen.flags == SEARCHED.flags
     assert chosen.variants[0] == SEARCHED.variants[0]
     assert chosen.variants[1].flags == {"client_learning_rate": 0.2, "fed_dyn_mu": 0.45}
@@ -184,24 +224,55 @@ def test_a_search_is_a_sweep_that_goes_on_where_it_stopped(request_for, trained)
     (folder / "client_learning_rate=0.4,fed_dyn_mu=0.45" / "seed_0").rename(
         request.folder / "elsewhere"
     )
-    assert searches.choose(request, SEARCHED, GRIDS, rounds=3) == chosen
+    assert choose(request, SEARCHED) == chosen
     assert trained[6:] == [{"client_learning_rate": 0.4, "fed_dyn_mu": 0.45}]
     with pytest.raises(errors.UserError, match="something else than this sweep"):
-        searches.choose(request, SEARCHED, GRIDS, rounds=4)
+        choose(request, dataclasses.replace(SEARCHED, search=Search(4, GRIDS)))
 
 
 def test_a_single_point_is_taken_without_a_search(request_for, trained):
     grids = {"strong": {"client_learning_rate": (0.2,), "fed_dyn_mu": (0.1,)}}
-    chosen = searches.choose(request_for(), SEARCHED, grids, rounds=3)
+    study = dataclasses.replace(SEARCHED, search=Search(3, grids))
+    chosen = choose(request_for(), study)
     assert chosen.variants[1].flags == {"client_learning_rate": 0.2, "fed_dyn_mu": 0.1}
     assert not trained
 
 
+def test_a_variant_takes_the_choice_of_another(request_for, trained):
+    like = Variant("like", "fed_dyn", {"fed_dyn_mu": 0.7})
+    study = dataclasses.replace(
+        SEARCHED,
+        variants=(*SEARCHED.variants, like),
+        search=Search(3, GRIDS, {"like": ("strong", ("client_learning_rate",))}),
+    )
+    chosen = choose(request_for(), study)
+    assert chosen.variants[2].flags == {"client_learning_rate": 0.2, "fed_dyn_mu": 0.7}
+    assert len(trained) == 6
+
+
+def test_runs_train_side_by_side(request_for, monkeypatch):
+    trained = []
+
+    def train(waiting, train_one, processes):
+        assert processes == 3
+        for run in waiting:
+            trained.append((run.label, run.seed))
+            assert train_one(run) == ""
+
+    monkeypatch.setattr(comparison.pool, "train", train)
+    request = dataclasses.replace(request_for("--seeds=5,6"), processes=3)
+    done = studies.run_study(request, STUDY)
+    assert [(run.settings.label, run.settings.seed) for run in done] == trained
+    assert len(trained) == 4
+    studies.run_study(request, STUDY)
+    assert len(trained) == 4
+
+
 def test_the_table_of_costs_has_the_papers_figures(request_for):
     request = request_for("--seeds=1", name="adabest_cost")
-    adabest_cost.run(request)
+    studies.run(request)
     folder = request.folder / "digits"
-    costs = pd.read_csv(folder / adabest_cost.COST_DATA_FILE).set_index("method")
+    costs = pd.read_csv(folder / "cost.csv").set_index("method")
     # The weight that comes up beside the update is a 3,760th of n.
     assert costs["down"].tolist() == costs["down_paper"].tolist()
     assert costs["up"].tolist() == pytest.approx(costs["up_paper"], abs=1e-3)
@@ -212,5 +283,5 @@ def test_the_table_of_costs_has_the_papers_figures(request_for):
     assert costs.loc["adabest", "client_sums"] == 11
     assert costs.loc["fed_dyn", "client_products"] == 11
     assert costs.loc["scaffold_m", "server_sums"] == 12
-    table = (folder / adabest_cost.COST_FILE).read_text()
+    table = (folder / "cost.md").read_text()
     assert "| adabest | 1 | 1 |" in table

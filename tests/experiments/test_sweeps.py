@@ -6,9 +6,11 @@ import math
 import pandas as pd
 import pytest
 
-from experiments.flags import errors, found_settings, presets, settings, sweeps
-from experiments.presets import studies
+from experiments.flags import errors, found_settings, settings, sweeps
+from experiments.presets import requests
+from experiments.presets.preset import Study, Variant
 from experiments.reports import sweeps as report
+from experiments.training import studies
 from experiments.training import sweeps as training
 from tests.experiments import made_up_runs, programs
 
@@ -143,9 +145,9 @@ def test_the_best_point_is_a_file_for_other_commands(sweep, capsys):
     )
     assert "tau" not in runs[0].configuration
     assert runs[1].configuration["tau"] == 1.0
-    asked = presets.request("drift_comparison", {"settings": (str(path),)})
-    study = studies.Study(
-        "part", {"task": "digits"}, [studies.Variant("mine", "fed_adam", {"tau": 0.5})]
+    asked = requests.request("drift_comparison", {"settings": (str(path),)})
+    study = Study(
+        "part", {"task": "digits"}, [Variant("mine", "fed_adam", {"tau": 0.5})]
     )
     run = studies.run_settings(asked, study, study.variants[0], 1)
     assert run.configuration["tau"] == 1.0

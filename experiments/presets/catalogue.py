@@ -1,0 +1,12 @@
+"""All presets by name."""
+
+from __future__ import annotations
+
+from experiments.presets import adabest, fed_opt, large_cohort, scaffold, uga
+from experiments.presets.preset import Preset
+
+PRESETS: dict[str, Preset] = {
+    preset.name: preset
+    for paper in (fed_opt, large_cohort, scaffold, adabest, uga)
+    for preset in paper.PRESETS
+}

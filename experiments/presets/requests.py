@@ -1,0 +1,107 @@
+"""What `tff-drift preset` is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from experiments.flags import declarations, errors
+from experiments.flags.flag import CIRCUMSTANCES, PRESET, WHAT, Depends, Flag
+from experiments.presets.catalogue import PRESETS
+from experiments.presets.preset import LOCAL, SCALES, Preset, Study
+
+_CIRCUMSTANCES = ("cache_dir", "execution", "workers", "settings")
+_OWN = (
+    Flag(
+        "scale",
+        "choice",
+        "The paper's protocol, for a GPU and official data, or one for two cores.",
+        LOCAL,
+        choices=SCALES,
+        group=WHAT,
+    ),
+    Flag(
+        "parts",
+        "text",
+        "The parts of the preset to run, separated by commas.",
+        Depends("all"),
+        many=True,
+        group=WHAT,
+    ),
+    Flag(
+        "processes",
+        "count",
+        "Runs trained at a time.",
+        Depends("as cores and RAM allow"),
+        group=CIRCUMSTANCES,
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A preset as a user asks for it.
+
+    Attributes:
+      preset: The preset.
+      scale: "local" or "paper".
+      parts: The parts to run, in their order.
+      seeds: The seeds, each for a run of every method.
+      folder: The folder for the results.
+      circumstances: The flags of `tff-drift train` given for all runs: where the
+        data is and where computations run.
+      processes: Runs to train at a time, `None` for what fits.
+    """
+
+    preset: Preset
+    scale: str
+    parts: tuple[str, ...]
+    seeds: tuple[int, ...]
+    folder: pathlib.Path
+    circumstances: Mapping[str, Any]
+    processes: int | None = None
+
+    @property
+    def studies(self) -> list[Study]:
+        """The studies of the parts to run."""
+        return [self.preset.study(self.scale, part) for part in self.parts]
+
+
+def flags() -> dict[str, Flag]:
+    """Returns the flags of presets by name: those of runs, and their own."""
+    return {**declarations.flags_of(PRESET), **{flag.name: flag for flag in _OWN}}
+
+
+def request(name: str, given: Mapping[str, Any]) -> Request:
+    """Returns what is asked for.
+
+    Args:
+      name: The preset's name.
+      given: The values of the flags that are given, by name.
+
+    Returns:
+      The request, checked.
+
+    Raises:
+      UserError: If there is no such preset, or it has no such part.
+    """
+    if name not in PRESETS:
+        raise errors.unknown("preset", name, tuple(PRESETS))
+    preset, values = PRESETS[name], declarations.values(flags(), given)
+    scale = values["scale"]
+    known = preset.scale(scale).parts
+    wanted = values["parts"] or known
+    for part in wanted:
+        if part not in known:
+            raise errors.unknown(f"part of {name} at the scale {scale}", part, known)
+    return Request(
+        preset=preset,
+        scale=scale,
+        parts=tuple(part for part in known if part in wanted),
+        seeds=values["seeds"],
+        folder=pathlib.Path(values["output_dir"] or f"results/{name}/{scale}"),
+        circumstances={flag: given[flag] for flag in _CIRCUMSTANCES if flag in given},
+        processes=values["processes"],
+    )

@@ -1,0 +1,255 @@
+"""The tables and figures of presets, from the files of a study; without TensorFlow.
+
+A kind is a function of a study's results that returns a `Table` or a figure. What a
+preset wants, `experiments.presets.preset.Output` names by kind, so that the files of a
+study are enough to make all of it again.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+
+import matplotlib.figure
+import pandas as pd
+
+from experiments import analysis
+from experiments.analysis import style
+from experiments.analysis.studies import StudyResults, read_study
+from experiments.presets.preset import Study
+from experiments.reports import costs, milestones, texts, writing
+from experiments.reports.analysis import readable
+from experiments.reports.texts import Table
+
+
+def tell(folder: pathlib.Path, study: Study, to: pathlib.Path | None = None) -> None:
+    """Writes all tables and figures of a study, and prints the tables.
+
+    Args:
+      folder: The folder with the study's files.
+      study: The study, which says what is wanted.
+      to: The folder to write to; by default the same.
+
+    Raises:
+      OSError: If a file cannot be read or written.
+      ValueError: If a file is damaged.
+    """
+    if not study.outputs:
+        return
+    results, to = read_study(folder), to or folder
+    for output in study.outputs:
+        if output.kind in FIGURES:
+            figure = FIGURES[output.kind](results, **output.options)
+            style.save(figure, to / f"{output.name}.png")
+            continue
+        table = TABLES[output.kind](results, **output.options)
+        writing.write_table(to / f"{output.name}.csv", table.data)
+        writing.write_text(to / f"{output.name}.md", table.markdown)
+        print(f"\n{table.title}")
+        texts.print_table(table.headers, table.cells)
+
+
+def _labels(results: StudyResults, by: Sequence[str] | None) -> pd.Series:
+    """Returns what runs are called: by settings, or as the study calls them."""
+    return results.labels if by is None else analysis.labels(results.runs, by)
+
+
+def _named(
+    figure: matplotlib.figure.Figure, names: Mapping[str, str]
+) -> matplotlib.figure.Figure:
+    """Returns a figure whose axes are called as people would."""
+    for axes in figure.axes:
+        axes.set_ylabel(names.get(axes.get_ylabel(), axes.get_ylabel()))
+        axes.set_xlabel(names.get(axes.get_xlabel(), axes.get_xlabel()))
+    return figure
+
+
+def draw_curves(
+    results: StudyResults,
+    columns: Sequence[str] = (),
+    axis: str = "round",
+    by: Sequence[str] | None = None,
+    names: Mapping[str, str] | None = None,
+) -> matplotlib.figure.Figure:
+    """Draws columns against an axis, a panel each.
+
+    Args:
+      results: The results.
+      columns: The columns; by default the headline metric.
+      axis: One of `experiments.analysis.AXES`.
+      by: The settings that tell lines apart; by default the labels.
+      names: What columns are called.
+    """
+    figure = analysis.draw_curves(
+        results.runs, columns or [results.headline], axis, labels=_labels(results, by)
+    )
+    return _named(figure, names or {})
+
+
+def draw_against(
+    results: StudyResults,
+    setting: str,
+    columns: Sequence[str] = (),
+    last: int = 1,
+    thresholds: Sequence[float] = (),
+    axis: str = "round",
+    by: Sequence[str] | None = ("algorithm",),
+    names: Mapping[str, str] | None = None,
+) -> matplotlib.figure.Figure:
+    """Draws the last rounds, or what it took to thresholds, against a setting.
+
+    Args:
+      results: The results.
+      setting: The setting, whose values are numbers.
+      columns: The columns; by default the headline metric.
+      last: How many rounds at the end to take the mean of.
+      thresholds: Values of the first column to reach, instead of the last rounds.
+      axis: What to count to thresholds.
+      by: The settings that tell lines apart; `None` for the labels.
+      names: What columns and the setting are called.
+    """
+    runs, columns = results.runs, list(columns or [results.headline])
+    if thresholds:
+        values = analysis.to_thresholds(runs, columns[0], thresholds, axis)
+        values.columns = [f"{axis}s to {100 * each:g} %" for each in values]
+    else:
+        values = analysis.last_mean(runs, columns, last)
+    figure = analysis.draw_against(runs, setting, values, labels=_labels(results, by))
+    return _named(figure, names or {})
+
+
+def draw_clients(
+    results: StudyResults, last: int = 1, by: Sequence[str] | None = None
+) -> matplotlib.figure.Figure:
+    """Draws a box plot over test clients of the headline metric."""
+    labels = _labels(results, by)
+    return analysis.draw_clients(results.runs, results.headline, last, labels)
+
+
+def draw_predicted_norms(results: StudyResults) -> matplotlib.figure.Figure:
+    """Draws ‖Δ‖ by cohort size beside what 1/√M predicts."""
+    return analysis.draw_predicted_norms(results.runs)
+
+
+def draw_heat_map(
+    results: StudyResults,
+    across: str,
+    down: str,
+    algorithm: str,
+    column: str = "",
+    last: int = 1,
+) -> matplotlib.figure.Figure:
+    """Draws the mean over seeds of a column in the last rounds, by two settings.
+
+    Args:
+      results: The results.
+      across: The setting across.
+      down: The setting down.
+      algorithm: Of which algorithm.
+      column: The column; by default the headline metric.
+      last: How many rounds at the end to take the mean of.
+    """
+    column = column or results.headline
+    runs = results.runs
+    settings = runs.settings[runs.settings["algorithm"] == algorithm]
+    values = settings[[across, down]].assign(
+        value=analysis.last_mean(runs, [column], last)[column]
+    )
+    # A seed that broke down must not drop out of the mean.
+    table = values.pivot_table(
+        values="value",
+        index=down,
+        columns=across,
+        aggfunc=lambda one: one.mean(skipna=False),
+        dropna=False,
+    )
+    name = column.removeprefix("test_")
+    title = f"{algorithm} on {settings['task'].iloc[0]}"
+    return analysis.draw_heat_map(table, name, title)
+
+
+def tabulate_last(
+    results: StudyResults,
+    columns: Sequence[str] = (),
+    last: int = 1,
+    by: Sequence[str] | None = None,
+    paper: Mapping[str, float] | None = None,
+    title: str = "",
+) -> Table:
+    """Returns the mean of the last rounds, beside the paper's figures if there are any.
+
+    Args:
+      results: The results.
+      columns: The columns; by default the headline metric and the loss.
+      last: How many rounds at the end to take the mean of.
+      by: The settings that tell rows apart; by default the labels.
+      paper: The paper's figures of the first column, by rows.
+      title: What the table shows, after the study's name and seeds.
+    """
+    runs, labels = results.runs, _labels(results, by)
+    columns = list(columns or (results.headline, "test_loss"))
+    data = analysis.over_seeds(analysis.last_mean(runs, columns, last), labels)
+    data.insert(1, "rounds", runs.settings["rounds"].groupby(labels).max())
+    if "catastrophic_failure" in runs.rounds:
+        data["failed"] = analysis.failed(runs).groupby(labels, sort=False).mean()
+    headers, cells = readable(data, columns[0])
+    if paper is not None:
+        data["paper"] = pd.Series(paper)
+        metric = columns[0].removeprefix("test_")
+        headers.append("paper")
+        for row, value in zip(cells, data["paper"]):
+            row.append(texts.metric(metric, value))
+    told = "the last round" if last == 1 else f"the last {last} rounds"
+    title = _title(results, title or f"Mean of {told}")
+    return Table(title, data.reset_index(), headers, cells)
+
+
+def tabulate_thresholds(
+    results: StudyResults,
+    thresholds: Sequence[float],
+    axes: Sequence[str] = ("round",),
+    column: str = "",
+    by: Sequence[str] | None = None,
+) -> Table:
+    """Returns what it took to reach values of a metric for the first time.
+
+    Args:
+      results: The results.
+      thresholds: The values.
+      axes: What to count.
+      column: The column; by default the headline metric.
+      by: The settings that tell rows apart; by default the labels.
+    """
+    runs, labels = results.runs, _labels(results, by)
+    column = column or results.headline
+    parts = []
+    for axis in axes:
+        found = analysis.to_thresholds(runs, column, thresholds, axis)
+        found.columns = [f"{axis} to {threshold:g}" for threshold in found]
+        parts.append(found)
+    data = analysis.over_seeds(pd.concat(parts, axis=1), labels)
+    headers, cells = readable(data, column)
+    told = f"To reach a {column.removeprefix('test_')} for the first time"
+    return Table(_title(results, told), data.reset_index(), headers, cells)
+
+
+def _title(results: StudyResults, told: str) -> str:
+    seeds = dict.fromkeys(results.runs.settings["seed"])
+    part = results.flags.get("part", results.summary["task"])
+    return f"{part}, seeds {', '.join(map(str, seeds))}. {told}: mean ± sd over seeds."
+
+
+# What makes each kind, by name.
+TABLES: dict[str, Callable[..., Table]] = {
+    "costs": costs.tabulate,
+    "last_rounds": tabulate_last,
+    "milestones": milestones.tabulate,
+    "thresholds": tabulate_thresholds,
+}
+FIGURES: dict[str, Callable[..., matplotlib.figure.Figure]] = {
+    "against": draw_against,
+    "clients": draw_clients,
+    "curves": draw_curves,
+    "heat_map": draw_heat_map,
+    "predicted_norms": draw_predicted_norms,
+}

@@ -1,0 +1,75 @@
+"""Runs that train side by side, each in a process of its own."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from experiments.flags import plugins
+from experiments.flags.settings import RunSettings
+
+# With TensorFlow, a small model and its data.
+BYTES_PER_PROCESS = 1.5e9
+
+
+def size(bytes_per_process: float = BYTES_PER_PROCESS) -> int:
+    """Returns how many processes the cores and the free RAM are good for."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(_cores(), int(free / bytes_per_process)))
+
+
+def train(
+    waiting: Sequence[RunSettings],
+    train_one: Callable[[RunSettings], str],
+    processes: int,
+    paths: Sequence[str] = (),
+) -> None:
+    """Trains runs and tells of each that ends.
+
+    Args:
+      waiting: The runs, at least one.
+      train_one: Trains a run and returns why it was given up, nothing if it was not; a
+        function of a module.
+      processes: The runs to train at a time.
+      paths: Files of the user that the runs need.
+
+    Raises:
+      KeyboardInterrupt: On Ctrl-C; what is finished is kept.
+      UserError: If something asked for cannot be had.
+    """
+    processes = min(processes, len(waiting))
+    with concurrent.futures.ProcessPoolExecutor(
+        processes,
+        # A process that was forked from one with threads may hang.
+        multiprocessing.get_context("spawn"),
+        _begin,
+        (paths, max(1, _cores() // processes)),
+    ) as pool:
+        futures = {pool.submit(train_one, each): each for each in waiting}
+        try:
+            for number, future in enumerate(
+                concurrent.futures.as_completed(futures), start=1
+            ):
+                run = futures[future]
+                print(
+                    f"[{number}/{len(waiting)}] {run.label}, seed {run.seed}: "
+                    f"{future.result() or 'done'}",
+                    file=sys.stderr,
+                )
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _begin(paths: Sequence[str], threads: int) -> None:
+    """Prepares a process: TensorFlow shares the cores with the others."""
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        os.environ.setdefault(name, str(threads))
+    plugins.load(paths)

@@ -1,0 +1,93 @@
+"""The choice of a study's hyperparameters: sweeps, on clients that are held out.
+
+No test example is looked at, see `experiments.training.sweeps`. Varno et al. (2022),
+AdaBest, https://arxiv.org/abs/2204.13170, section 4.1, hold out a tenth of the clients;
+Charles et al. (2021), https://arxiv.org/abs/2106.07820, appendix A.4, a fifth, which
+small tasks need. One seed, 0, which no reported run has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from experiments.flags import sweeps
+from experiments.presets.preset import Study, Variant
+from experiments.reports import sweeps as report
+from experiments.training import sweeps as training
+
+SEED = 0
+FOLDER = "tuning"
+
+# Returns the flags that a variant's runs share, by name.
+FlagsOf = Callable[[Study, Variant], Mapping[str, Any]]
+
+
+def choose(
+    study: Study, folder: pathlib.Path, flags_of: FlagsOf, processes: int | None = None
+) -> Study:
+    """Returns a study whose variants have their best hyperparameters.
+
+    The folder `tuning/<part>/<label>` in the request's folder gets what `tff-drift
+    sweep` writes. A search that was interrupted goes on from there.
+
+    Args:
+      study: The study, which says what to search; without a search it stays as it is.
+      folder: The preset's folder.
+      flags_of: Returns the flags of a variant's runs.
+      processes: Runs to train at a time; by default what fits.
+
+    Returns:
+      The study, with the best point of each grid among its variant's flags.
+
+    Raises:
+      KeyboardInterrupt: On Ctrl-C.
+      UserError: If a folder holds another search, data is missing, or every point of
+        a grid diverged.
+    """
+    search = study.search
+    if search is None:
+        return study
+    # Long enough for three evaluations, which are of the search's last part.
+    every = max(1, search.rounds // 20)
+    flags = {**study.flags, "rounds": search.rounds, "rounds_per_evaluation": every}
+    searched = dataclasses.replace(study, flags=flags)
+    chosen: dict[str, Variant] = {}
+    for variant in study.variants:
+        grid = dict(search.grids.get(variant.label, {}))
+        if variant.label in search.taken:
+            other, names = search.taken[variant.label]
+            grid.update({name: (chosen[other].flags[name],) for name in names})
+        axes = [sweeps.axis(*each) for each in grid.items() if len(each[1]) > 1]
+        chosen[variant.label] = variant = _with_single(variant, grid)
+        if axes:
+            place = folder / FOLDER / study.part / variant.label
+            best = _search(axes, flags_of(searched, variant), place, processes)
+            flags = {**variant.flags, **best}
+            chosen[variant.label] = dataclasses.replace(variant, flags=flags)
+    return dataclasses.replace(study, variants=tuple(chosen.values()))
+
+
+def _with_single(variant: Variant, grid: Mapping[str, Sequence[Any]]) -> Variant:
+    """Returns a variant with what its grid leaves no choice of."""
+    single = {flag: values[0] for flag, values in grid.items() if len(values) == 1}
+    return dataclasses.replace(variant, flags={**variant.flags, **single})
+
+
+def _search(
+    axes: Sequence[sweeps.Axis],
+    flags: Mapping[str, Any],
+    folder: pathlib.Path,
+    processes: int | None,
+) -> Mapping[str, Any]:
+    """Returns the best point, values by names of flags."""
+    swept = [axis.flag.name for axis in axes]
+    fixed = {name: value for name, value in flags.items() if name not in swept}
+    fixed["output_dir"] = str(folder)
+    sweep = sweeps.build(axes, fixed, (SEED,), processes=processes)
+    print(f"{'/'.join(folder.parts[-2:])}: searching for settings")
+    report.write_protocol(sweep)
+    training.run(sweep)
+    return report.tell(sweep, training.has_diverged)

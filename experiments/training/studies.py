@@ -1,0 +1,185 @@
+"""Runs presets: study by study, from the search for settings to tables and figures."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from experiments.analysis.studies import METRICS_FILE
+from experiments.flags import found_settings, settings
+from experiments.flags.settings import RunSettings
+from experiments.presets.preset import Study, Variant
+from experiments.presets.requests import Request
+from experiments.reports import outputs, writing
+from experiments.reports.results import Result
+from experiments.training import comparison, log, pool, searches
+
+_FAILURES = ("catastrophic_failure", "non_finite")
+# What analyses of any study need.
+_USUAL = (
+    *("test_loss", "test_num_examples", "cohort_size"),
+    *("total_examples", "total_bytes"),
+)
+
+
+def run(request: Request) -> None:
+    """Runs the parts asked for and writes their files; what is finished is kept.
+
+    Args:
+      request: What is asked for.
+
+    Raises:
+      KeyboardInterrupt: On Ctrl-C.
+      UserError: If something asked for cannot be had.
+    """
+    log.show()
+    for study in request.studies:
+        chosen = searches.choose(
+            study,
+            request.folder,
+            functools.partial(flags_of, request),
+            request.processes,
+        )
+        done = run_study(request, chosen)
+        write_metrics(request, study, done)
+        outputs.tell(request.folder / study.part, study)
+
+
+def run_settings(
+    request: Request, study: Study, variant: Variant, seed: int
+) -> RunSettings:
+    """Returns one run of a study.
+
+    Args:
+      request: What is asked for.
+      study: The study.
+      variant: One of its variants, or a changed one.
+      seed: The seed.
+
+    Returns:
+      The run, as the same flags of `tff-drift train` would give it.
+
+    Raises:
+      UserError: If a flag does not fit the task or the algorithm.
+    """
+    folder = request.folder / study.part / variant.label / f"seed_{seed}"
+    given = {
+        **flags_of(request, study, variant),
+        "seed": seed,
+        "output_dir": str(folder),
+    }
+    return settings.resolve(given, variant.label)
+
+
+def flags_of(request: Request, study: Study, variant: Variant) -> dict[str, Any]:
+    """Returns the flags that a variant's runs share, by name.
+
+    Args:
+      request: What is asked for.
+      study: The study.
+      variant: One of its variants, or a changed one.
+
+    Raises:
+      UserError: If a file of settings does not fit the variants.
+    """
+    circumstances = dict(request.circumstances)
+    paths = circumstances.pop("settings", ())
+    named = {each.algorithm: None for each in study.variants}
+    return {
+        **study.flags,
+        **variant.flags,
+        **found_settings.of(paths, list(named))[variant.algorithm],
+        **circumstances,
+        "algorithm": variant.algorithm,
+    }
+
+
+def run_study(request: Request, study: Study) -> list[Result]:
+    """Trains all variants of a study with all seeds and writes its files.
+
+    The folder of the study gets what `tff-drift compare` writes: table.md, table.csv,
+    curves.png, summary.json, config.json, and a folder per variant and seed. What is
+    finished is not repeated.
+
+    Args:
+      request: What is asked for.
+      study: The study.
+
+    Returns:
+      The results, seed by seed.
+
+    Raises:
+      KeyboardInterrupt: On Ctrl-C.
+      UserError: If something asked for cannot be had.
+    """
+    runs = [
+        run_settings(request, study, variant, seed)
+        for seed in request.seeds
+        for variant in study.variants
+    ]
+    flags = {
+        "preset": request.preset.name,
+        "scale": request.scale,
+        "part": study.part,
+        "seeds": request.seeds,
+        **request.circumstances,
+        **study.flags,
+    }
+    return comparison.run(request.folder / study.part, flags, runs, _processes(request))
+
+
+def _processes(request: Request) -> int:
+    """Returns how many runs to train at a time."""
+    if request.circumstances.get("execution", "local") != "local":
+        return 1  # Workers are shared by all runs.
+    needed = 1e9 * request.preset.scale(request.scale).gigabytes
+    return request.processes or pool.size(max(needed, pool.BYTES_PER_PROCESS))
+
+
+def write_metrics(request: Request, study: Study, done: Sequence[Result]) -> None:
+    """Writes one small table of what all runs of a study measured.
+
+    It has a row per run and evaluation; the metrics of every round are in the folders
+    of the runs. Failures are counted since the evaluation before.
+
+    Args:
+      request: What is asked for.
+      study: The study, which says what columns it needs.
+      done: Its results.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    names = (done[0].headline, *_USUAL)
+    columns = {**dict(zip(names, names)), **study.columns}
+    table = pd.DataFrame([row for result in done for row in _rows(result, columns)])
+    numbers = table.select_dtypes("float").columns
+    # Five digits are more than seeds agree on, and keep the file small.
+    table[numbers] = table[numbers].map(lambda value: float(f"{value:.5g}"))
+    writing.write_compressed_table(request.folder / study.part / METRICS_FILE, table)
+
+
+def _rows(result: Result, columns: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Returns a row per evaluation; a column that a method lacks stays empty."""
+    rows, broken, simulated = [], dict.fromkeys(_FAILURES, 0.0), 0.0
+    for row in result.rows:
+        for name in broken:
+            broken[name] += row.get(name) or 0.0
+        simulated += row.get("simulated_seconds") or 0.0
+        if result.headline not in row:
+            continue
+        told = {
+            "method": result.settings.label,
+            "seed": result.settings.seed,
+            "round": row["round"],
+            **{new: row.get(old) for old, new in columns.items()},
+            **broken,
+        }
+        if simulated:
+            told["total_simulated_seconds"] = simulated
+        rows.append(told)
+        broken = dict.fromkeys(_FAILURES, 0.0)
+    return rows
