@@ -159,11 +159,11 @@ def test_120_cohort_sizes():
 def test_300_processes():
     train = program.client_datasets()
     data = [train.training_batches(name, 0) for name in train.client_ids]
-    ram, threads, results = [], [], set()
+    ram, threads, models = [], [], set()
     for _ in range(300):
         process = program.build("fed_avg")
         state = process.next(process.initialize(), data).state
-        results.add(state.global_model_weights.trainable[0].tobytes())
+        models.add(state.global_model_weights.trainable[0].tobytes())
         gc.collect()
         ram.append(_ram())
         threads.append(len(os.listdir("/proc/self/task")))
@@ -172,7 +172,7 @@ def test_300_processes():
         f"equal bits; RAM {ram[49]:.0f} and {ram[299]:.0f} MB, threads {threads[49]} "
         f"and {threads[299]} after 50 and 300",
     )
-    assert len(results) == 1
+    assert len(models) == 1
     assert threads[299] <= threads[49]
     # TFF and TensorFlow keep the graphs of what was traced.
     assert (ram[299] - ram[49]) / 250 < 5
