@@ -284,8 +284,7 @@ def read_batches(variant: tf.Tensor, element_type: compat.Type, room: Room) -> B
     """
     # In RAM, where batches of several clients are put together.
     with tf.device("/CPU:0"):
-        elements = map(tf.nest.flatten, sequences.to_dataset(variant, element_type))
-        return Batches(_within(room, elements))
+        return Batches(_within(room, sequences.read(variant, element_type)))
 
 
 def _within(

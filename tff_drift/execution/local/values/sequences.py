@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Union
 
 import numpy as np
@@ -72,6 +72,17 @@ def to_tree(value: Any, type_signature: compat.Type) -> Any:
 def to_dataset(variant: tf.Tensor, element_type: compat.Type) -> tf.data.Dataset:
     """Returns the dataset that a variant tensor holds."""
     return tf.data.experimental.from_variant(variant, element_spec(element_type))
+
+
+def read(variant: tf.Tensor, element_type: compat.Type) -> Iterator[list[tf.Tensor]]:
+    """Yields the flattened elements of the dataset that a variant tensor holds."""
+    # To rewrite and to tune the dataset takes longer than a client's few batches can
+    # gain by it. Which elements come, and in which order, does not depend on either.
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    options.autotune.enabled = False
+    dataset = to_dataset(variant, element_type).with_options(options)
+    return map(tf.nest.flatten, dataset)
 
 
 def to_variant(dataset: tf.data.Dataset) -> tf.Tensor:
