@@ -107,7 +107,9 @@ def draw_against(
         points = points[by_point.count() == by_point.size()].reindex(points.index)
         points = points.reset_index()
         for position, name in enumerate(dict.fromkeys(names)):
-            _draw_line(axes, points[points["label"] == name], band, position, name, "o")
+            _draw_line(
+                axes, points[points["label"] == name], band, position, name, True
+            )
         _finish(axes, str(column), setting)
         if at.min() > 0 and at.max() >= 10 * at.min():
             axes.set_xscale("log")
@@ -248,18 +250,22 @@ def _draw_line(
     band: str,
     position: int,
     name: str,
-    marker: str = "",
+    all_marked: bool = False,
 ) -> None:
     low, high = table["min"], table["max"]
     if band == "sd":
         low, high = table["mean"] - table["sd"], table["mean"] + table["sd"]
+    # A few markers tell lines apart that lie close, each at places of its own.
+    every = 1 if all_marked else max(1, len(table) // 8)
     (line,) = axes.plot(
         table["x"],
         table["mean"],
         color=style.colour(position),
         linestyle=style.line_style(position),
         linewidth=2,
-        marker=marker,
+        marker=style.marker(position),
+        markersize=5,
+        markevery=(position * every // 5 % every, every),
         label=name,
     )
     axes.fill_between(

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-_CONFIGURATION, _SUMMARY = "config.json", "summary.json"
-_METRICS = ("metrics.csv", "metrics.csv.gz")
-_RUN, _SUMMARY_OF_RUN = "tff_drift run", "tff_drift summary"
+from experiments.analysis.folders import (
+    CONFIGURATION,
+    METRICS,
+    SUMMARY,
+    Run,
+    runs_below,
+)
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[-+]?\d+)?)")
 
@@ -57,6 +60,9 @@ class FinishedRuns:
 def read(*folders: str | os.PathLike[str]) -> FinishedRuns:
     """Reads all finished runs in some folders and in the folders below them.
 
+    Where a comparison keeps the metrics of all its runs in one table, as those that are
+    committed do, the runs are read from it.
+
     Args:
       *folders: Folders of `tff-drift train`, `compare`, `sweep` or `preset`, or
         folders of such.
@@ -69,31 +75,42 @@ def read(*folders: str | os.PathLike[str]) -> FinishedRuns:
       FileNotFoundError: If a folder does not exist.
       ValueError: If there is no finished run in a folder, or a file is damaged.
     """
-    settings: dict[str, Mapping[str, Any]] = {}
-    rounds, unfinished = [], []
+    found: list[Run] = []
     for folder in map(pathlib.Path, folders):
         if not folder.is_dir():
             raise FileNotFoundError(f"{str(folder)!r} is no folder.")
-        found = list(_runs_below(folder))
-        for path in found:
-            try:
-                configuration = _json(path / _CONFIGURATION)["configuration"]
-                summary = _json(path / _SUMMARY)
-                if summary.get("rounds") != configuration["rounds"]:
-                    unfinished.append(str(path))
-                elif str(path) not in settings:
-                    clients = {"clients": summary["clients"]}
-                    settings[str(path)] = {**configuration, **clients}
-                    rounds.append(_rounds(path))
-            except (KeyError, TypeError) as error:
-                raise ValueError(f"{str(path)!r} is damaged: no {error}.") from error
-        if not any(str(path) in settings for path in found):
+        here = list(runs_below(folder))
+        if not any(run.is_finished for run in here):
             raise ValueError(
                 f"{str(folder)!r} holds no finished run, which is a folder with "
-                f"{_CONFIGURATION}, {_METRICS[0]} and {_SUMMARY}."
+                f"{CONFIGURATION}, {METRICS[0]} and {SUMMARY}."
             )
-    order = {run: place for place, run in enumerate(sorted(settings, key=_by_numbers))}
-    table = pd.DataFrame.from_dict(settings, orient="index").loc[list(order)]
+        found += here
+    return gather(found)
+
+
+def gather(runs: Iterable[Run], order: Sequence[str] = ()) -> FinishedRuns:
+    """Returns the tables of runs.
+
+    Args:
+      runs: The runs, one of them finished at least; one that comes twice counts once.
+      order: The names of those to come first, the others are ordered as in `read`.
+
+    Raises:
+      ValueError: If a file is damaged.
+    """
+    settings: dict[str, Mapping[str, Any]] = {}
+    rounds, unfinished = [], []
+    for run in runs:
+        if not run.is_finished:
+            unfinished.append(run.name)
+        elif run.name not in settings:
+            settings[run.name] = run.settings
+            rounds.append(_with_totals(run.read(), run.name))
+    names = [name for name in order if name in settings]
+    names += sorted(set(settings) - set(names), key=_by_numbers)
+    places = {name: place for place, name in enumerate(names)}
+    table = pd.DataFrame.from_dict(settings, orient="index").loc[names]
     # Lists cannot be compared or grouped by.
     table = table.map(lambda value: tuple(value) if isinstance(value, list) else value)
     table.index.name = "run"
@@ -101,17 +118,9 @@ def read(*folders: str | os.PathLike[str]) -> FinishedRuns:
     everything = everything.sort_values(
         ["run", "round"],
         ignore_index=True,
-        key=lambda column: column.map(order) if column.name == "run" else column,
+        key=lambda column: column.map(places) if column.name == "run" else column,
     )
     return FinishedRuns(table, everything, tuple(sorted(set(unfinished))))
-
-
-def _runs_below(folder: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields the folders of runs, in a folder and below."""
-    for path in sorted(folder.rglob(_CONFIGURATION)):
-        has_metrics = any((path.parent / name).is_file() for name in _METRICS)
-        if has_metrics and _json(path).get("format") == _RUN:
-            yield path.parent
 
 
 def _by_numbers(run: str) -> list[str | float]:
@@ -120,27 +129,8 @@ def _by_numbers(run: str) -> list[str | float]:
     return [float(part) if index % 2 else part for index, part in enumerate(parts)]
 
 
-def _json(path: pathlib.Path) -> dict[str, Any]:
-    """Returns what a file says, nothing if there is none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{str(path)!r} is damaged: it holds no JSON object.")
-    return content
-
-
-def _rounds(folder: pathlib.Path) -> pd.DataFrame:
-    """Returns the metrics of a run with their totals."""
-    path = next(folder / name for name in _METRICS if (folder / name).is_file())
-    try:
-        frame = pd.read_csv(path)
-        frame[["round"]]
-    except (ValueError, KeyError, EOFError) as error:
-        raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
+def _with_totals(frame: pd.DataFrame, run: str) -> pd.DataFrame:
+    """Returns the metrics of a run with its name and their totals."""
     for column, total in _SUMMED.items():
         if column in frame:
             frame[total] = frame[column].fillna(0).cumsum()
@@ -148,5 +138,5 @@ def _rounds(folder: pathlib.Path) -> pd.DataFrame:
         if total in frame:
             # The initial model has cost nothing.
             frame[total] = frame[total].ffill().fillna(0)
-    frame.insert(0, "run", str(folder))
+    frame.insert(0, "run", run)
     return frame

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import pathlib
 from collections.abc import Sequence
 
+import matplotlib
 import matplotlib.axes
 import matplotlib.axis
 import matplotlib.figure
@@ -28,6 +30,7 @@ COLOURS = (
     "#7A4B2A",
 )
 _LINE_STYLES = ("-", "--", "-.")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 def colour(position: int) -> str:
@@ -41,6 +44,11 @@ def line_style(position: int) -> str:
     # round again.
     turn = position // len(COLOURS)
     return _LINE_STYLES[(position + turn) % len(_LINE_STYLES)]
+
+
+def marker(position: int) -> str:
+    """Returns the marker of the line at a position, from 0."""
+    return _MARKERS[position % len(_MARKERS)]
 
 
 def panels(
@@ -96,8 +104,8 @@ def legend(figure: matplotlib.figure.Figure, title: str = "") -> None:
     """
     handles, names = figure.axes[0].get_legend_handles_labels()
     longest = max(map(len, names), default=0)
-    # About 13 letters to an inch, and a line before each name.
-    across = int(13 * figure.get_figwidth()) // (longest + 5)
+    # About 13 letters to an inch, and a line and a gap before each name.
+    across = int(13 * figure.get_figwidth()) // (longest + 9)
     figure.legend(
         handles,
         names,
@@ -106,6 +114,14 @@ def legend(figure: matplotlib.figure.Figure, title: str = "") -> None:
         frameon=False,
         title=title or None,
     )
+
+
+def as_svg(figure: matplotlib.figure.Figure) -> bytes:
+    """Returns a figure as SVG, the same for the same figure."""
+    file = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "tff_drift"}):
+        figure.savefig(file, format="svg", metadata={"Date": None})
+    return file.getvalue()
 
 
 def save(figure: matplotlib.figure.Figure, path: pathlib.Path) -> None:

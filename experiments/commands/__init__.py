@@ -11,9 +11,13 @@ from experiments.commands import (
     install_tff,
     listing,
     preset,
+    report,
     sweep,
     train,
 )
 
-_MODULES = (train, compare, sweep, analyze, listing, data, preset, doctor, install_tff)
+_MODULES = (
+    *(train, compare, sweep, preset, analyze, report),
+    *(listing, data, doctor, install_tff),
+)
 COMMANDS = {module.COMMAND.name: module.COMMAND for module in _MODULES}

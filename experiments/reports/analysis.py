@@ -36,27 +36,32 @@ def tell(wanted: Analysis) -> None:
     columns = wanted.columns or (analysis.headline(runs), "test_loss")
     labels = analysis.labels(runs, wanted.by)
     # Drawn before anything is written, so that mistakes leave no half of the files.
-    figures = dict(_figures(wanted, runs, columns, labels))
-    tables = {TABLE: _at_the_end(wanted, runs, columns, labels)}
-    if wanted.thresholds:
-        tables[THRESHOLDS] = _to_thresholds(wanted, runs, columns[0], labels)
+    drawn = dict(figures(wanted, runs, columns, labels))
+    tables = dict(tabulate(wanted, runs, columns, labels))
     wanted.output_dir.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         headers, cells = readable(table, columns[0])
-        text = f"{_title(name, wanted, columns[0])}\n\n"
+        text = f"{title(name, wanted, columns[0])}\n\n"
         text += texts.markdown_table(headers, cells)
         writing.write_text(wanted.output_dir / f"{name}.md", text)
         writing.write_table(wanted.output_dir / f"{name}.csv", table.reset_index())
-        print(_title(name, wanted, columns[0]))
+        print(title(name, wanted, columns[0]))
         texts.print_table(headers, cells)
-    for name, figure in figures.items():
+    for name, figure in drawn.items():
         style.save(figure, wanted.output_dir / f"{name}.png")
     names = [f"{name}.{kind}" for name in tables for kind in ("md", "csv")]
-    names += [f"{name}.png" for name in figures]
+    names += [f"{name}.png" for name in drawn]
     print(f"Files in {wanted.output_dir}: {', '.join(names)}")
 
 
-def _title(name: str, wanted: Analysis, column: str) -> str:
+def title(name: str, wanted: Analysis, column: str) -> str:
+    """Returns what to say above a table.
+
+    Args:
+      name: "table" or "thresholds".
+      wanted: What to tell.
+      column: The column of the metric.
+    """
     if name == THRESHOLDS:
         return f"To reach a {column} for the first time: mean ± sd over seeds."
     rounds = "the last round" if wanted.last == 1 else f"the last {wanted.last} rounds"
@@ -70,6 +75,25 @@ def _training_column(runs: FinishedRuns, metric: str) -> str | None:
         if column != metric and column in runs.rounds:
             return column
     return None
+
+
+def tabulate(
+    wanted: Analysis, runs: FinishedRuns, columns: tuple[str, ...], labels: pd.Series
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yields tables by their names, for `readable` to make legible.
+
+    Args:
+      wanted: What to tell.
+      runs: The runs.
+      columns: The columns of metrics.
+      labels: What each run is called.
+
+    Raises:
+      ValueError: If there is no such column.
+    """
+    yield TABLE, _at_the_end(wanted, runs, columns, labels)
+    if wanted.thresholds:
+        yield THRESHOLDS, _to_thresholds(wanted, runs, columns[0], labels)
 
 
 def _at_the_end(
@@ -139,20 +163,36 @@ def _cell(name: str, row: pd.Series) -> str:
     return texts.metric_with_deviation(name, value, deviation)
 
 
-def _figures(
-    wanted: Analysis, runs: FinishedRuns, columns: tuple[str, ...], labels: pd.Series
+def figures(
+    wanted: Analysis,
+    runs: FinishedRuns,
+    columns: tuple[str, ...],
+    labels: pd.Series,
+    apart: bool = False,
 ) -> Iterator[tuple[str, matplotlib.figure.Figure]]:
-    """Yields the figures by the names of their files."""
+    """Yields figures by their names.
+
+    Args:
+      wanted: What to tell.
+      runs: The runs.
+      columns: The columns of metrics.
+      labels: What each run is called.
+      apart: Whether each column of curves has a figure of its own, for narrow pages.
+
+    Raises:
+      ValueError: If there is no such column, axis or setting.
+    """
     metric, *_ = columns
     for axis in wanted.axes:
-        figure = analysis.draw_curves(runs, columns, axis, wanted.bands, labels)
-        yield f"curves_{axis}", figure
+        curves = _curves(wanted, runs, columns, labels, axis, apart)
+        yield from ((f"curves_{axis}{name}", figure) for name, figure in curves)
     if f"{metric}_client_p5" in runs.rounds:
         yield "clients", analysis.draw_clients(runs, metric, wanted.last, labels)
-    norms = [name for name in analysis.NORMS if name in runs.rounds]
+    norms = tuple(name for name in analysis.NORMS if name in runs.rounds)
     if norms:
-        yield "norms", analysis.draw_curves(runs, norms, "round", wanted.bands, labels)
-    if runs.settings["clients_per_round"].nunique() > 1 and len(norms) > 1:
+        curves = _curves(wanted, runs, norms, labels, "round", apart)
+        yield from ((f"norms{name}", figure) for name, figure in curves)
+    if runs.settings["clients_per_round"].nunique() > 1 and analysis.NORMS[1] in norms:
         yield "predicted_norms", analysis.draw_predicted_norms(runs)
     cosine = analysis.cosine_column(runs)
     if cosine is not None:
@@ -176,3 +216,20 @@ def _figures(
         values.columns = [f"{axis} to {metric} {threshold:g}" for threshold in values]
         figure = analysis.draw_against(runs, setting, values, bands, by)
         yield f"{axis}_against_{setting}", figure
+
+
+def _curves(
+    wanted: Analysis,
+    runs: FinishedRuns,
+    columns: tuple[str, ...],
+    labels: pd.Series,
+    axis: str,
+    apart: bool,
+) -> Iterator[tuple[str, matplotlib.figure.Figure]]:
+    """Yields curves by what to add to their names."""
+    groups: list[tuple[str, ...]] = [columns]
+    if apart:
+        groups = [(column,) for column in columns]
+    for group in groups:
+        name = f"_{group[0]}" if apart else ""
+        yield name, analysis.draw_curves(runs, group, axis, wanted.bands, labels)

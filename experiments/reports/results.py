@@ -6,8 +6,10 @@ import dataclasses
 import functools
 import json
 import math
+import os
 import pathlib
 import platform
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -160,8 +162,9 @@ def json_values(value: Any) -> Any:
 
 
 def provenance() -> dict[str, Any]:
-    """Returns what made a result: versions and the git revision."""
+    """Returns what made a result: machine, versions and the git revision."""
     return {
+        "machine": machine(),
         "versions": {
             "python": platform.python_version(),
             "tff_drift": tff_drift.__version__,
@@ -171,6 +174,30 @@ def provenance() -> dict[str, Any]:
         },
         "git_revision": git_revision(),
     }
+
+
+@functools.cache
+def machine() -> dict[str, Any]:
+    """Returns what this machine is: processor, RAM in bytes, accelerators, system."""
+    model = re.search(r"^model name\s*: (.+)$", _text("/proc/cpuinfo"), re.MULTILINE)
+    ram = re.search(r"^MemTotal: +(\d+) kB$", _text("/proc/meminfo"), re.MULTILINE)
+    gpus = tf.config.list_physical_devices("GPU")
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in gpus]
+    return {
+        "processor": model[1] if model else platform.processor() or platform.machine(),
+        "processors": os.cpu_count(),
+        "ram": 1024 * int(ram[1]) if ram else None,
+        "accelerators": [each.get("device_name", "GPU") for each in details],
+        "system": f"{platform.system()} {platform.release()}",
+    }
+
+
+def _text(path: str) -> str:
+    """Returns what a file of the system says, nothing where there is none."""
+    try:
+        return pathlib.Path(path).read_text()
+    except OSError:
+        return ""
 
 
 @functools.cache

@@ -64,4 +64,17 @@ def write_text(path: pathlib.Path, text: str) -> None:
     Raises:
       OSError: If the file cannot be written.
     """
-    files.replace_file(path, lambda file: file.write(text.encode()))
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: pathlib.Path, content: bytes) -> None:
+    """Replaces a file in one step.
+
+    Args:
+      path: The file.
+      content: What it is to hold.
+
+    Raises:
+      OSError: If the file cannot be written.
+    """
+    files.replace_file(path, lambda file: file.write(content))

@@ -38,7 +38,8 @@ def test_the_lowest_floor_and_the_commands_import_no_tensorflow():
 import importlib, sys
 for name in {modules!r}:
     importlib.import_module(name)
-slow = {{"tensorflow", "tensorflow_federated", "pandas", "matplotlib", "numpy"}}
+slow = {{"tensorflow", "tensorflow_federated", "pandas", "matplotlib", "numpy",
+        "jinja2"}}
 assert not slow & set(sys.modules), slow & set(sys.modules)
 """
     process = subprocess.run(

@@ -1,0 +1,42 @@
+"""The command `report`: what finished runs say, on one page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.commands.command import Command
+from experiments.flags import errors, pages
+from experiments.presets.catalogue import PRESETS
+
+
+def _run(given: dict[str, Any]) -> None:
+    wanted = pages.request(given)
+    from experiments.reports import report
+
+    told = {name: f"{one.summary} {one.source}" for name, one in PRESETS.items()}
+    with errors.as_user_errors(FileNotFoundError, ValueError):
+        report.tell(wanted, told)
+
+
+_ARGUMENT = {
+    "nargs": "+",
+    "metavar": "FOLDER",
+    "help": "A folder of runs, comparisons, sweeps or presets, or of folders of such.",
+}
+COMMAND = Command(
+    "report",
+    "put finished runs on one page: protocol, tables, figures, limits",
+    """\
+Makes of the finished runs, comparisons, sweeps and presets in folders, and below, one
+HTML page that needs no other file, and the same in Markdown: data, versions, machine
+and duration, what differs between variants and what all share, tables with a paper's
+figures where a preset has them, curves, and what the result does not show. Python
+programs and notebooks use experiments.reports.report.
+
+example:
+  tff-drift report results/compare/digits --thresholds=0.7,0.8 --last=10
+""",
+    _run,
+    {"folders": _ARGUMENT},
+    pages.flags,
+)

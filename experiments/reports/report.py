@@ -1,0 +1,70 @@
+"""Finished runs on one page, as HTML and as Markdown; without TensorFlow.
+
+from experiments.reports import report
+
+report.write(["results/compare/digits"], "results/report", thresholds=(0.7, 0.8))
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from experiments.flags import pages
+from experiments.flags.pages import PageRequest
+from experiments.reports import page, page_sections
+
+
+def write(
+    folders: Iterable[str | os.PathLike[str]],
+    output_dir: str | os.PathLike[str] = "results/report",
+    presets: Mapping[str, str] | None = None,
+    **flags: Any,
+) -> pathlib.Path:
+    """Writes the page of some folders.
+
+    Args:
+      folders: Folders of `tff-drift train`, compare, sweep or preset, or of such.
+      output_dir: The folder for the page, which is made if there is none.
+      presets: What presets show and where that is from, by their names.
+      **flags: Other flags of `tff-drift report`, such as `name="digits"`.
+
+    Returns:
+      The HTML page. Beside it are the page in Markdown and its figures.
+
+    Raises:
+      OSError: If a file cannot be written.
+      UserError: If a folder does not exist, or the name is none of a file.
+      ValueError: If a folder has nothing to report, a file is damaged, or there is no
+        column or setting of a name that was given.
+    """
+    unknown = set(flags) - set(pages.flags())
+    if unknown:
+        raise ValueError(f"tff-drift report has no {', '.join(sorted(unknown))}.")
+    names = tuple(os.fspath(folder) for folder in folders)
+    request = pages.request({"folders": names, "output_dir": output_dir, **flags})
+    _write(request, presets or {})
+    return request.analysis.output_dir / f"{request.name}.html"
+
+
+def tell(request: PageRequest, presets: Mapping[str, str]) -> None:
+    """Writes a page and prints where it is.
+
+    Args:
+      request: What is asked for.
+      presets: As for `write`, which raises what this does.
+    """
+    files, made = _write(request, presets)
+    if made.unfinished:
+        print(f"Left out, not finished: {', '.join(made.unfinished)}", file=sys.stderr)
+    print(f"Files in {request.analysis.output_dir}: {', '.join(files)}")
+
+
+def _write(
+    request: PageRequest, presets: Mapping[str, str]
+) -> tuple[list[str], page.Page]:
+    made = page_sections.build(request, presets)
+    return page.write(made, request.analysis.output_dir, request.name), made
