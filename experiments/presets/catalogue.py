@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from experiments.presets import adabest, fed_opt, large_cohort, scaffold, uga
+from experiments.presets import (
+    adabest,
+    adabest_grid,
+    fed_opt,
+    large_cohort,
+    scaffold,
+    uga,
+)
 from experiments.presets.preset import Preset
 
 PRESETS: dict[str, Preset] = {
     preset.name: preset
-    for paper in (fed_opt, large_cohort, scaffold, adabest, uga)
+    for paper in (fed_opt, large_cohort, scaffold, adabest, adabest_grid, uga)
     for preset in paper.PRESETS
 }

@@ -1,0 +1,310 @@
+"""Varno et al. (2022), AdaBest: Table 2's grid, and what its methods are sensitive to.
+
+AdaBest: Minimizing Client Drift in Federated Learning via Adaptive Bias Estimation,
+https://arxiv.org/abs/2204.13170. `adabest_table` has Table 2: four methods over the
+share of clients in a round and the Dirichlet concentration α of their labels, with
+AdaBest's β by participation as the paper found it, once constant and once decayed
+where ‖h‖ plateaus (section 3.5), and β='auto', which is ours. Its part `explosion` has
+few clients and many rounds, as Figures 1 and 4 do. `adabest_sensitivity` has Figures 6
+and 7, over μ and β.
+
+At the paper's scale a run has its whole protocol; a tenth of the clients is held out,
+as there. At the local scale the data is `digits`, 100 clients of 14 images, and the
+client rate that searches on held-out clients found for it, 0.3, see `drift_comparison`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.presets.preset import Output, Preset, Scale, Study, Variant, crossed
+
+# Table 2: accuracies in per cent, of FedAvg, FedDyn, SCAFFOLD and AdaBest, by the data
+# and the share of clients in a round; at Dirichlet 0.03, 0.3 and IID.
+TABLE_2 = {
+    ("emnist_letters", 1): (
+        (94.28, 92.42, 93.99, 94.49),
+        (94.47, 92.64, 94.34, 94.72),
+        (94.04, 92.89, 94.48, 94.81),
+    ),
+    ("cifar10", 1): (
+        (78.18, 77.91, 75.83, 78.44),
+        (82.21, 82.06, 82.96, 83.09),
+        (83.84, 83.36, 84.18, 85.05),
+    ),
+    ("cifar100", 1): (
+        (47.56, 46.27, 47.29, 47.91),
+        (49.63, 50.53, 52.87, 53.62),
+        (49.93, 50.85, 53.43, 55.33),
+    ),
+    ("emnist_letters", 10): (
+        (93.58, 93.57, 94.29, 94.62),
+        (94.04, 93.54, 94.54, 94.64),
+        (94.32, 93.6, 94.62, 94.7),
+    ),
+    ("cifar10", 10): (
+        (74.04, 76.85, 77.19, 79.64),
+        (79.74, 81.91, 82.26, 84.15),
+        (81.35, 83.56, 83.5, 85.78),
+    ),
+    ("cifar100", 10): (
+        (39.18, 44.24, 45.8, 48.56),
+        (38.78, 48.92, 46.34, 54.51),
+        (37.45, 49.6, 44.3, 55.58),
+    ),
+    ("emnist_letters", 100): (
+        (93.36, 94.18, 94.38, 94.06),
+        (93.99, 94.23, 94.53, 94.4),
+        (94.06, 94.37, 94.63, 94.69),
+    ),
+    ("cifar10", 100): (
+        (72.97, 78.24, 77.64, 78.07),
+        (79.12, 83.19, 82.26, 83.2),
+        (80.72, 84.39, 83.55, 84.75),
+    ),
+    ("cifar100", 100): (
+        (38.24, 46.0, 46.51, 46.16),
+        (37.03, 50.42, 45.48, 50.9),
+        (35.92, 50.61, 43.73, 51.33),
+    ),
+}
+_ALPHAS = (0.03, 0.3, None)
+_COLUMNS = {
+    "model_norm": "model_norm",
+    "finalizer/gradient_estimate_norm": "gradient_estimate_norm",
+    "finalizer/beta": "beta",
+}
+_NAMES = {
+    "test_accuracy": "test accuracy",
+    "model_norm": "norm of the cloud model ‖θ‖",
+    "adabest_mu": "μ",
+    "fed_dyn_mu": "μ",
+    "beta": "β",
+}
+_CURVES = Output(
+    "norms",
+    "curves",
+    {"columns": ("test_accuracy", "test_loss", "model_norm"), "names": _NAMES},
+)
+# By the share of clients: 0.4 is the middle of what the paper searched at 1 %.
+_BETAS = {1: 0.4, 2: 0.4, 10: 0.96, 100: 0.98}
+# The paper names no factor for β at plateaus.
+_BETA_DECAY = 0.98
+
+
+def _methods(percent: int, decays: bool) -> list[Variant]:
+    """Returns the methods of Table 2 at a participation, and AdaBest's variants."""
+    flags = {"adabest_mu": 0.02, "beta": _BETAS[percent]}
+    decayed = Variant("adabest_decay", "adabest", {**flags, "beta_decay": _BETA_DECAY})
+    return [
+        Variant("fed_avg", "fed_avg", {"weighting": "uniform"}),
+        Variant("fed_dyn", "fed_dyn", {"fed_dyn_mu": 0.02}),
+        Variant("scaffold", "scaffold"),
+        Variant("adabest", "adabest", flags),
+        *([decayed] if decays else []),
+        Variant("adabest_auto", "adabest", {**flags, "beta": "auto"}),
+    ]
+
+
+def _share(alpha: float | None) -> str:
+    return "iid" if alpha is None else str(alpha)
+
+
+def _grid(
+    task: str, percent: int, rounds: int, decays: bool = True, **flags: Any
+) -> Study:
+    """Returns the methods at a participation, for every Dirichlet concentration.
+
+    Args:
+      task: The data.
+      percent: The clients in a round, of 100.
+      rounds: The rounds.
+      decays: Whether they are enough for a β that decays at plateaus.
+      **flags: Further flags of `tff-drift train`.
+    """
+    variants = [
+        method.with_flags(f"_{_share(alpha)}", alpha=alpha)
+        for alpha in _ALPHAS
+        for method in _methods(percent, decays)
+    ]
+    paper = TABLE_2.get((task, percent), ())
+    figures = {
+        f"{method}_{_share(alpha)}": value / 100
+        for alpha, row in zip(_ALPHAS, paper)
+        for method, value in zip(("fed_avg", "fed_dyn", "scaffold", "adabest"), row)
+    }
+    return Study(
+        f"{task}_{percent}",
+        {
+            "task": task,
+            "rounds": rounds,
+            "rounds_per_evaluation": max(1, rounds // 30),
+            **flags,
+        },
+        variants,
+        outputs=[Output("table_2", "last_rounds", {"paper": figures or None})],
+        columns=_COLUMNS,
+    )
+
+
+def _paper_grid() -> Sequence[Study]:
+    rounds = {1: 1000, 10: 1200, 100: 2000}
+    return [
+        _grid(
+            task,
+            percent,
+            rounds[percent],
+            protocol="adabest",
+            clients_per_round=percent,
+        )
+        for task, percent in TABLE_2
+    ]
+
+
+_DIGITS: dict[str, Any] = {
+    "num_clients": 100,
+    "client_epochs": 5,
+    "client_weight_decay": 1e-4,
+    "client_rate_schedule": "per_round_factor",
+    "client_rate_decay": 0.998,
+    "client_learning_rate": 0.3,
+}
+
+
+def _digits_grid(percent: int, rounds: int) -> Study:
+    return _grid("digits", percent, rounds, False, clients_per_round=percent, **_DIGITS)
+
+
+def _explosion(rounds: int, **flags: Any) -> Study:
+    """Returns the methods with few clients in a round, for long."""
+    flags = {"rounds": rounds, "rounds_per_evaluation": max(1, rounds // 60), **flags}
+    return Study(
+        "explosion",
+        flags,
+        _methods(2, decays=True),
+        outputs=[_CURVES],
+        columns=_COLUMNS,
+    )
+
+
+_MUS = (0.02, 0.04, 0.08, 0.16)
+
+
+def _mu(**flags: Any) -> Study:
+    """Returns FedDyn and AdaBest at several μ, Figure 6."""
+    return Study(
+        "mu",
+        flags,
+        [
+            *crossed(["fed_dyn"], "fed_dyn_mu", _MUS, "_{}"),
+            *crossed([Variant("adabest", "adabest")], "adabest_mu", _MUS, "_{}"),
+        ],
+        outputs=[_CURVES, Output("accuracies", "last_rounds")],
+        columns=_COLUMNS,
+    )
+
+
+def _beta(clients: Sequence[int], betas: Sequence[float | str], **flags: Any) -> Study:
+    """Returns AdaBest at several β and participations, Figure 7."""
+    by_beta = crossed([Variant("adabest", "adabest")], "beta", betas, "_{}")
+    return Study(
+        "beta",
+        flags,
+        crossed(by_beta, "clients_per_round", clients, "_m{}"),
+        outputs=[
+            Output("accuracies", "last_rounds"),
+            Output(
+                "betas",
+                "against",
+                {
+                    "setting": "beta",
+                    "columns": ("test_accuracy", "model_norm"),
+                    "by": ("clients_per_round",),
+                    "names": _NAMES,
+                },
+            ),
+        ],
+        columns=_COLUMNS,
+    )
+
+
+_LOCAL_BETAS = (0.0, 0.4, 0.6, 0.8, 0.9, 0.96)
+_LOCAL_SENSITIVITY = (
+    _mu(
+        task="digits",
+        alpha=0.03,
+        clients_per_round=5,
+        rounds=300,
+        rounds_per_evaluation=10,
+        **_DIGITS,
+    ),
+    _beta(
+        (2, 5, 20),
+        _LOCAL_BETAS,
+        task="digits",
+        alpha=0.03,
+        rounds=150,
+        rounds_per_evaluation=30,
+        **_DIGITS,
+    ),
+)
+# A hundred more are held out.
+_THOUSAND: dict[str, Any] = {
+    "num_clients": 1100,
+    "alpha": 0.3,
+    "clients_per_round": 5,
+    "rounds": 3000,
+    "rounds_per_evaluation": 50,
+}
+_PAPER_SENSITIVITY = (
+    _mu(
+        protocol="adabest",
+        task="emnist_letters",
+        num_clients=110,
+        alpha=None,
+        clients_per_round=5,
+        rounds=3000,
+        rounds_per_evaluation=50,
+    ),
+    _beta(
+        (5, 20, 100),
+        (0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0),
+        **{"protocol": "adabest", "task": "cifar100", **_THOUSAND},
+    ),
+)
+PRESETS = (
+    Preset(
+        "adabest_table",
+        "FedAvg, FedDyn, SCAFFOLD and AdaBest over participation and heterogeneity, "
+        "and how FedDyn's model grows over many rounds.",
+        "Varno et al. (2022), Table 2 and Figures 1, 3, 4 and 5. "
+        "https://arxiv.org/abs/2204.13170",
+        Scale(
+            [
+                _digits_grid(2, 200),
+                _digits_grid(100, 20),
+                _explosion(
+                    1500, task="digits", alpha=0.03, clients_per_round=2, **_DIGITS
+                ),
+            ],
+            0.5,
+            1.5,
+        ),
+        Scale(
+            [
+                *_paper_grid(),
+                _explosion(**{**_THOUSAND, "protocol": "adabest", "task": "cifar100"}),
+            ],
+            2000,
+            8,
+        ),
+    ),
+    Preset(
+        "adabest_sensitivity",
+        "How FedDyn and AdaBest depend on μ, and AdaBest on β by participation.",
+        "Varno et al. (2022), Figures 6 and 7. https://arxiv.org/abs/2204.13170",
+        Scale(_LOCAL_SENSITIVITY, 0.3, 1.5),
+        Scale(_PAPER_SENSITIVITY, 1000, 8),
+    ),
+)
