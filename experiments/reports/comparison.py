@@ -63,7 +63,7 @@ def _figures(run: Result) -> dict[str, Any]:
         "algorithm": run.settings.label,
         "seed": run.settings.seed,
         "client_learning_rate": _number(configuration["client_learning_rate"]),
-        "server_learning_rate": configuration["server_learning_rate"],
+        "server_learning_rate": _number(configuration["server_learning_rate"]),
         metric: last[headline],
         f"best_{metric}": _number(run.summary["best"].get(headline, {}).get("value")),
         f"{metric}_client_p5": last[f"{headline}_client_p5"],

@@ -1,6 +1,7 @@
 """The files of a comparison, judged against the metrics of its runs."""
 
 import json
+import math
 import shutil
 
 import matplotlib.image
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 
 from experiments.reports import results
+from experiments.reports.comparison import tabulate
 from tests.experiments import programs
 
 pytestmark = pytest.mark.whole_programs
@@ -115,6 +117,22 @@ def test_readable_tables_show_the_numbers(comparison):
         "digits, 4 of 8 clients per round, 3 rounds, seeds 5, 6 (mean ± standard "
         "deviation).\n"
     )
+
+
+def test_methods_without_a_rate_of_the_servers_have_a_table():
+    row = {f"test_accuracy_client_p{percent}": 0.5 for percent in (5, 50, 95)}
+    row.update(round=1, test_accuracy=0.5, test_loss=1.0)
+    row.update(total_examples=10, total_bytes=10)
+    row.update(train_num_batches=2, cohort_size=1)
+    totals = {"seconds": 1.0, "seconds_evaluation": 1.0}
+    summary = {"best": {}, "totals": totals, "failures": []}
+    runs = [
+        results.Result(programs.resolve("--algorithm=adabest", seed), [row], summary)
+        for seed in ("--seed=1", "--seed=2")
+    ]
+    (table,) = tabulate(runs).to_dict(orient="records")
+    assert table["seeds"] == 2
+    assert math.isnan(table["server_learning_rate"])
 
 
 def test_work_beyond_sgd_is_that_of_the_steps_taken():
