@@ -207,15 +207,15 @@ def draw_train_and_test(
 
 
 def draw_heat_map(
-    table: pd.DataFrame, name: str, title: str
+    table: pd.DataFrame, name: str, title: str, missing: str = "diverged"
 ) -> matplotlib.figure.Figure:
     """Draws a table of numbers as colours, with the numbers in them.
 
     Args:
-      table: The numbers: the values of one setting down, of another across; NaN
-        where training broke down.
+      table: The numbers: the values of one setting down, of another across.
       name: What the numbers are, a column of metrics such as "accuracy".
       title: The figure's title.
+      missing: What NaN means.
     """
     rows, columns = table.shape
     figure, (axes,) = style.panels(1, (1.0 * columns + 2.5, 0.7 * rows + 1.8))
@@ -225,7 +225,7 @@ def draw_heat_map(
     for row, column in np.ndindex(rows, columns):
         number = numbers[row, column]
         bright = np.isfinite(number) and number > (low + high) / 2
-        text = "diverged" if np.isnan(number) else _number(number, name)
+        text = missing if np.isnan(number) else _number(number, name)
         axes.text(
             column, row, text, ha="center", va="center", fontsize=9,
             color="black" if bright or np.isnan(number) else "white",

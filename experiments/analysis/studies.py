@@ -42,6 +42,25 @@ class StudyResults:
         """The column of the task's headline metric on test clients."""
         return next(name for name in self.runs.rounds if str(name).startswith("test_"))
 
+    def where(self, settings: Mapping[str, Any]) -> StudyResults:
+        """Returns the results of the runs that have some settings.
+
+        Args:
+          settings: Values by name; with none, all runs.
+        """
+        kept = pd.Series(True, index=self.runs.settings.index)
+        for name, value in settings.items():
+            kept &= self.runs.settings[name] == value
+        rounds = self.runs.rounds
+        runs = FinishedRuns(self.runs.settings[kept], rounds[rounds["run"].map(kept)])
+        return dataclasses.replace(self, runs=runs, labels=self.labels[kept])
+
+    def title(self, told: str) -> str:
+        """Returns what a table of means tells, with the part and the seeds."""
+        seeds = ", ".join(map(str, dict.fromkeys(self.runs.settings["seed"])))
+        part = self.flags.get("part", self.summary["task"])
+        return f"{part}, seeds {seeds}. {told}: mean ± sd over seeds."
+
 
 def read_study(folder: str | os.PathLike[str]) -> StudyResults:
     """Reads the files of a comparison or a preset's part.

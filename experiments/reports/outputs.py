@@ -17,7 +17,14 @@ from experiments import analysis
 from experiments.analysis import style
 from experiments.analysis.studies import StudyResults, read_study
 from experiments.presets.preset import Study
-from experiments.reports import costs, milestones, texts, writing
+from experiments.reports import (
+    costs,
+    milestones,
+    percentiles,
+    relative_times,
+    texts,
+    writing,
+)
 from experiments.reports.analysis import readable
 from experiments.reports.texts import Table
 
@@ -36,13 +43,15 @@ def tell(folder: pathlib.Path, study: Study, to: pathlib.Path | None = None) -> 
     """
     if not study.outputs:
         return
-    results, to = read_study(folder), to or folder
+    everything, to = read_study(folder), to or folder
     for output in study.outputs:
+        options = dict(output.options)
+        results = everything.where(options.pop("where", {}))
         if output.kind in FIGURES:
-            figure = FIGURES[output.kind](results, **output.options)
+            figure = FIGURES[output.kind](results, **options)
             style.save(figure, to / f"{output.name}.png")
             continue
-        table = TABLES[output.kind](results, **output.options)
+        table = TABLES[output.kind](results, **options)
         writing.write_table(to / f"{output.name}.csv", table.data)
         writing.write_text(to / f"{output.name}.md", table.markdown)
         print(f"\n{table.title}")
@@ -118,6 +127,31 @@ def draw_against(
     return _named(figure, names or {})
 
 
+def draw_failures(
+    results: StudyResults,
+    setting: str,
+    by: Sequence[str],
+    names: Mapping[str, str] | None = None,
+) -> matplotlib.figure.Figure:
+    """Draws the share of runs that broke down against a setting.
+
+    Args:
+      results: The results.
+      setting: The setting, whose values are numbers.
+      by: The settings that tell lines apart.
+      names: What the setting is called.
+    """
+    runs = results.runs
+    labels = analysis.labels(runs, by)
+    # A range over seeds would be from none to all wherever some broke down.
+    share = analysis.failed(runs).groupby([labels, runs.settings[setting]])
+    values = pd.DataFrame({"share of runs that broke down": share.transform("mean")})
+    figure = analysis.draw_against(runs, setting, values, labels=labels)
+    for axes in figure.axes:
+        axes.set_ylim(-0.05, 1.05)
+    return _named(figure, names or {})
+
+
 def draw_clients(
     results: StudyResults, last: int = 1, by: Sequence[str] | None = None
 ) -> matplotlib.figure.Figure:
@@ -138,8 +172,9 @@ def draw_heat_map(
     algorithm: str,
     column: str = "",
     last: int = 1,
+    threshold: float | None = None,
 ) -> matplotlib.figure.Figure:
-    """Draws the mean over seeds of a column in the last rounds, by two settings.
+    """Draws the mean over seeds of a column, by two settings.
 
     Args:
       results: The results.
@@ -148,13 +183,17 @@ def draw_heat_map(
       algorithm: Of which algorithm.
       column: The column; by default the headline metric.
       last: How many rounds at the end to take the mean of.
+      threshold: A value of the column: the rounds to it are drawn instead.
     """
     column = column or results.headline
     runs = results.runs
+    found = analysis.last_mean(runs, [column], last)[column]
+    name, missing = column.removeprefix("test_"), "diverged"
+    if threshold is not None:
+        found = analysis.to_thresholds(runs, column, [threshold])[threshold]
+        name, missing = f"rounds to {100 * threshold:g} % {name}", "never"
     settings = runs.settings[runs.settings["algorithm"] == algorithm]
-    values = settings[[across, down]].assign(
-        value=analysis.last_mean(runs, [column], last)[column]
-    )
+    values = settings[[across, down]].assign(value=found)
     # A seed that broke down must not drop out of the mean.
     table = values.pivot_table(
         values="value",
@@ -163,9 +202,8 @@ def draw_heat_map(
         aggfunc=lambda one: one.mean(skipna=False),
         dropna=False,
     )
-    name = column.removeprefix("test_")
     title = f"{algorithm} on {settings['task'].iloc[0]}"
-    return analysis.draw_heat_map(table, name, title)
+    return analysis.draw_heat_map(table, name, title, missing)
 
 
 def tabulate_last(
@@ -200,7 +238,7 @@ def tabulate_last(
         for row, value in zip(cells, data["paper"]):
             row.append(texts.metric(metric, value))
     told = "the last round" if last == 1 else f"the last {last} rounds"
-    title = _title(results, title or f"Mean of {told}")
+    title = results.title(title or f"Mean of {told}")
     return Table(title, data.reset_index(), headers, cells)
 
 
@@ -230,13 +268,7 @@ def tabulate_thresholds(
     data = analysis.over_seeds(pd.concat(parts, axis=1), labels)
     headers, cells = readable(data, column)
     told = f"To reach a {column.removeprefix('test_')} for the first time"
-    return Table(_title(results, told), data.reset_index(), headers, cells)
-
-
-def _title(results: StudyResults, told: str) -> str:
-    seeds = dict.fromkeys(results.runs.settings["seed"])
-    part = results.flags.get("part", results.summary["task"])
-    return f"{part}, seeds {', '.join(map(str, seeds))}. {told}: mean ± sd over seeds."
+    return Table(results.title(told), data.reset_index(), headers, cells)
 
 
 # What makes each kind, by name.
@@ -244,12 +276,16 @@ TABLES: dict[str, Callable[..., Table]] = {
     "costs": costs.tabulate,
     "last_rounds": tabulate_last,
     "milestones": milestones.tabulate,
+    "percentiles": percentiles.tabulate,
+    "relative_times_table": relative_times.tabulate,
     "thresholds": tabulate_thresholds,
 }
 FIGURES: dict[str, Callable[..., matplotlib.figure.Figure]] = {
     "against": draw_against,
     "clients": draw_clients,
     "curves": draw_curves,
+    "failures": draw_failures,
     "heat_map": draw_heat_map,
     "predicted_norms": draw_predicted_norms,
+    "relative_times": relative_times.draw,
 }
