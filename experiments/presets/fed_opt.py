@@ -5,11 +5,21 @@ https://arxiv.org/abs/2003.00295
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.presets.preset import Output, Preset, Scale, Study, Variant
+from experiments.presets.preset import (
+    Output,
+    Preset,
+    Scale,
+    Search,
+    Study,
+    Variant,
+    crossed,
+)
 
-METHODS = ("fed_adagrad", "fed_adam", "fed_yogi", "fed_avgm", "fed_avg")
+_ADAPTIVE = ("fed_adagrad", "fed_adam", "fed_yogi")
+METHODS = (*_ADAPTIVE, "fed_avgm", "fed_avg")
 # Table 1, in the units of our metrics; the order is that of `METHODS`.
 TABLE_1 = {
     "shakespeare_character": (0.575, 0.570, 0.572, 0.573, 0.569),
@@ -67,6 +77,107 @@ def _table(task: str, rounds: int | None) -> Study:
     return Study(task, flags, variants, outputs=[last])
 
 
+# Table 11, on EMNIST: central training, then at a constant client rate and at EXPDECAY,
+# in the order of `METHODS`.
+TABLE_11 = {
+    "_constant": (0.851, 0.856, 0.855, 0.852, 0.849),
+    "_decay": (0.853, 0.862, 0.862, 0.858, 0.852),
+}
+_CENTRAL = {"central_sgd": 0.877, "central_sgdm": 0.877, "central_adam": 0.879}
+
+
+def _decay(
+    part: str,
+    flags: Mapping[str, Any],
+    decay_rounds: int,
+    epochs: int,
+    is_papers: bool,
+) -> Study:
+    """Returns methods at constant and at falling client rates, and central training.
+
+    Central training has its rates chosen on clients that are held out, SGD's, those of
+    SGD with momentum and Adam's; the others run at the rates of `tff-drift train`.
+
+    Args:
+      part: The part's name.
+      flags: The flags of all.
+      decay_rounds: The rounds in which the clients' rate falls to a tenth; the paper
+        has 500 of 1,500.
+      epochs: The passes of central training over all data, one a round.
+      is_papers: Whether the paper's figures are of this task.
+    """
+    falling = {
+        "client_rate_schedule": "exponential",
+        "client_rate_decay": 0.1,
+        "client_rate_decay_rounds": decay_rounds,
+    }
+    federated = [
+        Variant(f"{name}{suffix}", name, more)
+        for name in METHODS
+        for suffix, more in (("_constant", {}), ("_decay", falling))
+    ]
+    central = [
+        Variant(
+            f"central_{label}",
+            "central",
+            {
+                "client_optimizer": optimizer,
+                "rounds": epochs,
+                "rounds_per_evaluation": 1,
+                # A round of central training has no cohort.
+                **({"protocol": "none"} if is_papers else {}),
+            },
+        )
+        for label, optimizer in (("sgd", "sgd"), ("sgdm", "momentum"), ("adam", "adam"))
+    ]
+    grids = {
+        "central_sgd": {"client_learning_rate": (0.03, 0.1, 0.3)},
+        "central_sgdm": {"client_learning_rate": (0.003, 0.01, 0.03)},
+        "central_adam": {"client_learning_rate": (0.001, 0.003, 0.01)},
+    }
+    table_11 = {
+        f"{name}{suffix}": value
+        for suffix, values in TABLE_11.items()
+        for name, value in zip(METHODS, values)
+    }
+    last: dict[str, Any] = {"last": _last(flags["rounds"])}
+    if is_papers:
+        last["paper"] = {**table_11, **_CENTRAL}
+    return Study(
+        part,
+        flags,
+        [*federated, *central],
+        Search(epochs, grids),
+        [Output("last_rounds", "last_rounds", last)],
+    )
+
+
+def _tuning(
+    part: str,
+    flags: Mapping[str, Any],
+    methods: Sequence[str],
+    client_rates: Sequence[float],
+    server_rates: Sequence[float],
+    last: int,
+) -> Study:
+    """Returns methods over a grid of client and server rates, as heat maps."""
+    plain = [
+        Variant(name, name, {"tau": 1e-3} if name in _ADAPTIVE else {})
+        for name in methods
+    ]
+    rates = crossed(plain, "client_learning_rate", client_rates, "_c{:g}")
+    variants = crossed(rates, "server_learning_rate", server_rates, "_s{:g}")
+    axes = {"across": "server_learning_rate", "down": "client_learning_rate"}
+    maps = [
+        Output(method, "heat_map", {**axes, "algorithm": method, "last": last})
+        for method in methods
+    ]
+    regions = Output("good_regions", "good_regions", {"last": last})
+    return Study(part, flags, variants, outputs=[*maps, regions])
+
+
+_HALF_DECADES = tuple(float(f"{10 ** (half / 2):.4g}") for half in range(-6, 3))
+_DIGITS = {"task": "digits", "rounds": 60, "rounds_per_evaluation": 3}
 PRESETS = (
     Preset(
         "fedopt_table",
@@ -78,5 +189,60 @@ PRESETS = (
         # Shakespeare takes half an hour a run.
         Scale([_table(task, _LOCAL_ROUNDS.get(task)) for task in TABLE_1], 16, 3),
         Scale([_table(task, None) for task in TABLE_1], 2000, 8),
+    ),
+    Preset(
+        "fedopt_decay",
+        "A constant client rate beside one that falls tenfold every third of the "
+        "rounds (EXPDECAY), and central training.",
+        "Reddi et al. (2021), Table 11. https://arxiv.org/abs/2003.00295",
+        Scale([_decay("digits", _DIGITS, 20, 20, False)], 0.1, 1.5),
+        Scale(
+            [
+                _decay(
+                    "emnist_character",
+                    {
+                        "task": "emnist_character",
+                        "protocol": "fed_opt",
+                        "rounds": 1500,
+                    },
+                    *(500, 100, True),
+                )
+            ],
+            100,
+            4,
+        ),
+    ),
+    Preset(
+        "fedopt_tuning",
+        "Accuracy over client and server rates, and how many of them are nearly as "
+        "good as the best.",
+        "Reddi et al. (2021), Figures 2 and 6. https://arxiv.org/abs/2003.00295",
+        Scale(
+            [
+                _tuning(
+                    "digits",
+                    {**_DIGITS, "rounds": 40, "rounds_per_evaluation": 4},
+                    ("fed_adam", "fed_yogi", "fed_avgm"),
+                    (0.01, 0.1, 1.0),
+                    (0.001, 0.01, 0.1, 1.0),
+                    4,
+                )
+            ],
+            0.3,
+            1.5,
+        ),
+        Scale(
+            [
+                _tuning(
+                    task,
+                    {"task": task, "protocol": "fed_opt"},
+                    METHODS,
+                    *(_HALF_DECADES, _HALF_DECADES, 100),
+                )
+                for task in ("stackoverflow_word", "cifar100")
+            ],
+            20000,
+            8,
+        ),
     ),
 )

@@ -271,9 +271,47 @@ def tabulate_thresholds(
     return Table(results.title(told), data.reset_index(), headers, cells)
 
 
+def tabulate_good_regions(
+    results: StudyResults, last: int = 1, within: float = 0.05
+) -> Table:
+    """Returns, by method, how many settings are nearly as good as the best.
+
+    Args:
+      results: The results, of a grid of settings per method.
+      last: How many rounds at the end to take the mean of.
+      within: How much less than the method's best is nearly as good.
+    """
+    column, runs = results.headline, results.runs
+    means = analysis.last_mean(runs, [column], last)
+    points = analysis.over_seeds(means, results.labels)
+    methods = runs.settings["algorithm"].groupby(results.labels, sort=False).first()
+    rows, cells = [], []
+    for method, of_method in points.groupby(methods.reindex(points.index), sort=False):
+        best = of_method[column].max()
+        good = int((of_method[column] >= best - within).sum())
+        rows.append(
+            {
+                "method": method,
+                "points": len(of_method),
+                "best": best,
+                "at": of_method[column].idxmax(),
+                "good": good,
+            }
+        )
+        metric = texts.metric(column, best)
+        cells.append(
+            [str(method), metric, rows[-1]["at"], f"{good} of {len(of_method)}"]
+        )
+    near = f"within {100 * within:g} points of it"
+    headers = ["method", "best", "at", near]
+    told = f"The best of a grid of rates and what comes {near}"
+    return Table(results.title(told), pd.DataFrame(rows), headers, cells)
+
+
 # What makes each kind, by name.
 TABLES: dict[str, Callable[..., Table]] = {
     "costs": costs.tabulate,
+    "good_regions": tabulate_good_regions,
     "last_rounds": tabulate_last,
     "milestones": milestones.tabulate,
     "percentiles": percentiles.tabulate,
