@@ -214,6 +214,6 @@ PRESETS = (
         "After Varno et al. (2022), Table 2 and Figures 1 and 4. "
         "https://arxiv.org/abs/2204.13170",
         Scale(_LOCAL, 3, 2),
-        Scale(_PAPER, 1000, 8),
+        Scale(_PAPER, 1000, 8, "one GPU, not measured"),
     ),
 )

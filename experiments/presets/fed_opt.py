@@ -188,7 +188,9 @@ PRESETS = (
         "Reddi et al. (2021), Table 1. https://arxiv.org/abs/2003.00295",
         # Shakespeare takes half an hour a run.
         Scale([_table(task, _LOCAL_ROUNDS.get(task)) for task in TABLE_1], 16, 3),
-        Scale([_table(task, None) for task in TABLE_1], 2000, 8),
+        Scale(
+            [_table(task, None) for task in TABLE_1], 2000, 8, "one GPU, not measured"
+        ),
     ),
     Preset(
         "fedopt_decay",
@@ -210,6 +212,7 @@ PRESETS = (
             ],
             100,
             4,
+            "one GPU, not measured",
         ),
     ),
     Preset(
@@ -243,6 +246,7 @@ PRESETS = (
             ],
             20000,
             8,
+            "one GPU, not measured",
         ),
     ),
 )

@@ -11,7 +11,7 @@ from experiments.flags import declarations
 from experiments.flags import published_rates as published
 from experiments.flags.flag import ALGORITHM, TASK
 from experiments.presets.catalogue import PRESETS
-from experiments.presets.preset import SCALES
+from experiments.presets.preset import SCALES, Scale
 from tff_drift import from_source, kinds
 
 _UNBROKEN = "\N{NO-BREAK SPACE}"
@@ -68,19 +68,21 @@ def _list_presets() -> str:
         texts = []
         for each in SCALES:
             scale = preset.scale(each)
-            cost = f"about {_duration(scale.hours)} of {scale.machine}"
             texts.append(
-                f"--scale={each}: {cost}, {scale.gigabytes:g} GB of RAM. "
+                f"--scale={each}: about {cost(scale)} ({scale.machine}). "
                 f"Parts {', '.join(scale.parts)}."
             )
         lines.append(_entry(name, f"{preset.summary} {preset.source}", *texts))
     return "\n\n".join(lines)
 
 
-def _duration(hours: float) -> str:
+def cost(scale: Scale) -> str:
+    """Returns how long a preset takes at a scale, and how much RAM."""
+    hours = scale.hours
+    time = f"{hours:.0f} h" if hours < 48 else f"{hours / 24:,.0f} days"
     if hours < 1:
-        return f"{60 * hours:.0f} min"
-    return f"{hours:.0f} h" if hours < 48 else f"{hours / 24:.0f} days"
+        time = f"{max(1, round(60 * hours))} min"
+    return f"{time}, {scale.gigabytes:g} GB of RAM"
 
 
 # What writes each list, by name.
