@@ -13,6 +13,7 @@ from experiments.presets.catalogue import PRESETS
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 
+import presets_table  # noqa: E402
 import quotes  # noqa: E402
 
 DOCUMENTS = quotes.documents()
@@ -63,6 +64,13 @@ def test_every_row_of_the_papers_has_a_verdict_and_its_reasons():
         folders = re.findall(r"\]\((.+?)\)", here)
         assert folders, source
         assert all((ROOT / "docs" / each).exists() for each in folders), source
+
+
+def test_the_table_of_presets_is_that_of_their_data():
+    text = presets_table.DOCUMENT.read_text("utf-8")
+    rows = presets_table.renewed(text)
+    assert text == rows, "write it anew: make quotes"
+    assert all(f"| `{name}` | " in rows for name in PRESETS)
 
 
 def test_every_preset_has_a_row():

@@ -13,11 +13,11 @@ from experiments.flags import errors
 from experiments.presets import requests
 from experiments.presets.catalogue import PRESETS
 from experiments.presets.preset import SCALES, Search, Study, Variant, crossed
-from experiments.reports import listing, outputs
+from experiments.reports import outputs
 from experiments.training import comparison, model_norm, searches, studies
 from experiments.training import sweeps as training
 from tests.experiments import made_up_runs
-from tests.experiments.programs import ROOT, parse
+from tests.experiments.programs import parse
 
 
 @pytest.fixture
@@ -95,16 +95,6 @@ def test_a_preset_has_parts_at_both_scales_and_says_what_they_take():
             assert len(set(scale.parts)) == len(scale.parts) > 0
             assert scale.hours > 0
             assert scale.gigabytes > 0
-
-
-def test_the_documents_table_of_presets_is_that_of_the_data():
-    text = (ROOT / "docs" / "reproducing.md").read_text("utf-8")
-    told = [line for line in text.splitlines() if line.startswith("| `")]
-    assert told == [
-        f"| `{name}` | {preset.source.split('. http')[0]} | {preset.summary} "
-        f"| {listing.cost(preset.local)} | {listing.cost(preset.paper)} |"
-        for name, preset in PRESETS.items()
-    ]
 
 
 def test_variants_are_crossed_with_the_values_of_a_flag():
