@@ -46,7 +46,7 @@ def runs_below(folder: pathlib.Path) -> Iterator[Run]:
     Raises:
       ValueError: If a file is damaged.
     """
-    kept = []
+    comparisons = []
     own = set()
     for path in sorted(folder.rglob(CONFIGURATION)):
         content, metrics = read_json(path), _metrics(path.parent)
@@ -56,9 +56,9 @@ def runs_below(folder: pathlib.Path) -> Iterator[Run]:
             own.add(str(path.parent))
             yield _run(path.parent, content, metrics)
         elif content.get("format") == COMPARISON:
-            kept.append((path.parent, content, metrics))
-    for place, content, metrics in kept:
-        for run in _kept(place, content, metrics):
+            comparisons.append(path.parent)
+    for place in comparisons:
+        for run in kept(place):
             if run.name not in own:
                 yield run
 
@@ -112,10 +112,20 @@ def _run(
     )
 
 
-def _kept(
-    folder: pathlib.Path, content: Mapping[str, Any], metrics: pathlib.Path
-) -> Iterator[Run]:
+def kept(folder: pathlib.Path) -> Iterator[Run]:
+    """Yields the runs of a comparison that are in its one table of metrics.
+
+    Args:
+      folder: Its folder.
+
+    Raises:
+      ValueError: If there is no such table, or a file is damaged.
+    """
+    metrics = _metrics(folder)
+    if metrics is None:
+        raise ValueError(f"{str(folder)!r} has no {METRICS[1]}.")
     with _whole(folder):
+        content = read_json(folder / CONFIGURATION)
         clients = read_json(folder / SUMMARY)["clients"]
         table = _read_csv(metrics, ["method", "seed", "round"])
         for settings in content["runs"]:

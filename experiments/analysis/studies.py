@@ -7,7 +7,6 @@ They are small enough to be kept where the folders of the runs are not: `config.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
 from collections.abc import Mapping
@@ -15,10 +14,10 @@ from typing import Any
 
 import pandas as pd
 
+from experiments.analysis import finished, folders
 from experiments.analysis.finished import FinishedRuns
 
 METRICS_FILE = "metrics.csv.gz"
-_CONFIGURATION, _SUMMARY = "config.json", "summary.json"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -26,7 +25,7 @@ class StudyResults:
     """Runs of variants of which each has a label.
 
     Attributes:
-      runs: The runs; their names are folders below `folder`.
+      runs: The runs.
       labels: What each run is called; runs of one label differ in their seeds alone.
       flags: The flags of the command, with the preset, its scale and the part.
       summary: What summary.json says.
@@ -69,37 +68,19 @@ def read_study(folder: str | os.PathLike[str]) -> StudyResults:
       folder: Its folder.
 
     Raises:
-      OSError: If there is no such file.
-      ValueError: If a file is damaged.
+      ValueError: If a file is damaged, or no finished run is in them.
     """
     path = pathlib.Path(folder)
-    try:
-        configuration = json.loads((path / _CONFIGURATION).read_text("utf-8"))
-        summary = json.loads((path / _SUMMARY).read_text("utf-8"))
-        rows = pd.read_csv(path / METRICS_FILE)
-        rows.insert(0, "run", rows["method"] + "/seed_" + rows["seed"].astype(str))
-        measured = set(rows["run"])
-        settings = pd.DataFrame(
-            [
-                {**run, "clients": summary["clients"]}
-                for run in configuration["runs"]
-                if run["folder"] in measured
-            ]
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
-    settings = settings.set_index("folder").rename_axis("run")
-    # Lists cannot be compared or grouped by.
-    settings = settings.map(
-        lambda each: tuple(each) if isinstance(each, list) else each
+    runs = [run for run in folders.kept(path) if run.is_finished]
+    if not runs:
+        raise ValueError(f"{str(path)!r} keeps no finished run.")
+    found = finished.gather(runs, [run.name for run in runs])
+    labels = found.settings.index.to_series().map(
+        lambda run: str(pathlib.PurePath(run).relative_to(path).parent)
     )
-    labels = pd.Series(
-        [str(run).rpartition("/")[0] for run in settings.index],
-        index=settings.index,
-        name="label",
+    return StudyResults(
+        runs=found,
+        labels=labels.rename("label"),
+        flags=folders.read_json(path / folders.CONFIGURATION).get("flags", {}),
+        summary=folders.read_json(path / folders.SUMMARY),
     )
-    totals = [name for name in rows if str(name).startswith("total_")]
-    # The initial model has cost nothing.
-    rows[totals] = rows[totals].fillna(0)
-    runs = FinishedRuns(settings, rows.drop(columns=["method", "seed"]))
-    return StudyResults(runs, labels, configuration["flags"], summary)
