@@ -108,7 +108,6 @@ figures: setup
 quotes: setup
 	@$(BIN)/python docs/site/quotes.py --write
 	@$(BIN)/python docs/site/presets_table.py
-	@$(BIN)/python docs/site/presets_table.py
 
 $(DOCS_VENV)/.installed: docs/requirements.txt
 	@test -n "$(DOCS_PYTHON)" || { echo "error: the site needs Python 3.11 to 3.13" >&2; exit 2; }

@@ -216,11 +216,17 @@ def dynamic(
     outputs = [
         *(
             Output(
-                f"against_{axis}",
+                f"{axis}_{method}",
                 "curves",
-                {"columns": ("test_accuracy",), "axis": axis, "names": _NAMES},
+                {
+                    "columns": ("test_accuracy",),
+                    "axis": axis,
+                    "where": {"algorithm": method},
+                    "names": _NAMES,
+                },
             )
-            for axis in ("examples", "round")
+            for method in ("fed_avg", "fed_adam")
+            for axis in ("round", "examples")
         ),
         Output(
             "thresholds",

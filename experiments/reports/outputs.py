@@ -267,7 +267,8 @@ def tabulate_thresholds(
         parts.append(found)
     data = analysis.over_seeds(pd.concat(parts, axis=1), labels)
     headers, cells = readable(data, column)
-    told = f"To reach a {column.removeprefix('test_')} for the first time"
+    data.columns = [str(name).replace(" ", "_") for name in data]
+    told = f"To values of {column.removeprefix('test_')}, for the first time"
     return Table(results.title(told), data.reset_index(), headers, cells)
 
 
