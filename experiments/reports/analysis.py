@@ -68,6 +68,16 @@ def title(name: str, wanted: Analysis, column: str) -> str:
     return f"Mean of {rounds}: mean ± sd over seeds."
 
 
+def _percentiles(runs: FinishedRuns, metric: str) -> list[str]:
+    """Returns the columns of a metric's percentiles over clients, if there are any."""
+    names = [f"{metric}_client_p{percent}" for percent in _PERCENTS]
+    if not set(names) <= set(runs.rounds):
+        return []
+    measured = runs.rounds[names].dropna()
+    # A metric of the model alone is the same on all clients.
+    return names if (measured[names[0]] != measured[names[-1]]).any() else []
+
+
 def _training_column(runs: FinishedRuns, metric: str) -> str | None:
     """Returns the metric on training clients, of the final model if it was measured."""
     for prefix in ("final_train_", "train_"):
@@ -99,8 +109,7 @@ def tabulate(
 def _at_the_end(
     wanted: Analysis, runs: FinishedRuns, columns: tuple[str, ...], labels: pd.Series
 ) -> pd.DataFrame:
-    clients = [f"{columns[0]}_client_p{percent}" for percent in _PERCENTS]
-    told = dict.fromkeys([*columns, *(name for name in clients if name in runs.rounds)])
+    told = dict.fromkeys([*columns, *_percentiles(runs, columns[0])])
     values = analysis.last_mean(runs, list(told), wanted.last)
     totals = [name for name in analysis.AXES.values() if name in runs.rounds]
     ends = runs.rounds.groupby("run")[totals].max()
@@ -186,7 +195,7 @@ def figures(
     for axis in wanted.axes:
         curves = _curves(wanted, runs, columns, labels, axis, apart)
         yield from ((f"curves_{axis}{name}", figure) for name, figure in curves)
-    if f"{metric}_client_p5" in runs.rounds:
+    if _percentiles(runs, metric):
         yield "clients", analysis.draw_clients(runs, metric, wanted.last, labels)
     norms = tuple(name for name in analysis.NORMS if name in runs.rounds)
     if norms:

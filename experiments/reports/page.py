@@ -53,12 +53,14 @@ class Picture:
       file: The name of its file, with the ending of its kind.
       content: The file.
       lines: What its lines or boxes are called, for those who do not see it.
+      is_wide: Whether it takes the width of a page.
     """
 
     title: str
     file: str
     content: bytes
     lines: str = ""
+    is_wide: bool = False
 
     @property
     def address(self) -> str:

@@ -210,14 +210,18 @@ def test_tables_that_a_preset_wrote_have_the_papers_figures(tmp_path):
     (study / "milestones.md").write_text(table)
     (study / "table.md").write_text("| a |\n| :-- |\n| told from the runs |\n")
     (study / "README.md").write_text("No table.")
-    (study / "norms.png").write_bytes(b"\x89PNG\r\n\x1a\n...")
+    head = b"\x89PNG\r\n\x1a\n" + bytes(8) + b"\0\0\0\x90\0\0\0\x20"
+    for name in ("distances", "clients"):
+        (study / f"{name}.png").write_bytes(head)
     found, _ = written(
         tmp_path / "out", study, presets={"uga_table": "Paper. https://a.org/1"}
     )
     assert found.tables["milestones"] == [["method", "70 %"], ["fed_avg", "2 (68)"]]
     assert "Rounds to x. In parentheses: the paper." in found.texts
     assert "table" not in found.tables
-    assert "norms" in found.alternatives
+    assert "distances" in found.alternatives
+    # Drawn of the runs.
+    assert "clients" not in found.alternatives
     assert "uga_table: p" in found.texts
     command = "tff-drift preset uga_table --scale=local --parts=p --seeds=1,2"
     assert command in found.texts
