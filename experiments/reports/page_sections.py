@@ -116,14 +116,17 @@ def _of_runs(
     axes = tuple(axis for axis in wanted.axes if analysis.AXES[axis] in runs.rounds)
     wanted = dataclasses.replace(wanted, axes=axes or wanted.axes)
     told = [read_table(path) for path in place.files(".md", _FROM_RUNS)]
+    written = {
+        path.stem: _read_picture(path, number)
+        for path in place.files(".png", _FROM_RUNS)
+    }
     for name, table in tables.tabulate(wanted, runs, columns, labels):
         title = tables.title(name, wanted, columns[0])
         told.append(Table(title, *tables.readable(table, columns[0])))
     figures = dict(tables.figures(wanted, runs, columns, labels, apart=True))
     pictures = [_picture(*each, labels, number) for each in figures.items()]
     # What was drawn of the same runs before needs no second look.
-    but = (*_FROM_RUNS, *(f"{name}.png" for name in figures))
-    pictures += [_read_picture(path, number) for path in place.files(".png", but)]
+    pictures += [each for name, each in written.items() if name not in figures]
     known = [each["git_revision"] for each in summaries if each.get("git_revision")]
     limits = page_limits.limits(runs, labels, columns[0], place.flags, set(known))
     differing, shared = _protocol(runs, labels)

@@ -99,12 +99,24 @@ def written(folder, *sources, **flags):
     return Reader(path.read_text()), path.with_suffix(".md").read_text()
 
 
+LOCAL = {"scale": "local"}
 END = "Mean of the last round: mean ± sd over seeds."
 
 
-def test_a_comparison_on_one_page(tmp_path):
-    study = comparison(tmp_path / "study", flags={"scale": "local"})
-    found, _ = written(tmp_path / "out", study, thresholds=(0.6,))
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A comparison that is not to be changed."""
+    return comparison(tmp_path_factory.mktemp("made") / "study", flags=LOCAL)
+
+
+@pytest.fixture(scope="module")
+def whole(study):
+    """The page of it, as HTML that is read and as Markdown."""
+    return written(study.parent / "out", study, thresholds=(0.6,))
+
+
+def test_a_comparison_on_one_page(study, whole):
+    found, _ = whole
     header, first, second = found.tables[END]
     assert header[:4] == ["runs", "seeds", "test_accuracy", "test_loss"]
     assert first[:4] == ["fed_avg", "2", "70.00 ± 14.14 %", "0.3 ± 0.14"]
@@ -133,9 +145,8 @@ def test_a_comparison_on_one_page(tmp_path):
     assert any(text.startswith("The scale is local") for text in found.texts)
 
 
-def test_the_html_page_needs_no_other_file_and_runs_no_code(tmp_path):
-    study = comparison(tmp_path / "study")
-    found, markdown = written(tmp_path / "out", study)
+def test_the_html_page_needs_no_other_file_and_runs_no_code(study, whole):
+    found, markdown = whole
     assert len(found.addresses) == len(found.alternatives) == 4
     assert all(
         each.startswith("data:image/svg+xml;base64,") for each in found.addresses
@@ -145,12 +156,11 @@ def test_the_html_page_needs_no_other_file_and_runs_no_code(tmp_path):
     figures = re.findall(r"^!\[.+\]\((.+)\)$", markdown, re.MULTILINE)
     assert len(figures) == 4
     for name in figures:
-        assert (tmp_path / "out" / name).read_bytes().startswith(b"<?xml")
+        assert (study.parent / "out" / name).read_bytes().startswith(b"<?xml")
 
 
-def test_markdown_has_the_tables_of_html(tmp_path):
-    study = comparison(tmp_path / "study")
-    found, markdown = written(tmp_path / "out", study, thresholds=(0.6, 0.7))
+def test_markdown_has_the_tables_of_html(study, whole):
+    found, markdown = whole
     tables = markdown_tables(markdown)
     assert tables == found.tables
     assert len(tables) == 4
@@ -170,14 +180,12 @@ def test_names_are_no_markup(tmp_path):
     assert "<script" not in markdown.replace(r"\<script", "")
 
 
-def test_the_page_is_the_same_each_time(tmp_path):
-    study = comparison(tmp_path / "study")
-    pages = [report.write([study], tmp_path / name).read_bytes() for name in ("a", "b")]
-    assert pages[0] == pages[1]
+def test_the_page_is_the_same_each_time(study, whole, tmp_path):
+    again = report.write([study], tmp_path, thresholds=(0.6,))
+    assert again.read_bytes() == (study.parent / "out" / "report.html").read_bytes()
 
 
-def test_runs_are_read_from_the_table_that_is_kept_of_them(tmp_path):
-    study = comparison(tmp_path / "study")
+def test_runs_are_read_from_the_table_that_is_kept_of_them(study, whole, tmp_path):
     runs = finished.gather(folders.runs_below(study))
     kept = tmp_path / "kept"
     kept.mkdir()
@@ -188,10 +196,9 @@ def test_runs_are_read_from_the_table_that_is_kept_of_them(tmp_path):
     table.insert(0, "method", parts[1])
     table.insert(1, "seed", parts[2].str.removeprefix("seed_").astype(int))
     table.to_csv(kept / "metrics.csv.gz", index=False)
-    whole, _ = written(tmp_path / "a", study)
     found, _ = written(tmp_path / "b", kept)
     assert [row[:4] for row in found.tables[END]] == [
-        row[:4] for row in whole.tables[END]
+        row[:4] for row in whole[0].tables[END]
     ]
     # One that has not come to its last round is left out, and named.
     table[(table["method"] != "fed_adam") | (table["round"] < 2)].to_csv(
