@@ -57,6 +57,7 @@ def test_every_row_of_the_papers_has_a_verdict_and_its_reasons():
     for source, verdict, _, here in rows():
         [name] = re.findall(r"\*\*(.+?)\*\*", verdict)
         assert name in VERDICTS, source
+        assert re.findall(r"\d\.\d+ %(?!\W*<!-- )", here) == [], source
         if name == "not run":
             assert here == "\N{EN DASH}", source
             continue
