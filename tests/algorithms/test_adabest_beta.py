@@ -47,9 +47,30 @@ def test_an_automatic_beta_trusts_agreement_and_large_cohorts():
     assert choose(rule(), [(10, 2.0, 2.0)]) == pytest.approx(0.98)
     # The same clients' variance, of which a larger cohort's mean has less.
     betas = [choose(rule(), [(m, 5.0, 2.0)]) for m in (3, 10, 100)]
-    expected = [0.98 * (1 - 3 / (m - 1) / 2) for m in (3, 10, 100)]
-    np.testing.assert_allclose(betas, np.maximum(expected, 0), rtol=1e-5)
-    assert betas == sorted(betas)
+    # V/M = 3/(M - 1) of a mean square of 5: R = 10/3, 15 and 165.
+    np.testing.assert_allclose(betas, [7 / 13, 14 / 16, 0.98], rtol=1e-5)
+    # Nothing in common: ‖ḡ‖² is what is left of the mean square by chance.
+    betas = [choose(rule(), [(m, 4.0, 4.0 / m)]) for m in (1, 2, 5, 10)]
+    expected = [(m - 1) / (m + 1) for m in (1, 2, 5, 10)]
+    np.testing.assert_allclose(betas, expected, atol=1e-6)
+
+
+def test_an_automatic_beta_bounds_what_chance_adds_up_to():
+    rng = np.random.default_rng(3)
+    clients = rng.standard_normal((4000, 5, 20))
+    means = clients.mean(1)
+    squares = (clients**2).sum(-1).mean(1)
+    rounds = [(5, s, (m**2).sum()) for s, m in zip(squares[:60], means[:60])]
+    beta = choose(rule(), rounds)
+    # The exponential average is as random as that of R rounds, whose sum is as long as
+    # one client's update.
+    average, lengths = np.zeros(20), []
+    for mean in means:
+        average = beta * average + (1 - beta) * mean
+        lengths.append((average**2).sum())
+    span = (1 + beta) / (1 - beta)
+    random_part = span**2 * np.mean(lengths[100:])
+    assert random_part == pytest.approx(squares.mean(), rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,13 @@ MUTATIONS = [
         tests="test_adabest.py",
     ),
     _mutation(
+        "AdaBest: an automatic β of 1 - 1/R",
+        BETA,
+        "(1.0 - share) / (1.0 + share)",
+        "1.0 - share",
+        tests="test_adabest.py",
+    ),
+    _mutation(
         "AdaBest: a plateau one round late",
         BETA,
         "rounds_since >= rule.patience",

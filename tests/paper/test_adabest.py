@@ -280,22 +280,23 @@ def test_automatic_beta_by_hand():
     process = adabest(mu=0.0, beta="auto")
     driver = stateful.Driver(process, clients, learning_rate=0.5)
     metrics = driver.round(["three", "four"])
-    # g_i = -1.5, -2. ‖ḡ‖² = 3.0625, V/M = 3.125 - 3.0625 = 0.0625.
-    # β = 0.98 (1 - 0.0625 / 3.0625) = 0.96. θ̄ = 1.75, h = β (0 - 1.75).
-    np.testing.assert_allclose(metrics["finalizer"]["beta"], 0.96, rtol=1e-6)
-    np.testing.assert_allclose(driver.model[0], 1.75 + 0.96 * 1.75, rtol=1e-6)
+    # g_i = -1.5, -2. ‖ḡ‖² = 3.0625, mean ‖g_i‖² = 3.125: V/M = 0.0625 is a fiftieth.
+    # β = 49 / 51. θ̄ = 1.75, h = β (0 - 1.75).
+    np.testing.assert_allclose(metrics["finalizer"]["beta"], 49 / 51, rtol=1e-6)
+    np.testing.assert_allclose(driver.model[0], 1.75 + 49 / 51 * 1.75, rtol=1e-6)
     metrics = driver.round(["four"])
-    # ḡ = (3.43 - 4) / 2. A single client's variance is unknown: all is noise.
-    noise = 0.9 * 0.00625 + 0.1 * 0.285**2
-    total = 0.9 * 0.30625 + 0.1 * 0.285**2
+    # A single client's variance is unknown: all is noise.
+    update = (1.75 + 49 / 51 * 1.75 - 4) / 2
+    noise = 0.9 * 0.00625 + 0.1 * update**2
+    total = 0.9 * 0.3125 + 0.1 * update**2
     np.testing.assert_allclose(
-        metrics["finalizer"]["beta"], 0.98 * (1 - noise / total), rtol=1e-5
+        metrics["finalizer"]["beta"], (total - noise) / (total + noise), rtol=1e-5
     )
     # Clients that disagree: g_i = -2, 1.5. ‖ḡ‖² = 0.0625, V/M = 3.125 - 0.0625.
     driver = stateful.Driver(process, clients, learning_rate=0.5)
     metrics = driver.round(["four", "minus_three"])
-    assert metrics["finalizer"]["beta"] == 0.0
-    np.testing.assert_allclose(driver.model[0], 0.25, rtol=1e-6)
+    np.testing.assert_allclose(metrics["finalizer"]["beta"], 1 / 99, rtol=1e-4)
+    np.testing.assert_allclose(driver.model[0], 0.25 * 100 / 99, rtol=1e-5)
 
 
 def test_beta_follows_its_schedule_and_decays_when_the_norm_of_h_plateaus():
