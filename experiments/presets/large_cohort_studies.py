@@ -109,6 +109,11 @@ def failures(
     by = ("adaptive_clipping", "client_learning_rate")
     outputs = [
         Output("failures", "failures", {"setting": _COHORT, "by": by, "names": _NAMES}),
+        Output(
+            "accuracy",
+            "against",
+            {"setting": _COHORT, "by": by, "last": _last(flags), "names": _NAMES},
+        ),
         Output("last_rounds", "last_rounds", {"last": _last(flags)}),
     ]
     columns = {_PSEUDO_GRADIENT: _PSEUDO_GRADIENT}
