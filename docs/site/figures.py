@@ -42,11 +42,11 @@ FIGURES: dict[str, tuple[pathlib.Path, Callable[[Any], Any]]] = {
     f"{RESULTS}/fed_adam_sweep/heat_map.png": (RESULTS / "fed_adam_sweep", _heat_map),
     "docs/demo.png": (RESULTS / "demo", plots.draw_comparison),
     **{
-        f"{RESULTS}/uga_table/{part}/curves.png": (
-            RESULTS / "uga_table" / part,
+        str(path.relative_to(ROOT)): (
+            path.parent.relative_to(ROOT),
             plots.draw_comparison,
         )
-        for part in ("paper_rates", "tuned_rates")
+        for path in sorted((ROOT / RESULTS).rglob("curves.png"))
     },
 }
 

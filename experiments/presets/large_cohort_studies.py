@@ -199,9 +199,7 @@ def scaling(
         Variant("linear", "fed_avg", {"server_rate_scaling": "linear", **scaled}),
     ]
     by = ("server_rate_scaling",)
-    failures = {"setting": _COHORT, "by": by, "names": _NAMES}
-    more = [Output("failures", "failures", failures)]
-    return against_cohorts(part, flags, methods, cohorts, by, more)
+    return against_cohorts(part, flags, methods, cohorts, by)
 
 
 def dynamic(
