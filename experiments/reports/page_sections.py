@@ -31,6 +31,11 @@ _PICTURES = {
     "predicted_norms": "Norm of the mean pseudo-gradient, and its prediction by 1/√M",
     "train_and_test": "In training beside on test clients",
 }
+# What headers of tables mean.
+_NOTES = {
+    "p5": "p5 to p95 are percentiles over test clients.",
+    "failed": "failed: the share of runs in which a round broke down.",
+}
 _PNG = b"\x89PNG\r\n\x1a\n"
 # Its head ends with width and height.
 _PNG_HEAD = 24
@@ -122,7 +127,9 @@ def _of_runs(
     }
     for name, table in tables.tabulate(wanted, runs, columns, labels):
         title = tables.title(name, wanted, columns[0])
-        told.append(Table(title, *tables.readable(table, columns[0])))
+        headers, cells = tables.readable(table, columns[0])
+        notes = [note for name, note in _NOTES.items() if name in headers]
+        told.append(Table(title, headers, cells, " ".join(notes)))
     figures = dict(tables.figures(wanted, runs, columns, labels, apart=True))
     pictures = [_picture(*each, labels, number) for each in figures.items()]
     # What was drawn of the same runs before needs no second look.

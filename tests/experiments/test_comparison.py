@@ -179,6 +179,8 @@ def test_summary_of_a_run(comparison):
     assert summary["failures"] == []
     assert {"python", "tff_drift", "tensorflow_federated"} <= set(summary["versions"])
     assert "git_revision" in summary
+    assert summary["machine"]["processors"] >= 1
+    assert summary["machine"]["processor"]
 
 
 def test_summary_of_the_comparison(comparison):

@@ -121,6 +121,7 @@ def test_a_comparison_on_one_page(study, whole):
     assert header[:4] == ["runs", "seeds", "test_accuracy", "test_loss"]
     assert first[:4] == ["fed_avg", "2", "70.00 ± 14.14 %", "0.3 ± 0.14"]
     assert second[:3] == ["fed_adam", "2", "60.00 ± 14.14 %"]
+    assert any("p5 to p95 are percentiles" in text for text in found.texts)
     reached = found.tables[
         "To reach a test_accuracy for the first time: mean ± sd over seeds."
     ]
