@@ -9,7 +9,8 @@ that is taken, `--task_<name>`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tasks
@@ -27,17 +28,29 @@ from experiments.flags.flag import (
 )
 from tff_drift import from_source, kinds
 from tff_drift.kinds import Option
+from tff_drift.method_rows import Method
 
 
 def flags_of(command: str) -> dict[str, Flag]:
     """Returns the flags of a command by name, in the order to list them."""
+    definitions = tuple(map(tasks.describe, tasks.names()))
+    return dict(_flags(command, tuple(from_source.methods().values()), definitions))
+
+
+# To resolve a run takes sixteen looks at them, and a preset has hundreds of runs.
+@functools.lru_cache(maxsize=16)
+def _flags(
+    command: str,
+    methods: tuple[Method, ...],
+    definitions: tuple[tasks.TaskDefinition, ...],
+) -> dict[str, Flag]:
     groups = {**table.GROUPS, WHAT: (*table.named(), *table.GROUPS[WHAT])}
     flags = {
         each.name: dataclasses.replace(each, group=group)
         for group, of_group in groups.items()
         for each in of_group
     }
-    for (of, name), options in _options_by_flag().items():
+    for (of, name), options in _options_by_flag(methods, definitions).items():
         if name in flags and flags[name].of == of:
             flags[name] = dataclasses.replace(flags[name], options=options)
         else:
@@ -60,19 +73,21 @@ def options(of: str, name: str) -> dict[str, Option]:
     }
 
 
-def _options_by_flag() -> dict[tuple[str, str], dict[str, Option]]:
+def _options_by_flag(
+    methods: Sequence[Method], definitions: Sequence[tasks.TaskDefinition]
+) -> dict[tuple[str, str], dict[str, Option]]:
     """Returns, by whose options they are and by flag, options by who has them."""
     found: dict[tuple[str, str], dict[str, Option]] = {}
-    for method in from_source.methods().values():
+    for method in methods:
         needed = [
             option for need in method.needs for option in table.OF_NEEDS.get(need, ())
         ]
         for option in (*method.options, *needed):
             found.setdefault((ALGORITHM, option.flag), {})[method.name] = option
-    for task in tasks.names():
-        for option in tasks.describe(task).options:
+    for task in definitions:
+        for option in task.options:
             flag = "client_epochs" if option.flag == "epochs" else option.flag
-            found.setdefault((TASK, flag), {})[task] = option
+            found.setdefault((TASK, flag), {})[task.name] = option
     return found
 
 
