@@ -12,8 +12,9 @@ PYTHON ?= $(shell test -x $(BIN)/python && echo $(BIN)/python || tools/find_pyth
 override PYTHON := $(or $(shell tools/find_python.sh $(PYTHON)),$(PYTHON))
 DEMO_DIR ?= results/demo
 PYTEST_ARGS ?=
-# As many tests at a time as there are processors; TensorFlow takes about 1 GB in each.
-TEST_PROCESSES ?= $(shell nproc)
+# One more than there are processors: tests wait, for programs and workers, a sixth of
+# their time. TensorFlow takes about 1 GB in each.
+TEST_PROCESSES ?= $(shell echo $$(($$(nproc) + 1)))
 # The site has an environment of its own, small and without TensorFlow.
 DOCS_VENV ?= .venv-docs
 DOCS_BIN := $(DOCS_VENV)/bin
@@ -68,7 +69,7 @@ test: setup
 	@$(PYTEST) $(PYTEST_ARGS)
 
 smoke: setup
-	@$(PYTEST) -q --smoke $(PYTEST_ARGS)
+	@$(PYTEST) -n $(shell nproc) -q --smoke $(PYTEST_ARGS)
 
 # Results are added to the file as they come, and a soak that was stopped goes on from it.
 SOAK_RESULTS ?= tests/reliability/results.jsonl

@@ -93,7 +93,7 @@ def test_rounds_may_change(folder):
             {},
             "rates.client was 0.1 .* now 0.2",
         ),
-        ({"new": None}, {}, "new was absent and is now null"),
+        ({"new": 1}, {}, "new was absent and is now 1"),
         ({}, {"cohort_size": 20}, "cohort_size was 10 and is now 20"),
         (
             {},
