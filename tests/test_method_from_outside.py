@@ -9,6 +9,10 @@ import re
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.whole_programs
+
 ROOT = pathlib.Path(__file__).parents[1]
 PLUGIN = "tests/fed_echo.py"
 

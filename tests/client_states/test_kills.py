@@ -10,6 +10,8 @@ import tempfile
 
 import pytest
 
+pytestmark = pytest.mark.whole_programs
+
 # A kill leaves the system's caches alone: waiting for a disk would only take time.
 FAST_FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 PROGRAM = pathlib.Path(__file__).with_name("killed_program.py")

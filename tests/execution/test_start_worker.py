@@ -28,6 +28,7 @@ def start(port):
     )
 
 
+@pytest.mark.whole_programs
 def test_it_serves_until_it_is_told_to_end():
     port = portpicker.pick_unused_port()
     program = start(port)
