@@ -144,7 +144,7 @@ def draw_clients(
         dict(zip(("whislo", "q1", "med", "q3", "whishi"), row), label=name, fliers=[])
         for name, row in table[columns].iterrows()
     ]
-    figure, (axes,) = style.panels(1, (max(5.0, 1.2 * len(boxes) + 2), 5.0))
+    figure, (axes,) = style.panels(1, style.size_for_places(list(table.index)))
     drawn = axes.bxp(
         boxes,
         positions=range(len(boxes)),
@@ -183,7 +183,7 @@ def draw_train_and_test(
     """
     names = measures.labels(runs) if labels is None else labels
     table = measures.over_seeds(measures.last_mean(runs, [train, test], last), names)
-    figure, (axes,) = style.panels(1, (max(5.0, 1.2 * len(table) + 2), 5.0))
+    figure, (axes,) = style.panels(1, style.size_for_places(list(table.index)))
     places = np.arange(len(table))
     for offset, column, colour in ((-0.2, train, 2), (0.2, test, 1)):
         axes.bar(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import pathlib
 from collections.abc import Sequence
 
@@ -31,6 +32,9 @@ COLOURS = (
 )
 _LINE_STYLES = ("-", "--", "-.")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_PANELS_ACROSS = 4
+# More names than these stand upright.
+_SLANTED_NAMES = 8
 
 
 def colour(position: int) -> str:
@@ -54,17 +58,24 @@ def marker(position: int) -> str:
 def panels(
     count: int, inches: tuple[float, float] = (5.0, 5.0)
 ) -> tuple[matplotlib.figure.Figure, list[matplotlib.axes.Axes]]:
-    """Returns a figure with panels side by side.
+    """Returns a figure with panels side by side, in rows of at most four.
 
     Args:
       count: The number of panels.
       inches: The width and the height of one.
     """
     width, height = inches
+    across = min(count, _PANELS_ACROSS)
+    down = math.ceil(count / across)
     figure = matplotlib.figure.Figure(
-        figsize=(width * count, height), dpi=DOTS_PER_INCH, layout="constrained"
+        figsize=(width * across, height * down),
+        dpi=DOTS_PER_INCH,
+        layout="constrained",
     )
-    return figure, list(figure.subplots(1, count, squeeze=False)[0])
+    axes = list(figure.subplots(down, across, squeeze=False).flat)
+    for unused in axes[count:]:
+        unused.remove()
+    return figure, axes[:count]
 
 
 def plain(axes: matplotlib.axes.Axes) -> None:
@@ -86,11 +97,20 @@ def in_percent(axis: matplotlib.axis.Axis, column: str) -> None:
         axis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
 
 
+def size_for_places(names: Sequence[str]) -> tuple[float, float]:
+    """Returns the width and height, in inches, of a panel with names below it."""
+    if len(names) <= _SLANTED_NAMES:
+        return max(5.0, 1.2 * len(names) + 2), 5.0
+    return 0.4 * len(names) + 2, 5.0 + 0.08 * max(map(len, names))
+
+
 def name_places(axes: matplotlib.axes.Axes, names: Sequence[str]) -> None:
     """Names the places 0, 1, ... along the horizontal axis."""
     axes.set_xticks(range(len(names)), names)
+    if len(names) > _SLANTED_NAMES:
+        axes.tick_params(axis="x", rotation=90)
     # Long names would run into each other.
-    if len(names) > 3 or max(map(len, names), default=0) > 18:
+    elif len(names) > 3 or max(map(len, names), default=0) > 18:
         for text in axes.get_xticklabels():
             text.set(rotation=20, horizontalalignment="right")
 
@@ -106,11 +126,15 @@ def legend(figure: matplotlib.figure.Figure, title: str = "") -> None:
     longest = max(map(len, names), default=0)
     # About 13 letters to an inch, and a line and a gap before each name.
     across = int(13 * figure.get_figwidth()) // (longest + 9)
+    columns = max(1, min(len(names), 5, across))
+    # A few lines of names fit below panels as they are; more need room of their own.
+    more = max(0, math.ceil(len(names) / columns) - 5)
+    figure.set_figheight(figure.get_figheight() + 0.22 * more)
     figure.legend(
         handles,
         names,
         loc="outside lower center",
-        ncols=max(1, min(len(names), 5, across)),
+        ncols=columns,
         frameon=False,
         title=title or None,
     )

@@ -156,3 +156,31 @@ def test_a_seed_that_broke_down_is_not_left_out():
     assert cells[0][3] == "-"
     line = lines(plots.draw_comparison(runs).axes[1])["fed_avg"]
     np.testing.assert_array_equal(np.isnan(line.get_ydata()), [False, True, True])
+
+
+@pytest.mark.parametrize(("count", "across", "down"), [(1, 1, 1), (4, 4, 1), (9, 4, 3)])
+def test_panels_come_in_rows_of_four(count, across, down):
+    figure, panels = style.panels(count, (3.0, 2.0))
+    assert figure.get_size_inches().tolist() == [3.0 * across, 2.0 * down]
+    assert figure.axes == panels
+    places = [axes.get_subplotspec() for axes in panels]
+    assert [(at.rowspan.start, at.colspan.start) for at in places] == [
+        divmod(number, 4) for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("count", "rotation"), [(3, 0), (8, 20), (9, 90)])
+def test_many_names_stand_upright(count, rotation):
+    names = [f"name {number}" for number in range(count)]
+    figure, (axes,) = style.panels(1, style.size_for_places(names))
+    style.name_places(axes, names)
+    figure.canvas.draw()
+    labels = axes.get_xticklabels()
+    assert [label.get_text() for label in labels] == names
+    assert {label.get_rotation() for label in labels} == {rotation}
+    boxes = [label.get_window_extent() for label in labels]
+    if rotation == 90:
+        middles = [(box.x0 + box.x1) / 2 for box in boxes]
+        apart = min(right - left for left, right in zip(middles, middles[1:]))
+        # Room for a line of text.
+        assert apart > 1.2 * labels[0].get_fontsize() * figure.dpi / 72
