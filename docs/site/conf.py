@@ -15,6 +15,7 @@ ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT)]
 
 import method_pages  # noqa: E402
+import notebooks  # noqa: E402
 import public_names  # noqa: E402
 import reference  # noqa: E402
 
@@ -38,7 +39,7 @@ include_patterns = [
 ]
 exclude_patterns = [".*", "build", "bazel-*", "docs/methods/notes"]
 
-extensions = ["myst_nb", "mathml", "sphinx_copybutton"]
+extensions = ["myst_nb", "breaks", "mathml", "sphinx_copybutton"]
 myst_enable_extensions = ["colon_fence", "dollarmath", "deflist"]
 myst_heading_anchors = 4
 nb_execution_mode = "off"  # Notebooks are kept with their outputs.
@@ -83,7 +84,15 @@ def add_heading(_: object, page: str, source: list[str]) -> None:
         source[0] = f"---\norphan: true\n---\n\n# {title}\n\n{source[0]}"
 
 
+def add_links(_: object, page: str, source: list[str]) -> None:
+    """Gives the tutorials the links of their scripts, which lead to pages here."""
+    script = (ROOT / page).with_suffix(".py")
+    if script.parent == notebooks.TUTORIALS and script.exists():
+        source[0] = notebooks.with_links(source[0], script.read_text("utf-8"))
+
+
 def setup(app: Any) -> None:
     """Has the pages written before Sphinx looks for pages."""
     app.connect("config-inited", write_pages)
     app.connect("source-read", add_heading)
+    app.connect("source-read", add_links)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import latex2mathml.converter
@@ -10,15 +11,22 @@ from docutils import nodes
 
 def inline(translator: Any, node: nodes.math) -> None:
     """Writes a formula in a line of text."""
-    translator.body.append(latex2mathml.converter.convert(node.astext()))
+    translator.body.append(_mathml(node.astext(), "inline"))
     raise nodes.SkipNode
 
 
 def block(translator: Any, node: nodes.math_block) -> None:
-    """Writes a formula on a line of its own."""
-    formula = latex2mathml.converter.convert(node.astext(), display="block")
-    translator.body.append(f'<div class="math">{formula}</div>')
+    """Writes a formula on a line of its own; its parts may break into more."""
+    parts = re.split(r"\\qquad", node.astext())
+    formulas = " ".join(_mathml(part, "block") for part in parts)
+    translator.body.append(f'<div class="math">{formulas}</div>')
     raise nodes.SkipNode
+
+
+def _mathml(latex: str, display: str) -> str:
+    mathml = latex2mathml.converter.convert(latex, display=display)
+    # Fonts have primes for exponents, which browsers take of operators alone.
+    return mathml.replace("<mi>&#x02032;</mi>", "<mo>&#x02032;</mo>")
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -32,6 +32,9 @@ from typing import Any, NamedTuple
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / "docs" / "tutorials"
 _MARKER = re.compile(r"^# %%( \[markdown\])?$\n?", re.MULTILINE)
+# A link to a file of the project, and whether it is alone in parentheses.
+_TARGET = r"\[([^\]]+)\]\((?!\w+:)([^)#\s]+)\)"
+_LINK = re.compile(rf"\({_TARGET}\)|{_TARGET}")
 _METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -74,6 +77,42 @@ def cells(script: str) -> list[Cell]:
     return found
 
 
+def without_links(cell: Cell) -> Cell:
+    """Returns a cell as notebooks have it, where files are named and not linked to.
+
+    In Colab and on Kaggle a notebook stands alone, and such links lead nowhere. The
+    site takes its text from the script, where they are.
+
+    Args:
+      cell: A cell of a script in the tutorials' folder.
+    """
+
+    def named(match: re.Match[str]) -> str:
+        title, target = match[1] or match[3], match[2] or match[4]
+        path = os.path.relpath(TUTORIALS / target, ROOT)
+        if path.startswith("docs/methods/"):  # A page that the site makes.
+            return f"({title})" if match[1] else title
+        return f"(*{title}*, `{path}`)" if match[1] else f"*{title}* (`{path}`)"
+
+    if cell.kind == "code":
+        return cell
+    return cell._replace(source=_LINK.sub(named, cell.source))
+
+
+def with_links(notebook_text: str, script: str) -> str:
+    """Returns a notebook with the text of its script, for the site.
+
+    Args:
+      notebook_text: The notebook's file.
+      script: The text of its script.
+    """
+    whole = json.loads(notebook_text)
+    for kept, cell in zip(whole["cells"], cells(script)):
+        if cell.kind == "markdown":
+            kept["source"] = cell.source
+    return json.dumps(whole)
+
+
 def notebook(contents: list[Cell], outputs: list[Outputs]) -> str:
     """Returns a notebook's file.
 
@@ -83,6 +122,7 @@ def notebook(contents: list[Cell], outputs: list[Outputs]) -> str:
     """
     made = []
     for number, (cell, found) in enumerate(zip(contents, outputs)):
+        cell = without_links(cell)
         entry: dict[str, Any] = {
             "cell_type": cell.kind,
             "id": f"cell-{number:02}",
