@@ -122,8 +122,11 @@ def _fed_avg(work: Work) -> tff.learning.templates.LearningProcess:
     return algorithms.build_fed_avg(_model_fn(work, ours=True), RATE)
 
 
-def _scaffold(work: Work) -> tff.learning.templates.LearningProcess:
-    return algorithms.build_scaffold(_model_fn(work, ours=True), RATE, 1000)
+def build_scaffold(
+    work: Work, num_clients: int = 1000
+) -> algorithms.StatefulLearningProcess:
+    """Builds SCAFFOLD for a population of so many clients."""
+    return algorithms.build_scaffold(_model_fn(work, ours=True), RATE, num_clients)
 
 
 def _adabest(work: Work) -> tff.learning.templates.LearningProcess:
@@ -149,7 +152,7 @@ ALGORITHMS: dict[str, Callable[[Work], Any]] = collections.OrderedDict(
     {
         TFFS_FED_AVG: _tffs_fed_avg,
         FED_AVG: _fed_avg,
-        "build_scaffold": _scaffold,
+        "build_scaffold": build_scaffold,
         "build_fed_dyn": _fed_dyn,
         "build_adabest": _adabest,
         "build_uga": _uga,

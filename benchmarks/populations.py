@@ -7,13 +7,14 @@ cohort drawn anew for each round, and every client's examples shuffled anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 CLASSES, VOCABULARY, LENGTH = 62, 90, 80
 RATE = 0.1
+_SHARED_CLIENTS = 50
 _MEDIAN_SIZE, _SPREAD, _SMALLEST, _LARGEST = 90, 0.5, 10, 400
 
 Arrays = tuple[np.ndarray, np.ndarray]
@@ -82,6 +83,23 @@ def examples(work: Work) -> list[Arrays]:
         return features, random.integers(0, CLASSES, size).astype(np.int32)
 
     return [client(size) for size in sizes(work)]
+
+
+def slices(work: Work) -> Callable[[int], Arrays]:
+    """Returns what gives a client's features and labels, slices of shared arrays.
+
+    So that a population of any size takes no more RAM than a small one.
+    """
+    shared = Work(work.model, _SHARED_CLIENTS)
+    features, labels = (np.concatenate(each) for each in zip(*examples(shared)))
+    counts = sizes(work)
+
+    def load(client: int) -> Arrays:
+        count = counts[client]
+        start = client * 7919 % (len(labels) - count + 1)
+        return features[start : start + count], labels[start : start + count]
+
+    return load
 
 
 def cohort(work: Work, round_number: int) -> Sequence[int]:

@@ -69,6 +69,21 @@ class Batching:
         epochs, steps = divmod(self.local_steps, -(-whole // self.batch_size))
         return epochs * whole + steps * self.batch_size
 
+    def batch_sizes(self, count: int) -> list[int]:
+        """Returns the sizes of the batches that a client trains on in a round.
+
+        Args:
+          count: The number of examples that it has.
+        """
+        missing, sizes = self.num_examples(count), []
+        while missing:
+            whole, short = divmod(
+                min(missing, self._rows_of_epoch(count)), self.batch_size
+            )
+            sizes += [self.batch_size] * whole + [short] * bool(short)
+            missing -= whole * self.batch_size + short
+        return sizes
+
     def _rows_of_epoch(self, count: int) -> int:
         """Returns the examples of an epoch, after what becomes of its last batch."""
         short = count % self.batch_size

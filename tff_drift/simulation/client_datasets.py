@@ -305,12 +305,12 @@ class ClientDatasets:
         return self._store.num_examples(client_id)
 
     def num_examples_per_round(self, client_id: str) -> int:
-        """Returns the examples of all of a client's batches in a round.
-
-        Args:
-          client_id: As for `num_examples`, which raises what this does.
-        """
+        """Returns the examples of a client's batches in a round; see `num_examples`."""
         return self._batching.num_examples(self.num_examples(client_id))
+
+    def batch_sizes(self, client_id: str) -> list[int]:
+        """Returns the sizes of a client's batches in a round; see `num_examples`."""
+        return self._batching.batch_sizes(self.num_examples(client_id))
 
     def training_data(self, client_id: str, round_number: int) -> tf.data.Dataset:
         """Returns the batches that a client trains on in one round.

@@ -216,6 +216,7 @@ class ExampleStore:
         )
         self._num_examples: dict[str, int] = {}
         self._spec: Any = None
+        self._transformed_spec: Any = None
         # A driver may prepare the next round's data on another thread.
         self._lock = threading.RLock()
 
@@ -226,8 +227,11 @@ class ExampleStore:
                 self.examples(any_client_id)
             if self.transform is None:
                 return self._spec
-            first = take(self.examples(any_client_id), slice(0, 1))
-            return batch_spec(self.transformed(any_client_id, first, None))
+            if self._transformed_spec is None:
+                first = take(self.examples(any_client_id), slice(0, 1))
+                transformed = self.transformed(any_client_id, first, None)
+                self._transformed_spec = batch_spec(transformed)
+            return self._transformed_spec
 
     def num_examples(self, client_id: str) -> int:
         """Returns a client's number of examples, remembered after the first use."""

@@ -76,8 +76,8 @@ class ClientDataSource(compat.FederatedDataSource):
           cohort_size: The number of clients.
 
         Returns:
-          The batches of each, by client id: a list where the execution context prefers
-          it, else a `tf.data.Dataset`.
+          The batches of each, by client id, in the form that the execution context
+          prefers: made on demand, a list, or a `tf.data.Dataset`.
 
         Raises:
           TypeError: If `cohort_size` is no integer.

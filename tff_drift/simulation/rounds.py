@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ import tensorflow_federated as tff
 from tff_drift import execution
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
+from tff_drift.execution import batches_on_demand
 from tff_drift.simulation import label_errors
 from tff_drift.simulation.client_datasets import ClientDatasets
 from tff_drift.simulation.kept_client_states import ProcessWithClientStates
@@ -140,8 +142,14 @@ def client_data(train: ClientDatasets, client_id: str, round_number: int) -> Any
       round_number: The round, from 0.
 
     Returns:
-      A list of batches or a `tf.data.Dataset`.
+      Batches that are made on demand, a list of batches or a `tf.data.Dataset`.
     """
+    if batches_on_demand.are_taken():
+        return batches_on_demand.BatchesOnDemand(
+            train.batch_sizes(client_id),
+            train.element_spec,
+            functools.partial(train.training_batches, client_id, round_number),
+        )
     if execution.current_preferences().prefers_lists:
         return train.training_batches(client_id, round_number)
     return train.training_data(client_id, round_number)

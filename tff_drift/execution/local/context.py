@@ -33,6 +33,11 @@ class LocalExecutionContext(compat.framework.SyncContext):
         """True: a client's batches are quicker taken from a list than a dataset."""
         return True
 
+    @property
+    def takes_batches_on_demand(self) -> bool:
+        """True: clients' batches may be given as `BatchesOnDemand`."""
+        return True
+
     def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
         """Whether the clients' new states are better returned one by one.
 
@@ -142,6 +147,11 @@ class AsyncLocalExecutionContext(compat.framework.AsyncContext):
     def prefers_lists(self) -> bool:
         """See `LocalExecutionContext.prefers_lists`."""
         return self._context.prefers_lists
+
+    @property
+    def takes_batches_on_demand(self) -> bool:
+        """See `LocalExecutionContext.takes_batches_on_demand`."""
+        return self._context.takes_batches_on_demand
 
     def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
         """See `LocalExecutionContext.prefers_states_at_clients`."""

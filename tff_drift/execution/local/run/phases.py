@@ -21,7 +21,8 @@ from tff_drift.execution.local.stacked.clients import (
     Stacking,
 )
 from tff_drift.execution.local.stacked.interface import Group
-from tff_drift.execution.local.values.client_batches import as_tensor
+from tff_drift.execution.local.values import sequences
+from tff_drift.execution.local.values.client_batches import ClientSequence, as_tensor
 
 # What a leaf is in one run: a tensor or a sequence, or a list of one for each
 # client.
@@ -118,12 +119,22 @@ class RunnablePhase:
         def run(client: int) -> dict[Leaf, tf.Tensor]:
             tensors = [_of_client(values, leaf, client) for leaf in function.inputs]
             results = function(tensors, placement.client_device(client))
+            self._release(values, [client])
             return dict(zip(function.outputs, results))
 
         if placement.max_concurrent_clients == 1 or function.one_at_a_time:
             yield from map(run, range(num_clients))
             return
         yield from placement.in_order(run, num_clients)
+
+    def _release(self, values: LeafValues, clients: Sequence[int]) -> None:
+        """Lets go of the batches of clients that are through."""
+        assert self.clients is not None
+        for leaf in self.clients.inputs:
+            if sequences.is_sequence(leaf.type_signature) and leaf.at_clients:
+                for client in clients:
+                    if isinstance(values[leaf][client], ClientSequence):
+                        values[leaf][client].release()
 
     def _stacked_results(
         self, values: LeafValues, groups: Sequence[Group], placement: Placement
@@ -133,8 +144,11 @@ class RunnablePhase:
         assert stacked is not None
 
         def run(number: int) -> tuple[Sequence[int], dict[Leaf, tf.Tensor]]:
+            clients = groups[number].clients
             with tf.device(placement.client_device(number)):
-                return groups[number].clients, stacked.run(values, groups[number])
+                results = stacked.run(values, groups[number])
+            self._release(values, clients)
+            return clients, results
 
         if len(groups) == 1 or placement.max_concurrent_clients == 1:
             yield from map(run, range(len(groups)))

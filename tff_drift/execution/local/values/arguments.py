@@ -11,9 +11,11 @@ import tensorflow as tf
 
 from tff_drift import compat
 from tff_drift.execution import containers
+from tff_drift.execution.batches_on_demand import BatchesOnDemand
 from tff_drift.execution.local.plans import trees
 from tff_drift.execution.local.values import sequences
 from tff_drift.execution.local.values.client_batches import ClientSequence, as_tensor
+from tff_drift.execution.local.values.on_demand import BatchShapes, OnDemandSequence
 
 _KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
 
@@ -26,6 +28,8 @@ class ArgumentReader:
         # of it last: the datasets of a cohort have one spec, and looking into it takes
         # long.
         self._last_fit: tuple[Any, Any] = (None, None)
+        # The same of batches that are made on demand.
+        self._last_shapes = BatchShapes(None, None)
 
     def read(
         self, value: Any, type_signature: compat.Type, of_client: bool = False
@@ -81,6 +85,8 @@ class ArgumentReader:
     ) -> ClientSequence:
         if isinstance(value, list):
             return ClientSequence(value, type_signature.element)
+        if isinstance(value, BatchesOnDemand):
+            return OnDemandSequence(value, self._shapes_of(value, type_signature))
         if not isinstance(value, tf.data.Dataset):
             raise TypeError(
                 f"Expected a tf.data.Dataset or a list for type {type_signature}, "
@@ -88,6 +94,17 @@ class ArgumentReader:
             )
         self._check_elements(value, type_signature)
         return ClientSequence(value, type_signature.element)
+
+    def _shapes_of(
+        self, value: BatchesOnDemand, type_signature: compat.SequenceType
+    ) -> BatchShapes:
+        last, element_type = self._last_shapes, type_signature.element
+        if (
+            last.element_spec is not value.element_spec
+            or last.element_type is not element_type
+        ):
+            self._last_shapes = last = BatchShapes(value.element_spec, element_type)
+        return last
 
     def _check_elements(
         self, dataset: tf.data.Dataset, type_signature: compat.SequenceType

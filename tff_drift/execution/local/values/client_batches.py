@@ -32,26 +32,26 @@ class Batches:
         components.
 
     Attributes:
-      arrays: The arrays of each batch; those of tensors share their memory.
       shapes: The shapes of each batch.
-      run_lengths: For each batch, how many of one shape follow each other from there
-        on, itself included.
+      run_lengths: See `sequences.run_lengths`.
       num_bytes: The size of each batch, in bytes.
       is_kept: Whether a `BatchCache` holds them.
     """
 
     def __init__(self, batches: Iterable[Sequence[np.ndarray | tf.Tensor]]) -> None:
-        self.arrays = [list(map(_array, batch)) for batch in batches]
-        self.shapes = [tuple(array.shape for array in batch) for batch in self.arrays]
-        self.num_bytes = [sum(array.nbytes for array in batch) for batch in self.arrays]
+        self._arrays = own = [list(map(_array, batch)) for batch in batches]
+        self.shapes = [tuple(array.shape for array in batch) for batch in own]
+        self.num_bytes = [sum(array.nbytes for array in batch) for batch in own]
         self.is_kept = False
-        self.run_lengths = [1] * len(self.arrays)
-        for number in range(len(self.arrays) - 2, -1, -1):
-            if self.shapes[number] == self.shapes[number + 1]:
-                self.run_lengths[number] += self.run_lengths[number + 1]
+        self.run_lengths = sequences.run_lengths(self.shapes)
+
+    @property
+    def arrays(self) -> list[list[np.ndarray]]:
+        """The arrays of each batch; those of tensors share their memory."""
+        return self._arrays
 
     def __len__(self) -> int:
-        return len(self.arrays)
+        return len(self.shapes)
 
 
 def _array(value: np.ndarray | tf.Tensor) -> np.ndarray:
@@ -166,11 +166,7 @@ class TooManyBytesError(Exception):
 
 
 class Room:
-    """RAM for batches that are read, perhaps by several threads.
-
-    Args:
-      num_bytes: Its size.
-    """
+    """RAM for batches that are read, perhaps by several threads, in bytes."""
 
     def __init__(self, num_bytes: float) -> None:
         self._left = num_bytes
@@ -216,6 +212,9 @@ class ClientSequence:
                 dataset = sequences.from_rows(self._rows, self._element_type)
             self._variant = sequences.to_variant(dataset)
         return self._variant
+
+    def release(self) -> None:
+        """Says that its client is through: what can be made again need not be kept."""
 
     def is_repeatable(self) -> bool:
         """Whether every pass over the elements gives the same."""

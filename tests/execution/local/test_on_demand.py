@@ -1,0 +1,118 @@
+"""Batches that are made while a round runs, in the place of lists made before it."""
+
+import threading
+import weakref
+
+import pytest
+import tensorflow as tf
+
+from tests import models
+from tests.execution.local.support import assert_same, call, training
+from tff_drift import algorithms, simulation
+from tff_drift.execution.batches_on_demand import BatchesOnDemand
+
+# More than three groups of 64, the largest.
+SIZES = [9, 4, 12, 1, 8, 8, 5, 3, 10] * 22
+
+
+@pytest.fixture(scope="module")
+def process():
+    return algorithms.build_fed_avg(models.softmax_regression, 0.3)
+
+
+def _train(sizes, **options):
+    arrays = models.client_arrays(sizes)
+    clients = {f"client_{number}": each for number, each in enumerate(arrays)}
+    return simulation.ClientDatasets.from_arrays(clients, batch_size=4, **options)
+
+
+@pytest.fixture(scope="module")
+def train():
+    return _train(SIZES, epochs=2)
+
+
+def _cohort(train, make=None):
+    def on_demand(client_id):
+        def batches():
+            made = train.training_batches(client_id, 1)
+            return made if make is None else make(client_id, made)
+
+        return BatchesOnDemand(
+            train.batch_sizes(client_id), train.element_spec, batches
+        )
+
+    return [on_demand(client_id) for client_id in train.client_ids]
+
+
+@pytest.mark.parametrize("mode", ["plain", "fast"])
+def test_results_are_those_of_lists_bit_for_bit(mode, process, train, local_contexts):
+    local = local_contexts[mode]
+    lists = [train.training_batches(client_id, 1) for client_id in train.client_ids]
+    state = call(local, process.initialize)
+    on_demand = _cohort(train)
+    told = training(local, process.next, state, on_demand)
+    assert told == training(local, process.next, state, lists)
+    output = call(local, process.next, state, on_demand)
+    assert_same(output, call(local, process.next, state, lists))
+
+
+@pytest.mark.parametrize(("mode", "most"), [("plain", 1), ("fast", 2 * 64)])
+def test_batches_are_freed_when_their_clients_are_through(
+    mode, most, process, train, local_contexts
+):
+    made, counts, lock = [], [], threading.Lock()
+
+    def watched(client_id, batches):
+        with lock:
+            made.append(weakref.ref(batches[0][0]))
+            counts.append(sum(array() is not None for array in made))
+        return batches
+
+    context = local_contexts[mode]
+    state = call(context, process.initialize)
+    call(context, process.next, state, _cohort(train, watched))
+    assert len(made) == len(SIZES)
+    assert max(counts) <= most
+    assert all(array() is None for array in made)
+
+
+def _fails(client_id, batches):
+    if client_id == "client_7":
+        raise OSError("the disk is gone")
+    return batches
+
+
+def _one_batch_less(client_id, batches):
+    return batches[:-1] if client_id == "client_7" else batches
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (_fails, OSError, "the disk is gone"),
+        (_one_batch_less, ValueError, "Let BatchesOnDemand.make return batches of its"),
+    ],
+)
+def test_errors_end_the_round_and_the_next_one_works(
+    make, error, message, process, train, fast
+):
+    state = call(fast, process.initialize)
+    with pytest.raises(error, match=message):
+        call(fast, process.next, state, _cohort(train, make))
+    call(fast, process.next, state, _cohort(train))
+
+
+def test_other_types_are_refused_before_anything_is_made(process, train, fast):
+    spec = tf.TensorSpec([None, 5], tf.float32), tf.TensorSpec([None], tf.int32)
+    state = call(fast, process.initialize)
+    with pytest.raises(ValueError, match="Expected elements of type"):
+        call(fast, process.next, state, [BatchesOnDemand([4], spec, lambda: 1 / 0)])
+
+
+@pytest.mark.parametrize("last_batch", ["short", "drop", "bootstrap"])
+@pytest.mark.parametrize("options", [{"epochs": 3}, {"local_steps": 7}])
+def test_sizes_are_known_before_the_batches(last_batch, options):
+    train = _train([1, 3, 4, 5, 11], last_batch=last_batch, **options)
+    for client_id in train.client_ids:
+        batches = train.training_batches(client_id, 2)
+        assert train.batch_sizes(client_id) == [len(y) for _, y in batches]

@@ -1,0 +1,118 @@
+"""Sequences whose batches are made when a client trains, and freed when it has."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_drift import compat
+from tff_drift.execution.batches_on_demand import BatchesOnDemand
+from tff_drift.execution.local.values import sequences
+from tff_drift.execution.local.values.client_batches import (
+    BatchCache,
+    Batches,
+    ClientSequence,
+)
+
+
+class BatchShapes(dict[int, tuple[tuple[tuple[int, ...], ...], int]]):
+    """For numbers of examples, the shapes of a batch of so many, and its bytes.
+
+    Args:
+      element_spec: Of a `BatchesOnDemand`.
+      element_type: The type of a batch. Asking raises a TypeError if batches are not of
+        that type, a ValueError if they have another shape than the type says.
+    """
+
+    def __init__(self, element_spec: Any, element_type: compat.Type) -> None:
+        super().__init__()
+        self.element_spec = element_spec
+        self.element_type = element_type
+
+    def __missing__(self, size: int) -> tuple[tuple[tuple[int, ...], ...], int]:
+        def without_memory(spec: tf.TensorSpec) -> np.ndarray:
+            # Nothing but a shape and a dtype, to be checked as a batch would be.
+            dtype = spec.dtype.as_numpy_dtype
+            return np.broadcast_to(np.zeros((), dtype), (size, *spec.shape[1:]))
+
+        batch = tf.nest.map_structure(without_memory, self.element_spec)
+        (row,) = sequences.element_rows([batch], self.element_type)
+        leaves = [row[k] for k in sequences.component_order(self.element_type)]
+        shapes = tuple(tuple(leaf.shape) for leaf in leaves)
+        of_items = [tf.as_dtype(leaf.dtype).size for leaf in leaves]
+        self[size] = found = (
+            shapes,
+            sum(math.prod(shape) * of_item for shape, of_item in zip(shapes, of_items)),
+        )
+        return found
+
+
+class LazyBatches(Batches):
+    """Batches of known shapes, made at their first use after each `release`.
+
+    Args:
+      source: What makes them.
+      known: The shapes of its batches.
+    """
+
+    def __init__(self, source: BatchesOnDemand, known: BatchShapes) -> None:
+        self._source = source
+        self._element_type = known.element_type
+        self._made: list[list[np.ndarray]] | None = None
+        self.shapes = [known[size][0] for size in source.sizes]
+        self.num_bytes = [known[size][1] for size in source.sizes]
+        self.is_kept = False
+        self.run_lengths = sequences.run_lengths(self.shapes)
+
+    @property
+    def arrays(self) -> list[list[np.ndarray]]:
+        """The arrays of each batch, as in `Batches`."""
+        if self._made is None:
+            order = sequences.component_order(self._element_type)
+            made = Batches([row[k] for k in order] for row in self.rows())
+            if made.shapes != self.shapes:
+                raise ValueError(
+                    f"Batches were announced with the shapes {self.shapes}, and made "
+                    f"with {made.shapes}. Let BatchesOnDemand.make return batches of "
+                    "its sizes."
+                )
+            self._made = made.arrays
+        return self._made
+
+    def rows(self) -> list[sequences.Row]:
+        """Returns the leaves of each batch, in the order of the type."""
+        return sequences.element_rows(self._source.make(), self._element_type)
+
+    def release(self) -> None:
+        """Frees the arrays."""
+        self._made = None
+
+
+class OnDemandSequence(ClientSequence):
+    """A sequence given as `BatchesOnDemand`.
+
+    Args:
+      value: The batches.
+      known: Their shapes.
+    """
+
+    def __init__(self, value: BatchesOnDemand, known: BatchShapes) -> None:
+        super().__init__([], known.element_type)
+        self._lazy = LazyBatches(value, known)
+
+    def variant(self) -> tf.Tensor:
+        """See `ClientSequence.variant`; it is not kept."""
+        dataset = sequences.from_rows(self._lazy.rows(), self._element_type)
+        return sequences.to_variant(dataset)
+
+    def known_batches(self, cache: BatchCache) -> Batches:
+        """See `ClientSequence.known_batches`."""
+        del cache
+        return self._lazy
+
+    def release(self) -> None:
+        """See `ClientSequence.release`."""
+        self._lazy.release()
