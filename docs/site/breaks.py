@@ -9,8 +9,8 @@ from typing import Any
 from docutils import nodes
 
 _SHORT = 16
-# Behind `/`, `.`, `_`, `=` and their kin between letters: not in `...` nor `--flag`.
-_MAY_BREAK = re.compile(r"(?<=[\w)][/._=(,])(?=[\w<\[])|(?<=::)")
+# Behind `/`, `_`, `=` and their kin, not in `...`, `0.1` nor `--flag`.
+_MAY_BREAK = re.compile(r"(?<=[\w)][/_=(,])(?=[\w<\[])|(?<=\w\.)(?=[^\W\d])|(?<=::)")
 
 
 def pieces(text: str) -> list[str]:

@@ -26,7 +26,9 @@ def block(translator: Any, node: nodes.math_block) -> None:
 def _mathml(latex: str, display: str) -> str:
     mathml = latex2mathml.converter.convert(latex, display=display)
     # Fonts have primes for exponents, which browsers take of operators alone.
-    return mathml.replace("<mi>&#x02032;</mi>", "<mo>&#x02032;</mo>")
+    mathml = mathml.replace("<mi>&#x02032;</mi>", "<mo>&#x02032;</mo>")
+    # Norms are as high as a line.
+    return mathml.replace("<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>')
 
 
 def setup(app: Any) -> dict[str, bool]:
