@@ -53,7 +53,9 @@ def call(program: Callable[[list[str]], int], words: list[str]) -> int:
         # Files have names; without one, it is what was printed.
         what = "" if error.filename else "the output cannot be written: "
         if status:
-            print(f"tff-drift: error: {what}{error}", file=sys.stderr)
+            denied = isinstance(error, PermissionError)
+            remedy = ". Change its permissions, or choose another." if denied else ""
+            print(f"tff-drift: error: {what}{error}{remedy}", file=sys.stderr)
     if status > 2:  # By Ctrl-C or SIGTERM.
         print(_to_go_on(words), file=sys.stderr)
     return status

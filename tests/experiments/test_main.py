@@ -1,5 +1,6 @@
 """What a user sees: help, lists, errors and exit statuses."""
 
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 import tasks
 import tff_drift
+from experiments import terminal
 from experiments.flags import declarations
 from experiments.training import runs
 from tests.experiments import programs
@@ -277,6 +279,17 @@ def test_an_output_that_cannot_be_written(words):
     assert process.stderr == (
         "tff-drift: error: the output cannot be written: "
         "[Errno 28] No space left on device\n"
+    )
+
+
+def test_a_file_that_must_not_be_read(capsys):
+    def program(words):
+        raise PermissionError(errno.EACCES, "Permission denied", words[0])
+
+    assert terminal.call(program, ["summary.json"]) == 1
+    assert capsys.readouterr().err == (
+        "tff-drift: error: [Errno 13] Permission denied: 'summary.json'. "
+        "Change its permissions, or choose another.\n"
     )
 
 

@@ -10,6 +10,7 @@ from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.prepare import GraphCache
 from tff_drift.execution.local.plans import trees
 from tff_drift.execution.local.plans.plan import Leaf, Operation, distinct
+from tff_drift.execution.local.tensors import give_back_attributes
 
 
 class PhaseFunction:
@@ -56,6 +57,9 @@ class PhaseFunction:
     ) -> Sequence[tf.Tensor]:
         """Runs the function on a device."""
         if device is None:
-            return self.function(*tensors)
-        with tf.device(device):
-            return self.function(*tensors)
+            results = self.function(*tensors)
+        else:
+            with tf.device(device):
+                results = self.function(*tensors)
+        give_back_attributes(results)
+        return results

@@ -172,11 +172,12 @@ class Accumulator:
         }
         self._order.append(client)
         for leaf, collected in self._collected.items():
-            collected.append(of_client[leaf][tf.newaxis])
+            collected.append(tf.expand_dims(of_client[leaf], 0))
         if self._aggregator.add_one is not None:
             given = [of_client[leaf] for leaf in self._aggregator.added_inputs]
             with tf.device(device):
                 self._state = self._aggregator.add_one(*self._state, *given)
+            tensors.give_back_attributes(self._state)
 
     def add_stack(
         self,
@@ -206,6 +207,7 @@ class Accumulator:
                 self._state = self._aggregator.add_many()(
                     tensors.integer(len(clients)), *self._state, *given
                 )
+            tensors.give_back_attributes(self._state)
 
     def results(self) -> dict[Leaf, tf.Tensor]:
         """Returns the accumulators after the last client."""

@@ -21,6 +21,7 @@ from tff_drift.execution.local.stacked.clients import (
     Stacking,
 )
 from tff_drift.execution.local.stacked.interface import Group
+from tff_drift.execution.local.tensors import give_back_attributes
 from tff_drift.execution.local.values import sequences
 from tff_drift.execution.local.values.client_batches import ClientSequence, as_tensor
 
@@ -181,7 +182,10 @@ def _of_client(values: LeafValues, leaf: Leaf, client: int) -> tf.Tensor:
 
 def _rows(stack: tf.Tensor) -> list[tf.Tensor]:
     """Returns the rows, in memory of their own: one does not keep all of them."""
-    return [tf.raw_ops.DeepCopy(x=row) for row in tf.unstack(stack)]
+    rows = tf.unstack(stack)
+    copies = [tf.raw_ops.DeepCopy(x=row) for row in rows]
+    give_back_attributes([*rows, *copies])
+    return copies
 
 
 class RunnablePlan:

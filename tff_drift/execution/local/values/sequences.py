@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tff_drift import compat
 from tff_drift.execution import containers
-from tff_drift.execution.local import patterns
+from tff_drift.execution.local import patterns, tensors
 from tff_drift.execution.local.plans import trees
 
 Struct = compat.structure.Struct
@@ -200,6 +200,10 @@ def from_rows(rows: Sequence[Row], element_type: compat.Type) -> tf.data.Dataset
 
 
 def _stacked(column: Sequence[Any], tensor_type: compat.TensorType) -> tf.Tensor:
+    if tensor_type.dtype != tf.string and all(
+        isinstance(leaf, np.ndarray) for leaf in column
+    ):
+        return tensors.from_array(np.stack(column))
     # Of arrays of int64 `tf.stack` would make a tensor of int32.
     return tf.stack([tf.convert_to_tensor(leaf, tensor_type.dtype) for leaf in column])
 
