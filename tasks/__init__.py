@@ -2,13 +2,13 @@
 
 A task of a paper, by name:
 
-task = tasks.load("digits", alpha=0.1)
-task.train.training_data(task.train.client_ids[0], round_number=0)
-task.model_fn()
+    task = tasks.load("digits", alpha=0.1)
+    task.train.training_data(task.train.client_ids[0], round_number=0)
+    task.model_fn()
 
 A task on data of one's own:
 
-task = tasks.from_frame(frame, client_id="hospital", label="diagnosis")
+    task = tasks.from_frame(frame, client_id="hospital", label="diagnosis")
 
 What the tasks are called and what can be chosen is known without TensorFlow, which is
 imported when a task is loaded.

@@ -13,7 +13,7 @@ _SECTIONS = {
     "Returns": "Returns",
     "Yields": "Yields",
 }
-_ADDRESS = re.compile(r"(?<![<(`\"])\bhttps?://[^\s)>`,]*[^\s)>`,.]")
+_ADDRESS = re.compile(r"(?<![<`\"])(?<!\]\()\bhttps?://[^\s)>`,]*[^\s)>`,.]")
 _CODE = re.compile(r"(?<![`{\w])`([^`\n]+)`(?!`)")
 
 

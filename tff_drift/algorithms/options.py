@@ -90,7 +90,7 @@ def split(
 
     Args:
       options: The options that a builder was called with.
-      accepted: The class above that the builder accepts.
+      accepted: The class of what the builder accepts, such as `TrainingOptions`.
 
     Returns:
       The options of local training, and the rest.
