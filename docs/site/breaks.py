@@ -10,7 +10,9 @@ from docutils import nodes
 
 _SHORT = 16
 # Behind `/`, `_`, `=` and their kin, not in `...`, `0.1` nor `--flag`.
-_MAY_BREAK = re.compile(r"(?<=[\w)][/_=(,])(?=[\w<\[])|(?<=\w\.)(?=[^\W\d])(?!py\b)|(?<=::)")
+_MAY_BREAK = re.compile(
+    r"(?<=[\w)][/_=(,])(?=[\w<\[])|(?<=\w\.)(?=[^\W\d])(?!py\b)|(?<=::)"
+)
 
 
 def pieces(text: str) -> list[str]:

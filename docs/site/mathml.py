@@ -25,8 +25,12 @@ def block(translator: Any, node: nodes.math_block) -> None:
 
 def _mathml(latex: str, display: str) -> str:
     mathml = latex2mathml.converter.convert(latex, display=display)
-    # Fonts have primes for exponents, which browsers take of operators alone.
-    mathml = mathml.replace("<mi>&#x02032;</mi>", "<mo>&#x02032;</mo>")
+    # A prime is raised in the font already: as an exponent it would be too small.
+    mathml = re.sub(
+        r"<msubsup>(<mi>.*?</mi>)(<mi>.*?</mi>)<mi>&#x02032;</mi></msubsup>",
+        r"<msub><mrow>\1<mo>&#x02032;</mo></mrow>\2</msub>",
+        mathml,
+    )
     # Norms are as high as a line.
     return mathml.replace("<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>')
 
