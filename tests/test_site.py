@@ -1,5 +1,6 @@
 """The site has a place for everything: names, methods, documents, links."""
 
+import os
 import pathlib
 import re
 import sys
@@ -162,7 +163,7 @@ def test_links_lead_somewhere(document):
     folder = document.parent if document not in NOTES else document.parents[1]
     for target in links(document):
         name, _, anchor = target.partition("#")
-        path = (folder / name).resolve() if name else document
+        path = pathlib.Path(os.path.normpath(folder / name)) if name else document
         made = path.suffix == ".md" and str(path.parent.relative_to(ROOT)) in GENERATED
         if made:
             stems = {"index", *METHODS, *public_names.PACKAGES}
