@@ -69,14 +69,15 @@ class ScaffoldWork(client_works.StatefulSgd):
         if local.full_gradient is not None:
             x = to_vector(context.initial_trainable)
             new_c_i = local.full_gradient + self.client_weight_decay * x
+            change = new_c_i - c_i
         else:
             rate = tf.cast(context.hparams[_RATE], c.dtype)
             # (x - y_i) / (K_i η): the mean of the directions taken.
             mean_direction = tf.math.divide_no_nan(
                 local.pseudo_gradient, local.num_steps * rate
             )
-            new_c_i = c_i - c + mean_direction
-        change = new_c_i - c_i
+            change = mean_direction - c
+            new_c_i = c_i + change
         if self._weigh_message:
             change *= local.num_examples
         return client_works.ClientOutput(

@@ -101,7 +101,8 @@ def build_client_half(
                 full_gradient = tensors.to_vector(at_server.update)
             output = work.remember(context, _local_result(outcome, full_gradient))
             # A client whose training broke down, or that had nothing to train on,
-            # keeps the state that it had and says nothing.
+            # keeps the state that it had and says nothing. The local execution context
+            # recognises these choices, see `execution.local.patterns`.
             idle = tf.logical_or(outcome.rejected, tf.equal(outcome.num_steps, 0))
             old_state = collections.OrderedDict(client["state"])
             new_state = collections.OrderedDict(output.client_state)

@@ -16,6 +16,8 @@ from tests.execution.local.support import training
 from tff_drift import aggregators, algorithms
 from tff_drift.aggregators.client_state_collection import collected_type
 from tff_drift.execution.local import patterns
+from tff_drift.execution.local.pure import client_graph
+from tff_drift.execution.local.stacked import in_turns
 
 VALUE_TYPE = tff.to_type(
     collections.OrderedDict(
@@ -46,11 +48,44 @@ def test_the_collection_of_client_states_is_collected(fast):
     assert _forms(fast, process.next) == ["collected"]
 
 
-def test_the_states_of_a_method_are_collected(fast):
+def _placeholders(specs):
+    return [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
+
+
+def test_the_states_of_a_method(fast, monkeypatch):
+    clients = []
+
+    def cut(graph):
+        clients.append(client_graph.CutClient(graph))
+        return clients[-1]
+
+    monkeypatch.setattr(in_turns, "CutClient", cut)
     process = algorithms.build_scaffold(models.softmax_regression, 0.3, 9)
     forms = _forms(fast, process.next)
     assert forms.count("collected") == 1
     assert set(forms) == {"summed", "collected"}
+    (client,) = clients
+    (loop,) = client.loops
+    # The correction, in the shapes of the weights, goes along unchanged.
+    weights = [
+        spec.shape
+        for spec in loop.state_specs
+        if spec.dtype == tf.float32 and spec.shape
+    ]
+    assert len(weights) == 2
+    assert [spec.shape for spec in loop.argument_specs if spec.shape] == weights
+    with tf.Graph().as_default():
+        values = [
+            None if client_graph.is_dataset(spec) else _placeholders([spec])[0]
+            for spec in client.graph.specs
+        ]
+        results = client.finish(values, [_placeholders(loop.state_specs)])
+        chosen = [patterns.choice(result) for result in results]
+    # The message to the server and the new state are vectors.
+    assert [choice is not None for choice in chosen] == [
+        result.shape.rank == 1 for result in results
+    ]
+    assert sum(choice is not None for choice in chosen) == 2
 
 
 def _aggregate(accumulate):

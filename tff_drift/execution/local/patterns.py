@@ -10,6 +10,7 @@ in `tests/execution/local/test_patterns.py` that fails when they make another on
 |---|---|---|
 | a sum, `accumulator + value` | TFF's `SumFactory` and all built on it | the values of stacked clients are added at once |
 | a stack, `concat([accumulator, value[newaxis]])` | `tff_drift.aggregators.ClientStateCollectionFactory` | collected once, in place of copied for each client |
+| one of two results, `tf.where` of a scalar | `tff_drift.algorithms.stateful_client` | nothing is copied where no client of a stack has the first |
 | gathered batches, `TensorListPushBack` | `tff_drift.client_works.keep_trace`, which UGA trains with | clients run their whole computations in lockstep |
 | a check, `Assert` or `CheckNumerics` in a name | `tf.debugging` | no step is taken whose result is dropped |
 | a convolution, `Conv` in a name | Keras' and TensorFlow's layers | stacking such steps gains nothing |
@@ -22,6 +23,7 @@ The form of `Dataset.reduce` is checked where it is replaced, in
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -91,6 +93,38 @@ def last_row(output: tf.Tensor, accumulator: tf.Tensor) -> tf.Tensor | None:
         whole = row.inputs[1].shape == [1] and not row.get_attr("shrink_axis_mask")
         return source(row.inputs[0]) if whole else None
     return None
+
+
+class Choice(NamedTuple):
+    """One of two tensors.
+
+    Attributes:
+      condition: Which, a Boolean scalar.
+      if_true: The one.
+      if_false: The other.
+    """
+
+    condition: tf.Tensor
+    if_true: tf.Tensor
+    if_false: tf.Tensor
+
+
+def choice(output: tf.Tensor) -> Choice | None:
+    """Recognises `output = tf.where(condition, if_true, if_false)` of a scalar.
+
+    Args:
+      output: A result of a function.
+
+    Returns:
+      What it is chosen of; None if `output` is no such choice.
+    """
+    operation = source(output).op
+    if operation.type != "SelectV2":
+        return None
+    condition, if_true, if_false = operation.inputs
+    if condition.shape.rank != 0 or not if_true.shape == if_false.shape == output.shape:
+        return None
+    return Choice(condition, if_true, if_false)
 
 
 def source(tensor: tf.Tensor) -> tf.Tensor:

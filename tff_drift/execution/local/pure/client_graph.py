@@ -7,7 +7,8 @@ A computation that loops over a dataset by `Dataset.reduce` has the parts
     finish  what happens after the loop
 
 A computation with several loops has a start for each. Variables become tensors that
-go from part to part.
+go from part to part. What a loop carries along but never changes, such as the
+correction of every step by control variates, becomes an argument of the step.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_drift.execution.local import patterns
 from tff_drift.execution.local.pure import graph_interpreter
 from tff_drift.execution.local.pure.graph_interpreter import GraphInterpreter, Reduce
 from tff_drift.execution.local.pure.variables import UnsupportedGraphError, Variable
@@ -51,19 +53,23 @@ class DatasetLoop:
     Attributes:
       dataset: The position of the dataset among the inputs.
       step: The name of the step's function.
-      num_state: The number of tensors in the loop's state, variables left out.
+      changing: The positions of what steps change of the loop's state, in which
+        variables are left out.
+      fixed: The positions of what they return as it was.
       variables: The variables whose values go from step to step, by their position
-        among the variables of the graph; their values follow the state.
+        among the variables of the graph; their values follow the changing state.
       arguments: For each argument of the step besides state and element: the
         position of a variable, or None for a tensor.
-      state_specs: The specs of state and variables.
-      argument_specs: The specs of the arguments that are tensors.
+      state_specs: The specs of the changing state and of the variables.
+      argument_specs: The specs of the arguments that are tensors, and of the fixed
+        state, which follows them.
       operations: The kinds of operations of a step.
     """
 
     dataset: int
     step: str
-    num_state: int
+    changing: tuple[int, ...]
+    fixed: tuple[int, ...]
     variables: tuple[int, ...]
     arguments: tuple[int | None, ...]
     state_specs: tuple[tf.TensorSpec, ...]
@@ -109,11 +115,12 @@ class CutClient:
         """
         interpreter, reduce = self._run(values, done, number)
         assert reduce is not None
-        carried = [
-            interpreter.variables[k].read() for k in self.loops[number].variables
-        ]
+        loop = self.loops[number]
+        changing = [reduce.state[k] for k in loop.changing]
+        fixed = [reduce.state[k] for k in loop.fixed]
+        carried = [interpreter.variables[k].read() for k in loop.variables]
         arguments = [a for a in reduce.arguments if tf.is_tensor(a)]
-        return [*reduce.state, *carried], arguments
+        return [*changing, *carried], [*arguments, *fixed]
 
     def step(
         self, number: int, state: TensorList, arguments: TensorList, element: TensorList
@@ -148,22 +155,31 @@ class CutClient:
             raise UnsupportedGraphError("it has a loop, as recurrent layers do")
 
     def _look_into_steps(self, after: GraphInterpreter) -> None:
-        """Notes the operations of the steps, and what the last need not carry along.
+        """Notes the operations of the steps, and what need not go from step to step.
 
-        A variable that is assigned before it is read, in a step and after the loop,
-        need not go from step to step; what is assigned in the last step is then not
-        even computed.
+        That is state which no step changes. Of the last loop it is also a variable
+        that is assigned before it is read, in a step and after the loop; what is
+        assigned in the last step is then not even computed.
 
         Args:
           after: What evaluated the computation beyond its last loop.
         """
+        # What is fixed is evaluated again after the loop, which must give the same.
+        draws = any(map(patterns.is_random, after.operations))
         for number, loop in enumerate(self.loops):
-            variables, interpreter, _ = self._take_step(
+            state = _placeholders(loop.state_specs)
+            variables, interpreter, results = self._take_step(
                 loop,
-                _placeholders(loop.state_specs),
+                state,
                 _placeholders(loop.argument_specs),
                 _placeholders(self.graph.specs[loop.dataset]),
             )
+            fixed = [
+                k
+                for k in loop.changing
+                if patterns.source(results[k]) is state[k] and not draws
+            ]
+            changing = [k for k in loop.changing if k not in fixed]
             kept = loop.variables
             if number == len(self.loops) - 1:
                 kept = tuple(
@@ -172,14 +188,18 @@ class CutClient:
                     if variables[k].first_value_read
                     or after.variables[k].first_value_read
                 )
-            of_variable = dict(zip(loop.variables, loop.state_specs[loop.num_state :]))
+            specs = loop.state_specs
+            of_variable = dict(zip(loop.variables, specs[len(loop.changing) :]))
             self.loops[number] = dataclasses.replace(
                 loop,
+                changing=tuple(changing),
+                fixed=tuple(fixed),
                 variables=kept,
                 state_specs=(
-                    *loop.state_specs[: loop.num_state],
+                    *(specs[k] for k in changing),
                     *(of_variable[k] for k in kept),
                 ),
+                argument_specs=(*loop.argument_specs, *(specs[k] for k in fixed)),
                 operations=frozenset(interpreter.operations),
             )
 
@@ -192,9 +212,10 @@ class CutClient:
     ) -> tuple[dict[int, Variable], GraphInterpreter, TensorList]:
         """Evaluates the step of one client."""
         interpreter = GraphInterpreter(self.graph.graph_def, _no_reduce)
+        num_changing = len(loop.changing)
         variables = {
             position: Variable(value)
-            for position, value in zip(loop.variables, state[loop.num_state :])
+            for position, value in zip(loop.variables, state[num_changing:])
         }
         tensors = iter(arguments)
         given = [
@@ -203,11 +224,17 @@ class CutClient:
             else variables.setdefault(position, Variable())
             for position in loop.arguments
         ]
-        results = interpreter.call_function(
-            loop.step, [*state[: loop.num_state], *element, *given]
+        # What is left of the tensors is the fixed state.
+        whole_state = dict(
+            zip([*loop.changing, *loop.fixed], [*state[:num_changing], *tensors])
         )
+        results = interpreter.call_function(
+            loop.step,
+            [*(whole_state[k] for k in sorted(whole_state)), *element, *given],
+        )
+        changing = [results[position] for position in loop.changing]
         carried = [variables[position].value for position in loop.variables]
-        return variables, interpreter, [*results, *carried]
+        return variables, interpreter, [*changing, *carried]
 
     def _run(
         self, values: Sequence[Any], done: Sequence[TensorList], stop_at: int | None
@@ -228,10 +255,13 @@ class CutClient:
                 raise _ReachedLoopError(reduce)
             reached += 1
             loop, state = next(loops)
-            for position, value in zip(loop.variables, state[loop.num_state :]):
+            for position, value in zip(loop.variables, state[len(loop.changing) :]):
                 # Not `assign`: whether this value is read is worth knowing.
                 interpreter.variables[position].restart(value)
-            return list(state[: loop.num_state])
+            last = list(reduce.state)
+            for position, value in zip(loop.changing, state):
+                last[position] = value
+            return last
 
         interpreter = GraphInterpreter(self.graph.graph_def, on_reduce)
         feeds = {
@@ -273,7 +303,8 @@ def _describe(reduce: Reduce, variables: Sequence[Variable]) -> DatasetLoop:
     return DatasetLoop(
         dataset=reduce.dataset.position,
         step=reduce.step,
-        num_state=len(reduce.state),
+        changing=tuple(range(len(reduce.state))),
+        fixed=(),
         variables=tuple(assigned),
         arguments=tuple(arguments),
         state_specs=tuple(

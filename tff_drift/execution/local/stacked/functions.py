@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Optional
 
 import tensorflow as tf
 
-from tff_drift.execution.local import policy, tensors
+from tff_drift.execution.local import patterns, policy, tensors
 from tff_drift.execution.local.pure.client_graph import ClientGraph, is_dataset
 from tff_drift.execution.local.tensors import TensorList
 
@@ -97,6 +98,42 @@ def vectorized_map(function: Callable[[Any], TensorList], elements: Any) -> Tens
     """Returns a function's stacked results for stacked elements."""
     return tf.vectorized_map(
         function, elements, fallback_to_while_loop=True, warn=False
+    )
+
+
+def vectorized_results(
+    function: Callable[[Any], TensorList], elements: Any
+) -> TensorList:
+    """As `vectorized_map`, with less to copy where clients choose a result alike.
+
+    Where a result is one of two tensors, such as the state of a client whose training
+    may have broken down, and all clients have the second, it is taken as it is.
+    """
+    choices: list[Optional[patterns.Choice]] = []  # noqa: UP045
+
+    def parts(element: Any) -> TensorList:
+        results = function(element)
+        choices[:] = map(patterns.choice, results)
+        return tf.nest.flatten(
+            [choice or result for result, choice in zip(results, choices)]
+        )
+
+    stacks = iter(vectorized_map(parts, elements))
+    return [
+        next(stacks)
+        if choice is None
+        else _chosen(*itertools.islice(stacks, len(choice)))
+        for choice in choices
+    ]
+
+
+def _chosen(condition: tf.Tensor, if_true: tf.Tensor, if_false: tf.Tensor) -> tf.Tensor:
+    """Returns rows of one stack where the condition holds, and else of the other."""
+    column = tf.reshape(condition, [-1] + [1] * (if_true.shape.rank - 1))
+    return tf.cond(
+        tf.reduce_any(condition),
+        lambda: tf.where(column, if_true, if_false),
+        lambda: tf.identity(if_false),
     )
 
 

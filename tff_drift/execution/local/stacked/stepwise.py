@@ -21,6 +21,7 @@ from tff_drift.execution.local.stacked.functions import (
     concrete,
     stacked_spec,
     vectorized_map,
+    vectorized_results,
 )
 from tff_drift.execution.local.tensors import TensorList
 
@@ -201,7 +202,7 @@ class VectorizedSteps:
         def of_client(parts: Any) -> TensorList:
             return part(self._functions.of_client(common, parts[0]), parts[2])
 
-        return list(vectorized_map(of_client, (own, clients, done)))
+        return vectorized_results(of_client, (own, clients, done))
 
 
 class _Loop:
