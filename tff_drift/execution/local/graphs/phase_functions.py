@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 
 import tensorflow as tf
@@ -16,6 +17,8 @@ from tff_drift.execution.local.tensors import give_back_attributes
 class PhaseFunction:
     """The operations of a phase at one place, as one TensorFlow function.
 
+    It is built when it is first asked for.
+
     Args:
       steps: The operations, in an order in which they can run.
       wanted: The leaves that are wanted of what they compute, among others.
@@ -24,8 +27,6 @@ class PhaseFunction:
     Attributes:
       inputs: The leaves that it takes.
       outputs: The leaves that it returns.
-      function: The TensorFlow function.
-      one_at_a_time: See `prepare.PreparedGraph`.
     """
 
     def __init__(
@@ -37,20 +38,31 @@ class PhaseFunction:
         self.inputs = distinct(
             leaf for step in steps for leaf in step.inputs if leaf not in made
         )
-        builder = functions.GraphBuilder(graphs)
+        self._steps = steps
+        self._builder = functions.GraphBuilder(graphs)
+
+    @functools.cached_property
+    def function(self) -> functions.TensorFunction:
+        """The TensorFlow function."""
 
         def body(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             values = dict(zip(self.inputs, tensors))
-            for step in steps:
+            for step in self._steps:
                 function = trees.substitute(step.function, values)
                 argument = trees.substitute(step.argument, values)
-                results = builder.call(function, argument)
+                results = self._builder.call(function, argument)
                 values.update(zip(step.outputs, trees.leaves(results)))
             return [values[leaf] for leaf in self.outputs]
 
         types = [leaf.type_signature for leaf in self.inputs]
-        self.function = functions.build_function(body, types)
-        self.one_at_a_time = builder.one_at_a_time
+        return functions.build_function(body, types)
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """See `prepare.PreparedGraph`."""
+        # The graphs are looked at where they are imported.
+        assert self.function is not None
+        return self._builder.one_at_a_time
 
     def __call__(
         self, tensors: Iterable[tf.Tensor], device: str | None

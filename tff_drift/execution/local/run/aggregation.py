@@ -10,6 +10,7 @@ collected so far for each client.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,9 +58,7 @@ class Aggregator:
       inputs: What they need of the clients, or of the server.
       added_inputs: What those need of these that are not collected.
       zeros: The first accumulators of those that are not collected.
-      outputs: The last ones.
-      add_one: The function that adds one client's values to these, None if there are
-        none.
+      outputs: The last ones; there are none if all are collected.
     """
 
     def __init__(self, aggregations: Sequence[Aggregation], graphs: GraphCache) -> None:
@@ -74,10 +73,6 @@ class Aggregator:
         self._accumulators = [leaf for a in added for leaf in a.accumulators]
         self.zeros = [leaf for a in added for leaf in a.zeros]
         self.outputs = [leaf for a in added for leaf in a.outputs]
-        self.add_one: functions.TensorFunction | None = None
-        self._many: functions.TensorFunction | None = None
-        if added:
-            self.add_one = self._build_one()
 
     def begin(self, values: Mapping[Leaf, Any]) -> Accumulator:
         """Returns the accumulators before the first client.
@@ -87,13 +82,12 @@ class Aggregator:
         """
         return Accumulator(self, values)
 
-    def add_many(self) -> functions.TensorFunction:
-        """Returns the function that adds the stacked values of several clients."""
-        if self._many is None:
-            self._many = self._build_many()
-        return self._many
+    @functools.cached_property
+    def add_one(self) -> functions.TensorFunction:
+        """The function that adds one client's values to those that are not collected.
 
-    def _build_one(self) -> functions.TensorFunction:
+        It is built when it is first asked for, as `add_many`.
+        """
         leaves = [*self._accumulators, *self.added_inputs]
         builder = functions.GraphBuilder(self._graphs)
 
@@ -106,7 +100,9 @@ class Aggregator:
 
         return functions.build_function(body, [leaf.type_signature for leaf in leaves])
 
-    def _build_many(self) -> functions.TensorFunction:
+    @functools.cached_property
+    def add_many(self) -> functions.TensorFunction:
+        """The function that adds the stacked values of several clients."""
         builder = functions.GraphBuilder(self._graphs)
 
         def body(num_clients: tf.Tensor, *given: tf.Tensor) -> TensorList:
@@ -173,7 +169,7 @@ class Accumulator:
         self._order.append(client)
         for leaf, collected in self._collected.items():
             collected.append(tf.expand_dims(of_client[leaf], 0))
-        if self._aggregator.add_one is not None:
+        if self._aggregator.outputs:
             given = [of_client[leaf] for leaf in self._aggregator.added_inputs]
             with tf.device(device):
                 self._state = self._aggregator.add_one(*self._state, *given)
@@ -201,10 +197,10 @@ class Accumulator:
         self._order.extend(clients)
         for leaf, collected in self._collected.items():
             collected.append(stacks[leaf])
-        if self._aggregator.add_one is not None:
+        if self._aggregator.outputs:
             given = [stacks[leaf] for leaf in self._aggregator.added_inputs]
             with tf.device(device):
-                self._state = self._aggregator.add_many()(
+                self._state = self._aggregator.add_many(
                     tensors.integer(len(clients)), *self._state, *given
                 )
             tensors.give_back_attributes(self._state)
@@ -277,22 +273,26 @@ def _form(aggregation: Aggregation, graphs: GraphCache) -> Form:
     builder = functions.GraphBuilder(graphs)
     leaves = distinct([*aggregation.accumulators, *aggregation.inputs])
 
-    def body(given: Sequence[tf.Tensor]) -> TensorList:
-        return _add_one(builder, aggregation, dict(zip(leaves, given)))
-
-    function = functions.build_function(body, [leaf.type_signature for leaf in leaves])
-    by_name = {tensor.name: leaf for tensor, leaf in zip(function.inputs, leaves)}
-    accumulators = function.inputs[: len(aggregation.accumulators)]
+    # Nothing is run: the graph alone is wanted, which a function takes longer to make.
+    with tf.Graph().as_default():
+        inputs = [
+            tf.compat.v1.placeholder(spec.dtype, spec.shape)
+            for spec in map(_spec, leaves)
+        ]
+        values = dict(zip(leaves, inputs))
+        outputs = _add_one(builder, aggregation, values)
+    by_name = {tensor.name: leaf for tensor, leaf in zip(inputs, leaves)}
+    accumulators = inputs[: len(aggregation.accumulators)]
     for kind, find in (
         (SUMMED, patterns.summand),
         (COLLECTED, patterns.last_row),
     ):
         found = [
             find(output, accumulator)
-            for output, accumulator in zip(function.outputs, accumulators)
+            for output, accumulator in zip(outputs, accumulators)
         ]
-        values = [by_name.get(tensor.name) for tensor in found if tensor is not None]
-        known = [leaf for leaf in values if leaf is not None and leaf.at_clients]
+        summed = [by_name.get(tensor.name) for tensor in found if tensor is not None]
+        known = [leaf for leaf in summed if leaf is not None and leaf.at_clients]
         if len(known) == len(found):
             return Form(aggregation, kind, tuple(known))
     return Form(aggregation, IN_TURN)

@@ -69,9 +69,7 @@ class RunnablePhase:
             self.clients = PhaseFunction(phase.clients, wanted, graphs)
             self._kept = frozenset(self.clients.outputs) & later
             try:
-                self.stacked = stacking.build(
-                    phase.clients, wanted, accumulated, self.clients.one_at_a_time
-                )
+                self.stacked = stacking.build(phase.clients, wanted, accumulated)
             except NotStackedError as error:
                 self.why_one_by_one = str(error)
         self.aggregator = Aggregator(aggregations, graphs)

@@ -237,7 +237,6 @@ class Stacking:
         steps: Sequence[Operation],
         wanted: Iterable[Leaf],
         accumulated: Iterable[Leaf],
-        one_at_a_time: bool,
     ) -> StackedClients:
         """Stacks the operations of every client, if that is possible and may pay.
 
@@ -245,7 +244,6 @@ class Stacking:
           steps: The operations.
           wanted: The leaves wanted of what they compute, among others.
           accumulated: What is accumulated of clients, given or computed.
-          one_at_a_time: Whether calls have to keep their order.
 
         Returns:
           The stacked clients, without functions yet.
@@ -258,10 +256,14 @@ class Stacking:
             for step in steps
             for leaf in step.inputs
         )
+        function = PhaseFunction(steps, wanted, self.graphs)
+        # To know the last, the function has to be built.
+        one_at_a_time = (
+            has_datasets and self.batch_clients is not False and function.one_at_a_time
+        )
         _require(
             policy.stacking_asked_for(self.batch_clients, has_datasets, one_at_a_time)
         )
-        function = PhaseFunction(steps, wanted, self.graphs)
         computation = self._stack(function)
         _require(
             policy.stacking_may_pay(self.batch_clients, computation.has_convolution)
