@@ -30,6 +30,11 @@ from tff_drift.execution.local.pure.variables import (
 
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _BRANCHES = frozenset({"If", "StatelessIf"})
+_BRANCH_NAMES = ("then_branch", "else_branch")
+# What branches consist of that reset something, such as metrics.
+_CHEAP = frozenset(
+    {"AssignVariableOp", "Const", "Fill", "Identity", "NoOp", "ReadVariableOp"}
+)
 LOOPS = frozenset({"While", "StatelessWhile"})
 _DATASET_OPERATIONS = ("Dataset", "Iterator", "Optional")
 # Attributes that TensorFlow adds for itself: of shapes and of placement.
@@ -261,11 +266,29 @@ class GraphInterpreter:
 
             return run
 
-        results = tf.cond(
-            tf.cast(predicate, tf.bool), branch("then_branch"), branch("else_branch")
-        )
-        results = tf.nest.flatten(results)
+        condition = tf.cast(predicate, tf.bool)
+        branches = branch("then_branch"), branch("else_branch")
+        results = None
+        if all(self._is_cheap(node.attr[name].func.name) for name in _BRANCH_NAMES):
+            # A choice is stacked at once, where a branch takes a second to build.
+            results = _choices(condition, *(run() for run in branches))
+        if results is None:
+            results = tf.nest.flatten(tf.cond(condition, *branches))
         return without_values(results, variables)
+
+    def _is_cheap(self, name: str) -> bool:
+        """Whether a function may as well be evaluated in vain."""
+        return all(node.op in _CHEAP for node in self._functions[name].node_def)
+
+
+def _choices(
+    condition: tf.Tensor, if_true: list[tf.Tensor], if_false: list[tf.Tensor]
+) -> list[tf.Tensor] | None:
+    """Returns one of two lists of tensors; None if their shapes may differ."""
+    for one, other in zip(if_true, if_false):
+        if one.shape != other.shape or not one.shape.is_fully_defined():
+            return None
+    return [tf.where(condition, *pair) for pair in zip(if_true, if_false)]
 
 
 class _Frame:
