@@ -27,6 +27,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+_WITH_FUNCTIONS = frozenset({"If", "StatelessIf", "While", "StatelessWhile"})
 # Datasets that give the same elements every time, if those that they read from do.
 _REPEATABLE = frozenset(
     {
@@ -161,6 +162,21 @@ def draws_random_numbers(dataset: tf.data.Dataset) -> bool:
     if is_random(type(dataset).__name__):
         return True
     return any(map(draws_random_numbers, dataset._inputs()))
+
+
+def may_be_random(tensor: tf.Tensor) -> bool:
+    """Whether a tensor may be another one when it is computed again."""
+    pending = [tensor.op]
+    seen: set[str] = set()
+    while pending:
+        operation = pending.pop()
+        # What happens in branches and loops is not looked into.
+        if is_random(operation.type) or operation.type in _WITH_FUNCTIONS:
+            return True
+        sources = [each.op for each in operation.inputs if each.op.name not in seen]
+        seen.update(each.name for each in sources)
+        pending.extend(sources)
+    return False
 
 
 def is_random(name: str) -> bool:

@@ -139,14 +139,18 @@ class CutClient:
                 None if is_dataset(spec) else _placeholder(spec)
                 for spec in self.graph.specs
             ]
+            # The positions, in each loop's state, of what does not hang on chance.
+            certain: list[set[int]] = []
             while True:
                 done = [_placeholders(loop.state_specs) for loop in self.loops]
                 interpreter, reduce = self._run(values, done, len(self.loops))
                 if reduce is None:
                     break
                 self.loops.append(_describe(reduce, interpreter.variables))
+                state = enumerate(reduce.state)
+                certain.append({k for k, x in state if not patterns.may_be_random(x)})
             if self.loops:
-                self._look_into_steps(interpreter)
+                self._look_into_steps(interpreter, certain)
         self.operations = interpreter.operations.union(
             *(loop.operations for loop in self.loops)
         )
@@ -154,7 +158,9 @@ class CutClient:
             # TensorFlow fails to vectorize some of these, and may abort the program.
             raise UnsupportedGraphError("it has a loop, as recurrent layers do")
 
-    def _look_into_steps(self, after: GraphInterpreter) -> None:
+    def _look_into_steps(
+        self, after: GraphInterpreter, certain: Sequence[set[int]]
+    ) -> None:
         """Notes the operations of the steps, and what need not go from step to step.
 
         That is state which no step changes. Of the last loop it is also a variable
@@ -163,9 +169,9 @@ class CutClient:
 
         Args:
           after: What evaluated the computation beyond its last loop.
+          certain: For each loop, the positions in its state of what is the same when
+            it is evaluated again, as what is fixed is after the loop.
         """
-        # What is fixed is evaluated again after the loop, which must give the same.
-        draws = any(map(patterns.is_random, after.operations))
         for number, loop in enumerate(self.loops):
             state = _placeholders(loop.state_specs)
             variables, interpreter, results = self._take_step(
@@ -177,7 +183,7 @@ class CutClient:
             fixed = [
                 k
                 for k in loop.changing
-                if patterns.source(results[k]) is state[k] and not draws
+                if k in certain[number] and patterns.source(results[k]) is state[k]
             ]
             changing = [k for k in loop.changing if k not in fixed]
             kept = loop.variables

@@ -17,6 +17,7 @@ from tff_drift.execution.local.values import sequences
 from tff_drift.execution.local.values.client_batches import ClientSequence, as_tensor
 from tff_drift.execution.local.values.on_demand import BatchShapes, OnDemandSequence
 
+_NO_TENSORS = (np.ndarray, np.generic, int, float, str, bytes)
 _KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
 
 
@@ -132,8 +133,8 @@ def _tensor_or_array(
     value: Any, tensor_type: compat.TensorType
 ) -> tf.Tensor | np.ndarray:
     """Returns a value as a tensor if it is one or holds strings, else as an array."""
-    # Of an array, `tf.is_tensor` takes long to say that it is none.
-    if not isinstance(value, (np.ndarray, np.generic)):
+    # Of these, `tf.is_tensor` takes long to say that they are no tensors.
+    if not isinstance(value, _NO_TENSORS):
         if isinstance(value, tf.Variable):
             value = value.read_value()
         if tf.is_tensor(value):
