@@ -59,7 +59,8 @@ class ArgumentReader:
                 f"themselves, such as tff.framework.DataDescriptor, found {value!r}. "
                 "Pass the data."
             )
-        if isinstance(type_signature, compat.FederatedType):
+        kind = _kind(type_signature.__class__)
+        if kind is compat.FederatedType:
             member = type_signature.member
             if type_signature.all_equal:
                 yield from self.read(value, member, of_client)
@@ -69,13 +70,13 @@ class ArgumentReader:
                 yield from (list(column) for column in zip(*columns))
             else:
                 yield from ([] for _ in trees.leaf_types(member))
-        elif isinstance(type_signature, compat.StructType):
+        elif kind is compat.StructType:
             elements = containers.struct_elements(value, type_signature)
             for element, (_, element_type) in zip(
                 elements, compat.structure.iter_elements(type_signature)
             ):
                 yield from self.read(element, element_type, of_client)
-        elif isinstance(type_signature, compat.SequenceType):
+        elif kind is compat.SequenceType:
             yield self._sequence(value, type_signature)
         else:
             leaf = _tensor_or_array(value, type_signature)
@@ -127,6 +128,13 @@ class ArgumentReader:
 def _loads_itself(kind: type) -> bool:
     # Python takes long to say so of a protocol like this one.
     return issubclass(kind, compat.framework.Ingestable)
+
+
+@functools.lru_cache(maxsize=256)
+def _kind(type_class: type) -> type:
+    # To ask an abstract class takes long, and this is asked for each of all clients.
+    kinds = (compat.FederatedType, compat.StructType, compat.SequenceType)
+    return next((kind for kind in kinds if issubclass(type_class, kind)), type_class)
 
 
 def _tensor_or_array(
