@@ -57,11 +57,19 @@ class PhaseFunction:
         types = [leaf.type_signature for leaf in self.inputs]
         return functions.build_function(body, types)
 
+    def build(self) -> None:
+        """Builds the function, unless it has been done.
+
+        Raises:
+          NotImplementedError: If a graph holds something that is not supported.
+        """
+        assert self.function is not None
+
     @property
     def one_at_a_time(self) -> bool:
         """See `prepare.PreparedGraph`."""
         # The graphs are looked at where they are imported.
-        assert self.function is not None
+        self.build()
         return self._builder.one_at_a_time
 
     def __call__(

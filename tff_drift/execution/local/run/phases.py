@@ -64,6 +64,7 @@ class RunnablePhase:
         if phase.server:
             wanted = later.union(zeros, accumulated, at_clients)
             self.server = PhaseFunction(phase.server, wanted, graphs)
+            self.server.build()
         if phase.clients:
             wanted = later.union(accumulated)
             self.clients = PhaseFunction(phase.clients, wanted, graphs)
@@ -72,6 +73,8 @@ class RunnablePhase:
                 self.stacked = stacking.build(phase.clients, wanted, accumulated)
             except NotStackedError as error:
                 self.why_one_by_one = str(error)
+                # What cannot be run is told at once, here as where it is stacked.
+                self.clients.build()
         self.aggregator = Aggregator(aggregations, graphs)
 
     def run(self, values: LeafValues, num_clients: int, placement: Placement) -> None:
