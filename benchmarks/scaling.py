@@ -165,12 +165,13 @@ _TIMES = {"seconds": time.perf_counter, "cpu_seconds": time.process_time}
 
 def _cohorts(options: argparse.Namespace) -> Iterator[Row]:
     """Larger and larger cohorts."""
-    execution.set_local_execution_context()
+    context = execution.create_local_execution_context()
     ram = _Ram()
     for cohort_size in options.cohorts:
         work = Work("logistic", cohort_size, options.population)
-        process = ALGORITHMS[FED_AVG](work)
-        medians = _train(process, work, options.rounds, _TIMES)
+        with tff.framework.get_context_stack().install(context):
+            process = ALGORITHMS[FED_AVG](work)
+            medians = _train(process, work, options.rounds, _TIMES)
         yield Row(
             "cohorts",
             "FedAvg",
@@ -183,21 +184,25 @@ def _cohorts(options: argparse.Namespace) -> Iterator[Row]:
 
 def _population(options: argparse.Namespace) -> Iterator[Row]:
     """Client states on disk: rounds that keep them, and a store of everybody."""
-    execution.set_local_execution_context()
-    work = Work("logistic", 100, options.population)
+    work = Work("logistic", min(100, options.population), options.population)
     process = build_scaffold(work, options.population)
     ram = _Ram()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = pathlib.Path(name)
-        path = folder / "states"
-        with client_states.DiskClientStates(
-            path, process.initial_client_state
-        ) as store:
-            rounds = _ROUNDS_PER_CHECKPOINT * options.rounds
-            output = simulation.OutputDir(folder / "run", _ROUNDS_PER_CHECKPOINT)
-            medians = _train(
-                process, work, rounds, _TIMES, client_states=store, output_dir=output
-            )
+        path, initial = folder / "states", process.initial_client_state
+        with client_states.DiskClientStates(path, initial) as store:
+            context = execution.create_local_execution_context()
+            with tff.framework.get_context_stack().install(context):
+                medians = _train(
+                    process,
+                    work,
+                    _ROUNDS_PER_CHECKPOINT * options.rounds,
+                    _TIMES,
+                    client_states=store,
+                    output_dir=simulation.OutputDir(
+                        folder / "run", _ROUNDS_PER_CHECKPOINT
+                    ),
+                )
             yield Row(
                 "population",
                 f"SCAFFOLD, {len(store):,} clients seen",
@@ -207,7 +212,7 @@ def _population(options: argparse.Namespace) -> Iterator[Row]:
                 ram.megabytes(),
                 store.nbytes / _MEGABYTE,
             )
-        yield _opened(path, process.initial_client_state)
+        yield _opened(path, initial)
         yield from _everybody(folder / "small", options.population)
 
 
@@ -323,9 +328,9 @@ def _wait_for(port: int) -> None:
 def _family(pid: int) -> Iterator[int]:
     """Yields a process and those that it started."""
     yield pid
-    children = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    for child in children:
-        yield from _family(int(child))
+    for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            yield from _family(int(child))
 
 
 def _processor_seconds(pid: int) -> float:
