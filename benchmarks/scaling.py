@@ -23,15 +23,11 @@ process above what it was before the part began.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
 import dataclasses
 import os
 import pathlib
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -42,6 +38,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import populations
 import tensorflow_federated as tff
+from loopback import megabytes_received, processor_seconds, running_workers
 from models import ALGORITHMS, FED_AVG, build_scaffold
 from populations import Work
 
@@ -52,7 +49,6 @@ POPULATION = 342_477
 _WARM_UP_ROUNDS = 2
 _ROUNDS_PER_CHECKPOINT = 10
 _SMALL_STATE_FLOATS = 250
-_WORKER_START_SECONDS = 120.0
 _MEGABYTE = 1e6
 
 
@@ -257,13 +253,13 @@ def _workers(options: argparse.Namespace) -> Iterator[Row]:
     """TFF's workers on this machine."""
     work = Work("logistic", options.worker_cohort, options.population)
     for num_workers in options.workers:
-        with _running_workers(num_workers) as (addresses, pids):
+        with running_workers(num_workers) as (addresses, pids):
             context = execution.create_remote_execution_context(addresses)
             readings = {
                 "seconds": time.perf_counter,
                 "here": time.process_time,
-                "there": lambda: sum(map(_processor_seconds, pids)),
-                "network": _loopback_megabytes,
+                "there": lambda: sum(map(processor_seconds, pids)),
+                "network": megabytes_received,
             }
             ram = _Ram()
             with tff.framework.get_context_stack().install(context):
@@ -279,71 +275,6 @@ def _workers(options: argparse.Namespace) -> Iterator[Row]:
             ram.megabytes(),
             network_mb=medians["network"],
         )
-
-
-@contextlib.contextmanager
-def _running_workers(number: int) -> Iterator[tuple[list[str], list[int]]]:
-    """Starts workers; gives their addresses, and their processes' numbers."""
-    ports = [_free_port() for _ in range(number)]
-    programs = [
-        subprocess.Popen(
-            [
-                *(sys.executable, "-m", "tff_drift.execution.start_worker"),
-                *(f"--port={port}", "--max_concurrent_clients=1"),
-            ],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        for port in ports
-    ]
-    try:
-        for port in ports:
-            _wait_for(port)
-        pids = [child for program in programs for child in _family(program.pid)]
-        yield [f"localhost:{port}" for port in ports], pids
-    finally:
-        for program in programs:
-            program.terminate()
-        for program in programs:
-            program.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as attempt:
-        attempt.bind(("", 0))
-        return int(attempt.getsockname()[1])
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + _WORKER_START_SECONDS
-    while True:
-        with socket.socket() as attempt:
-            if attempt.connect_ex(("localhost", port)) == 0:
-                return
-        if time.monotonic() > deadline:
-            raise SystemExit(f"The worker on port {port} did not start.")
-        time.sleep(0.2)
-
-
-def _family(pid: int) -> Iterator[int]:
-    """Yields a process and those that it started."""
-    yield pid
-    for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            yield from _family(int(child))
-
-
-def _processor_seconds(pid: int) -> float:
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _loopback_megabytes() -> float:
-    for line in pathlib.Path("/proc/net/dev").read_text().splitlines():
-        name, _, counts = line.partition(":")
-        if name.strip() == "lo":
-            return int(counts.split()[0]) / _MEGABYTE
-    raise SystemExit("/proc/net/dev has no interface 'lo'.")
 
 
 PARTS = {"cohorts": _cohorts, "population": _population, "workers": _workers}

@@ -125,12 +125,6 @@ KINDS = {
     "sequences": _SEQUENCES,
     "one_tuple_of_sequence": Kind([Sequence(np.int32)], _each(lambda k: [[k] * k])),
 }
-# Of what sequences hold; TFF takes no `attrs` for elements of lists.
-ELEMENTS = {
-    "string": _STRING,
-    "one_tuple": _ONE_TUPLE,
-    "structures": _together(pair=_PAIR, name=_ONE_NAME, one=_ONE_IN_ONE, a=_STRING),
-}
 
 
 def _leaves(value):
@@ -177,7 +171,6 @@ def _copy(value):
 
 zero = tf_computation(lambda: tf.constant(0, tf.int64))
 plus = tf_computation(lambda a, b: a + b, np.int64, np.int64)
-add_digits = tf_computation(lambda a, b: 10 * a + b, np.int64, np.int64)
 same = tf_computation(lambda a: a, np.int64)
 
 
@@ -352,29 +345,3 @@ def computation(kind, probes, num_clients=3):
     first, _, last = kind.values
     data = [[1, 2, 3], [4, 5], [6]][:num_clients]
     return all_probes, (kind.values[:num_clients], first, first, last, data)
-
-
-def computation_of_sequences(kind):
-    """Returns a computation of sequences of a kind, and its arguments."""
-    value_type = tff.to_type(kind.type)
-    given = Given(value_type, *[None] * 5)
-    add = tf_computation(lambda a, value: 3 * a + _digest(value), np.int64, value_type)
-
-    @tff.federated_computation(Sequence(value_type))
-    def whole(values):
-        digests = tff.sequence_map(given.digest, values)
-        return (
-            tff.sequence_reduce(values, zero(), add),
-            tff.sequence_reduce(tff.sequence_map(given.copy, values), zero(), add),
-            tff.sequence_reduce(digests, zero(), add_digits),
-            tff.sequence_sum(digests),
-        )
-
-    @tff.federated_computation(
-        Sequence(value_type), tff.FederatedType(Sequence(value_type), CLIENTS)
-    )
-    def all_probes(values, at_clients):
-        results = tff.federated_map(whole, at_clients)
-        return whole(values), results, tff.federated_sum(results), at_clients
-
-    return all_probes, (kind.values, [kind.values, kind.values[:2], kind.values[1:]])

@@ -26,9 +26,3 @@ def test_aggregations_of_few_clients(num_clients, native, local_contexts):
         probes.KINDS["floats"], [probes.aggregated, probes.summed], num_clients
     )
     _check(computation, arguments, native, local_contexts)
-
-
-@pytest.mark.parametrize("name", list(probes.ELEMENTS))
-def test_sequences(name, native, local_contexts):
-    computation, arguments = probes.computation_of_sequences(probes.ELEMENTS[name])
-    _check(computation, arguments, native, local_contexts)
