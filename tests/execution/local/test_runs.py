@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import models
-from tests.execution.local.support import assert_same, call
+from tests.execution.local.support import MODES, assert_same, call
 from tff_drift import algorithms, execution
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.run.phases import RunnablePlan
@@ -127,6 +127,28 @@ def test_unseeded_random_numbers_differ_between_clients(fast):
     first, _ = call(fast, computation, [0] * 4)
     second, _ = call(fast, computation, [0] * 4)
     assert len({*first, *second}) == 8
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_random_number_is_the_same_before_within_and_after_a_loop(mode):
+    @tff.tensorflow.computation(tff.SequenceType(np.float32))
+    def work(data):
+        drawn = tf.random.truncated_normal([])
+        kept, total = data.reduce(
+            (drawn, 0.0), lambda state, x: (state[0], state[1] + state[0] * x)
+        )
+        return drawn, kept, total
+
+    @tff.federated_computation(
+        tff.FederatedType(work.type_signature.parameter, CLIENTS)
+    )
+    def computation(data):
+        return tff.federated_map(work, data)
+
+    context = execution.create_local_execution_context(**MODES[mode])
+    for drawn, kept, total in call(context, computation, [[1.0, 2.0, 3.0]] * 5):
+        assert kept == drawn
+        assert total == pytest.approx(6 * drawn, rel=1e-6)
 
 
 @pytest.mark.usefixtures("new_objects_only")

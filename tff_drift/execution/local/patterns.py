@@ -22,12 +22,11 @@ The form of `Dataset.reduce` is checked where it is replaced, in
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-_WITH_FUNCTIONS = frozenset({"If", "StatelessIf", "While", "StatelessWhile"})
 # Datasets that give the same elements every time, if those that they read from do.
 _REPEATABLE = frozenset(
     {
@@ -164,14 +163,13 @@ def draws_random_numbers(dataset: tf.data.Dataset) -> bool:
     return any(map(draws_random_numbers, dataset._inputs()))
 
 
-def may_be_random(tensor: tf.Tensor) -> bool:
-    """Whether a tensor may be another one when it is computed again."""
-    pending = [tensor.op]
-    seen: set[str] = set()
+def may_be_random(values: Iterable[Any]) -> bool:
+    """Whether tensors among some values may be others when they are computed again."""
+    pending = [value.op for value in values if tf.is_tensor(value)]
+    seen = {operation.name for operation in pending}
     while pending:
         operation = pending.pop()
-        # What happens in branches and loops is not looked into.
-        if is_random(operation.type) or operation.type in _WITH_FUNCTIONS:
+        if operation.op_def.is_stateful:
             return True
         sources = [each.op for each in operation.inputs if each.op.name not in seen]
         seen.update(each.name for each in sources)

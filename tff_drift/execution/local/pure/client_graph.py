@@ -139,18 +139,21 @@ class CutClient:
                 None if is_dataset(spec) else _placeholder(spec)
                 for spec in self.graph.specs
             ]
-            # The positions, in each loop's state, of what does not hang on chance.
-            certain: list[set[int]] = []
             while True:
                 done = [_placeholders(loop.state_specs) for loop in self.loops]
                 interpreter, reduce = self._run(values, done, len(self.loops))
                 if reduce is None:
                     break
-                self.loops.append(_describe(reduce, interpreter.variables))
-                state = enumerate(reduce.state)
-                certain.append({k for k, x in state if not patterns.may_be_random(x)})
+                loop = _describe(reduce, interpreter.variables)
+                carried = [interpreter.variables[k].value for k in loop.variables]
+                if patterns.may_be_random([*reduce.state, *reduce.arguments, *carried]):
+                    # What comes before a loop is evaluated again after it.
+                    raise UnsupportedGraphError(
+                        "it draws random numbers before it reduces a dataset"
+                    )
+                self.loops.append(loop)
             if self.loops:
-                self._look_into_steps(interpreter, certain)
+                self._look_into_steps(interpreter)
         self.operations = interpreter.operations.union(
             *(loop.operations for loop in self.loops)
         )
@@ -158,9 +161,7 @@ class CutClient:
             # TensorFlow fails to vectorize some of these, and may abort the program.
             raise UnsupportedGraphError("it has a loop, as recurrent layers do")
 
-    def _look_into_steps(
-        self, after: GraphInterpreter, certain: Sequence[set[int]]
-    ) -> None:
+    def _look_into_steps(self, after: GraphInterpreter) -> None:
         """Notes the operations of the steps, and what need not go from step to step.
 
         That is state which no step changes. Of the last loop it is also a variable
@@ -169,8 +170,6 @@ class CutClient:
 
         Args:
           after: What evaluated the computation beyond its last loop.
-          certain: For each loop, the positions in its state of what is the same when
-            it is evaluated again, as what is fixed is after the loop.
         """
         for number, loop in enumerate(self.loops):
             state = _placeholders(loop.state_specs)
@@ -181,9 +180,7 @@ class CutClient:
                 _placeholders(self.graph.specs[loop.dataset]),
             )
             fixed = [
-                k
-                for k in loop.changing
-                if k in certain[number] and patterns.source(results[k]) is state[k]
+                k for k in loop.changing if patterns.source(results[k]) is state[k]
             ]
             changing = [k for k in loop.changing if k not in fixed]
             kept = loop.variables
