@@ -1,6 +1,7 @@
 """What all tests share: a quiet TensorFlow and the native execution context."""
 
 import gc
+import logging
 import os
 import signal
 
@@ -43,6 +44,14 @@ def pytest_collection_finish():
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.fixture(autouse=True)
+def log_of_absl():
+    """Undoes what a command did to absl's log, which `caplog` would not hear then."""
+    logger = logging.getLogger("absl")
+    logger.handlers, logger.propagate = [], True
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -50,8 +50,8 @@ MUTATIONS = [
     _mutation(
         "SCAFFOLD: + c for - c in option II",
         SCAFFOLD,
-        "new_c_i = c_i - c + mean_direction",
-        "new_c_i = c_i + c + mean_direction",
+        "change = mean_direction - c",
+        "change = mean_direction + c",
     ),
     _mutation(
         "SCAFFOLD: -∇f_i for ∇f_i in option I",
