@@ -68,7 +68,7 @@ figure, axes = plt.subplots(figsize=(8, 3.5))
 counts.plot.bar(stacked=True, ax=axes, color=[BLUE, RED], width=0.8)
 axes.set_xticklabels(range(16), rotation=0)
 axes.set(xlabel="hospital", ylabel="patients")
-axes.legend(title=None)
+axes.legend(title=None, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
 plt.show()
 
 # %% [markdown]
