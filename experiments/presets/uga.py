@@ -249,8 +249,7 @@ def _overlap(rounds: int, **flags: Any) -> Study:
             "protocol": "uga",
             "task": "emnist_digits",
             "rounds": rounds,
-            # The others are another 100 writers.
-            "num_clients": 200,
+            # The others are of writers held out.
             "validation_fraction": 0.5,
             "rounds_per_evaluation": max(1, rounds // 30),
             **flags,
