@@ -283,7 +283,7 @@ def _roles(rounds: int, **flags: Any) -> Study:
             **flags,
         },
         [Variant(name, name) for name in names],
-        outputs=[Output("accuracies", "last_rounds", {"last": 3})],
+        outputs=[Output("accuracies", "last_rounds", {"last": rounds // 10})],
     )
 
 
@@ -311,7 +311,9 @@ def _images(epochs: int, batch_size: int, rounds: int, **flags: Any) -> Study:
             **flags,
         },
         [Variant(name, name) for name in names],
-        outputs=[Output("accuracies", "last_rounds", {"last": 3, "paper": paper})],
+        outputs=[
+            Output("accuracies", "last_rounds", {"last": rounds // 10, "paper": paper})
+        ],
     )
 
 
@@ -364,7 +366,7 @@ PRESETS = (
         "FedAvg, FedShare, FedProx and FedMeta over UGA on images that are dealt to "
         "ten clients at random.",
         "Yao et al. (2019), Table 1 and Figure 2. https://arxiv.org/abs/1910.08234",
-        Scale([_images(2, 64, 15, max_examples=128)], 0.5, 3),
+        Scale([_images(2, 64, 100, max_examples=128)], 0.5, 3),
         Scale([_images(*batches, 400) for batches in _IMAGES], 300, 6),
     ),
 )
