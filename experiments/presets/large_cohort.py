@@ -26,6 +26,7 @@ _DIGITS = {
     "rounds_per_evaluation": 3,
 }
 _COHORTS = (5, 10, 25, 50)
+_FEWER_COHORTS = (5, 15, 50)
 _ALL = (
     *("fed_sgd", "fed_avg", "fed_avgm", "fed_adagrad"),
     *("fed_adam", "fed_lars", "fed_lamb"),
@@ -70,7 +71,7 @@ PRESETS = (
                 # breaks down at all: with more steps clients repair what was broken.
                 {**_DIGITS, "batch_size": 32, "rounds": 40, "rounds_per_evaluation": 4},
                 (0.5, 1.0),
-                _COHORTS,
+                _FEWER_COHORTS,
             ),
             [
                 studies.failures(
@@ -92,7 +93,7 @@ PRESETS = (
         _SOURCE.format("Figures 2 to 5 and 14 to 27"),
         **_scales(
             studies.against_cohorts(
-                "digits", _DIGITS, _ALL, _COHORTS, more=_OF_RETURNS
+                "digits", _DIGITS, _ALL, _FEWER_COHORTS, more=_OF_RETURNS
             ),
             [
                 studies.against_cohorts(
@@ -250,7 +251,11 @@ PRESETS = (
         _SOURCE.format("Figures 28 to 31"),
         **_scales(
             studies.stragglers(
-                "digits", _DIGITS, (10, 25, 50), (0.5, 0.6, 0.7, 0.8, 0.9)
+                "digits",
+                _DIGITS,
+                (10, 25, 50),
+                (0.5, 0.6, 0.7, 0.8, 0.9),
+                (0.1, 1.0, 10.0),
             ),
             [
                 studies.stragglers(

@@ -261,9 +261,10 @@ def stragglers(
     flags: Mapping[str, Any],
     cohorts: Sequence[int],
     thresholds: Sequence[float],
+    delays: Sequence[float] = (0.1, 1.0, 10.0, 100.0),
 ) -> Study:
     """Returns FedAvg under a clock, by the clients' mean delay λ; first cohort: 10."""
-    delayed = crossed(("fed_avg",), "straggler_delay", (0.1, 1.0, 10.0, 100.0), "_d{}")
+    delayed = crossed(("fed_avg",), "straggler_delay", delays, "_d{}")
     options = {"thresholds": thresholds, "reference": cohorts[0]}
     outputs = [
         Output("relative_times", "relative_times", options),
