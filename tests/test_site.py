@@ -1,5 +1,6 @@
 """The site has a place for everything: names, methods, documents, links."""
 
+import ast
 import os
 import pathlib
 import re
@@ -18,6 +19,7 @@ import figures  # noqa: E402
 import method_pages  # noqa: E402
 import public_names  # noqa: E402
 import reference  # noqa: E402
+import signatures  # noqa: E402
 
 METHODS = from_source.read()
 DOCUMENTS = sorted(
@@ -100,6 +102,51 @@ def test_docstrings_become_markdown():
     )
 
 
+def test_pages_link_the_first_mention_of_a_public_name():
+    page = (
+        "# `p.build_it`\n\nCall `build_it(x)`, then `build_it` again, as\n"
+        "[`build_it`](x.md) does with `next`:\n\n```\n`build_it`\n```\n"
+    )
+    assert docstrings.with_links(
+        page, {"build_it": "p.build_it", "next": "p.next"}
+    ) == (page.replace("`build_it(x)`", "{py:obj}`build_it(x) <p.build_it>`"))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_documents_have_no_roles_that_show_as_text_in_a_file(document):
+    assert re.findall(r"\{[\w:]+\}`", document.read_text("utf-8")) == []
+
+
+def test_signatures_have_names_that_readers_know():
+    [clients] = [
+        each
+        for each in public_names.public_names("tff_drift.simulation")
+        if each.name == "ClientDatasets"
+    ]
+    shown = signatures.constructor(clients.node, clients.module)
+    assert "cache_bytes: int=2 ** 30" in shown  # Not the name of a constant.
+    aggregation = public_names.public_names("tff_drift.aggregators.wrapping")[0]
+    assert signatures.signature(aggregation.node, aggregation.module) == (
+        "(inner_factory: tff.aggregators.AggregationFactory | None, describe: "
+        "Callable[[tff.templates.AggregationProcess, tff.Type, tff.Type | None], "
+        "Steps]) -> tff.aggregators.AggregationFactory"
+    )
+
+
+@pytest.mark.parametrize("package", public_names.PACKAGES)
+def test_every_argument_is_described_where_it_is_shown(package):
+    for each in public_names.public_names(package):
+        entry, node = reference.entry(each), each.node
+        if isinstance(node, ast.ClassDef):
+            shown = signatures.constructor(node, each.module)
+            node = signatures.initializer(node) if shown else None
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        arguments = [*node.args.args, *node.args.kwonlyargs]
+        names = [each.arg for each in arguments if each.arg != "self"]
+        assert [name for name in names if f"*   `{name}`:" not in entry] == []
+
+
 def test_every_figure_is_drawn_from_data_beside_it():
     kept = [*(ROOT / "docs").glob("*.png"), *(ROOT / figures.RESULTS).glob("**/*.png")]
     assert {str(path.relative_to(ROOT)) for path in kept} == figures.names(), (
@@ -119,7 +166,7 @@ def test_the_figure_of_the_readme_has_what_the_table_says():
     lines = draw(results).axes[0].get_lines()
     last = {line.get_label(): 100 * line.get_ydata()[-1] for line in lines}
     table = (ROOT / "docs" / "getting_started.md").read_text("utf-8")
-    told = dict(re.findall(r"^ (\w+) +(\d+\.\d+) ± .*%.*s$", table, re.MULTILINE))
+    told = dict(re.findall(r"^\| (\w+) \| (\d+\.\d+) ± .*% ", table, re.MULTILINE))
     assert told.keys() == last.keys()
     for name, percent in told.items():
         assert last[name] == pytest.approx(float(percent), abs=0.005)

@@ -7,7 +7,10 @@ import re
 from typing import Any
 
 from docutils import nodes
+from sphinx import addnodes
 
+_DOT = re.compile(r"(?<=\w\.)(?=\w)")
+_IN_CODE = re.compile(r'(?<=<span class="pre">)[^<]+')
 _SHORT = 16
 # Behind `/`, `_`, `=` and their kin, not in `...`, `0.1` nor `--flag`.
 _MAY_BREAK = re.compile(
@@ -37,12 +40,35 @@ def add_breaks(app: Any, document: nodes.document, _: str) -> None:
         parts = pieces(literal.astext())
         if len(parts) > 1:
             literal.clear()
-            for part in parts:
-                literal += [nodes.Text(part), nodes.raw("", "<wbr>", format="html")]
-            literal.pop()
+            literal += _with_breaks(parts)
+
+    for signature in document.findall(addnodes.desc_signature):
+        for text in list(signature.findall(nodes.Text)):
+            if "." in text.strip("."):
+                text.parent.replace(text, _with_breaks(_DOT.split(text)))
+
+
+def _with_breaks(parts: list[str]) -> list[nodes.Node]:
+    found: list[nodes.Node] = [nodes.Text(parts[0])]
+    for part in parts[1:]:
+        found += [nodes.raw("", "<wbr>", format="html"), nodes.Text(part)]
+    return found
+
+
+def add_breaks_to_neighbours(
+    _: object, page: str, template: str, context: dict[str, Any], document: object
+) -> None:
+    """Puts them into the titles of the pages before and behind, too."""
+    for side in ("prev", "next"):
+        neighbour = context.get(side)
+        if neighbour:
+            neighbour["title"] = _IN_CODE.sub(
+                lambda code: "<wbr>".join(pieces(code[0])), neighbour["title"]
+            )
 
 
 def setup(app: Any) -> dict[str, bool]:
     """Has the places to break put in before a page is written."""
     app.connect("doctree-resolved", add_breaks)
+    app.connect("html-page-context", add_breaks_to_neighbours)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

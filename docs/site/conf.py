@@ -14,6 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path[:0] = [str(HERE), str(ROOT)]
 
+import docstrings  # noqa: E402
 import method_pages  # noqa: E402
 import notebooks  # noqa: E402
 import public_names  # noqa: E402
@@ -80,15 +81,22 @@ def add_heading(_: object, page: str, source: list[str]) -> None:
     """Gives the tables that runs wrote a heading; they are reached by links."""
     *folders, name = page.split("/")
     if folders[:2] == ["experiments", "results"] and name != "README":
-        title = f"{name}: {', '.join(folders[2:])}".replace("_", " ")
-        source[0] = f"---\norphan: true\n---\n\n# {title}\n\n{source[0]}"
+        title = f"{', '.join(folders[2:])}: {name}".replace("_", " ")
+        back = "../" * len(folders[2:]) + "README.md"
+        source[0] = (
+            f"---\norphan: true\n---\n\n# {title}\n\n"
+            f"One of the tables of [what was run here]({back}).\n\n"
+            f":::{{container}} wide\n{source[0]}\n:::\n"
+        )
 
 
 def add_links(_: object, page: str, source: list[str]) -> None:
-    """Gives the tutorials the links of their scripts, which lead to pages here."""
+    """Gives the tutorials the links of their scripts, and documents those of names."""
     script = (ROOT / page).with_suffix(".py")
     if script.parent == notebooks.TUTORIALS and script.exists():
         source[0] = notebooks.with_links(source[0], script.read_text("utf-8"))
+    elif page.rpartition("/")[0] == "docs":
+        source[0] = docstrings.with_links(source[0], public_names.addresses())
 
 
 def setup(app: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import docstrings
 import public_names
-import reference
+import signatures
 
 from tff_drift import from_source, method_rows
 
@@ -55,9 +55,10 @@ def page(method: method_rows.Method) -> str:
         if each.name == name
     ]
     doc = docstrings.to_markdown(builder.doc, public_names.addresses(), builder.package)
+    signature = signatures.signature(builder.node, builder.module)
     entry = "\n".join(
         [
-            f":::::{{py:function}} {name}{reference.signature(builder.node)}",
+            f":::::{{py:function}} {name}{signature}",
             ":no-index:",
             "",
             doc,

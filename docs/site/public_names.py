@@ -134,7 +134,7 @@ def _offered(package: str) -> list[str]:
 
 
 def _definition(module: str, name: str) -> tuple[str, Definition]:
-    for node in _statements(parse(module)):
+    for node in statements(parse(module)):
         if isinstance(node, ast.ImportFrom):
             if any((alias.asname or alias.name) == name for alias in node.names):
                 return _definition(node.module or "", name)
@@ -146,7 +146,8 @@ def _definition(module: str, name: str) -> tuple[str, Definition]:
     raise LookupError(f"{module} offers {name} and does not define it.")
 
 
-def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
+def statements(tree: ast.Module) -> Iterator[ast.stmt]:
+    """Yields a module's statements, those for type checkers too."""
     for node in tree.body:
         yield node
         if isinstance(node, ast.If):  # `if TYPE_CHECKING:`

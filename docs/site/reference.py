@@ -6,6 +6,7 @@ import ast
 
 import docstrings
 import public_names
+import signatures
 from public_names import PublicName
 
 
@@ -20,7 +21,7 @@ def index() -> str:
         "# API reference\n\nEvery public name, made from the docstrings. The last "
         "pages have what a method or an\naggregator of your own is made of besides "
         "([Extending](../extending.md)).\n\n"
-        "| package | |\n|---|---|\n"
+        "| package | what is in it |\n|---|---|\n"
         + "\n".join(rows)
         + "\n\n```{toctree}\n:hidden:\n\n"
         + "\n".join(pages)
@@ -31,6 +32,8 @@ def index() -> str:
 def page(package: str) -> str:
     """Returns the page of a package."""
     names = public_names.public_names(package)
+    if package not in public_names.BUILDING_BLOCKS:
+        names = sorted(names, key=_order)
     doc = docstrings.to_markdown(
         public_names.module_doc(package), public_names.addresses(), package
     )
@@ -39,25 +42,14 @@ def page(package: str) -> str:
         f"| {{py:obj}}`{each.name} <{package}.{each.name}>` | {_summary(each)} |"
         for each in names
     )
-    parts.append("| name | |\n|---|---|\n" + listing)
-    parts += [_entry(each) for each in names]
+    parts.append("| name | what it is |\n|---|---|\n" + listing)
+    parts += [entry(each) for each in names]
     return "\n\n".join(parts) + "\n"
 
 
-def signature(node: ast.FunctionDef, *, bound: bool = False) -> str:
-    """Returns a function's arguments as they are written.
-
-    Args:
-      node: The function.
-      bound: Whether it is a method, whose first argument is not shown.
-    """
-    arguments = ast.parse(ast.unparse(node)).body[0]
-    assert isinstance(arguments, ast.FunctionDef)
-    is_static = any(ast.unparse(each) == "staticmethod" for each in node.decorator_list)
-    if bound and not is_static:
-        arguments.args.args = arguments.args.args[1:]
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
-    return f"({ast.unparse(arguments.args)}){returns}"
+def _order(each: PublicName) -> int:
+    """Functions first, which readers call, then classes, then values."""
+    return ("function", "class", "data").index(each.kind)
 
 
 def _summary(each: PublicName) -> str:
@@ -65,52 +57,50 @@ def _summary(each: PublicName) -> str:
     return docstrings.to_markdown(first, public_names.addresses(), each.package)
 
 
-def _entry(each: PublicName) -> str:
+def entry(each: PublicName) -> str:
+    """Returns what the page says of a name."""
     text = docstrings.to_markdown(each.doc, public_names.addresses(), each.package)
     node = each.node
     if isinstance(node, ast.FunctionDef):
-        return _directive("function", each.name + signature(node), text)
+        arguments = signatures.signature(node, each.module)
+        return _directive("function", each.name + arguments, text)
     if isinstance(node, ast.ClassDef):
-        members = "\n\n".join(_members(node, each.package))
-        return _directive(
-            "class", each.name + _constructor(node), f"{text}\n\n{members}"
-        )
-    value = ast.unparse(node.value)
-    return _directive("data", each.name, text, [f":value: {value}"])
+        parts = [text, _initializer(each, node), *_members(each, node)]
+        arguments = signatures.constructor(node, each.module)
+        return _directive("class", each.name + arguments, "\n\n".join(parts))
+    # Sphinx takes a pair of quotes off.
+    value = signatures.value(node.value, each.module).replace('"', '\\"')
+    return _directive("data", each.name, text, [f':value: "{value}"'])
 
 
-def _constructor(node: ast.ClassDef) -> str:
-    for child in node.body:
-        if isinstance(child, ast.FunctionDef) and child.name == "__init__":
-            return signature(child, bound=True).removesuffix(" -> None")
-    if any("dataclass" in ast.unparse(each) for each in node.decorator_list):
-        fields = [
-            ast.unparse(child).replace(": ", ": ", 1)
-            for child in node.body
-            if isinstance(child, ast.AnnAssign)
-        ]
-        return f"({', '.join(fields)})"
-    return ""
+def _initializer(each: PublicName, node: ast.ClassDef) -> str:
+    """What a class's `__init__` says of its arguments, below the class's own text."""
+    made = signatures.initializer(node)
+    doc = ast.get_docstring(made) if made else None
+    # The first sentence says that it makes one.
+    _, _, rest = (doc or "").partition("\n\n")
+    return docstrings.to_markdown(rest, public_names.addresses(), each.package)
 
 
-def _members(node: ast.ClassDef, package: str) -> list[str]:
+def _members(each: PublicName, node: ast.ClassDef) -> list[str]:
     """The documented public methods and properties of a class."""
     found = []
+    told = docstrings.attributes(each.doc)
     for child in node.body:
         doc = ast.get_docstring(child) if isinstance(child, ast.FunctionDef) else None
-        if not doc or child.name.startswith("_"):
+        if not doc or child.name.startswith("_") or child.name in told:
             continue
-        text = docstrings.to_markdown(doc, public_names.addresses(), package)
+        text = docstrings.to_markdown(doc, public_names.addresses(), each.package)
         decorators = {ast.unparse(each) for each in child.decorator_list}
         if "property" in decorators:
             found.append(_directive("property", child.name, text, depth=4))
             continue
         flags = [
-            f":{each}:"
-            for each in ("classmethod", "staticmethod")
-            if each in decorators
+            f":{kind}:"
+            for kind in ("classmethod", "staticmethod")
+            if kind in decorators
         ]
-        title = child.name + signature(child, bound=True)
+        title = child.name + signatures.signature(child, each.module, bound=True)
         found.append(_directive("method", title, text, flags, depth=4))
     return found
 

@@ -67,12 +67,8 @@ def build_evaluation(
 
     The metrics are the model's own, over the examples of all test clients (sums
     over clients, then finalized, as in federated evaluation), and the spread of
-    the headline metric over clients, as in Figures 5 and 6 of
-
-    On Large-Cohort Training for Federated Learning
-        Zachary Charles, Zachary Garrett, Zhouyuan Huo, Sergei Shmulyian,
-        Virginia Smith. NeurIPS 2021.
-        https://arxiv.org/abs/2106.07820
+    the headline metric over clients, as in Figures 5 and 6 of Charles et al. (2021),
+    On Large-Cohort Training for Federated Learning. https://arxiv.org/abs/2106.07820
 
     The evaluation runs in this process. The model is built once, here, and used
     with `training=False`.

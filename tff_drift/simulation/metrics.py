@@ -39,13 +39,27 @@ _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_./@-]+")
 
 
 def is_timing(column: str) -> bool:
-    """Returns whether a column holds wall-clock time."""
+    """Returns whether a column holds wall-clock time.
+
+    Args:
+      column: The column's name.
+
+    Raises:
+      TypeError: If it is no text.
+    """
     checks.check_instance("column", column, str, "the name of a column")
     return column.startswith(SECONDS)
 
 
 def without_timing(row: Mapping[str, Number]) -> Row:
-    """Returns a row without its wall-clock times, to compare two runs."""
+    """Returns a row without its wall-clock times, to compare two runs.
+
+    Args:
+      row: Numbers by column.
+
+    Raises:
+      TypeError: If it is no mapping.
+    """
     checks.check_instance("row", row, Mapping, "a mapping of numbers by column")
     return {name: value for name, value in row.items() if not is_timing(name)}
 
