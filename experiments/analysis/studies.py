@@ -50,6 +50,17 @@ class StudyResults:
         kept = pd.Series(True, index=self.runs.settings.index)
         for name, value in settings.items():
             kept &= self.runs.settings[name] == value
+        return self._of(kept)
+
+    def having(self, setting: str) -> StudyResults:
+        """Returns the results of the runs whose method has a setting.
+
+        Args:
+          setting: Its name.
+        """
+        return self._of(self.runs.settings[setting].notna())
+
+    def _of(self, kept: pd.Series) -> StudyResults:
         rounds = self.runs.rounds
         runs = FinishedRuns(self.runs.settings[kept], rounds[rounds["run"].map(kept)])
         return dataclasses.replace(self, runs=runs, labels=self.labels[kept])

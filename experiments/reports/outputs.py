@@ -109,7 +109,8 @@ def draw_against(
 
     Args:
       results: The results.
-      setting: The setting, whose values are numbers.
+      setting: The setting, whose values are numbers; a method that lacks it is left
+        out.
       columns: The columns; by default the headline metric.
       last: How many rounds at the end to take the mean of.
       thresholds: Values of the first column to reach, instead of the last rounds.
@@ -117,6 +118,7 @@ def draw_against(
       by: The settings that tell lines apart; `None` for the labels.
       names: What columns and the setting are called.
     """
+    results = results.having(setting)
     runs, columns = results.runs, list(columns or [results.headline])
     if thresholds:
         values = analysis.to_thresholds(runs, columns[0], thresholds, axis)

@@ -43,6 +43,17 @@ def test_a_study_is_read_from_its_files(results_of, tmp_path):
         read_study(tmp_path)
 
 
+def test_a_figure_against_a_setting_leaves_out_whom_it_does_not_concern(results_of):
+    results = results_of(
+        ("plain", {"algorithm": "fed_avg", "meta_overlap": None}, [0.5]),
+        ("none", {"algorithm": "fed_meta", "meta_overlap": 0.0}, [0.6]),
+        ("all", {"algorithm": "fed_meta", "meta_overlap": 1.0}, [0.7]),
+    )
+    [axes] = outputs.draw_against(results, "meta_overlap").axes
+    [line] = axes.get_lines()
+    np.testing.assert_allclose(line.get_xydata(), [(0.0, 0.6), (1.0, 0.7)])
+
+
 def test_all_that_a_study_wants_is_made_of_its_files(results_of, tmp_path, capsys):
     accuracies = {5: [0.1, 0.5, 0.8], 20: [0.1, 0.7, 0.9]}
     results_of(
