@@ -263,7 +263,10 @@ def _overlap(rounds: int, **flags: Any) -> Study:
                 {
                     "setting": "meta_overlap",
                     "last": 10,
-                    "names": {"meta_overlap": "share of D_meta of training writers"},
+                    "names": {
+                        "meta_overlap": "share of D_meta of training writers",
+                        "test_accuracy": "test accuracy",
+                    },
                 },
             ),
         ],
