@@ -113,6 +113,10 @@ def draw_against(
         _finish(axes, str(column), setting)
         if at.min() > 0 and at.max() >= 10 * at.min():
             axes.set_xscale("log")
+            # The usual ticks within one decade run into each other.
+            ticks = sorted(set(at))
+            axes.set_xticks(ticks, [f"{each:g}" for each in ticks])
+            axes.minorticks_off()
     figure.suptitle(_title(runs), fontweight="bold")
     style.legend(figure, _explain(runs, names, band))
     return figure
