@@ -148,11 +148,15 @@ def script(local_context, tmp_path, monkeypatch):
 _ARRAYS = models.client_arrays([5, 8, 11])
 
 
-def test_getting_started_trains_and_evaluates(local_context):
+def test_getting_started_trains_and_evaluates(local_context, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     names = {}
     exec("\n".join(python_blocks("docs/getting_started.md")), names)
     assert len(names["result"].rows) == 11
     assert any("accuracy" in key for key in names["result"].rows[-1])
+    saved = tf.keras.models.load_model("model.keras")
+    assert [weight.shape for weight in saved.get_weights()] == [(5, 2), (2,)]
+    assert np.any(saved.get_weights()[1] != 0)  # As initialised, the bias is 0.
 
 
 def test_migrating_step_by_step_trains_the_same_model(script):
@@ -201,7 +205,7 @@ def test_a_method_of_the_documents_is_one(script):
 
 
 def test_the_examples_of_composing_train(script):
-    around_scaffold, around_fed_avg = python_blocks("docs/composing.md")
+    around_scaffold, own, around_fed_avg = python_blocks("docs/composing.md")
     exec(around_scaffold, script)
     process = tff_drift.simulation.ProcessWithClientStates(script["process"])
     cohort = dict(zip(script["client_ids"], script["client_data"]))
@@ -211,6 +215,12 @@ def test_the_examples_of_composing_train(script):
         "mean_client_norm",
         "rejected_clients",
     }
+    exec(own, script)
+    factory = script["sign_factory"](tff.aggregators.SumFactory())
+    signs = factory.create(tff.TensorType(np.float32, [2]))
+    clients = [np.float32([-5, 2]), np.float32([-1, 0])]
+    output = signs.next(signs.initialize(), clients)
+    np.testing.assert_array_equal(output.result, [-2, 1])
     exec(around_fed_avg, script)
     process = script["process"]
     output = process.next(process.initialize(), script["client_data"])

@@ -25,12 +25,12 @@ class Steps(NamedTuple):
     """An aggregation process, written as functions for TFF to trace.
 
     Attributes:
-      initialize: Takes nothing and returns the state, as a structure of values
-        at the server.
+      initialize: Takes nothing and returns the state, a value at the server or
+        a structure of them.
       next: Takes the state at the server, the values at the clients and the
         weights at the clients, or `None` in an unweighted aggregation. Returns a
         `tff.templates.MeasuredProcessOutput` of a state like the one of
-        `initialize`, the result, and a structure of measurements.
+        `initialize`, the result, and measurements, likewise.
     """
 
     initialize: Callable[[], Any]
@@ -140,19 +140,24 @@ class _UnweightedFactory(tff.aggregators.UnweightedAggregationFactory):
 
 
 def _initialize_fn(steps: Steps) -> compat.Computation:
-    return compat.federated_computation(
-        lambda: compat.federated_zip(steps.initialize())
-    )
+    return compat.federated_computation(lambda: _at_server(steps.initialize()))
 
 
 def _zipped(
     output: tff.templates.MeasuredProcessOutput,
 ) -> tff.templates.MeasuredProcessOutput:
     return tff.templates.MeasuredProcessOutput(
-        state=compat.federated_zip(output.state),
+        state=_at_server(output.state),
         result=output.result,
-        measurements=compat.federated_zip(output.measurements),
+        measurements=_at_server(output.measurements),
     )
+
+
+def _at_server(values: Any) -> compat.Value:
+    """One value of a structure of them; what an inner process gave is one."""
+    if isinstance(getattr(values, "type_signature", None), compat.FederatedType):
+        return values
+    return compat.federated_zip(values)
 
 
 def call_next(
