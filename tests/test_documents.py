@@ -195,7 +195,10 @@ def test_the_devices_of_the_document_on_execution_are_used(script, monkeypatch):
 
 
 def test_a_method_of_the_documents_is_one(script):
-    method, trained, _ = python_blocks("docs/extending.md")
+    method, trained, row = python_blocks("docs/extending.md")
+    # The file that `tests/test_method_from_outside.py` puts under every property.
+    _, _, of_file = (ROOT / "tests" / "fed_echo.py").read_text().partition('"""\n\n')
+    assert f"{method}\n\n{row}" == of_file
     exec(method, script)
     exec(trained, script)
     assert len(script["result"].rows) == 3
