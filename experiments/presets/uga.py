@@ -369,7 +369,7 @@ PRESETS = (
         "FedAvg, FedShare, FedProx and FedMeta over UGA on images that are dealt to "
         "ten clients at random.",
         "Yao et al. (2019), Table 1 and Figure 2. https://arxiv.org/abs/1910.08234",
-        Scale([_images(2, 64, 100, max_examples=128)], 0.5, 3),
+        Scale([_images(2, 64, 40, max_examples=128)], 0.5, 3),
         Scale([_images(*batches, 400) for batches in _IMAGES], 300, 6),
     ),
 )
