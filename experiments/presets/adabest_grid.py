@@ -292,7 +292,7 @@ PRESETS = (
                     1500, task="digits", alpha=0.03, clients_per_round=2, **_DIGITS
                 ),
             ],
-            0.5,
+            2,
             1.5,
         ),
         Scale(

@@ -82,7 +82,7 @@ PRESETS = (
                     studies.COHORTS["emnist_character"],
                 )
             ],
-            5,
+            13,
             60,
         ),
     ),
@@ -105,7 +105,7 @@ PRESETS = (
                 )
                 for task, flags, cohorts in studies.PAPER
             ],
-            6,
+            20,
             3000,
         ),
     ),
@@ -134,7 +134,7 @@ PRESETS = (
                 ),
                 _TABLE_8,
             ],
-            2,
+            6,
             1000,
         ),
     ),
@@ -149,7 +149,7 @@ PRESETS = (
                 studies.updates(task, flags, cohorts)
                 for task, flags, cohorts in studies.PAPER
             ],
-            2,
+            7,
             1000,
         ),
     ),
@@ -164,7 +164,7 @@ PRESETS = (
                 studies.scaling(task, flags, cohorts[1:], 100, 50)
                 for task, flags, cohorts in studies.PAPER
             ],
-            3,
+            9,
             1500,
         ),
     ),
@@ -179,7 +179,7 @@ PRESETS = (
                 studies.against_cohorts(task, flags, _LAYERWISE, cohorts)
                 for task, flags, cohorts in studies.PAPER
             ],
-            4,
+            13,
             2000,
         ),
     ),
@@ -207,7 +207,7 @@ PRESETS = (
                 )
                 for task, flags, cohorts in studies.PAPER
             ],
-            1,
+            9,
             600,
         ),
     ),
@@ -222,7 +222,7 @@ PRESETS = (
                 studies.against_cohorts(task, flags, _NORMALIZED, cohorts)
                 for task, flags, cohorts in studies.PAPER
             ],
-            2,
+            5,
             1000,
         ),
     ),
@@ -240,7 +240,7 @@ PRESETS = (
                     tuple(2**power for power in range(4, 11)),
                 )
             ],
-            3,
+            10,
             1000,
         ),
     ),
@@ -266,7 +266,7 @@ PRESETS = (
                 )
                 for task, flags, cohorts in studies.PAPER
             ],
-            4,
+            10,
             3000,
         ),
     ),

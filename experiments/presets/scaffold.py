@@ -92,7 +92,7 @@ def _studies() -> Sequence[Study]:
 
 
 # The same at both scales.
-_SCALE = Scale(_studies(), 0.2, 1.5)
+_SCALE = Scale(_studies(), 0.8, 1.5)
 PRESETS = (
     Preset(
         "scaffold_drift",

@@ -282,7 +282,7 @@ def _roles(rounds: int, **flags: Any) -> Study:
             "protocol": "uga",
             "task": "shakespeare_character_gru",
             "rounds": rounds,
-            "rounds_per_evaluation": max(1, rounds // 20),
+            "rounds_per_evaluation": max(1, rounds // 10),
             **flags,
         },
         [Variant(name, name) for name in names],
@@ -354,7 +354,7 @@ PRESETS = (
         "uga_meta_overlap",
         "FedMeta where part of its server's data is of writers whom nobody trains on.",
         "Yao et al. (2019), Figure 5. https://arxiv.org/abs/1910.08234",
-        Scale([_overlap(30, network="adabest")], 0.5, 2),
+        Scale([_overlap(30, network="adabest")], 0.4, 2),
         Scale([_overlap(500)], 50, 2),
     ),
     Preset(
