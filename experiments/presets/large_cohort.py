@@ -179,7 +179,7 @@ PRESETS = (
                 studies.against_cohorts(task, flags, _LAYERWISE, cohorts)
                 for task, flags, cohorts in studies.PAPER
             ],
-            13,
+            18,
             2000,
         ),
     ),
@@ -240,7 +240,7 @@ PRESETS = (
                     tuple(2**power for power in range(4, 11)),
                 )
             ],
-            10,
+            26,
             1000,
         ),
     ),
