@@ -230,7 +230,7 @@ def _beta(clients: Sequence[int], betas: Sequence[float | str], **flags: Any) ->
     )
 
 
-_LOCAL_BETAS = (0.0, 0.4, 0.6, 0.8, 0.9, 0.96)
+_LOCAL_BETAS = (0.0, 0.4, 0.8, 0.96)
 _LOCAL_SENSITIVITY = (
     _mu(
         # The choice of the search on held-out clients, see `drift_comparison`.
@@ -243,7 +243,7 @@ _LOCAL_SENSITIVITY = (
         **_DIGITS,
     ),
     _beta(
-        (2, 5, 20),
+        (2, 20),
         _LOCAL_BETAS,
         task="digits",
         alpha=0.03,
