@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import Any
 
@@ -16,6 +15,8 @@ _SHORT = 16
 _MAY_BREAK = re.compile(
     r"(?<=[\w)][/_=(,])(?=[\w<\[])|(?<=\w\.)(?=[^\W\d])(?!py\b)|(?<=::)"
 )
+# In a name that has none of these, before a capital letter.
+_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 
 
 def pieces(text: str) -> list[str]:
@@ -24,12 +25,11 @@ def pieces(text: str) -> list[str]:
     Args:
       text: A name, a path or a command.
     """
-    words = re.split(r"(?<= )", text)
-    return list(
-        itertools.chain.from_iterable(
-            _MAY_BREAK.split(word) if len(word) > _SHORT else [word] for word in words
-        )
-    )
+    found: list[str] = []
+    for word in re.split(r"(?<= )", text):
+        may_break = _CAPITAL if word.isalpha() else _MAY_BREAK
+        found += may_break.split(word) if len(word) > _SHORT else [word]
+    return found
 
 
 def add_breaks(app: Any, document: nodes.document, _: str) -> None:

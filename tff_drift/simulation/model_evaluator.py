@@ -20,7 +20,9 @@ import tensorflow_federated as tff
 
 # A function that builds a `tff.learning.models.VariableModel`, or a
 # `tff.learning.models.FunctionalModel` itself.
-ModelFn = Union[Callable[[], Any], Any]
+ModelFn = Union[
+    Callable[[], tff.learning.models.VariableModel], tff.learning.models.FunctionalModel
+]
 
 
 class _FunctionalModelWithVariables:
