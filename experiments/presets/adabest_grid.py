@@ -77,6 +77,7 @@ _COLUMNS = {
 }
 _NAMES = {
     "test_accuracy": "test accuracy",
+    "test_loss": "test loss",
     "model_norm": "norm of the cloud model ‖θ‖",
     "adabest_mu": "μ",
     "fed_dyn_mu": "μ",
