@@ -309,7 +309,7 @@ PRESETS = (
         "adabest_sensitivity",
         "How FedDyn and AdaBest depend on μ, and AdaBest on β by participation.",
         "Varno et al. (2022), Figures 6 and 7. https://arxiv.org/abs/2204.13170",
-        Scale(_LOCAL_SENSITIVITY, 0.3, 1.5),
+        Scale(_LOCAL_SENSITIVITY, 1.3, 1.5),
         Scale(_PAPER_SENSITIVITY, 1000, 8),
     ),
 )

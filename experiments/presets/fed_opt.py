@@ -200,7 +200,7 @@ PRESETS = (
         "A constant client rate beside one that falls tenfold every third of the "
         "rounds (EXPDECAY), and central training.",
         "Reddi et al. (2021), Table 11. https://arxiv.org/abs/2003.00295",
-        Scale([_decay("digits", _DIGITS, 20, 20, False)], 0.1, 1.5),
+        Scale([_decay("digits", _DIGITS, 20, 20, False)], 0.2, 1.5),
         Scale(
             [
                 _decay(
