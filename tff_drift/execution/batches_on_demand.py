@@ -3,10 +3,54 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Union
+
+import numpy as np
+import tensorflow as tf
 
 from tff_drift import compat
+
+Rows = Union[np.ndarray, slice]
+
+
+@dataclasses.dataclass(frozen=True)
+class ChosenRows:
+    """Examples that make batches, not copied yet.
+
+    Who puts the batches of clients together copies each example once so, from the
+    arrays in which it is kept to where it is trained on.
+
+    Attributes:
+      examples: The examples, a structure of arrays of equal first dimension.
+      rows: The numbers of those that make the batches, in their order; None for all of
+        them as they are.
+
+    Raises:
+      IndexError: If there is no example of one of these numbers.
+    """
+
+    examples: Any
+    rows: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.rows is None or not len(self.rows):
+            return
+        count = len(tf.nest.flatten(self.examples)[0])
+        if self.rows.min() < 0 or self.rows.max() >= count:
+            raise IndexError(
+                f"rows must be from 0 to {count - 1}, the numbers of the examples, "
+                f"found {self.rows.min()} to {self.rows.max()}."
+            )
+
+    def __len__(self) -> int:
+        first = tf.nest.flatten(self.examples)[0] if self.rows is None else self.rows
+        return len(first)
+
+    def part(self, start: int, stop: int) -> Rows:
+        """Returns the rows of the examples from one number to another."""
+        return slice(start, stop) if self.rows is None else self.rows[start:stop]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,8 +66,9 @@ class BatchesOnDemand(Sequence[Any]):
       sizes: The number of examples in each batch, which is what is known of them
         before.
       element_spec: The `tf.TensorSpec`s of a batch, its first dimension left open.
-      make: Returns the batches, structures of arrays like `element_spec`; the same at
-        every call, on any thread.
+      make: Returns the examples of the batches, in their order, those of one or of
+        several batches at a time: as structures of arrays like `element_spec`, or as
+        `ChosenRows`, which are copied only once. The same at every call, on any thread.
     """
 
     sizes: Sequence[int]
@@ -34,10 +79,24 @@ class BatchesOnDemand(Sequence[Any]):
         return len(self.sizes)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.make()[index]
+        return list(self)[index]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.make())
+        for examples, rows in self.unread():
+            yield tf.nest.map_structure(operator.itemgetter(rows), examples)
+
+    def unread(self) -> Iterator[tuple[Any, Rows]]:
+        """Yields of each batch the arrays that hold its examples, and its rows."""
+        sizes = iter(self.sizes)
+        for made in self.make():
+            chosen = made if isinstance(made, ChosenRows) else ChosenRows(made)
+            start, end = 0, len(chosen)
+            while True:
+                stop = min(start + next(sizes, end), end)
+                yield chosen.examples, chosen.part(start, stop)
+                if stop == end:
+                    break
+                start = stop
 
 
 def are_taken() -> bool:

@@ -9,7 +9,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from tff_drift import checks
-from tff_drift.simulation.example_store import Examples, num_rows, take
+from tff_drift.simulation.example_store import (
+    Examples,
+    ExampleStore,
+    num_rows,
+    take,
+)
 
 # What becomes of an epoch's last batch if it is short, see `ClientDatasets`.
 LAST_BATCHES = ("short", "drop", "bootstrap")
@@ -93,25 +98,51 @@ class Batching:
             return count - short
         return count
 
-    def epochs_of(
-        self, examples: Examples, draw: np.random.Generator
-    ) -> Iterator[Examples]:
-        """Yields the examples of each epoch of a round, to be cut into batches.
+    def of_round(
+        self, store: ExampleStore, client_id: str, round_number: int
+    ) -> Iterator[tuple[Examples, np.ndarray | None]]:
+        """Yields, for each epoch of a client's round, what its batches are cut from.
 
         Args:
-          examples: A client's examples.
+          store: The examples.
+          client_id: The client.
+          round_number: The round, from 0.
+
+        Yields:
+          Examples, and the numbers of those that the batches are of, in their order;
+          None for all as they are.
+        """
+        examples = store.examples(client_id)
+        draw = generator(self.seed, round_number, client_id)
+        for rows in self._epochs_of(num_rows(examples), draw):
+            if store.transform is None:
+                yield examples, rows
+            else:
+                yield store.transformed(client_id, take(examples, rows), draw), None
+
+    def _epochs_of(
+        self, count: int, draw: np.random.Generator
+    ) -> Iterator[np.ndarray | None]:
+        """Yields of each epoch of a round which examples are cut into batches.
+
+        Args:
+          count: The number of a client's examples.
           draw: The generator of the client's round. Of each epoch the order is drawn
             first, then what fills up the last batch.
+
+        Yields:
+          Their numbers, in their order; None for all as they are.
         """
-        missing = self.num_examples(num_rows(examples))
+        missing = self.num_examples(count)
         while missing:
-            epoch = epoch_of(
-                examples, self.batch_size, self.shuffle, self.last_batch, draw
+            rows = rows_of_epoch(
+                count, self.batch_size, self.shuffle, self.last_batch, draw
             )
-            if num_rows(epoch) > missing:
-                epoch = take(epoch, slice(missing))
-            missing -= num_rows(epoch)
-            yield epoch
+            length = count if rows is None else len(rows)
+            if length > missing:
+                rows = np.arange(missing) if rows is None else rows[:missing]
+            missing -= min(length, missing)
+            yield rows
 
 
 def generator(seed: int, round_number: int, client_id: str) -> np.random.Generator:
@@ -129,33 +160,35 @@ def generator(seed: int, round_number: int, client_id: str) -> np.random.Generat
     return np.random.Generator(np.random.PCG64(sequence))
 
 
-def epoch_of(
-    examples: Examples,
+def rows_of_epoch(
+    count: int,
     batch_size: int,
     shuffle: bool,
     last_batch: str,
     draw: np.random.Generator,
-) -> Examples:
+) -> np.ndarray | None:
     """Returns the examples of an epoch, to be cut into batches in their order.
 
     Args:
-      examples: A client's examples.
+      count: The number of a client's examples.
       batch_size: The number of examples in a batch.
       shuffle: Whether their order is drawn.
       last_batch: One of `LAST_BATCHES`.
       draw: The generator of the client's round; the order is drawn first, then what
         fills up the last batch.
+
+    Returns:
+      Their numbers; None for all as they are.
     """
-    count = num_rows(examples)
     missing = -count % batch_size
     if not shuffle and (last_batch == "short" or not missing):
-        return examples
+        return None
     rows = draw.permutation(count) if shuffle else np.arange(count)
     if missing and last_batch == "bootstrap":
         rows = np.concatenate([rows, draw.integers(count, size=missing)])
     elif missing and last_batch == "drop" and count > batch_size:
         rows = rows[: count - count % batch_size]
-    return take(examples, rows)
+    return rows
 
 
 def split(examples: Examples, batch_size: int) -> list[Examples]:

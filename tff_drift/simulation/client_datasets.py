@@ -1,17 +1,19 @@
 """Examples of many clients, read on demand and turned into a round's datasets.
 
-A simulation asks for a cohort's training data in every round. `ClientDatasets`
-answers from NumPy arrays kept in RAM within a limit, and shuffles them as a
-pure function of the seed, the round and the client, so that a run that is
-resumed sees exactly the batches that an uninterrupted run sees.
+A simulation asks for a cohort's training data in every round. `ClientDatasets` answers
+from NumPy arrays kept in RAM within a limit, and shuffles them as a pure function of
+the seed, the round and the client, so that a run that is resumed sees exactly the
+batches that an uninterrupted run sees.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -21,11 +23,13 @@ from tff_drift.simulation.client_data_reader import client_data_reader
 from tff_drift.simulation.example_store import (
     Examples,
     ExampleStore,
+    InRam,
     Transform,
     check_known,
     checked_clients,
     checked_ids,
     num_rows,
+    take,
 )
 
 _DEFAULT_CACHE_BYTES = 2**30
@@ -36,9 +40,8 @@ class ClientDatasets:
 
     One client's examples are a structure of NumPy arrays with equal first
     dimension, such as `(x, y)`; all clients share one structure, dtypes and
-    shapes. A client's training data in one round is a `tf.data.Dataset` of
-    batches that goes into any TFF computation of type
-    `{<x=float32[?,...],y=...>*}@CLIENTS`.
+    shapes. A client's training data in one round is a `tf.data.Dataset` of batches
+    that goes into any TFF computation of type `{<x=float32[?,...],y=...>*}@CLIENTS`.
 
     Every draw is a pure function of (`seed`, `round_number`, `client_id`): neither
     the order of the calls nor a restart of the program changes it.
@@ -147,9 +150,8 @@ class ClientDatasets:
             examples or arrays of different lengths.
         """
         arrays = checked_clients(clients)
-        # The arrays are held by `clients` anyway: a cache would count them twice.
         options.setdefault("cache_bytes", 0)
-        return cls(tuple(arrays), arrays.__getitem__, **options)
+        return cls(tuple(arrays), InRam(arrays), **options)
 
     @classmethod
     def from_client_data(
@@ -340,7 +342,7 @@ class ClientDatasets:
             tf.data.Dataset.from_tensor_slices(epoch).batch(
                 min(self.batch_size, num_rows(epoch))
             )
-            for epoch in self._training_epochs(client_id, round_number)
+            for epoch in starmap(take, self.training_rows(client_id, round_number))
         )
         for other in others:
             first = first.concatenate(other)
@@ -364,18 +366,17 @@ class ClientDatasets:
         """
         return [
             batch
-            for epoch in self._training_epochs(client_id, round_number)
-            for batch in batching.split(epoch, self.batch_size)
+            for rows in self.training_rows(client_id, round_number)
+            for batch in batching.split(take(*rows), self.batch_size)
         ]
 
-    def _training_epochs(self, client_id: str, round_number: int) -> Iterator[Examples]:
-        """Yields the examples of each epoch of a round, in its order."""
+    def training_rows(
+        self, client_id: str, round_number: int
+    ) -> Iterator[tuple[Examples, np.ndarray | None]]:
+        """Returns what `training_batches` are cut from; see `batching.of_round`."""
         checks.check_integer("round_number", round_number, at_least=0)
         self._check_known(client_id)
-        examples = self._store.examples(client_id)
-        draw = batching.generator(self.seed, int(round_number), client_id)
-        for epoch in self._batching.epochs_of(examples, draw):
-            yield self._store.transformed(client_id, epoch, draw)
+        return self._batching.of_round(self._store, client_id, int(round_number))
 
     def evaluation_batches(
         self, client_id: str, batch_size: int = 256

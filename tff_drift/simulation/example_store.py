@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -28,7 +29,9 @@ def num_rows(examples: Examples) -> int:
 
 
 def take(examples: Examples, rows: Any) -> Examples:
-    """Returns the examples at `rows`, an index array or a slice."""
+    """Returns the examples at `rows`, an index array or a slice; all if it is None."""
+    if rows is None:
+        return examples
     return tf.nest.map_structure(lambda leaf: leaf[rows], examples)
 
 
@@ -179,6 +182,21 @@ def checked_clients(clients: Mapping[str, Examples]) -> dict[str, Examples]:
     return {each: checked(each, examples) for each, examples in clients.items()}
 
 
+@dataclasses.dataclass(frozen=True)
+class InRam:
+    """Loads examples that are in RAM as long as it is; see `checked_clients`.
+
+    Attributes:
+      clients: Each client's examples by its id.
+    """
+
+    clients: Mapping[str, Examples]
+
+    def __call__(self, client_id: str) -> Examples:
+        """Returns a client's examples."""
+        return self.clients[client_id]
+
+
 def _checked_result(function: str, client_id: str, examples: Examples) -> Examples:
     """Returns what a user's function made, as arrays; an error names the function."""
     try:
@@ -280,6 +298,11 @@ class ExampleStore:
             )
         return result
 
+    def _num_bytes(self, examples: Examples) -> int:
+        """Returns the RAM that they take because they are kept here."""
+        held = isinstance(self.load_client, InRam) and self.max_examples is None
+        return 0 if held else _num_bytes(examples)
+
     def _load(self, client_id: str) -> Examples:
         examples = _checked_result(
             "load_client", client_id, self.load_client(client_id)
@@ -301,11 +324,11 @@ class ExampleStore:
         return examples
 
     def _keep(self, client_id: str, examples: Examples) -> None:
-        size = _num_bytes(examples)
+        size = self._num_bytes(examples)
         if size > self.cache_bytes:
             return
         while self.used_bytes + size > self.cache_bytes:
             _, dropped = self._examples.popitem(last=False)
-            self.used_bytes -= _num_bytes(dropped)
+            self.used_bytes -= self._num_bytes(dropped)
         self._examples[client_id] = examples
         self.used_bytes += size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -145,10 +145,13 @@ def client_data(train: ClientDatasets, client_id: str, round_number: int) -> Any
       Batches that are made on demand, a list of batches or a `tf.data.Dataset`.
     """
     if batches_on_demand.are_taken():
+
+        def rows() -> list[batches_on_demand.ChosenRows]:
+            of_epochs = train.training_rows(client_id, round_number)
+            return list(itertools.starmap(batches_on_demand.ChosenRows, of_epochs))
+
         return batches_on_demand.BatchesOnDemand(
-            train.batch_sizes(client_id),
-            train.element_spec,
-            functools.partial(train.training_batches, client_id, round_number),
+            train.batch_sizes(client_id), train.element_spec, rows
         )
     if execution.current_preferences().prefers_lists:
         return train.training_batches(client_id, round_number)

@@ -7,13 +7,13 @@ import pytest
 import tensorflow as tf
 
 from tff_drift import compat
-from tff_drift.execution.local.values import client_batches, sequences
+from tff_drift.execution.local.values import batches, client_batches, sequences
 
 slices = tf.data.Dataset.from_tensor_slices
 
 
 def test_batches_know_how_many_of_a_shape_follow_each_other():
-    own = client_batches.Batches([tf.zeros([size, 2])] for size in (4, 4, 2, 4))
+    own = batches.ArrayBatches([tf.zeros([size, 2])] for size in (4, 4, 2, 4))
     assert own.run_lengths == [2, 1, 1, 1]
     assert own.shapes == [((size, 2),) for size in (4, 4, 2, 4)]
     assert own.num_bytes == [32, 32, 16, 32]
@@ -21,7 +21,7 @@ def test_batches_know_how_many_of_a_shape_follow_each_other():
 
 
 def _bytes(num_bytes):
-    return client_batches.Batches([[tf.zeros([num_bytes], tf.int8)]])
+    return batches.ArrayBatches([[tf.zeros([num_bytes], tf.int8)]])
 
 
 def test_the_cache_keeps_what_was_used_last_within_its_limit():
@@ -42,7 +42,7 @@ def test_the_cache_keeps_the_stacks_of_cohorts_that_come_again():
     cache = client_batches.BatchCache(limit_bytes=1000)
     datasets = [slices([1.0 + k, 2.0]).batch(1) for k in range(3)]
     own = [
-        client_batches.Batches([[tf.fill([1], 1.0 + k)], [tf.fill([1], 2.0)]])
+        batches.ArrayBatches([[tf.fill([1], 1.0 + k)], [tf.fill([1], 2.0)]])
         for k in range(3)
     ]
     built = []
@@ -50,7 +50,7 @@ def test_the_cache_keeps_the_stacks_of_cohorts_that_come_again():
     def stack(cohort):
         def build():
             built.append(len(cohort))
-            return tf.stack([batches.arrays[0][0] for batches in cohort])
+            return tf.stack([each.arrays[0][0] for each in cohort])
 
         return cache.put_together(cohort, None, build)
 
@@ -77,15 +77,15 @@ def test_the_cache_keeps_the_stacks_of_cohorts_that_come_again():
 
 def test_batches_are_put_side_by_side_and_end_to_end():
     own = [
-        client_batches.Batches([[np.full([2], 1.0)], [np.full([1], 2.0)]]),
-        client_batches.Batches([[np.full([2], 3.0)], [np.full([2], 4.0)]]),
+        batches.ArrayBatches([[np.full([2], 1.0)], [np.full([1], 2.0)]]),
+        batches.ArrayBatches([[np.full([2], 3.0)], [np.full([2], 4.0)]]),
     ]
     specs = [tf.TensorSpec([None], tf.float64)]
-    (stack,) = client_batches.put_side_by_side(
+    (stack,) = batches.put_side_by_side(
         own, np.array([[0, 1], [1, 1]]), np.array([[0, 0], [0, 1]]), specs, ((2,),)
     )
     np.testing.assert_array_equal(stack, [[[1, 1], [3, 3]], [[3, 3], [4, 4]]])
-    (values,), (shapes,), (starts,) = client_batches.put_end_to_end(
+    (values,), (shapes,), (starts,) = batches.put_end_to_end(
         own, [(0, 1), (1, 0)], specs
     )
     np.testing.assert_array_equal(values, [2, 3, 3])
@@ -94,16 +94,16 @@ def test_batches_are_put_side_by_side_and_end_to_end():
 
 
 def test_strings_are_put_side_by_side_and_end_to_end():
-    own = [client_batches.Batches([[tf.constant(["a", "b"])], [tf.constant(["c"])]])]
+    own = [batches.ArrayBatches([[tf.constant(["a", "b"])], [tf.constant(["c"])]])]
     specs = [tf.TensorSpec([None], tf.string)]
-    (stack,) = client_batches.put_side_by_side(
+    (stack,) = batches.put_side_by_side(
         own, np.array([[0]]), np.array([[0]]), specs, ((2,),)
     )
     np.testing.assert_array_equal(stack, [[[b"a", b"b"]]])
-    (values,), _, _ = client_batches.put_end_to_end(own, [(0, 1)], specs)
+    (values,), _, _ = batches.put_end_to_end(own, [(0, 1)], specs)
     np.testing.assert_array_equal(values, [b"c"])
-    scalars = [client_batches.Batches([[tf.constant("a")], [tf.constant("b")]])]
-    (stack,) = client_batches.put_side_by_side(
+    scalars = [batches.ArrayBatches([[tf.constant("a")], [tf.constant("b")]])]
+    (stack,) = batches.put_side_by_side(
         scalars, np.array([[0]]), np.array([[1]]), [tf.TensorSpec([], tf.string)], ((),)
     )
     np.testing.assert_array_equal(stack, [[b"b"]])

@@ -3,13 +3,14 @@
 import threading
 import weakref
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests import models
 from tests.execution.local.support import assert_same, call, training
 from tff_drift import algorithms, simulation
-from tff_drift.execution.batches_on_demand import BatchesOnDemand
+from tff_drift.execution.batches_on_demand import BatchesOnDemand, ChosenRows
 
 # More than three groups of 64, the largest.
 SIZES = [9, 4, 12, 1, 8, 8, 5, 3, 10] * 22
@@ -116,3 +117,52 @@ def test_sizes_are_known_before_the_batches(last_batch, options):
     for client_id in train.client_ids:
         batches = train.training_batches(client_id, 2)
         assert train.batch_sizes(client_id) == [len(y) for _, y in batches]
+
+
+def _rows_of(train, client_id):
+    """The cohort's batches as rows that are copied when they are put together."""
+    return lambda: [
+        ChosenRows(*rows) for rows in train.training_rows(client_id, round_number=1)
+    ]
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("mode", ["plain", "fast"])
+def test_chosen_rows_are_the_batches(mode, shuffle, process, train, local_contexts):
+    train = train.replace(shuffle=shuffle, last_batch="bootstrap")
+    lists = [train.training_batches(client_id, 1) for client_id in train.client_ids]
+    chosen = [
+        BatchesOnDemand(
+            train.batch_sizes(client_id),
+            train.element_spec,
+            _rows_of(train, client_id),
+        )
+        for client_id in train.client_ids
+    ]
+    for batches, own in zip(chosen, lists):
+        assert_same(list(batches), own)
+    local = local_contexts[mode]
+    state = call(local, process.initialize)
+    output = call(local, process.next, state, chosen)
+    assert_same(output, call(local, process.next, state, lists))
+
+
+def test_rows_of_other_dtypes_and_orders_in_memory_are_converted(process, fast):
+    x = np.asfortranarray(np.random.default_rng(3).normal(size=(8, 3)))
+    y = np.arange(8) % 3
+    spec = tf.TensorSpec([None, 3], tf.float32), tf.TensorSpec([None], tf.int32)
+    rows = np.array([3, 1, 4, 1, 5, 0])
+    cohort = [BatchesOnDemand([4, 2], spec, lambda: [ChosenRows((x, y), rows)])] * 10
+    batches = [
+        (x[own].astype(np.float32), y[own].astype(np.int32))
+        for own in (rows[:4], rows[4:])
+    ]
+    state = call(fast, process.initialize)
+    output = call(fast, process.next, state, cohort)
+    assert_same(output, call(fast, process.next, state, [batches] * 10))
+
+
+@pytest.mark.parametrize("rows", [[0, 3], [-1, 0]])
+def test_rows_that_there_are_not_are_refused(rows):
+    with pytest.raises(IndexError, match="must be from 0 to 2"):
+        ChosenRows((np.zeros([3, 2]), np.zeros(3)), np.array(rows))

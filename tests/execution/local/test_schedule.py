@@ -8,11 +8,11 @@ from tff_drift.execution.local.stacked.schedule import (
     build_schedule,
     most_frequent_shape,
 )
-from tff_drift.execution.local.values.client_batches import Batches
+from tff_drift.execution.local.values.batches import ArrayBatches
 
 
 def _batches(sizes):
-    return Batches([np.zeros([size, 2], np.float32)] for size in sizes)
+    return ArrayBatches([np.zeros([size, 2], np.float32)] for size in sizes)
 
 
 @settings(deadline=None, max_examples=100)

@@ -38,8 +38,8 @@ _GROUP_BYTES = 2**28
 # Clients of unequal numbers of steps are stacked in smaller groups, sorted by that
 # number, so that few wait for others: of states that take about this, and of at least
 # and at most so many clients.
-_SORTED_STACK_BYTES = 2**22
-_FEW_SORTED, _MANY_SORTED = 16, 64
+_SORTED_STACK_BYTES = 2**21
+_FEW_SORTED, _MANY_SORTED = 10, 64
 # From this size on, TensorFlow's usual two copies of an array are noticed.
 _LARGE_ARRAY_BYTES = 2**16
 # Collecting the states of a cohort copies them; from this size of one client's on,

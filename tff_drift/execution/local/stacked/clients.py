@@ -19,9 +19,9 @@ from tff_drift.execution.local.stacked.in_lockstep import InLockstep
 from tff_drift.execution.local.stacked.in_turns import InTurns
 from tff_drift.execution.local.stacked.interface import Group, StackedComputation
 from tff_drift.execution.local.values import sequences
+from tff_drift.execution.local.values.batches import Batches
 from tff_drift.execution.local.values.client_batches import (
     BatchCache,
-    Batches,
     ClientSequence,
     Room,
     TooManyBytesError,

@@ -34,7 +34,7 @@ from tff_drift.execution.local.stacked.functions import (
 )
 from tff_drift.execution.local.stacked.interface import Group, StackedComputation
 from tff_drift.execution.local.tensors import TensorList
-from tff_drift.execution.local.values.client_batches import (
+from tff_drift.execution.local.values.batches import (
     Batches,
     stack_batches,
     stack_values,
@@ -298,9 +298,7 @@ def _as_list(
             for spec in specs
         ]
         for number in range(count):
-            stacks = stack_batches(
-                batches, [(client, number) for client in range(len(batches))]
-            )
+            stacks = stack_batches(batches, number, specs)
             handles = [
                 tf.raw_ops.TensorListPushBack(input_handle=handle, tensor=stack)
                 for handle, stack in zip(handles, stacks)

@@ -26,13 +26,13 @@ from tff_drift.execution.local.stacked.stepwise import (
     VectorizedSteps,
 )
 from tff_drift.execution.local.tensors import TensorList
-from tff_drift.execution.local.values.client_batches import (
-    BatchCache,
+from tff_drift.execution.local.values.batches import (
     Batches,
     put_end_to_end,
     put_side_by_side,
     stack_values,
 )
+from tff_drift.execution.local.values.client_batches import BatchCache
 
 
 @dataclasses.dataclass(frozen=True)

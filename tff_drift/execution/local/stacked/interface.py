@@ -9,7 +9,7 @@ from typing import Any
 
 from tff_drift.execution.local.policy import TurnSize
 from tff_drift.execution.local.tensors import TensorList
-from tff_drift.execution.local.values.client_batches import Batches
+from tff_drift.execution.local.values.batches import Batches
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tff_drift.execution.local.policy import TurnSize
-from tff_drift.execution.local.values.client_batches import Batches
+from tff_drift.execution.local.values.batches import Batches
 
 
 class Schedule(NamedTuple):

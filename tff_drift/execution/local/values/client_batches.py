@@ -10,7 +10,6 @@ time.
 from __future__ import annotations
 
 import collections
-import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -19,146 +18,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_drift import aligned_memory, compat
+from tff_drift import compat
 from tff_drift.execution.local import patterns, policy, tensors
 from tff_drift.execution.local.values import sequences
-
-
-class Batches:
-    """A client's batches.
-
-    Args:
-      batches: The arrays or tensors of each batch, in the order of the dataset's
-        components.
-
-    Attributes:
-      shapes: The shapes of each batch.
-      run_lengths: See `sequences.run_lengths`.
-      num_bytes: The size of each batch, in bytes.
-      is_kept: Whether a `BatchCache` holds them.
-    """
-
-    def __init__(self, batches: Iterable[Sequence[np.ndarray | tf.Tensor]]) -> None:
-        self._arrays = own = [list(map(_array, batch)) for batch in batches]
-        self.shapes = [tuple(array.shape for array in batch) for batch in own]
-        self.num_bytes = [sum(array.nbytes for array in batch) for batch in own]
-        self.is_kept = False
-        self.run_lengths = sequences.run_lengths(self.shapes)
-
-    @property
-    def arrays(self) -> list[list[np.ndarray]]:
-        """The arrays of each batch; those of tensors share their memory."""
-        return self._arrays
-
-    def __len__(self) -> int:
-        return len(self.shapes)
-
-
-def _array(value: np.ndarray | tf.Tensor) -> np.ndarray:
-    if isinstance(value, np.ndarray):
-        return value
-    array = value.numpy()
-    # A scalar string is `bytes`, which NumPy would make an array of another dtype of.
-    return np.array(array, object) if isinstance(array, bytes) else array
-
-
-def stack_batches(
-    batches: Sequence[Batches], positions: Iterable[tuple[int, int]]
-) -> list[tf.Tensor]:
-    """Returns batches of several clients, stacked.
-
-    Args:
-      batches: The batches of every client.
-      positions: Client and number of each batch, all of one shape, in their order.
-    """
-    rows = [batches[client].arrays[number] for client, number in positions]
-    return [stack_values(arrays) for arrays in zip(*rows)]
-
-
-def stack_values(values: Sequence[np.ndarray | tf.Tensor]) -> tf.Tensor:
-    """Returns values of clients, stacked; arrays are copied once."""
-    if not all(isinstance(value, np.ndarray) for value in values):
-        return tf.stack(list(map(as_tensor, values)))
-    shape = [len(values), *values[0].shape]
-    stack = _uninitialized(shape, tf.as_dtype(values[0].dtype))
-    np.stack(values, out=stack)
-    return _in_main_memory(stack)
-
-
-def put_side_by_side(
-    batches: Sequence[Batches],
-    owners: np.ndarray,
-    numbers: np.ndarray,
-    specs: Sequence[tf.TensorSpec],
-    shapes: Any,
-) -> list[tf.Tensor]:
-    """Returns the batches of the steps that clients take together.
-
-    Args:
-      batches: The batches of every client.
-      owners: Whose batch it is, `[steps, clients]`.
-      numbers: Which one, `[steps, clients]`.
-      specs: The specs of the components of a batch.
-      shapes: Their shapes in these batches; None if there are no steps.
-
-    Returns:
-      For each component a tensor `[steps, clients, ...]`.
-    """
-    stacks = []
-    for component, spec in enumerate(specs):
-        shape = [size or 0 for size in spec.shape or ()]
-        if shapes is not None:
-            shape = list(shapes[component])
-        stack = _uninitialized([*owners.shape, *shape], spec.dtype)
-        for step, (of_step, which) in enumerate(zip(owners.tolist(), numbers.tolist())):
-            for place, (client, number) in enumerate(zip(of_step, which)):
-                stack[step, place, ...] = batches[client].arrays[number][component]
-        stacks.append(_in_main_memory(stack))
-    return stacks
-
-
-def put_end_to_end(
-    batches: Sequence[Batches],
-    positions: Sequence[tuple[int, int]],
-    specs: Sequence[tf.TensorSpec],
-) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
-    """Returns batches of any shapes, one after the other.
-
-    Args:
-      batches: The batches of every client.
-      positions: Client and number of each batch, in their order.
-      specs: The specs of the components of a batch.
-
-    Returns:
-      For each component the elements of all of them, a vector; the shape of each; and
-      where its elements begin.
-    """
-    vectors, shapes, starts = [], [], []
-    for component, spec in enumerate(specs):
-        arrays = [batches[client].arrays[k][component] for client, k in positions]
-        sizes = [array.size for array in arrays]
-        vector = _uninitialized([sum(sizes)], spec.dtype)
-        if arrays:
-            np.concatenate([array.ravel() for array in arrays], out=vector)
-        vectors.append(_in_main_memory(vector))
-        of_each = np.array([array.shape for array in arrays], np.int32)
-        shapes.append(tf.constant(of_each.reshape(len(arrays), spec.shape.rank or 0)))
-        starts.append(tf.constant(np.cumsum([0, *sizes])[:-1].astype(np.int32)))
-    return vectors, shapes, starts
-
-
-def _uninitialized(shape: Sequence[int], dtype: tf.DType) -> np.ndarray:
-    """Returns an array whose memory TensorFlow can use as it is."""
-    if dtype == tf.string:
-        return np.empty(shape, object)
-    numpy_dtype = np.dtype(dtype.as_numpy_dtype)
-    memory = aligned_memory.aligned_bytes(math.prod(shape) * numpy_dtype.itemsize)
-    return memory.view(numpy_dtype).reshape(shape)
-
-
-def _in_main_memory(array: np.ndarray) -> tf.Tensor:
-    with tf.device("/CPU:0"):
-        return tf.raw_ops.Identity(input=array)
+from tff_drift.execution.local.values.batches import ArrayBatches, Batches
 
 
 class TooManyBytesError(Exception):
@@ -230,7 +93,7 @@ class ClientSequence:
             return cache.get(self._dataset)
         if self._batches is None:
             order = sequences.component_order(self._element_type)
-            self._batches = Batches([row[k] for k in order] for row in self._rows)
+            self._batches = ArrayBatches([row[k] for k in order] for row in self._rows)
         return self._batches
 
     def batches(self, cache: BatchCache, room: Room) -> Batches:
@@ -267,7 +130,9 @@ def as_tensor(value: tf.Tensor | np.ndarray | ClientSequence) -> tf.Tensor:
     return tensors.from_array(value) if isinstance(value, np.ndarray) else value
 
 
-def read_batches(variant: tf.Tensor, element_type: compat.Type, room: Room) -> Batches:
+def read_batches(
+    variant: tf.Tensor, element_type: compat.Type, room: Room
+) -> ArrayBatches:
     """Reads a sequence.
 
     Args:
@@ -283,7 +148,7 @@ def read_batches(variant: tf.Tensor, element_type: compat.Type, room: Room) -> B
     """
     # In RAM, where batches of several clients are put together.
     with tf.device("/CPU:0"):
-        return Batches(_within(room, sequences.read(variant, element_type)))
+        return ArrayBatches(_within(room, sequences.read(variant, element_type)))
 
 
 def _within(

@@ -9,13 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift import compat
-from tff_drift.execution.batches_on_demand import BatchesOnDemand
+from tff_drift.execution.batches_on_demand import BatchesOnDemand, Rows
 from tff_drift.execution.local.values import sequences
-from tff_drift.execution.local.values.client_batches import (
-    BatchCache,
-    Batches,
-    ClientSequence,
-)
+from tff_drift.execution.local.values.batches import Batches, as_array
+from tff_drift.execution.local.values.client_batches import BatchCache, ClientSequence
 
 
 class BatchShapes(dict[int, tuple[tuple[tuple[int, ...], ...], int]]):
@@ -59,36 +56,59 @@ class LazyBatches(Batches):
     """
 
     def __init__(self, source: BatchesOnDemand, known: BatchShapes) -> None:
+        of_sizes = [known[size] for size in source.sizes]
+        super().__init__(
+            [shapes for shapes, _ in of_sizes], [num_bytes for _, num_bytes in of_sizes]
+        )
         self._source = source
         self._element_type = known.element_type
-        self._made: list[list[np.ndarray]] | None = None
-        self.shapes = [known[size][0] for size in source.sizes]
-        self.num_bytes = [known[size][1] for size in source.sizes]
-        self.is_kept = False
-        self.run_lengths = sequences.run_lengths(self.shapes)
+        # Of each batch, the arrays that hold its examples, and its rows.
+        self._made: list[tuple[list[np.ndarray], Rows]] | None = None
 
-    @property
-    def arrays(self) -> list[list[np.ndarray]]:
-        """The arrays of each batch, as in `Batches`."""
+    def copy(self, number: int, component: int, target: np.ndarray) -> None:
+        """See `Batches.copy`."""
         if self._made is None:
-            order = sequences.component_order(self._element_type)
-            made = Batches([row[k] for k in order] for row in self.rows())
-            if made.shapes != self.shapes:
-                raise ValueError(
-                    f"Batches were announced with the shapes {self.shapes}, and made "
-                    f"with {made.shapes}. Let BatchesOnDemand.make return batches of "
-                    "its sizes."
-                )
-            self._made = made.arrays
-        return self._made
+            self._made = self._make()
+        arrays, rows = self._made[number]
+        array = arrays[component]
+        if isinstance(rows, slice) or array.dtype != target.dtype:
+            target[...] = array[rows]
+        else:
+            # Into the target at once, for which NumPy has to be told what to do with
+            # rows that there are not: `ChosenRows` has none.
+            array.take(rows, axis=0, out=target, mode="clip")
 
-    def rows(self) -> list[sequences.Row]:
+    def elements(self) -> list[sequences.Row]:
         """Returns the leaves of each batch, in the order of the type."""
-        return sequences.element_rows(self._source.make(), self._element_type)
+        return sequences.element_rows(list(self._source), self._element_type)
 
     def release(self) -> None:
-        """Frees the arrays."""
+        """Frees what was made."""
         self._made = None
+
+    def _make(self) -> list[tuple[list[np.ndarray], Rows]]:
+        order = sequences.component_order(self._element_type)
+        made: list[tuple[list[np.ndarray], Rows]] = []
+        shapes = []
+        last, arrays = None, []
+        for examples, rows in self._source.unread():
+            if examples is not last:
+                leaves = sequences.example_leaves(examples, self._element_type)
+                # To take rows of others, NumPy would copy all of them each time.
+                arrays = [np.ascontiguousarray(as_array(leaves[k])) for k in order]
+                last = examples
+            made.append((arrays, rows))
+            shapes.append(tuple((_count(rows), *array.shape[1:]) for array in arrays))
+        if shapes != self.shapes:
+            raise ValueError(
+                f"Batches were announced with the shapes {self.shapes}, and made with "
+                f"{shapes}. Let BatchesOnDemand.make return batches of its sizes."
+            )
+        return made
+
+
+def _count(rows: Rows) -> int:
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
 
 
 class OnDemandSequence(ClientSequence):
@@ -105,7 +125,7 @@ class OnDemandSequence(ClientSequence):
 
     def variant(self) -> tf.Tensor:
         """See `ClientSequence.variant`; it is not kept."""
-        dataset = sequences.from_rows(self._lazy.rows(), self._element_type)
+        dataset = sequences.from_rows(self._lazy.elements(), self._element_type)
         return sequences.to_variant(dataset)
 
     def known_batches(self, cache: BatchCache) -> Batches:

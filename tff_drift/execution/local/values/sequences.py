@@ -149,6 +149,29 @@ def element_rows(elements: Sequence[Any], element_type: compat.Type) -> list[Row
     ]
 
 
+def example_leaves(examples: Any, element_type: compat.Type) -> Row:
+    """Returns the leaves of a structure of the examples of several elements.
+
+    Args:
+      examples: Like an element, of another first dimension.
+      element_type: The type of an element.
+
+    Returns:
+      The leaves, and raises, as `element_rows`.
+    """
+    leaves, specs = _flattener(element_type)(examples), _of_any_size(element_type)
+    return [_element_leaf(leaf, spec) for leaf, spec in zip(leaves, specs)]
+
+
+@functools.lru_cache(maxsize=256)
+def _of_any_size(element_type: compat.Type) -> list[compat.TensorType]:
+    """Returns the types of the leaves, their first dimension left open."""
+    return [
+        compat.TensorType(leaf.dtype, leaf.shape and [None, *list(leaf.shape)[1:]])
+        for leaf in trees.leaf_types(element_type)
+    ]
+
+
 # Made once for a type, as below: a cohort has hundreds of elements.
 @functools.lru_cache(maxsize=256)
 def _flattener(type_signature: compat.Type) -> Callable[[Any], list[Any]]:
