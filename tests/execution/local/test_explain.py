@@ -31,7 +31,7 @@ def test_a_round_is_told_phase_by_phase():
         "phase 1",
     ]
     assert lines[6:8] == [
-        "    stacked step by step: 20 steps come in 2 turns, at least 8 together on "
+        "    stacked step by step: 20 steps come in 2 turns, at least 4 together on "
         "average",
         "      clients 0 to 9: 2 steps of 10 clients",
     ]
@@ -45,7 +45,7 @@ def test_without_an_argument_the_condition_is_told(fast):
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     assert fast.explain(process.next).startswith("2 phases, argument not given\n")
     assert training(fast, process.next) == [
-        "stacked step by step or one by one: stacked if at least 8 steps come together "
+        "stacked step by step or one by one: stacked if at least 4 steps come together "
         "on average, and no more are taken alone"
     ]
 

@@ -40,8 +40,8 @@ def test_groups_hold_every_client_once_the_longest_first(
 
 @pytest.mark.parametrize(
     ("client_bytes", "sizes"),
-    # Of 4 MiB in states, or of 16 clients, if 128 MiB hold as many.
-    [(2**18, [16] * 6 + [4]), (2**22, [8] * 12 + [4]), (1, [50, 50])],
+    # Of 2 MiB in states, or of 10 clients, if 10 MiB hold as many.
+    [(2**18, [10] * 10), (2**22, [8] * 12 + [4]), (1, [50, 50])],
 )
 def test_sorted_groups_are_small(client_bytes, sizes):
     groups = policy.groups([1, 2] * 50, 0, client_bytes, 1)
@@ -91,26 +91,50 @@ def test_a_chunk_of_large_clients_holds_eight_at_most():
 @pytest.mark.parametrize(
     ("turns", "holds", "reason"),
     [
-        ([(20, 2)], True, "40 steps come in 2 turns, at least 8 together on average"),
-        ([(8, 3)], True, "24 steps come in 3 turns, at least 8 together on average"),
+        ([(20, 2)], True, "40 steps come in 2 turns, at least 4 together on average"),
+        ([(4, 3)], True, "12 steps come in 3 turns, at least 4 together on average"),
         (
-            [(8, 3), (7, 1)],
+            [(4, 3), (3, 1)],
             False,
-            "31 steps come in 4 turns, fewer than 8 together on average",
+            "15 steps come in 4 turns, fewer than 4 together on average",
         ),
         (
             [(20, 2), (1, 3)],
             True,
-            "40 steps come in 2 turns, at least 8 together on average, and 3 alone",
+            "40 steps come in 2 turns, at least 4 together on average, and 3 alone",
         ),
         ([(20, 2), (1, 41)], False, "40 steps come together, fewer than the 41 alone"),
         ([(1, 1)], False, "0 steps come together, fewer than the 1 alone"),
-        ([], True, "0 steps come in 0 turns, at least 8 together on average"),
+        ([], True, "0 steps come in 0 turns, at least 4 together on average"),
     ],
 )
-def test_stacking_wants_eight_steps_together(turns, holds, reason):
-    decision = policy.steps_come_together([TurnSize(*turn) for turn in turns])
+def test_stacking_wants_four_steps_together(turns, holds, reason):
+    decision = policy.stacking_pays([[TurnSize(*turn) for turn in turns]], 1, True)
     assert decision == (holds, reason)
+
+
+@pytest.mark.parametrize(
+    ("turns", "state_bytes", "on_cpus", "holds"),
+    [
+        ([(20, 2)], 5 * 2**19, True, True),
+        ([(20, 2)], 5 * 2**19 + 1, True, False),
+        ([(20, 2)], 5 * 2**19 + 1, False, True),
+        ([(20, 2), (15, 1)], 5 * 2**18, True, True),
+        ([(20, 2), (15, 1)], 5 * 2**18 + 1, True, False),
+        ([(20, 2), (1, 1)], 5 * 2**18 + 1, True, False),
+        ([(20, 2), (1, 1)], 5 * 2**18 + 1, False, True),
+    ],
+)
+def test_stacking_on_cpus_wants_small_states(turns, state_bytes, on_cpus, holds):
+    turns = [TurnSize(*turn) for turn in turns]
+    decision = policy.stacking_pays([turns], state_bytes, on_cpus)
+    assert decision.holds == holds
+    assert ("MiB" in decision.reason) == (not holds)
+
+
+def test_groups_of_different_sizes_do_not_make_clients_wait():
+    groups = [[TurnSize(20, 2)], [TurnSize(18, 2)]]
+    assert policy.stacking_pays(groups, 5 * 2**19, True).holds
 
 
 @pytest.mark.parametrize(

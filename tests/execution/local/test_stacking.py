@@ -52,7 +52,7 @@ def test_large_cohorts_of_small_models_are_stacked_by_themselves():
     stacked, told = _round(process, data)
     # Twenty clients have two batches of four, the last has one of four and one of one.
     assert told == [
-        "stacked step by step: 41 steps come in 2 turns, at least 8 together on "
+        "stacked step by step: 41 steps come in 2 turns, at least 4 together on "
         "average, and 1 alone",
         "clients 0 to 20: 1 step of 21 clients, 1 step of 20 clients, 1 step of 1 "
         "client",

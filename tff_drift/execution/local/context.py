@@ -13,9 +13,9 @@ from tff_drift import checks, compat
 from tff_drift.execution import containers
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.graphs import dataset_loops, devices
+from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.plan_cache import PlanCache
 from tff_drift.execution.local.run.explanation import explain_plan
-from tff_drift.execution.local.run.placement import Placement
 from tff_drift.execution.local.values.arguments import ArgumentReader
 from tff_drift.execution.local.values.client_batches import BatchCache
 

@@ -25,9 +25,13 @@ _STACK_BYTES = 10 * 2**20
 _FEW_CLIENTS = 8
 _MANY_CLIENTS = 256
 _MOST_STACK_BYTES = 2**27
-# A step of a stack takes about as long as this many steps of single clients, if the
-# model is small; benchmarks/rounds.py measures it.
-_STEPS_PER_TURN = 8
+# Stacks of small models are faster from so many clients on, on average over the steps;
+# with fewer they gain too little for the seconds that building their functions takes.
+_STEPS_PER_TURN = 4
+# On CPUs, a step of a model whose state takes more than this is bound by RAM: stacking
+# it gains nothing, and where clients wait, their states are carried along for nothing.
+_LARGEST_WAITING_BYTES = 5 * 2**18
+_LARGEST_STATE_BYTES = 5 * 2**19
 # Up to which number of clients functions are for multiples of what.
 _UNITS = ((8, 1), (64, 2), (float("inf"), 8))
 # The batches of a cohort are read for a stack if they take at most this.
@@ -142,12 +146,29 @@ def stacking_may_pay(batch_clients: bool | None, has_convolution: bool) -> Decis
     return Decision(True, "it pays where steps come together")
 
 
-def steps_come_together(turns: Sequence[TurnSize]) -> Decision:
-    """Decides whether a cohort takes enough steps together.
+def stacking_pays(
+    groups: Sequence[Sequence[TurnSize]], state_bytes: int, on_cpus: bool
+) -> Decision:
+    """Decides whether a cohort is faster in stacks than one client after the other.
 
     Args:
-      turns: Who would take steps together.
+      groups: Of each group, who would take steps together.
+      state_bytes: The size of what a client's steps change, in bytes.
+      on_cpus: Whether clients are trained on CPUs.
     """
+    waits = any(len({turn.num_clients for turn in turns}) > 1 for turns in groups)
+    most = _LARGEST_WAITING_BYTES if waits else _LARGEST_STATE_BYTES
+    if on_cpus and state_bytes > most:
+        sizes = "unequal sizes" if waits else "one size"
+        return Decision(
+            False,
+            f"a client's state takes {state_bytes / 2**20:.1f} MiB, and clients of "
+            f"{sizes} gain by stacking up to {most / 2**20:.1f} MiB",
+        )
+    return _steps_come_together([turn for turns in groups for turn in turns])
+
+
+def _steps_come_together(turns: Sequence[TurnSize]) -> Decision:
     common = [turn for turn in turns if turn.num_clients > 1]
     together = sum(turn.num_clients * turn.num_steps for turn in common)
     taken = sum(turn.num_steps for turn in common)
@@ -174,8 +195,8 @@ def when_stacked(batch_clients: bool | None) -> str:
     if batch_clients:
         return "batch_clients is True"
     return (
-        f"stacked if at least {_STEPS_PER_TURN} steps come together on average, and "
-        "no more are taken alone"
+        f"stacked if at least {_STEPS_PER_TURN} steps come together on average, "
+        "no more are taken alone, and on CPUs the state is small"
     )
 
 

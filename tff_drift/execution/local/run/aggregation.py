@@ -23,8 +23,7 @@ from tff_drift.execution.local.graphs.prepare import GraphCache
 from tff_drift.execution.local.plans import trees
 from tff_drift.execution.local.plans.plan import Aggregation, Leaf, distinct
 from tff_drift.execution.local.tensors import TensorList
-from tff_drift.execution.local.values.batches import stack_values
-from tff_drift.execution.local.values.client_batches import as_tensor
+from tff_drift.execution.local.values.client_batches import as_tensor, stack_values
 
 SUMMED, COLLECTED, IN_TURN = "summed", "collected", "added one client after the other"
 

@@ -6,11 +6,11 @@ import collections
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.plans.plan import Leaf
 from tff_drift.execution.local.policy import TurnSize
 from tff_drift.execution.local.run.aggregation import Form
 from tff_drift.execution.local.run.phases import RunnablePhase, RunnablePlan
-from tff_drift.execution.local.run.placement import Placement
 
 
 def explain_plan(
@@ -75,7 +75,7 @@ def _explain_clients(
     if values is None or not stacked.has_datasets(values):
         yield f"stacked {stacked.manner} or one by one: {stacked.condition}"
         return
-    route = stacked.route(values, num_clients, len(placement.client_devices))
+    route = stacked.route(values, num_clients, placement)
     if not route.groups:
         yield f"one by one: {route.reason}"
         return

@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from tff_drift.execution.local.graphs.phase_functions import PhaseFunction
 from tff_drift.execution.local.graphs.prepare import GraphCache
+from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.plans import trees
 from tff_drift.execution.local.plans.plan import Leaf, Phase, Plan
 from tff_drift.execution.local.run.aggregation import Aggregator
-from tff_drift.execution.local.run.placement import Placement
 from tff_drift.execution.local.stacked.clients import (
     NotStackedError,
     StackedClients,
@@ -88,8 +88,7 @@ class RunnablePhase:
         device = placement.server_device
         groups: Sequence[Group] = ()
         if self.stacked is not None:
-            at_least = len(placement.client_devices)
-            groups = self.stacked.route(values, num_clients, at_least).groups
+            groups = self.stacked.route(values, num_clients, placement).groups
         if groups:
             by_group = self._stacked_results(values, groups, placement)
             if self.aggregator.in_turn:

@@ -12,6 +12,7 @@ from tff_drift.execution.local import policy
 from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.phase_functions import PhaseFunction
 from tff_drift.execution.local.graphs.prepare import GraphCache
+from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.plans.plan import Leaf, Operation, distinct
 from tff_drift.execution.local.pure.client_graph import ClientGraph
 from tff_drift.execution.local.pure.variables import UnsupportedGraphError
@@ -93,17 +94,17 @@ class StackedClients:
         return self._impossible or policy.when_stacked(self._always)
 
     def route(
-        self, values: Mapping[Leaf, Any], num_clients: int, at_least: int
+        self, values: Mapping[Leaf, Any], num_clients: int, placement: Placement
     ) -> Route:
         """Decides how a cohort is to be trained, and builds the functions for that.
 
         It is stacked if its clients take many steps together, which is a matter of
-        the shapes of their batches.
+        the shapes of their batches, and the model is small.
 
         Args:
           values: The values of the leaves that the computation takes.
           num_clients: The number of clients.
-          at_least: The number of groups, if there are as many clients.
+          placement: Where clients run.
         """
         if self._impossible is not None:
             return Route((), self._impossible)
@@ -120,15 +121,18 @@ class StackedClients:
             datasets = self._read(values)
             if datasets is None:
                 return Route((), policy.TOO_LARGE)
+            at_least = len(placement.client_devices)
             groups = self._computation.groups(datasets, at_least)
         except UnsupportedGraphError as error:
             return Route((), str(error))
         reason = "batch_clients is True"
         if not self._always:
-            enough, reason = policy.steps_come_together(
-                [turn for group in groups for turn in group.turns]
+            pays, reason = policy.stacking_pays(
+                [group.turns for group in groups],
+                self._computation.state_bytes,
+                placement.on_cpus,
             )
-            if not enough:
+            if not pays:
                 return Route((), reason)
         try:
             for group in groups:

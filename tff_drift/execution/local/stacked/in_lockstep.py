@@ -34,11 +34,8 @@ from tff_drift.execution.local.stacked.functions import (
 )
 from tff_drift.execution.local.stacked.interface import Group, StackedComputation
 from tff_drift.execution.local.tensors import TensorList
-from tff_drift.execution.local.values.batches import (
-    Batches,
-    stack_batches,
-    stack_values,
-)
+from tff_drift.execution.local.values.batches import Batches, stack_batches
+from tff_drift.execution.local.values.client_batches import stack_values
 from tff_drift.tensors import ANY_SHAPE
 
 
@@ -66,7 +63,7 @@ class InLockstep(StackedComputation):
         self._functions = StackedFunctions(graph, parts=1)
         self._datasets = [k for k, spec in enumerate(graph.specs) if is_dataset(spec)]
         inputs = [spec for spec in graph.specs if not is_dataset(spec)]
-        self._client_bytes = num_bytes(inputs)
+        self.state_bytes = num_bytes(inputs)
         operations, self.passes = self._look_into()
         if graph_interpreter.NESTED_LOOP in operations:
             # As in `pure.client_graph`.
@@ -83,7 +80,7 @@ class InLockstep(StackedComputation):
         # Those of the same shapes side by side, the cohort's order kept otherwise.
         order = [client for group in _of_one_shape(own) for client in group]
         groups: list[Group] = []
-        for chunk in policy.chunks(len(order), at_least, self._client_bytes):
+        for chunk in policy.chunks(len(order), at_least, self.state_bytes):
             clients = sorted(order[number] for number in chunk)
             batches = [[each[client] for client in clients] for each in own]
             turns = [

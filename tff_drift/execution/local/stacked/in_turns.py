@@ -30,9 +30,8 @@ from tff_drift.execution.local.values.batches import (
     Batches,
     put_end_to_end,
     put_side_by_side,
-    stack_values,
 )
-from tff_drift.execution.local.values.client_batches import BatchCache
+from tff_drift.execution.local.values.client_batches import BatchCache, stack_values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +60,7 @@ class InTurns(StackedComputation):
         client = CutClient(graph)
         self._cache = cache
         self._steps = VectorizedSteps(client)
-        self._client_bytes = max(num_bytes(loop.state_specs) for loop in client.loops)
+        self.state_bytes = max(num_bytes(loop.state_specs) for loop in client.loops)
         self.has_convolution = any(
             patterns.has_convolution(loop.operations) for loop in client.loops
         )
@@ -80,7 +79,7 @@ class InTurns(StackedComputation):
         shapes = tuple(most_frequent_shape(batches) for batches in own)
         num_steps = [sum(map(len, batches)) for batches in zip(*own)]
         step_bytes = max(map(_most_bytes, own))
-        members = policy.groups(num_steps, at_least, self._client_bytes, step_bytes)
+        members = policy.groups(num_steps, at_least, self.state_bytes, step_bytes)
         sizes = list(map(len, members))
         places = policy.places_of_groups(sizes) if self._may_stand_in else sizes
         of_groups = [

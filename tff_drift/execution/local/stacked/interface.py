@@ -31,11 +31,13 @@ class StackedComputation(abc.ABC):
     Attributes:
       manner: How clients go along, for people to read.
       has_convolution: Whether there is a convolution among its operations.
+      state_bytes: The size of what a client's steps change, in bytes.
       passes: How often at most it passes over a dataset.
     """
 
     manner: str
     has_convolution: bool
+    state_bytes: int
     passes: int
 
     @abc.abstractmethod

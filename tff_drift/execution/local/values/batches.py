@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift import aligned_memory
-from tff_drift.execution.local import tensors
 from tff_drift.execution.local.values import sequences
 
 
@@ -98,16 +97,6 @@ def stack_batches(
     return [tf.squeeze(stack, axis=0) for stack in stacks]
 
 
-def stack_values(values: Sequence[np.ndarray | tf.Tensor]) -> tf.Tensor:
-    """Returns values of clients, stacked; arrays are copied once."""
-    if not all(isinstance(value, np.ndarray) for value in values):
-        return tf.stack(list(map(_as_tensor, values)))
-    shape = [len(values), *values[0].shape]
-    stack = _uninitialized(shape, tf.as_dtype(values[0].dtype))
-    np.stack(values, out=stack)
-    return _in_main_memory(stack)
-
-
 def put_side_by_side(
     batches: Sequence[Batches],
     owners: np.ndarray,
@@ -132,11 +121,11 @@ def put_side_by_side(
         shape = [size or 0 for size in spec.shape or ()]
         if shapes is not None:
             shape = list(shapes[component])
-        stack = _uninitialized([*owners.shape, *shape], spec.dtype)
+        stack = uninitialized([*owners.shape, *shape], spec.dtype)
         for step, (of_step, which) in enumerate(zip(owners.tolist(), numbers.tolist())):
             for place, (client, number) in enumerate(zip(of_step, which)):
                 batches[client].copy(number, component, stack[step, place, ...])
-        stacks.append(_in_main_memory(stack))
+        stacks.append(in_main_memory(stack))
     return stacks
 
 
@@ -162,17 +151,17 @@ def put_end_to_end(
             batches[client].shapes[number][component] for client, number in positions
         ]
         ends = np.cumsum([0, *map(math.prod, own)])
-        vector = _uninitialized([ends[-1]], spec.dtype)
+        vector = uninitialized([ends[-1]], spec.dtype)
         for (client, number), shape, start, end in zip(positions, own, ends, ends[1:]):
             batches[client].copy(number, component, vector[start:end].reshape(shape))
-        vectors.append(_in_main_memory(vector))
+        vectors.append(in_main_memory(vector))
         of_each = np.array(own, np.int32)
         shapes.append(tf.constant(of_each.reshape(len(own), spec.shape.rank or 0)))
         starts.append(tf.constant(ends[:-1].astype(np.int32)))
     return vectors, shapes, starts
 
 
-def _uninitialized(shape: Sequence[int], dtype: tf.DType) -> np.ndarray:
+def uninitialized(shape: Sequence[int], dtype: tf.DType) -> np.ndarray:
     """Returns an array whose memory TensorFlow can use as it is."""
     if dtype == tf.string:
         return np.empty(shape, object)
@@ -181,10 +170,7 @@ def _uninitialized(shape: Sequence[int], dtype: tf.DType) -> np.ndarray:
     return memory.view(numpy_dtype).reshape(shape)
 
 
-def _as_tensor(value: np.ndarray | tf.Tensor) -> tf.Tensor:
-    return tensors.from_array(value) if isinstance(value, np.ndarray) else value
-
-
-def _in_main_memory(array: np.ndarray) -> tf.Tensor:
+def in_main_memory(array: np.ndarray) -> tf.Tensor:
+    """Returns an array as a tensor, which uses its memory if it can."""
     with tf.device("/CPU:0"):
         return tf.raw_ops.Identity(input=array)

@@ -21,7 +21,12 @@ import tensorflow as tf
 from tff_drift import compat
 from tff_drift.execution.local import patterns, policy, tensors
 from tff_drift.execution.local.values import sequences
-from tff_drift.execution.local.values.batches import ArrayBatches, Batches
+from tff_drift.execution.local.values.batches import (
+    ArrayBatches,
+    Batches,
+    in_main_memory,
+    uninitialized,
+)
 
 
 class TooManyBytesError(Exception):
@@ -128,6 +133,16 @@ def as_tensor(value: tf.Tensor | np.ndarray | ClientSequence) -> tf.Tensor:
     if isinstance(value, ClientSequence):
         return value.variant()
     return tensors.from_array(value) if isinstance(value, np.ndarray) else value
+
+
+def stack_values(values: Sequence[np.ndarray | tf.Tensor]) -> tf.Tensor:
+    """Returns values of clients, stacked; arrays are copied once."""
+    if not all(isinstance(value, np.ndarray) for value in values):
+        return tf.stack(list(map(as_tensor, values)))
+    shape = [len(values), *values[0].shape]
+    stack = uninitialized(shape, tf.as_dtype(values[0].dtype))
+    np.stack(values, out=stack)
+    return in_main_memory(stack)
 
 
 def read_batches(

@@ -8,6 +8,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
@@ -32,6 +34,13 @@ class Placement:
         if not self.client_devices:
             return None
         return self.client_devices[client % len(self.client_devices)]
+
+    @property
+    def on_cpus(self) -> bool:
+        """Whether clients run on CPUs only."""
+        given = self.client_devices
+        names = given or [each.name for each in tf.config.list_logical_devices()]
+        return all("CPU:" in name for name in names)
 
     def in_order(self, run: Callable[[int], Any], number: int) -> Iterator[Any]:
         """Yields `run(0)`, `run(1)`, ..., a few of them running at a time.
