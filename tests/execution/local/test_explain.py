@@ -46,7 +46,7 @@ def test_without_an_argument_the_condition_is_told(fast):
     assert fast.explain(process.next).startswith("2 phases, argument not given\n")
     assert training(fast, process.next) == [
         "stacked step by step or one by one: stacked if at least 4 steps come together "
-        "on average, and no more are taken alone"
+        "on average, no more are taken alone, and on CPUs the state is small"
     ]
 
 
@@ -95,7 +95,7 @@ DRAW = tff.tensorflow.computation(
             "the clients share a seeded stream of random numbers, or a named resource, "
             "and use it in their order",
         ),
-        (SUM, [1, 2], "4 steps come in 2 turns, fewer than 8 together on average"),
+        (SUM, [1, 2], "4 steps come in 2 turns, fewer than 4 together on average"),
     ],
 )
 def test_reasons_not_to_stack(function, value, reason, fast):

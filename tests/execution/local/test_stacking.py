@@ -222,7 +222,7 @@ def test_keep_trace_clients_of_equal_sizes_run_together():
     assert training(
         context, process.next, call(context, process.initialize), ragged
     ) == [
-        "one by one: 16 steps come in 8 turns, fewer than 8 together on average, "
+        "one by one: 16 steps come in 8 turns, fewer than 4 together on average, "
         "and 2 alone"
     ]
     groups = {
