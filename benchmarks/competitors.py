@@ -110,11 +110,13 @@ class Lists:
         return Seconds(end - start, end - made)
 
     def _batches(self, arrays: Arrays, random: np.random.Generator) -> list[Arrays]:
-        x, y = arrays
-        order = random.permutation(len(x))
-        x, y = x[order], y[order]
-        size = self._work.batch_size
-        return [(x[k : k + size], y[k : k + size]) for k in range(0, len(x), size)]
+        size, batches = self._work.batch_size, []
+        for _ in range(self._work.epochs):
+            order = random.permutation(len(arrays[0]))
+            x, y = (array[order] for array in arrays)
+            starts = range(0, len(x), size)
+            batches += [(x[k : k + size], y[k : k + size]) for k in starts]
+        return batches
 
     def close(self) -> None:
         """Does nothing."""
@@ -136,6 +138,7 @@ class Script:
         def preprocess(dataset: tf.data.Dataset) -> tf.data.Dataset:
             return (
                 dataset.shuffle(400)
+                .repeat(work.epochs)
                 .batch(work.batch_size)
                 .map(lambda batch: (batch["x"], batch["y"]))
             )
@@ -191,6 +194,7 @@ class Driver:
         train = simulation.ClientDatasets.from_arrays(
             {str(number): arrays for number, arrays in enumerate(clients)},
             batch_size=work.batch_size,
+            epochs=work.epochs,
         )
 
         def loop() -> None:

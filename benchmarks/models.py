@@ -8,7 +8,16 @@ from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
-from populations import CLASSES, LENGTH, RATE, VOCABULARY, Work
+from populations import (
+    CLASSES,
+    LENGTH,
+    PIXELS,
+    RATE,
+    TAGS,
+    VOCABULARY,
+    WORDS,
+    Work,
+)
 
 from tff_drift import algorithms, layers
 
@@ -81,12 +90,35 @@ def _gru(ours: bool) -> tf.keras.Model:
     )
 
 
+def _autoencoder(ours: bool) -> tf.keras.Model:
+    """The 2.8 million parameters of Reddi et al. (2021)."""
+    del ours
+    units = [1000, 500, 250, 30, 250, 500, 1000]
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.InputLayer([PIXELS]),
+            *(tf.keras.layers.Dense(size, activation="sigmoid") for size in units),
+            tf.keras.layers.Dense(PIXELS, activation="sigmoid"),
+        ]
+    )
+
+
+def _words(ours: bool) -> tf.keras.Model:
+    """Tags of bags of words, by a linear model."""
+    del ours
+    return tf.keras.Sequential(
+        [tf.keras.layers.InputLayer([WORDS]), tf.keras.layers.Dense(TAGS)]
+    )
+
+
 _MODELS: dict[str, Callable[[bool], tf.keras.Model]] = {
     "logistic": _logistic,
     "dense": _dense,
     "cnn": _cnn,
     "lstm": _lstm,
     "gru": _gru,
+    "autoencoder": _autoencoder,
+    "words": _words,
 }
 
 
@@ -95,17 +127,37 @@ def batch_spec(work: Work) -> tuple[tf.TensorSpec, tf.TensorSpec]:
     if work.sequences:
         tokens = tf.TensorSpec([None, LENGTH], tf.int32)
         return tokens, tokens
+    if work.model == "autoencoder":
+        pixels = tf.TensorSpec([None, PIXELS], tf.float32)
+        return pixels, pixels
+    if work.model == "words":
+        sizes = WORDS, TAGS
+        return tuple(tf.TensorSpec([None, size], tf.float32) for size in sizes)
     features = tf.TensorSpec([None, 28, 28, 1], tf.float32)
     return features, tf.TensorSpec([None], tf.int32)
+
+
+def _loss(work: Work) -> tf.keras.losses.Loss:
+    if work.model == "autoencoder":
+        return tf.keras.losses.MeanSquaredError()
+    if work.model == "words":
+        return tf.keras.losses.BinaryCrossentropy(from_logits=True)
+    return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def _metrics(work: Work) -> list[tf.keras.metrics.Metric]:
+    if work.model in ("autoencoder", "words"):
+        return []
+    return [tf.keras.metrics.SparseCategoricalAccuracy()]
 
 
 def _model_fn(work: Work, *, ours: bool) -> Callable[[], Any]:
     def model_fn() -> tff.learning.models.VariableModel:
         return tff.learning.models.from_keras_model(
             _MODELS[work.model](ours),
-            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            loss=_loss(work),
             input_spec=batch_spec(work),
-            metrics=[tf.keras.metrics.SparseCategoricalAccuracy()],
+            metrics=_metrics(work),
         )
 
     return model_fn

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 import populations
-from populations import CLASSES, RATE, VOCABULARY, Work
+from populations import CLASSES, PIXELS, RATE, TAGS, VOCABULARY, WORDS, Work
 
 
 def _fedjax(work: Work) -> Callable[[], None]:
@@ -30,7 +30,9 @@ def _fedjax(work: Work) -> Callable[[], None]:
     jax.numpy.NINF = -jax.numpy.inf
     import fedjax
 
-    if work.model == "lstm":
+    if work.model in ("autoencoder", "words"):
+        model = _fedjax_dense(work)
+    elif work.model == "lstm":
         model = fedjax.models.shakespeare.create_lstm_model(
             vocab_size=86, embed_size=8, lstm_hidden_size=256, lstm_num_layers=2
         )
@@ -47,7 +49,7 @@ def _fedjax(work: Work) -> Callable[[], None]:
         fedjax.optimizers.sgd(RATE),
         fedjax.optimizers.sgd(1.0),
         fedjax.ShuffleRepeatBatchHParams(
-            batch_size=work.batch_size, num_epochs=1, seed=0
+            batch_size=work.batch_size, num_epochs=work.epochs, seed=0
         ),
     )
     clients = [
@@ -68,6 +70,44 @@ def _fedjax(work: Work) -> Callable[[], None]:
         jax.block_until_ready(state.params)
 
     return train
+
+
+def _fedjax_dense(work: Work) -> object:
+    import fedjax
+    import haiku as hk
+    import jax
+
+    def forward(batch: dict[str, jax.Array]) -> jax.Array:
+        *hidden, last = _units(work)
+        layers = [part for size in hidden for part in (hk.Linear(size), jax.nn.sigmoid)]
+        end = [jax.nn.sigmoid] if work.model == "autoencoder" else []
+        return hk.Sequential([*layers, hk.Linear(last), *end])(batch["x"])
+
+    def loss(batch: dict[str, jax.Array], output: jax.Array) -> jax.Array:
+        y = batch["y"]
+        if work.model == "autoencoder":
+            return ((output - y) ** 2).mean(axis=1)
+        return (jax.nn.softplus(output) - y * output).mean(axis=1)
+
+    sample, outputs = (
+        jax.numpy.zeros((1, size)) for size in (_num_inputs(work), _units(work)[-1])
+    )
+    return fedjax.create_model_from_haiku(
+        transformed_forward_pass=hk.transform(forward),
+        sample_batch={"x": sample, "y": outputs},
+        train_loss=loss,
+        eval_metrics={},
+    )
+
+
+def _num_inputs(work: Work) -> int:
+    return PIXELS if work.model == "autoencoder" else WORDS
+
+
+def _units(work: Work) -> list[int]:
+    """Returns the units of the layers of the autoencoder or of the linear model."""
+    hidden = [1000, 500, 250, 30, 250, 500, 1000]
+    return [*hidden, PIXELS] if work.model == "autoencoder" else [TAGS]
 
 
 def _pfl_net(work: Work) -> object:
@@ -91,6 +131,13 @@ def _pfl_net(work: Work) -> object:
 
     if work.sequences:
         return Recurrent()
+    if work.model in ("autoencoder", "words"):
+        layers: list[nn.Module] = []
+        inputs = _num_inputs(work)
+        for size in _units(work):
+            layers += [nn.Linear(inputs, size), nn.Sigmoid()]
+            inputs = size
+        return nn.Sequential(*(layers if work.model == "autoencoder" else layers[:1]))
     if work.model == "logistic":
         return nn.Sequential(nn.Flatten(), nn.Linear(784, CLASSES))
     if work.model == "dense":
@@ -138,7 +185,12 @@ def _pfl(work: Work) -> Callable[[], None]:
             self, x: torch.Tensor, y: torch.Tensor, eval: bool = False
         ) -> torch.Tensor:
             self.train(not eval)
-            return torch.nn.functional.cross_entropy(self.net(x), y)
+            losses = {
+                "autoencoder": torch.nn.functional.mse_loss,
+                "words": torch.nn.functional.binary_cross_entropy_with_logits,
+            }
+            loss = losses.get(work.model, torch.nn.functional.cross_entropy)
+            return loss(self.net(x), y)
 
         def metrics(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, Weighted]:
             with torch.no_grad():
@@ -147,8 +199,12 @@ def _pfl(work: Work) -> Callable[[], None]:
 
     data = []
     for x, y in populations.examples(work):
-        x = x.astype(np.int64) if work.sequences else x.reshape(-1, 1, 28, 28)
-        data.append([torch.tensor(x), torch.tensor(y.astype(np.int64))])
+        if work.sequences:
+            x = x.astype(np.int64)
+        elif x.ndim == 4:
+            x = x.reshape(-1, 1, 28, 28)
+        y = y.astype(np.int64) if y.dtype == np.int32 else y
+        data.append([torch.tensor(x), torch.tensor(y)])
     clients = itertools.chain.from_iterable(
         populations.cohort(work, number) for number in itertools.count()
     )
@@ -174,7 +230,7 @@ def _pfl(work: Work) -> Callable[[], None]:
         backend=backend,
         model=model,
         model_train_params=NNTrainHyperParams(
-            local_num_epochs=1,
+            local_num_epochs=work.epochs,
             local_learning_rate=RATE,
             local_batch_size=work.batch_size,
         ),

@@ -1,8 +1,9 @@
 """The clients that the benchmarks train, in NumPy alone: other frameworks read it too.
 
 Equal clients hold as many examples each, and all of them take part in every round.
-Those of the mixed works are as people have them: of unequal sizes (log-normal), a
-cohort drawn anew for each round, and every client's examples shuffled anew.
+Those of the mixed works are as people have them: of unequal sizes (log-normal, or by
+Zipf's law, with many of a single example), a cohort drawn anew for each round, and
+every client's examples shuffled anew.
 """
 
 from __future__ import annotations
@@ -13,8 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 CLASSES, VOCABULARY, LENGTH = 62, 90, 80
+PIXELS = 28 * 28
+# Of bags of words, as of Stack Overflow: five million weights of a linear model.
+WORDS, TAGS = 10_000, 500
 RATE = 0.1
 _SHARED_CLIENTS = 50
+_ZIPF_EXPONENT = 1.5
 _MEDIAN_SIZE, _SPREAD, _SMALLEST, _LARGEST = 90, 0.5, 10, 400
 
 Arrays = tuple[np.ndarray, np.ndarray]
@@ -24,14 +29,19 @@ class Work(NamedTuple):
     """What is trained.
 
     Attributes:
-      model: The name of the model: 'logistic', 'dense', 'cnn', 'lstm' or 'gru'.
+      model: The name of the model: 'logistic', 'dense', 'cnn', 'lstm', 'gru',
+        'autoencoder' or 'words'.
       cohort_size: The number of clients in a round.
       population_size: The number of clients, if they are mixed; None for equal ones.
+      zipf: Whether the sizes of mixed clients follow Zipf's law.
+      epochs: The passes over a client's examples.
     """
 
     model: str
     cohort_size: int
     population_size: int | None = None
+    zipf: bool = False
+    epochs: int = 1
 
     @property
     def mixed(self) -> bool:
@@ -46,13 +56,18 @@ class Work(NamedTuple):
     @property
     def batch_size(self) -> int:
         """The number of examples in a batch."""
-        return 4 if self.sequences else 20
+        sizes = {"lstm": 4, "gru": 4, "autoencoder": 32}
+        return sizes.get(self.model, 20)
 
 
 WORKS = {
     "logistic_mixed": Work("logistic", 100, 400),
     "dense_mixed": Work("dense", 100, 400),
     "cnn_mixed": Work("cnn", 10, 60),
+    # Nothing was tuned on the next three.
+    "logistic_zipf": Work("logistic", 100, 400, zipf=True),
+    "autoencoder_epochs": Work("autoencoder", 20, 100, epochs=3),
+    "words_mixed": Work("words", 10, 60),
     "logistic_10": Work("logistic", 10),
     "logistic_100": Work("logistic", 100),
     "logistic_1000": Work("logistic", 1000),
@@ -67,6 +82,9 @@ def sizes(work: Work) -> list[int]:
     if work.population_size is None:
         return [20 if work.sequences else 100] * work.cohort_size
     random = np.random.default_rng(1)
+    if work.zipf:
+        drawn = random.zipf(_ZIPF_EXPONENT, work.population_size)
+        return np.minimum(drawn, _LARGEST).tolist()
     drawn = random.lognormal(np.log(_MEDIAN_SIZE), _SPREAD, work.population_size)
     return np.clip(drawn, _SMALLEST, _LARGEST).astype(int).tolist()
 
@@ -79,10 +97,23 @@ def examples(work: Work) -> list[Arrays]:
         if work.sequences:
             tokens = random.integers(1, 86, (size, LENGTH)).astype(np.int32)
             return tokens, tokens
+        if work.model == "words":
+            return _bags(random, size, WORDS), _bags(random, size, TAGS)
         features = random.random((size, 28, 28, 1), np.float32)
+        if work.model == "autoencoder":
+            features = features.reshape(size, PIXELS)
+            return features, features
         return features, random.integers(0, CLASSES, size).astype(np.int32)
 
     return [client(size) for size in sizes(work)]
+
+
+def _bags(random: np.random.Generator, size: int, vocabulary: int) -> np.ndarray:
+    """Returns bags of words: one where a word is in a text, and else zero."""
+    bags = np.zeros([size, vocabulary], np.float32)
+    words = random.integers(0, vocabulary, (size, max(3, vocabulary // 500)))
+    np.put_along_axis(bags, words, 1, axis=1)
+    return bags
 
 
 def slices(work: Work) -> Callable[[int], Arrays]:
