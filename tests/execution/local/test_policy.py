@@ -28,7 +28,7 @@ def test_chunks_hold_every_client_once_and_have_few_sizes(
 def test_groups_hold_every_client_once_the_longest_first(
     num_steps, num_devices, client_bytes
 ):
-    groups = policy.groups(num_steps, num_devices, client_bytes, 2**10)
+    groups = policy.groups(num_steps, num_steps, num_devices, client_bytes, 2**10)
     clients = [client for group in groups for client in group]
     assert sorted(clients) == list(range(len(num_steps)))
     taken = [num_steps[client] for client in clients]
@@ -44,8 +44,14 @@ def test_groups_hold_every_client_once_the_longest_first(
     [(2**18, [10] * 10), (2**22, [8] * 12 + [4]), (1, [50, 50])],
 )
 def test_sorted_groups_are_small(client_bytes, sizes):
-    groups = policy.groups([1, 2] * 50, 0, client_bytes, 1)
+    groups = policy.groups([1, 2] * 50, [0] * 100, 0, client_bytes, 1)
     assert list(map(len, groups)) == sizes
+
+
+def test_clients_of_equal_last_batches_are_side_by_side():
+    (first, second) = policy.groups([1] * 15 + [2], [5, 3] * 8, 0, 2**18, 1)
+    assert list(first) == [15, *range(0, 14, 2)]
+    assert list(second) == [14, *range(1, 15, 2)]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +68,7 @@ def test_one_function_is_for_nearly_all_groups(sizes, places):
     [([16] * 16, [16]), ([16] * 17, [8, 9]), ([64] * 8, [8]), ([64] * 9, [4, 5])],
 )
 def test_the_batches_of_a_group_stay_within_their_bytes(num_steps, sizes):
-    assert list(map(len, policy.groups(num_steps, 0, 1, 2**20))) == sizes
+    assert list(map(len, policy.groups(num_steps, num_steps, 0, 1, 2**20))) == sizes
 
 
 @pytest.mark.parametrize(

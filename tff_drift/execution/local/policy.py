@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Plans, with their functions, live as long as their computations; so many of those
 # used last live on, for programs that make equal computations again and again.
@@ -258,38 +258,46 @@ def places_of_groups(sizes: Sequence[int]) -> list[int]:
 
 
 def groups(
-    num_steps: Sequence[int], at_least: int, client_bytes: int, step_bytes: int
+    num_steps: Sequence[int],
+    last_batches: Sequence[Any],
+    at_least: int,
+    client_bytes: int,
+    step_bytes: int,
 ) -> list[Sequence[int]]:
     """Returns who is trained in one stack.
 
-    Clients of equal numbers of steps stay in their order. Others are sorted by that
-    number, so that those of a group are through at about the same time; the groups are
-    of one size, and the last is of those who are left.
+    Clients of equal numbers of steps and last batches stay in their order. Others are
+    sorted by that number, so that those of a group are through at about the same time,
+    then by the last batch, which is taken together where it is of one size; the groups
+    are of one size, and the last is of those who are left.
 
     Args:
       num_steps: The number of steps of every client.
+      last_batches: The size of the last batch of every client.
       at_least: The number of groups, if there are as many clients.
       client_bytes: About what the state of one takes, in bytes.
       step_bytes: The size of the batch of one step, in bytes.
     """
     return [
         part
-        for group in _by_steps(num_steps, at_least, client_bytes)
+        for group in _by_steps(
+            list(zip(num_steps, last_batches)), at_least, client_bytes
+        )
         for part in _within_bytes(group, num_steps, step_bytes)
     ]
 
 
 def _by_steps(
-    num_steps: Sequence[int], at_least: int, client_bytes: int
+    keys: Sequence[Any], at_least: int, client_bytes: int
 ) -> list[Sequence[int]]:
-    clients = range(len(num_steps))
-    if len(set(num_steps)) <= 1:
+    clients = range(len(keys))
+    if all(key == keys[0] for key in keys):
         return list(chunks(len(clients), at_least, client_bytes))
     most = _SORTED_STACK_BYTES // max(1, client_bytes)
     most = max(_FEW_SORTED, min(_MANY_SORTED, most))
     most = min(most, most_together(client_bytes))
     parts = max(-(-len(clients) // most), min(at_least, len(clients)))
-    order = sorted(clients, key=num_steps.__getitem__, reverse=True)
+    order = sorted(clients, key=keys.__getitem__, reverse=True)
     size = min(most, places(-(-len(order) // parts)))
     bounds = [*range(0, len(order), size), len(order)]
     if len(bounds) <= at_least:

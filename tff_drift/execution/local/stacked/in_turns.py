@@ -36,9 +36,10 @@ from tff_drift.execution.local.values.client_batches import BatchCache, stack_va
 
 @dataclasses.dataclass(frozen=True)
 class _Group(Group):
-    """A group, with the batches and the schedule of each loop."""
+    """A group; of each loop the shapes taken together, the batches, the schedule."""
 
     kind: Kind
+    shapes: Sequence[Any]
     batches: Sequence[Sequence[Batches]]
     schedules: Sequence[Schedule]
 
@@ -76,17 +77,18 @@ class InTurns(StackedComputation):
         """See `StackedComputation.groups`."""
         loops = self._steps.client.loops
         own = [datasets[loop.dataset] for loop in loops]
-        shapes = tuple(most_frequent_shape(batches) for batches in own)
         num_steps = [sum(map(len, batches)) for batches in zip(*own)]
+        last = [[each.num_bytes[-1:] for each in batches] for batches in zip(*own)]
         step_bytes = max(map(_most_bytes, own))
-        members = policy.groups(num_steps, at_least, self.state_bytes, step_bytes)
+        members = policy.groups(num_steps, last, at_least, self.state_bytes, step_bytes)
         sizes = list(map(len, members))
         places = policy.places_of_groups(sizes) if self._may_stand_in else sizes
         of_groups = [
             [[batches[client] for client in clients] for batches in own]
             for clients in members
         ]
-        schedules = [list(map(build_schedule, each, shapes)) for each in of_groups]
+        shapes = [list(map(most_frequent_shape, each)) for each in of_groups]
+        schedules = list(map(_schedules, of_groups, shapes))
         waits = any(schedule.waits for each in schedules for schedule in each)
         if waits and self._why_none_waits:
             raise UnsupportedGraphError(self._why_none_waits)
@@ -94,12 +96,13 @@ class InTurns(StackedComputation):
             _Group(
                 clients,
                 [turn for schedule in of_group for turn in schedule.turns()],
-                Kind(number, shapes, waits),
+                Kind(number, waits),
+                of_loops,
                 batches,
                 [schedule.with_stand_ins(number) for schedule in of_group],
             )
-            for clients, batches, of_group, number in zip(
-                members, of_groups, schedules, places
+            for clients, of_loops, batches, of_group, number in zip(
+                members, shapes, of_groups, schedules, places
             )
         ]
 
@@ -122,7 +125,7 @@ class InTurns(StackedComputation):
                 self._steps.client.loops,
                 group.batches,
                 group.schedules,
-                group.kind.shapes,
+                group.shapes,
             )
         ]
         return self._steps.run(group.kind, len(group.clients), inputs, steps)
@@ -147,6 +150,12 @@ class InTurns(StackedComputation):
         # The same clients may stand in a group of more places, with those of nobody.
         way = (shapes, waits, schedule.takes_part.shape[1])
         return self._cache.put_together(batches, way, put_together)
+
+
+def _schedules(
+    batches: Sequence[Sequence[Batches]], shapes: Sequence[Any]
+) -> list[Schedule]:
+    return list(map(build_schedule, batches, shapes))
 
 
 def _unequal_steps(

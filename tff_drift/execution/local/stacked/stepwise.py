@@ -31,13 +31,10 @@ class Kind(NamedTuple):
 
     Attributes:
       num_clients: The number of clients.
-      shapes: For each loop, the shapes of the batches that are taken together; None
-        if there are none.
       waits: Whether clients may wait for others, or take steps alone.
     """
 
     num_clients: int
-    shapes: tuple[Any, ...]
     waits: bool
 
 
@@ -163,8 +160,6 @@ class VectorizedSteps:
 
     def _steps_spec(self, loop: int, kind: Kind) -> LoopSteps:
         specs = self.client.graph.specs[self.client.loops[loop].dataset]
-        shapes = kind.shapes[loop] or [spec.shape for spec in specs]
-        together = [tf.TensorSpec(shape, x.dtype) for shape, x in zip(shapes, specs)]
         numbers = tf.TensorSpec([None], tf.int32)
         unequal = UnequalSteps(
             numbers,
@@ -175,7 +170,7 @@ class VectorizedSteps:
             [numbers for _ in specs],
         )
         return LoopSteps(
-            [stacked_spec(stacked_spec(x, kind.num_clients), None) for x in together],
+            [stacked_spec(stacked_spec(x, kind.num_clients), None) for x in specs],
             tf.TensorSpec([None, kind.num_clients], tf.bool),
             [unequal] * kind.waits,
         )
