@@ -10,7 +10,7 @@ EXECUTION = pathlib.Path(tff_drift.execution.__file__).parent
 PACKAGE = "tff_drift.execution.local"
 # From the ground up, as in the docstring of `tff_drift.execution.local`.
 FLOORS = (
-    {"policy", "patterns"},
+    {"policy", "patterns", "placement"},
     {"tensors"},
     {"plans"},
     {"values"},

@@ -40,7 +40,7 @@ A module imports from its own floor or from those below:
     values/
     plans/
     tensors.py
-    policy.py  patterns.py
+    policy.py  patterns.py  placement.py
 
 Where to change what:
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_drift.execution.local import patterns, policy
+from tff_drift.execution.local import patterns, policy, tensors
 from tff_drift.execution.local.policy import TurnSize
 from tff_drift.execution.local.pure import graph_interpreter
 from tff_drift.execution.local.pure.client_graph import (
@@ -108,7 +108,7 @@ class InLockstep(StackedComputation):
             return results[0]
         order = np.argsort([client for part in parts for client in part])
         return [
-            tf.gather(tf.concat(tensors, axis=0), order) for tensors in zip(*results)
+            tf.gather(tf.concat(of_parts, axis=0), order) for of_parts in zip(*results)
         ]
 
     def _run_part(
@@ -127,7 +127,9 @@ class InLockstep(StackedComputation):
             for position, batches in zip(self._datasets, datasets)
         ]
         function = self._function()
-        return function(*self._functions.split(of_part, len(part)), lists)
+        results = function(*self._functions.split(of_part, len(part)), lists)
+        tensors.give_back_attributes(results)
+        return results
 
     def _function(self) -> Any:
         # One for any number of clients: it takes long to build, and copies little
@@ -300,4 +302,5 @@ def _as_list(
                 tf.raw_ops.TensorListPushBack(input_handle=handle, tensor=stack)
                 for handle, stack in zip(handles, stacks)
             ]
+            tensors.give_back_attributes([*stacks, *handles])
     return tf.constant(count), handles

@@ -7,9 +7,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from tff_drift.execution.local import patterns, policy
+from tff_drift.execution.local import patterns, policy, tensors
 from tff_drift.execution.local.pure.client_graph import ClientGraph, CutClient
 from tff_drift.execution.local.pure.variables import UnsupportedGraphError
 from tff_drift.execution.local.stacked.functions import num_bytes
@@ -145,7 +146,7 @@ class InTurns(StackedComputation):
                 batches, schedule.owners, schedule.numbers, specs, shapes
             )
             unequal = [_unequal_steps(batches, schedule, specs)] if waits else []
-            return LoopSteps(elements, tf.constant(schedule.takes_part), unequal)
+            return LoopSteps(elements, tensors.from_array(schedule.takes_part), unequal)
 
         # The same clients may stand in a group of more places, with those of nobody.
         way = (shapes, waits, schedule.takes_part.shape[1])
@@ -162,9 +163,9 @@ def _unequal_steps(
     batches: Sequence[Batches], schedule: Schedule, specs: Sequence[tf.TensorSpec]
 ) -> UnequalSteps:
     return UnequalSteps(
-        tf.constant(schedule.common_ends),
-        tf.constant([client for client, _ in schedule.alone], tf.int32),
-        tf.constant(schedule.alone_ends),
+        tensors.from_array(schedule.common_ends),
+        tensors.from_array(np.array([own for own, _ in schedule.alone], np.int32)),
+        tensors.from_array(schedule.alone_ends),
         *put_end_to_end(batches, schedule.alone, specs),
     )
 

@@ -1,11 +1,11 @@
 """Which of a group's clients take a step together, and which take theirs alone.
 
 Clients of any sizes train side by side on exactly their own batches. Most batches of
-a cohort have one shape, the full one: these are taken together, and a client that has
-no more of them waits, its state held, until the others are through. Batches of other
-shapes, such as the short last ones, are taken alone, client by client. Where a client
-goes on with full batches after a short one, as in its next epoch, the others do too:
-both parts alternate.
+a group have one shape, mostly the full one: these are taken together, and a client
+that has no more of them waits, its state held, until the others are through. Batches
+of other shapes, such as the short last ones, are taken alone, client by client. Where a
+client goes on with full batches after a short one, as in its next epoch, the others do
+too: both parts alternate.
 """
 
 from __future__ import annotations

@@ -123,7 +123,9 @@ class VectorizedSteps:
         """
         function = self._function(kind)
         split = self._functions.split(inputs, kind.num_clients)
-        return function(*split, list(steps), tensors.integer(num_results))
+        results = function(*split, list(steps), tensors.integer(num_results))
+        tensors.give_back_attributes(results)
+        return results
 
     @property
     def own_inputs(self) -> list[int]:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift import aligned_memory
+from tff_drift.execution.local import tensors
 from tff_drift.execution.local.values import sequences
 
 
@@ -156,8 +157,9 @@ def put_end_to_end(
             batches[client].copy(number, component, vector[start:end].reshape(shape))
         vectors.append(in_main_memory(vector))
         of_each = np.array(own, np.int32)
-        shapes.append(tf.constant(of_each.reshape(len(own), spec.shape.rank or 0)))
-        starts.append(tf.constant(ends[:-1].astype(np.int32)))
+        of_each = of_each.reshape(len(own), spec.shape.rank or 0)
+        shapes.append(tensors.from_array(of_each))
+        starts.append(tensors.from_array(ends[:-1].astype(np.int32)))
     return vectors, shapes, starts
 
 
@@ -173,4 +175,6 @@ def uninitialized(shape: Sequence[int], dtype: tf.DType) -> np.ndarray:
 def in_main_memory(array: np.ndarray) -> tf.Tensor:
     """Returns an array as a tensor, which uses its memory if it can."""
     with tf.device("/CPU:0"):
-        return tf.raw_ops.Identity(input=array)
+        tensor = tf.raw_ops.Identity(input=array)
+    tensors.give_back_attributes([tensor])
+    return tensor
