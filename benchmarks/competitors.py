@@ -191,6 +191,7 @@ class Driver:
 
     def __init__(self, process: Any, work: Work, clients: Any, context: Any) -> None:
         self._stops = _StopAfterRounds()
+        self._error: Exception | None = None
         train = simulation.ClientDatasets.from_arrays(
             {str(number): arrays for number, arrays in enumerate(clients)},
             batch_size=work.batch_size,
@@ -198,16 +199,21 @@ class Driver:
         )
 
         def loop() -> None:
-            with _install(context):
-                simulation.run_training(
-                    process,
-                    train,
-                    rounds=10**6,
-                    sampling=lambda number: [
-                        str(client) for client in populations.cohort(work, number)
-                    ],
-                    callbacks=[self._stops],
-                )
+            try:
+                with _install(context):
+                    simulation.run_training(
+                        process,
+                        train,
+                        rounds=10**6,
+                        sampling=lambda number: [
+                            str(client) for client in populations.cohort(work, number)
+                        ],
+                        callbacks=[self._stops],
+                    )
+            except Exception as error:
+                # Who waits for a round is to hear of it.
+                self._error = error
+                self._stops.done.release()
 
         self._thread = threading.Thread(target=loop, daemon=True)
         self._thread.start()
@@ -217,6 +223,8 @@ class Driver:
         start = time.perf_counter()
         self._stops.go.release()
         self._stops.done.acquire()
+        if self._error is not None:
+            raise self._error
         return Seconds(time.perf_counter() - start)
 
     def close(self) -> None:

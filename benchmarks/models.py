@@ -175,10 +175,16 @@ def _fed_avg(work: Work) -> tff.learning.templates.LearningProcess:
 
 
 def build_scaffold(
-    work: Work, num_clients: int = 1000
+    work: Work, num_clients: int | None = None
 ) -> algorithms.StatefulLearningProcess:
-    """Builds SCAFFOLD for a population of so many clients."""
-    return algorithms.build_scaffold(_model_fn(work, ours=True), RATE, num_clients)
+    """Builds SCAFFOLD for a population of so many clients, by default the work's."""
+    return algorithms.build_scaffold(
+        _model_fn(work, ours=True), RATE, num_clients or _population_size(work)
+    )
+
+
+def _population_size(work: Work) -> int:
+    return work.population_size or 1000
 
 
 def _adabest(work: Work) -> tff.learning.templates.LearningProcess:
@@ -186,7 +192,9 @@ def _adabest(work: Work) -> tff.learning.templates.LearningProcess:
 
 
 def _fed_dyn(work: Work) -> tff.learning.templates.LearningProcess:
-    return algorithms.build_fed_dyn(_model_fn(work, ours=True), RATE, 1000)
+    return algorithms.build_fed_dyn(
+        _model_fn(work, ours=True), RATE, _population_size(work)
+    )
 
 
 def _uga(work: Work) -> tff.learning.templates.LearningProcess:
