@@ -10,7 +10,8 @@ EXECUTION = pathlib.Path(tff_drift.execution.__file__).parent
 PACKAGE = "tff_drift.execution.local"
 # From the ground up, as in the docstring of `tff_drift.execution.local`.
 FLOORS = (
-    {"policy", "patterns", "placement"},
+    {"policy", "patterns", "rewriting"},
+    {"placement"},
     {"tensors"},
     {"plans"},
     {"values"},

@@ -77,6 +77,22 @@ def test_each_client_has_its_own_variables_under_concurrency():
     assert call(context, computation, [1, 2, 3, 4]) == [2000, 4000, 6000, 8000]
 
 
+def test_clients_whose_graphs_take_much_memory_run_side_by_side():
+    # From some 200 MB on TensorFlow would put the sum into a variable, which all
+    # calls share.
+    @tff.tensorflow.computation(np.float32)
+    def sum_of_eight(x):
+        many = tf.fill([7_000_000], x)
+        return tf.reduce_max(tf.add_n([many * factor for factor in range(8)]))
+
+    @tff.federated_computation(tff.FederatedType(np.float32, CLIENTS))
+    def computation(x):
+        return tff.federated_map(sum_of_eight, x)
+
+    context = execution.create_local_execution_context(max_concurrent_clients=2)
+    assert call(context, computation, [1.0, 2.0, 3.0, 4.0]) == [28, 56, 84, 112]
+
+
 def test_seeded_random_streams_are_equal_from_run_to_run():
     def build():
         draw = tff.tensorflow.computation(lambda: tf.random.uniform([], seed=3))

@@ -40,7 +40,8 @@ A module imports from its own floor or from those below:
     values/
     plans/
     tensors.py
-    policy.py  patterns.py  placement.py
+    placement.py
+    policy.py  patterns.py  rewriting.py
 
 Where to change what:
 

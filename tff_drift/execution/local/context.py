@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tff_drift import checks, compat
 from tff_drift.execution import containers
-from tff_drift.execution.local import policy
+from tff_drift.execution.local import policy, rewriting
 from tff_drift.execution.local.graphs import dataset_loops, devices
 from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.plan_cache import PlanCache
@@ -79,7 +79,8 @@ class LocalExecutionContext(compat.framework.SyncContext):
                     "found None."
                 )
             arguments, num_clients = self._read(comp, arg)
-            results = plan.run(arguments, num_clients, self._placement)
+            with rewriting.for_threads():
+                results = plan.run(arguments, num_clients, self._placement)
             return assemble(results, None, num_clients)
 
     def explain(self, computation: Any, argument: Any = None) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_drift.execution.local import rewriting
+
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
@@ -55,7 +57,7 @@ class Placement:
                 # One more than there are threads: none waits for the accumulation.
                 if len(ahead) > self.max_concurrent_clients:
                     yield ahead.popleft().result()
-                ahead.append(self.pool.submit(run, client))
+                ahead.append(self.pool.submit(_run_on_thread, run, client))
             while ahead:
                 yield ahead.popleft().result()
         finally:
@@ -68,3 +70,9 @@ class Placement:
     ) -> Iterator[Any]:
         """Yields a function's results in the order of the values, as `in_order`."""
         return self.in_order(lambda number: function(values[number]), len(values))
+
+
+def _run_on_thread(run: Callable[[int], Any], number: int) -> Any:
+    # TensorFlow keeps such options for each thread.
+    with rewriting.for_threads():
+        return run(number)
