@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -352,4 +353,22 @@ def set_execution_context(run: RunSettings) -> None:
             max_concurrent_computation_calls=concurrent
         )
     else:
+        _share_out_processors(run.configuration["clients_per_round"])
         execution.set_local_execution_context(max_concurrent_clients=concurrent)
+
+
+# So many clients of unequal sizes for each processor keep all of them busy.
+_CLIENTS_PER_PROCESSOR = 4
+
+
+def _share_out_processors(cohort: int) -> None:
+    """Gives each operation one thread where clients keep the processors busy anyway.
+
+    TensorFlow would split operations among processors besides, which costs 5 to 15 % of
+    a round then. That can be set only before it starts; who has set it keeps it.
+    """
+    processors = len(os.sched_getaffinity(0))
+    given = "TF_NUM_INTRAOP_THREADS" in os.environ
+    if cohort >= _CLIENTS_PER_PROCESSOR * processors and not given:
+        with contextlib.suppress(RuntimeError):
+            tf.config.threading.set_intra_op_parallelism_threads(1)
