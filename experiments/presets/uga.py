@@ -25,7 +25,9 @@ UGA, which diverges at large ones, and of FedMeta are searched for. FedMeta with
 UGA's choice, and its own η_meta.
 
 The other presets have the rates of the paper's sections 4.1 and 4.3. At the local scale
-they are small: a dense net of writers, few roles, few images.
+they are small: a dense net of writers, few roles, 15,000 images. There CIFAR-10 has the
+scaled rate, and UGA's server one that makes its step as long as the way of FedAvg's
+clients, K η: at 0.002 nothing moves in so few rounds.
 """
 
 from __future__ import annotations
@@ -41,6 +43,17 @@ from experiments.presets.preset import (
     Study,
     Variant,
     crossed,
+)
+from experiments.presets.uga_models import (
+    OF_IMAGES,
+    OF_ROLES,
+    RATE_PER_EXAMPLE,
+    TABLE_1,
+    images,
+    local,
+    minibatches,
+    plain,
+    roles,
 )
 from tff_drift import from_source
 
@@ -165,29 +178,22 @@ def _tuned_rates(size: _Size) -> Study:
     return Study("tuned_rates", flags, variants, search, [_MILESTONES])
 
 
-def _minibatches(epochs: int, batch_size: int) -> dict[str, Any]:
-    """Returns the flags that have FedMeta's server train as a client does."""
-    return {"meta_epochs": epochs, "meta_batch_size": batch_size}
-
-
-# The rate of the paper is for batches of 10.
-_RATE_PER_EXAMPLE = 0.002 / 10
 _STRONG_MU = 1.0
 
 
 def _scaled_rates(rounds: Mapping[str, int]) -> Study:
     """Returns all methods for E = 5 and B = 64, each for its rounds."""
-    minibatches = _minibatches(5, 64)
+    in_minibatches = minibatches(5, 64)
     variants = (
         Variant("fed_avg", "fed_avg"),
         Variant("fed_share", "fed_share"),
         Variant("fed_prox", "fed_prox"),
         Variant("fed_prox_strong", "fed_prox", {"fed_prox_mu": _STRONG_MU}),
         Variant("fed_meta", "fed_meta"),
-        Variant("fed_meta_epochs", "fed_meta", minibatches),
+        Variant("fed_meta_epochs", "fed_meta", in_minibatches),
         Variant("uga", "uga"),
         Variant("fed_meta_uga", "fed_meta_uga"),
-        Variant("fed_meta_uga_epochs", "fed_meta_uga", minibatches),
+        Variant("fed_meta_uga_epochs", "fed_meta_uga", in_minibatches),
     )
     return Study(
         "scaled_rates",
@@ -199,8 +205,8 @@ def _scaled_rates(rounds: Mapping[str, int]) -> Study:
 
 def _other_batches(part: str, epochs: int, batch_size: int, rounds: int) -> Study:
     """Returns the methods of Figures 3 and 6 for other E and B."""
-    rate = _RATE_PER_EXAMPLE * batch_size
-    meta = {"meta_learning_rate": rate, **_minibatches(epochs, batch_size)}
+    rate = RATE_PER_EXAMPLE * batch_size
+    meta = {"meta_learning_rate": rate, **minibatches(epochs, batch_size)}
     return Study(
         part,
         {
@@ -233,11 +239,11 @@ _PAPER_ROUNDS = dict.fromkeys(_LOCAL_ROUNDS, 1000)
 
 def _overlap(rounds: int, **flags: Any) -> Study:
     """Returns FedAvg and FedMeta whose D_meta has other writers in part."""
-    minibatches = _minibatches(5, 64)
+    in_minibatches = minibatches(5, 64)
     overlaps = crossed(
         (
-            Variant("fed_meta", "fed_meta", minibatches),
-            Variant("fed_meta_uga", "fed_meta_uga", minibatches),
+            Variant("fed_meta", "fed_meta", in_minibatches),
+            Variant("fed_meta_uga", "fed_meta_uga", in_minibatches),
         ),
         "meta_overlap",
         (0.0, 0.25, 0.5, 0.75, 1.0),
@@ -269,53 +275,6 @@ def _overlap(rounds: int, **flags: Any) -> Study:
                     },
                 },
             ),
-        ],
-    )
-
-
-def _roles(rounds: int, **flags: Any) -> Study:
-    """Returns the methods of Figures 4 and 7, on a GRU."""
-    names = ("fed_avg", "fed_share", "fed_prox", "uga", "fed_meta", "fed_meta_uga")
-    return Study(
-        "roles",
-        {
-            "protocol": "uga",
-            "task": "shakespeare_character_gru",
-            "rounds": rounds,
-            "rounds_per_evaluation": max(1, rounds // 10),
-            **flags,
-        },
-        [Variant(name, name) for name in names],
-        outputs=[Output("accuracies", "last_rounds", {"last": rounds // 10})],
-    )
-
-
-# The accuracies of Table 1, by E and B.
-_IMAGES = {
-    (2, 64): (0.7857, 0.7977, 0.8119, 0.8174),
-    (2, 128): (0.7927, 0.8031, 0.8175, 0.8258),
-    (5, 128): (0.8045, 0.8144, 0.8166, 0.8343),
-}
-
-
-def _images(epochs: int, batch_size: int, rounds: int, **flags: Any) -> Study:
-    """Returns the methods of Table 1 for some E and B."""
-    names = ("fed_avg", "fed_prox", "fed_share", "fed_meta_uga")
-    paper = dict(zip(names, _IMAGES[epochs, batch_size]))
-    return Study(
-        f"e{epochs}_b{batch_size}",
-        {
-            "protocol": "uga",
-            "task": "cifar10",
-            "rounds": rounds,
-            "client_epochs": epochs,
-            "batch_size": batch_size,
-            "rounds_per_evaluation": max(1, rounds // 20),
-            **flags,
-        },
-        [Variant(name, name) for name in names],
-        outputs=[
-            Output("accuracies", "last_rounds", {"last": rounds // 10, "paper": paper})
         ],
     )
 
@@ -361,15 +320,37 @@ PRESETS = (
         "uga_shakespeare",
         "FedAvg, FedShare, FedProx, UGA and FedMeta on a GRU that reads roles.",
         "Yao et al. (2019), Figures 4 and 7. https://arxiv.org/abs/1910.08234",
-        Scale([_roles(30, num_clients=20, clients_per_round=2, max_examples=8)], 1, 3),
-        Scale([_roles(400)], 300, 8),
+        Scale(
+            [
+                roles(
+                    30,
+                    local(OF_ROLES, 5, 4),
+                    num_clients=20,
+                    clients_per_round=2,
+                    max_examples=8,
+                )
+            ],
+            1,
+            3,
+        ),
+        Scale([roles(400, plain(OF_ROLES))], 300, 8),
     ),
     Preset(
         "uga_cifar10",
         "FedAvg, FedShare, FedProx and FedMeta over UGA on images that are dealt to "
         "ten clients at random.",
         "Yao et al. (2019), Table 1 and Figure 2. https://arxiv.org/abs/1910.08234",
-        Scale([_images(2, 64, 40, max_examples=128)], 0.5, 3),
-        Scale([_images(*batches, 400) for batches in _IMAGES], 300, 6),
+        Scale(
+            [
+                images(
+                    *(2, 64, 15),
+                    local(OF_IMAGES, 2, 64, meta_learning_rate=64 * RATE_PER_EXAMPLE),
+                    client_learning_rate=64 * RATE_PER_EXAMPLE,
+                )
+            ],
+            1,
+            3,
+        ),
+        Scale([images(*batches, 400, plain(OF_IMAGES)) for batches in TABLE_1], 300, 6),
     ),
 )
