@@ -1,7 +1,8 @@
 """Seconds per training round: TFF's native execution, ours, and other frameworks.
 
     python benchmarks/rounds.py [--rounds 9] [--only logistic_mixed,cnn_10]
-        [--contexts native,local,gpu] [--fedjax PYTHON] [--pfl PYTHON]
+        [--contexts native,local,gpu] [--operation_threads 1] [--fedjax PYTHON]
+        [--pfl PYTHON]
 
 Clients hold random examples with the shapes of EMNIST, or for the LSTM and the GRU
 sequences of 80 characters. In the mixed works they are of unequal sizes, drawn anew for
@@ -124,9 +125,13 @@ def main() -> None:
     parser.add_argument("--only", default=_DEFAULT_WORKS)
     parser.add_argument("--algorithms", default=",".join(ALGORITHMS))
     parser.add_argument("--contexts", default="native,local")
+    parser.add_argument(
+        "--operation_threads", type=int, default=0, help="0 as TensorFlow chooses"
+    )
     parser.add_argument("--fedjax", help="a Python program that has FedJAX")
     parser.add_argument("--pfl", help="a Python program that has pfl")
     options = parser.parse_args()
+    tf.config.threading.set_intra_op_parallelism_threads(options.operation_threads)
     create = {
         "native": execution.create_native_execution_context,
         "local": execution.create_local_execution_context,

@@ -54,8 +54,8 @@ class Placement:
         ahead: collections.deque[concurrent.futures.Future[Any]] = collections.deque()
         try:
             for client in range(number):
-                # One more than there are threads: none waits for the accumulation.
-                if len(ahead) > self.max_concurrent_clients:
+                # As many again as there are threads: none waits for the accumulation.
+                if len(ahead) >= 2 * self.max_concurrent_clients:
                     yield ahead.popleft().result()
                 ahead.append(self.pool.submit(_run_on_thread, run, client))
             while ahead:
