@@ -331,7 +331,7 @@ PRESETS = (
                 )
             ],
             1,
-            3,
+            10,
         ),
         Scale([roles(400, plain(OF_ROLES))], 300, 8),
     ),
