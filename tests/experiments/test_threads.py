@@ -1,0 +1,45 @@
+"""When a command gives each of TensorFlow's operations one thread."""
+
+import os
+
+import pytest
+import tensorflow as tf
+
+from experiments.training import runs
+from tests.experiments.programs import resolve
+from tff_drift import execution
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The numbers of threads asked for, on a machine of two processors."""
+    numbers = []
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(execution, "set_local_execution_context", lambda **_: None)
+    monkeypatch.setattr(
+        tf.config.threading, "set_intra_op_parallelism_threads", numbers.append
+    )
+    return numbers
+
+
+@pytest.mark.parametrize(("cohort", "expected"), [(8, [1]), (7, [])])
+def test_one_where_clients_keep_the_processors_busy(asked, cohort, expected):
+    runs.set_execution_context(resolve(f"--clients_per_round={cohort}"))
+    assert asked == expected
+
+
+def test_what_the_environment_says_stays(asked, monkeypatch):
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
+    runs.set_execution_context(resolve("--clients_per_round=8"))
+    assert asked == []
+
+
+def test_where_tensorflow_runs_already_it_goes_on_as_it_is(asked, monkeypatch):
+    def refuse(number):
+        asked.append(number)
+        raise RuntimeError("Intra op parallelism cannot be modified")
+
+    monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", refuse)
+    runs.set_execution_context(resolve("--clients_per_round=8"))
+    assert asked == [1]
