@@ -139,7 +139,7 @@ def _leaves(value):
 
 def _digest_of_leaf(leaf):
     if isinstance(leaf, tf.data.Dataset):
-        return leaf.reduce(np.int64(1), lambda total, each: 3 * total + _digest(each))
+        return leaf.reduce(np.int64(1), lambda total, each: 3 * total + digest(each))
     size = tf.size(leaf, tf.int64)
     if leaf.dtype == tf.string:
         leaf = tf.strings.to_hash_bucket_fast(leaf, 1000)
@@ -149,7 +149,7 @@ def _digest_of_leaf(leaf):
     return tf.reduce_sum(whole) + 11 * size
 
 
-def _digest(value):
+def digest(value):
     """Returns a number that depends on all of a value."""
     parts = map(_digest_of_leaf, _leaves(value))
     return functools.reduce(lambda total, part: 5 * total + part, parts, np.int64(7))
@@ -190,14 +190,14 @@ class Given(NamedTuple):
 
     @property
     def digest(self):
-        return tf_computation(_digest, self.type)
+        return tf_computation(digest, self.type)
 
     @property
     def beside_data(self):
         """Of a value and numbers, which make clients fit for stacks."""
 
         def both(value, data):
-            return data.reduce(_digest(value), lambda a, b: 3 * a + b)
+            return data.reduce(digest(value), lambda a, b: 3 * a + b)
 
         return tf_computation(both, self.type, NUMBERS)
 
@@ -257,7 +257,7 @@ def tuples(given):
 
 
 def aggregated(given):
-    add = tf_computation(lambda a, value: 3 * a + _digest(value), np.int64, given.type)
+    add = tf_computation(lambda a, value: 3 * a + digest(value), np.int64, given.type)
     last = tf_computation(lambda a, value: _copy(value), given.type, given.type)
     return (
         tff.federated_aggregate(given.at_clients, zero(), add, plus, same),
@@ -269,14 +269,14 @@ def aggregated(given):
 
 
 def selected(given):
-    select = tf_computation(lambda v, k: (_digest(v), k), given.type, np.int32)
+    select = tf_computation(lambda v, k: (digest(v), k), given.type, np.int32)
     keys = tff.federated_map(
         tf_computation(lambda _: tf.constant([0, 2]), given.type), given.at_clients
     )
     limit = tff.federated_value(3, SERVER)
     selection = tff.federated_select(keys, limit, given.at_server, select)
-    digest = tf_computation(_digest, selection.type_signature.member)
-    return tff.federated_map(digest, selection)
+    digest_all = tf_computation(digest, selection.type_signature.member)
+    return tff.federated_map(digest_all, selection)
 
 
 def summed(given):
@@ -289,7 +289,7 @@ def summed(given):
 
 def averaged(given):
     weight = tf_computation(
-        lambda value: tf.cast(_digest(value) % 3 + 1, tf.float32), given.type
+        lambda value: tf.cast(digest(value) % 3 + 1, tf.float32), given.type
     )
     return (
         tff.federated_mean(given.at_clients),

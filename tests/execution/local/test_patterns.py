@@ -121,6 +121,41 @@ def test_a_stack_is_collected_in_the_order_of_the_clients_alone(fast, accumulate
     assert sorted(result) == [1.0, 2.0, 3.0]
 
 
+def _after_check(total, value):
+    with tf.control_dependencies([tf.debugging.assert_less(value, 10.0)]):
+        return tf.identity(total)
+
+
+@pytest.mark.parametrize(
+    "accumulate",
+    [
+        lambda a, x: a + _after_check(x, x),
+        lambda a, x: _after_check(a, x) + x,
+        lambda a, x: _after_check(a + x, x),
+    ],
+)
+def test_a_sum_that_checks_its_values_is_not_summed_at_once(local, fast, accumulate):
+    add = tff.tensorflow.computation(accumulate, np.float32, np.float32)
+    zero = tff.tensorflow.computation(lambda: np.float32(0))
+    plus = tff.tensorflow.computation(lambda a, b: a + b, np.float32, np.float32)
+    same = tff.tensorflow.computation(lambda a: a, np.float32)
+    data_type = tff.SequenceType(np.float32)
+    total = tff.tensorflow.computation(
+        lambda data: data.reduce(np.float32(0), lambda a, b: a + b), data_type
+    )
+
+    @tff.federated_computation(tff.FederatedType(data_type, tff.CLIENTS))
+    def aggregate(data):
+        values = tff.federated_map(total, data)
+        return tff.federated_aggregate(values, zero(), add, plus, same)
+
+    assert _forms(fast, aggregate) == ["added one client after the other"]
+    with tff.framework.get_context_stack().install(local):
+        assert aggregate([[1.0, 2.0], [3.0, 4.0]]) == 10.0
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            aggregate([[1.0, 2.0], [30.0, 4.0]])
+
+
 def test_the_gathered_batches_of_uga_run_in_lockstep(fast):
     process = algorithms.build_uga(models.softmax_regression, 0.1, 0.5, local_epochs=1)
     (told,) = training(fast, process.next)

@@ -58,7 +58,7 @@ def summand(output: tf.Tensor, accumulator: tf.Tensor) -> tf.Tensor | None:
       The value, as `source` of a tensor; None if `output` is no such sum.
     """
     operation = source(output).op
-    if operation.type not in ("Add", "AddV2"):
+    if operation.type not in ("Add", "AddV2") or operation.control_inputs:
         return None
     first, second = operation.inputs
     if first.shape != second.shape or not first.shape.is_fully_defined():
@@ -82,10 +82,14 @@ def last_row(output: tf.Tensor, accumulator: tf.Tensor) -> tf.Tensor | None:
     operation = source(output).op
     if operation.type != "ConcatV2" or len(operation.inputs) != 3:
         return None
+    if operation.control_inputs:
+        return None
     first, second, axis = operation.inputs
     if source(first).name != accumulator.name or tf.get_static_value(axis) != 0:
         return None
     row = source(second).op
+    if row.control_inputs:
+        return None
     if row.type == "ExpandDims":
         in_front = tf.get_static_value(row.inputs[1]) == 0
         return source(row.inputs[0]) if in_front else None
@@ -119,7 +123,7 @@ def choice(output: tf.Tensor) -> Choice | None:
       What it is chosen of; None if `output` is no such choice.
     """
     operation = source(output).op
-    if operation.type != "SelectV2":
+    if operation.type != "SelectV2" or operation.control_inputs:
         return None
     condition, if_true, if_false = operation.inputs
     if condition.shape.rank != 0 or not if_true.shape == if_false.shape == output.shape:
@@ -128,8 +132,12 @@ def choice(output: tf.Tensor) -> Choice | None:
 
 
 def source(tensor: tf.Tensor) -> tf.Tensor:
-    """Returns the tensor of which `tensor` is the same under another name."""
-    while tensor.op.type == "Identity":
+    """Returns the tensor of which `tensor` is the same under another name.
+
+    What comes after a check, or after another operation that is done for its effect, is
+    not the same: who took the source in its place would leave the check out.
+    """
+    while tensor.op.type == "Identity" and not tensor.op.control_inputs:
         tensor = tensor.op.inputs[0]
     return tensor
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_drift.execution.local import patterns
 from tff_drift.execution.local.pure.variables import (
     UnsupportedGraphError,
     Variable,
@@ -137,11 +138,16 @@ class GraphInterpreter:
             inputs = [frame.value(name) for name in _data_inputs(node)]
             checks = frame.checks_before(node)
             if node.op == "NoOp":
-                frame.outputs[node.name] = checks
+                frame.outputs[node.name], frame.checks[node.name] = [], checks
                 continue
             outputs, layout = self._run_node(node, _after(checks, inputs))
-            frame.outputs[node.name] = outputs
-            frame.layouts[node.name] = layout
+            frame.outputs[node.name], frame.layouts[node.name] = outputs, layout
+            if self._may_fail(node):
+                frame.checks[node.name] = [
+                    getattr(output, "op", output)
+                    for output in outputs
+                    if isinstance(output, (tf.Tensor, tf.Operation))
+                ]
 
     def _run_node(self, node: Any, inputs: list[Any]) -> tuple[list[Any], Any]:
         """Returns the outputs of a node, and where each named output starts."""
@@ -276,6 +282,14 @@ class GraphInterpreter:
             results = tf.nest.flatten(tf.cond(condition, *branches))
         return without_values(results, variables)
 
+    def _may_fail(self, node: Any) -> bool:
+        """Whether a node is a check, or a branch or a call with one in it."""
+        names = {value.func.name for value in node.attr.values()}
+        functions = [self._functions[name] for name in names & self._functions.keys()]
+        return patterns.has_check([node.op]) or any(
+            self._may_fail(inner) for each in functions for inner in each.node_def
+        )
+
     def _is_cheap(self, name: str) -> bool:
         """Whether a function may as well be evaluated in vain."""
         return all(node.op in _CHEAP for node in self._functions[name].node_def)
@@ -297,16 +311,12 @@ class _Frame:
     def __init__(self, outputs: dict[str, list[Any]]) -> None:
         self.outputs = outputs
         self.layouts: dict[str, dict[str, int]] = {}
+        self.checks: dict[str, list[tf.Operation]] = {}
 
     def checks_before(self, node: Any) -> list[tf.Operation]:
         """Returns the checks that have to be made before a node is run."""
-        sources = [name[1:] for name in node.input if name.startswith("^")]
-        return [
-            output if isinstance(output, tf.Operation) else output.op
-            for source in sources
-            for output in self.outputs[source]
-            if isinstance(output, tf.Operation) or _is_check(output)
-        ]
+        names = [name[1:] for name in node.input if name.startswith("^")]
+        return [check for name in names for check in self.checks.get(name, ())]
 
     def value(self, name: str) -> Any:
         """Returns a value by the name of a node's input."""
@@ -318,11 +328,6 @@ class _Frame:
             return outputs[int(parts[1])]
         # In a function: node, name of the output, position in it.
         return outputs[self.layouts[parts[0]][parts[1]] + int(parts[2])]
-
-
-def _is_check(output: Any) -> bool:
-    """Whether a value is what a check returns: a condition, after an `Assert`."""
-    return tf.is_tensor(output) and output.dtype == tf.bool
 
 
 def _after(checks: list[tf.Operation], values: list[Any]) -> list[Any]:
