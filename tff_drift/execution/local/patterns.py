@@ -15,6 +15,7 @@ in `tests/execution/local/test_patterns.py` that fails when they make another on
 | a check, `Assert` or `CheckNumerics` in a name | `tf.debugging` | no step is taken whose result is dropped |
 | a convolution, `Conv` in a name | Keras' and TensorFlow's layers | stacking such steps gains nothing |
 | datasets that repeat themselves | `tf.data` | what was read is kept |
+| functions of datasets that only move values, by their operations | `Dataset.map`, `filter` | they are not optimized for every client anew |
 
 The form of `Dataset.reduce` is checked where it is replaced, in
 `graphs/dataset_loops.py`.
@@ -43,6 +44,54 @@ _REPEATABLE = frozenset(
         "TensorDataset",
         "TensorSliceDataset",
         "ZipDataset",
+    }
+)
+# Operations that compute no number, or none that depends on the order of arithmetic.
+_MOVING = frozenset(
+    {
+        "BroadcastTo",
+        "Cast",
+        "ConcatV2",
+        "Const",
+        "EnsureShape",
+        "Equal",
+        "ExpandDims",
+        "Fill",
+        "GatherV2",
+        "Greater",
+        "GreaterEqual",
+        "Identity",
+        "IdentityN",
+        "Less",
+        "LessEqual",
+        "LogicalAnd",
+        "LogicalNot",
+        "LogicalOr",
+        "Maximum",
+        "Minimum",
+        "NoOp",
+        "NotEqual",
+        "OneHot",
+        "OnesLike",
+        "Pack",
+        "Pad",
+        "PadV2",
+        "ParseExampleV2",
+        "ParseSingleExample",
+        "Placeholder",
+        "Reshape",
+        "ReverseV2",
+        "SelectV2",
+        "Shape",
+        "Slice",
+        "Split",
+        "SplitV",
+        "Squeeze",
+        "StridedSlice",
+        "Tile",
+        "Transpose",
+        "Unpack",
+        "ZerosLike",
     }
 )
 
@@ -169,6 +218,31 @@ def draws_random_numbers(dataset: tf.data.Dataset) -> bool:
     if is_random(type(dataset).__name__):
         return True
     return any(map(draws_random_numbers, dataset._inputs()))
+
+
+def has_moving_functions_only(dataset: tf.data.Dataset) -> bool:
+    """Whether a dataset and those that it reads from apply functions, all harmless.
+
+    That is, `moves_values_only` holds of all, and they capture nothing.
+    """
+    functions = [each.function for each in _functions(dataset)]
+    return bool(functions) and all(
+        moves_values_only(
+            operation.type for operation in function.graph.get_operations()
+        )
+        and not function.captured_inputs
+        for function in functions
+    )
+
+
+def _functions(dataset: tf.data.Dataset) -> list[Any]:
+    of_inputs = [each for source in dataset._inputs() for each in _functions(source)]
+    return [*dataset._functions(), *of_inputs]
+
+
+def moves_values_only(operations: Iterable[str]) -> bool:
+    """Whether operations compute nothing that an optimizer could compute otherwise."""
+    return _MOVING.issuperset(operations)
 
 
 def may_be_random(values: Iterable[Any]) -> bool:

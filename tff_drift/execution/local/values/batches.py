@@ -76,9 +76,10 @@ def as_array(value: np.ndarray | tf.Tensor) -> np.ndarray:
     """Returns an array, which shares the memory of a tensor."""
     if isinstance(value, np.ndarray):
         return value
-    array = value.numpy()
-    # A scalar string is `bytes`, which NumPy would make an array of another dtype of.
-    return np.array(array, object) if isinstance(array, bytes) else array
+    if value.dtype == tf.string and not value.shape.rank:
+        # It is `bytes`, which NumPy would make an array of another dtype of.
+        return np.array(value.numpy(), object)
+    return np.asarray(value)
 
 
 def stack_batches(

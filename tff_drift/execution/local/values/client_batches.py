@@ -24,9 +24,11 @@ from tff_drift.execution.local.values import sequences
 from tff_drift.execution.local.values.batches import (
     ArrayBatches,
     Batches,
+    as_array,
     in_main_memory,
     uninitialized,
 )
+from tff_drift.execution.local.values.variants import read, to_variant
 
 
 class TooManyBytesError(Exception):
@@ -78,7 +80,7 @@ class ClientSequence:
             dataset = self._dataset
             if dataset is None:
                 dataset = sequences.from_rows(self._rows, self._element_type)
-            self._variant = sequences.to_variant(dataset)
+            self._variant = to_variant(dataset)
         return self._variant
 
     def release(self) -> None:
@@ -163,15 +165,16 @@ def read_batches(
     """
     # In RAM, where batches of several clients are put together.
     with tf.device("/CPU:0"):
-        return ArrayBatches(_within(room, sequences.read(variant, element_type)))
+        return ArrayBatches(_within(room, read(variant, element_type)))
 
 
 def _within(
     room: Room, elements: Iterable[list[tf.Tensor]]
-) -> Iterable[list[tf.Tensor]]:
+) -> Iterable[list[np.ndarray]]:
     for element in elements:
-        room.take(sum(map(_num_bytes, element)))
-        yield element
+        arrays = list(map(as_array, element))
+        room.take(sum(array.nbytes for array in arrays))
+        yield arrays
 
 
 class BatchCache:

@@ -13,6 +13,7 @@ from tff_drift.execution.batches_on_demand import BatchesOnDemand, Rows
 from tff_drift.execution.local.values import sequences
 from tff_drift.execution.local.values.batches import Batches, as_array
 from tff_drift.execution.local.values.client_batches import BatchCache, ClientSequence
+from tff_drift.execution.local.values.variants import to_variant
 
 
 class BatchShapes(dict[int, tuple[tuple[tuple[int, ...], ...], int]]):
@@ -126,7 +127,7 @@ class OnDemandSequence(ClientSequence):
     def variant(self) -> tf.Tensor:
         """See `ClientSequence.variant`; it is not kept."""
         dataset = sequences.from_rows(self._lazy.elements(), self._element_type)
-        return sequences.to_variant(dataset)
+        return to_variant(dataset)
 
     def known_batches(self, cache: BatchCache) -> Batches:
         """See `ClientSequence.known_batches`."""

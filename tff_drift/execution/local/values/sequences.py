@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Union
 
 import numpy as np
@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tff_drift import compat
 from tff_drift.execution import containers
-from tff_drift.execution.local import patterns, tensors
+from tff_drift.execution.local import tensors
 from tff_drift.execution.local.plans import trees
 
 Struct = compat.structure.Struct
@@ -72,58 +72,6 @@ def to_tree(value: Any, type_signature: compat.Type) -> Any:
 def to_dataset(variant: tf.Tensor, element_type: compat.Type) -> tf.data.Dataset:
     """Returns the dataset that a variant tensor holds."""
     return tf.data.experimental.from_variant(variant, element_spec(element_type))
-
-
-def read(variant: tf.Tensor, element_type: compat.Type) -> Iterator[list[tf.Tensor]]:
-    """Yields the flattened elements of the dataset that a variant tensor holds."""
-    # To rewrite and to tune the dataset takes longer than a client's few batches can
-    # gain by it. Which elements come, and in which order, does not depend on either.
-    options = tf.data.Options()
-    options.experimental_optimization.apply_default_optimizations = False
-    options.autotune.enabled = False
-    dataset = to_dataset(variant, element_type).with_options(options)
-    return map(tf.nest.flatten, dataset)
-
-
-def to_variant(dataset: tf.data.Dataset) -> tf.Tensor:
-    """Returns a dataset as a computation gets it: as if it were new.
-
-    A seeded `Dataset.shuffle` draws a new order at every iteration. TFF's worker
-    gets a copy of the dataset for every computation, which starts over: a round
-    does not depend on what was read before it.
-
-    Args:
-      dataset: The dataset.
-
-    Returns:
-      A scalar variant tensor.
-    """
-    variant = tf.data.experimental.to_variant(dataset)
-    if not patterns.draws_random_numbers(dataset):
-        return variant
-    try:
-        serialized = tf.raw_ops.DatasetToGraphV2(input_dataset=variant).numpy()
-    except tf.errors.OpError:
-        # It reads from Python, which cannot be copied.
-        return variant
-    graph_def = tf.compat.v1.GraphDef.FromString(serialized)
-    _forget_positions(graph_def)
-    return tf.raw_ops.DatasetFromGraph(graph_def=graph_def.SerializeToString())
-
-
-def _forget_positions(graph_def: tf.compat.v1.GraphDef) -> None:
-    """Breaks the links from shuffles to where their streams of seeds have got to.
-
-    TensorFlow starts a stream over if it does not find it, as in TFF's worker,
-    which is another process.
-    """
-    nodes = {node.name: node for node in graph_def.node}
-    for node in graph_def.node:
-        if patterns.is_random(node.op):
-            for name in node.input:
-                source = nodes[name.lstrip("^").split(":")[0]]
-                for handle in source.attr["value"].tensor.resource_handle_val:
-                    handle.name = "a seed generator that does not exist"
 
 
 def element_rows(elements: Sequence[Any], element_type: compat.Type) -> list[Row]:
