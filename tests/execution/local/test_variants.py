@@ -105,3 +105,20 @@ def _is_left_unoptimized(dataset):
 )
 def test_functions_without_arithmetic_are_left_unoptimized(name, expected):
     assert _is_left_unoptimized(DATASETS[name]()) == expected
+
+
+def test_a_dataset_that_holds_much_is_not_copied_for_its_functions():
+    rows = np.zeros([1024, 256], np.float32)
+    small = tf.data.Dataset.from_tensor_slices(rows[:256]).map(lambda x: x[tf.newaxis])
+    large = tf.data.Dataset.from_tensor_slices(rows).map(lambda x: x[tf.newaxis])
+    assert _is_left_unoptimized(small) == [True]
+    assert _is_left_unoptimized(large) == [False]
+
+
+def test_a_dataset_that_cannot_be_copied_is_read_as_it_is(monkeypatch):
+    # What TensorFlow returns of a graph of more than 2 GB, the limit of its messages.
+    nothing = tf.constant(b"")
+    monkeypatch.setattr(tf.raw_ops, "DatasetToGraphV2", lambda input_dataset: nothing)
+    dataset = DATASETS["repeated"]()
+    elements = list(variants.read(variants.to_variant(dataset), _element_type(dataset)))
+    assert len(elements) == 6

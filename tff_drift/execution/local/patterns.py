@@ -235,6 +235,13 @@ def has_moving_functions_only(dataset: tf.data.Dataset) -> bool:
     )
 
 
+def held_bytes(dataset: tf.data.Dataset) -> int:
+    """Returns the size of the tensors that a dataset is made of."""
+    own = getattr(dataset, "_tensors", ())
+    of_tensors = (each.shape.num_elements() * each.dtype.size for each in own)
+    return sum(of_tensors) + sum(map(held_bytes, dataset._inputs()))
+
+
 def _functions(dataset: tf.data.Dataset) -> list[Any]:
     of_inputs = [each for source in dataset._inputs() for each in _functions(source)]
     return [*dataset._functions(), *of_inputs]

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_drift import compat
-from tff_drift.execution.local import patterns
+from tff_drift.execution.local import patterns, policy
 from tff_drift.execution.local.values import sequences
 
 # With this attribute TensorFlow makes a function ready for one device as it is. Without
@@ -33,18 +33,26 @@ def to_variant(dataset: tf.data.Dataset) -> tf.Tensor:
     """
     variant = tf.data.experimental.to_variant(dataset)
     starts_over = patterns.draws_random_numbers(dataset)
-    if not starts_over and not patterns.has_moving_functions_only(dataset):
+    if not starts_over and not _is_better_copied(dataset):
         return variant
     try:
         serialized = tf.raw_ops.DatasetToGraphV2(input_dataset=variant).numpy()
+        graph_def = tf.compat.v1.GraphDef.FromString(serialized)
+        if starts_over:
+            _forget_positions(graph_def)
+        _leave_unoptimized(graph_def)
+        return tf.raw_ops.DatasetFromGraph(graph_def=graph_def.SerializeToString())
     except tf.errors.OpError:
-        # It reads from Python, which cannot be copied.
+        # What reads from Python, or has more than 2 GB, cannot be copied.
         return variant
-    graph_def = tf.compat.v1.GraphDef.FromString(serialized)
-    if starts_over:
-        _forget_positions(graph_def)
-    _leave_unoptimized(graph_def)
-    return tf.raw_ops.DatasetFromGraph(graph_def=graph_def.SerializeToString())
+
+
+def _is_better_copied(dataset: tf.data.Dataset) -> bool:
+    """Whether a copy takes less time than optimizing the functions."""
+    return (
+        patterns.has_moving_functions_only(dataset)
+        and patterns.held_bytes(dataset) <= policy.COPIED_DATASET_BYTES
+    )
 
 
 def _forget_positions(graph_def: tf.compat.v1.GraphDef) -> None:
