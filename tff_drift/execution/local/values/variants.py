@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_drift import compat
-from tff_drift.execution.local import patterns, policy
+from tff_drift.execution.local import patterns, policy, tensors
 from tff_drift.execution.local.values import sequences
 
 # With this attribute TensorFlow makes a function ready for one device as it is. Without
@@ -93,9 +93,11 @@ def read(variant: tf.Tensor, element_type: compat.Type) -> Iterator[list[tf.Tens
     )
     iterator = tf.raw_ops.AnonymousIteratorV3(**of_elements)
     tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
-    count = int(tf.raw_ops.DatasetCardinality(input_dataset=dataset))
-    for _ in range(count):
-        yield tf.raw_ops.IteratorGetNext(iterator=iterator, **of_elements)
+    tensors.give_back_attributes([dataset, iterator])
+    for _ in range(int(tf.raw_ops.DatasetCardinality(input_dataset=dataset))):
+        element = tf.raw_ops.IteratorGetNext(iterator=iterator, **of_elements)
+        tensors.give_back_attributes(element)
+        yield element
     # Whether there is more is asked for at the end only, since it takes longer: of a
     # number that is not known, and to see an error that comes after the last element.
     while True:
