@@ -79,11 +79,14 @@ def test_order_is_a_pure_function_of_seed_round_and_client():
     assert len(set(epochs)) == len(epochs) == 14
 
 
-def test_order_follows_its_recipe():
+@pytest.mark.parametrize("seed", [0, 3, 2**32 - 1, 2**32, 2**40 + 5, 2**63 - 1])
+def test_order_follows_its_recipe(seed):
     """Changing the recipe would change what a stopped run does when it resumes."""
-    datasets = ClientDatasets.from_arrays(labelled_clients([20]), batch_size=20, seed=3)
+    datasets = ClientDatasets.from_arrays(
+        labelled_clients([20]), batch_size=20, seed=seed
+    )
     words = np.frombuffer(hashlib.sha256(b"client_0").digest()[:16], "<u4").tolist()
-    sequence = np.random.SeedSequence((3, 11, *words))
+    sequence = np.random.SeedSequence((seed, 11, *words))
     expected = np.random.Generator(np.random.PCG64(sequence)).permutation(20)
 
     (batch,) = _label_batches(datasets.training_data("client_0", 11))

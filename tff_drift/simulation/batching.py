@@ -155,9 +155,15 @@ def generator(seed: int, round_number: int, client_id: str) -> np.random.Generat
     """
     # Python's `hash` of a string changes from one process to the next.
     digest = hashlib.sha256(client_id.encode()).digest()[:16]
-    words = np.frombuffer(digest, dtype="<u4").tolist()
-    sequence = np.random.SeedSequence((seed, round_number, *words))
-    return np.random.Generator(np.random.PCG64(sequence))
+    # Of integers `SeedSequence` makes these words too, but takes twice as long.
+    words = np.frombuffer(_words(seed) + _words(round_number) + digest, "<u4")
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
+
+
+def _words(number: int) -> bytes:
+    """Returns the 32-bit words of an integer, the lowest first, and at least one."""
+    number = int(number)
+    return number.to_bytes(4 * max(1, -(-number.bit_length() // 32)), "little")
 
 
 def rows_of_epoch(

@@ -89,8 +89,9 @@ def element_rows(elements: Sequence[Any], element_type: compat.Type) -> list[Row
       TypeError: If an element is not of that type.
       ValueError: If an element has another shape than the type says.
     """
-    specs = list(trees.leaf_types(element_type))
-    flatten = _flattener(element_type)
+    if not elements:
+        return []
+    specs, flatten = _leaf_types(element_type), _flattener(element_type)
     return [
         [_element_leaf(leaf, spec) for leaf, spec in zip(flatten(element), specs)]
         for element in elements
@@ -112,11 +113,16 @@ def example_leaves(examples: Any, element_type: compat.Type) -> Row:
 
 
 @functools.lru_cache(maxsize=256)
+def _leaf_types(element_type: compat.Type) -> list[compat.Type]:
+    return list(trees.leaf_types(element_type))
+
+
+@functools.lru_cache(maxsize=256)
 def _of_any_size(element_type: compat.Type) -> list[compat.TensorType]:
     """Returns the types of the leaves, their first dimension left open."""
     return [
         compat.TensorType(leaf.dtype, leaf.shape and [None, *list(leaf.shape)[1:]])
-        for leaf in trees.leaf_types(element_type)
+        for leaf in _leaf_types(element_type)
     ]
 
 
@@ -145,7 +151,7 @@ def component_order(element_type: compat.Type) -> list[int]:
 
     A dataset sorts the keys of a mapping, a type does not.
     """
-    leaves = range(len(list(trees.leaf_types(element_type))))
+    leaves = range(len(_leaf_types(element_type)))
     tree = trees.pack(element_type, iter(leaves))
     return tf.nest.flatten(compat.type_to_py_container(tree, element_type))
 
@@ -160,7 +166,7 @@ def from_rows(rows: Sequence[Row], element_type: compat.Type) -> tf.data.Dataset
     Returns:
       A `tf.data.Dataset`.
     """
-    specs = list(trees.leaf_types(element_type))
+    specs = _leaf_types(element_type)
     if not rows:
         return _slices([_no_rows(spec) for spec in specs], element_type)
     pieces = [
