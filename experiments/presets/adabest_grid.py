@@ -158,9 +158,7 @@ def _protocol_grid(task: str, percent: int, rounds: int, decays: bool = True) ->
 
 def _paper_grid() -> Sequence[Study]:
     rounds = {1: 1000, 10: 1200, 100: 2000}
-    return [
-        _protocol_grid(task, percent, rounds[percent]) for task, percent in TABLE_2
-    ]
+    return [_protocol_grid(task, percent, rounds[percent]) for task, percent in TABLE_2]
 
 
 _DIGITS: dict[str, Any] = {
