@@ -228,7 +228,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              "Addresses host:port of workers, separated by commas; see docs/remote.md.",
              needs="execution=remote", many=True, commands=(*RUNS, PRESET)),
         Flag("max_concurrent_clients", "count",
-             "Clients trained at a time.", Depends("the number of processors"),
+             "Clients trained at a time.",
+             Depends("two more than processors, under native as many"),
              needs="execution=local|native"),
     ),
 }

@@ -190,7 +190,7 @@ def create_local_execution_context(
       client_devices: The devices of client computations; the clients of a cohort
         take turns on them. By default TensorFlow chooses.
       max_concurrent_clients: How many clients are trained at a time. By default
-        the number of processors this process may use, or, with `client_devices`
+        two more than the processors this process may use, or, with `client_devices`
         given, the number of these.
       batch_clients: Whether clients are trained many at a time, in one graph that
         multiplies stacks of matrices where that of one client multiplies matrices.

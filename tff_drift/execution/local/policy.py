@@ -10,6 +10,9 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+# Threads wait, for Python's lock and for each other's results: so many more than there
+# are processors keep these busy.
+_MORE_THREADS = 2
 # Plans, with their functions, live as long as their computations; so many of those
 # used last live on, for programs that make equal computations again and again.
 RECENT_PLANS = 8
@@ -85,9 +88,10 @@ def concurrent_clients(client_devices: Sequence[str]) -> int:
       client_devices: The devices given for clients, none if TensorFlow chooses.
 
     Returns:
-      The number of the devices, or of the processors that this process may use.
+      The number of the devices, or two more than that of the processors that this
+      process may use: some threads always wait, for Python's lock or for each other.
     """
-    return len(client_devices or os.sched_getaffinity(0))
+    return len(client_devices) or len(os.sched_getaffinity(0)) + _MORE_THREADS
 
 
 def keep_states_at_clients(client_bytes: int) -> bool:
