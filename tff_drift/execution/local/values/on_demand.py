@@ -90,17 +90,22 @@ class LazyBatches(Batches):
     def _make(self) -> list[tuple[list[np.ndarray], Rows]]:
         order = sequences.component_order(self._element_type)
         made: list[tuple[list[np.ndarray], Rows]] = []
-        shapes = []
-        last, arrays = None, []
+        of_one = self.shapes[0] if self.shapes else ()
+        last, arrays, fit = None, [], True
         for examples, rows in self._source.unread():
             if examples is not last:
                 leaves = sequences.example_leaves(examples, self._element_type)
                 # To take rows of others, NumPy would copy all of them each time.
                 arrays = [np.ascontiguousarray(as_array(leaves[k])) for k in order]
                 last = examples
+                # All batches were announced with the same shapes but for their sizes.
+                fit &= all(x.shape[1:] == y[1:] for x, y in zip(arrays, of_one))
             made.append((arrays, rows))
-            shapes.append(tuple((_count(rows), *array.shape[1:]) for array in arrays))
-        if shapes != self.shapes:
+        if not fit or [_count(rows) for _, rows in made] != list(self._source.sizes):
+            shapes = [
+                tuple((_count(rows), *array.shape[1:]) for array in arrays)
+                for arrays, rows in made
+            ]
             raise ValueError(
                 f"Batches were announced with the shapes {self.shapes}, and made with "
                 f"{shapes}. Let BatchesOnDemand.make return batches of its sizes."
