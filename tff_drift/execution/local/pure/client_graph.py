@@ -37,6 +37,7 @@ class ClientGraph:
         tensors of an element.
       each: For every input, whether each client has its own.
       outputs: The names of the results.
+      summed: For every result, whether no more is wanted than its sum over clients.
     """
 
     graph_def: Any
@@ -44,6 +45,7 @@ class ClientGraph:
     specs: tuple[Any, ...]
     each: tuple[bool, ...]
     outputs: tuple[str, ...]
+    summed: tuple[bool, ...]
 
 
 @dataclasses.dataclass(frozen=True)

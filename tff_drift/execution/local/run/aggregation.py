@@ -50,6 +50,7 @@ class Aggregator:
     Args:
       aggregations: The aggregations.
       graphs: Where the graphs of compiled computations come from.
+      only_aggregated: What clients compute that nothing but the aggregations takes.
 
     Attributes:
       forms: How each is done, in their order.
@@ -59,14 +60,26 @@ class Aggregator:
       added_inputs: What those need of these that are not collected.
       zeros: The first accumulators of those that are not collected.
       outputs: The last ones; there are none if all are collected.
+      summed_before: Of what clients compute, that of which `add_stack` takes the sum in
+        place of the stack.
     """
 
-    def __init__(self, aggregations: Sequence[Aggregation], graphs: GraphCache) -> None:
+    def __init__(
+        self,
+        aggregations: Sequence[Aggregation],
+        graphs: GraphCache,
+        only_aggregated: frozenset[Leaf],
+    ) -> None:
         self._graphs = graphs
         self.forms = [_form(aggregation, graphs) for aggregation in aggregations]
         self.collected = [form for form in self.forms if form.kind == COLLECTED]
         self.in_turn = any(form.kind == IN_TURN for form in self.forms)
         self._added = [form for form in self.forms if form.kind != COLLECTED]
+        self.summed_before = frozenset[Leaf]()
+        if not self.in_turn:
+            others = {leaf for form in self.collected for leaf in form.values}
+            sums = {leaf for form in self._added for leaf in form.values}
+            self.summed_before = only_aggregated & (sums - others)
         added = [form.aggregation for form in self._added]
         self.inputs = distinct(leaf for a in aggregations for leaf in a.inputs)
         self.added_inputs = distinct(leaf for a in added for leaf in a.inputs)
@@ -114,7 +127,7 @@ class Aggregator:
                 state = [values[leaf] for leaf in aggregation.accumulators]
                 if form.kind == SUMMED:
                     results = [
-                        total + tf.reduce_sum(stacks[leaf], axis=0)
+                        total + self._sum(leaf, stacks[leaf])
                         for total, leaf in zip(state, form.values)
                     ]
                 else:
@@ -126,8 +139,14 @@ class Aggregator:
 
         specs = [tf.TensorSpec([], tf.int32)]
         specs += [_spec(leaf) for leaf in self._accumulators]
-        specs += [_stacked_spec(leaf) for leaf in self.added_inputs]
+        specs += [
+            _spec(leaf) if leaf in self.summed_before else _stacked_spec(leaf)
+            for leaf in self.added_inputs
+        ]
         return tf.compat.v1.wrap_function(body, specs)
+
+    def _sum(self, leaf: Leaf, stack: tf.Tensor) -> tf.Tensor:
+        return stack if leaf in self.summed_before else tf.reduce_sum(stack, axis=0)
 
 
 class Accumulator:
@@ -185,7 +204,8 @@ class Accumulator:
 
         Args:
           clients: The numbers of the clients.
-          results: What they computed, stacked.
+          results: What they computed, stacked, or the sum of what is in
+            `Aggregator.summed_before`.
           device: Where to add, None for TensorFlow's choice.
         """
         stacks = {

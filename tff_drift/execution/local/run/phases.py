@@ -65,17 +65,23 @@ class RunnablePhase:
             wanted = later.union(zeros, accumulated, at_clients)
             self.server = PhaseFunction(phase.server, wanted, graphs)
             self.server.build()
+        of_clients = later.union(accumulated)
+        computed: frozenset[Leaf] = frozenset()
         if phase.clients:
-            wanted = later.union(accumulated)
-            self.clients = PhaseFunction(phase.clients, wanted, graphs)
-            self._kept = frozenset(self.clients.outputs) & later
+            self.clients = PhaseFunction(phase.clients, of_clients, graphs)
+            computed = frozenset(self.clients.outputs)
+            self._kept = computed & later
+        self.aggregator = Aggregator(aggregations, graphs, computed - later)
+        if self.clients is not None:
+            summed = self.aggregator.summed_before
             try:
-                self.stacked = stacking.build(phase.clients, wanted, accumulated)
+                self.stacked = stacking.build(
+                    phase.clients, of_clients, accumulated, summed
+                )
             except NotStackedError as error:
                 self.why_one_by_one = str(error)
                 # What cannot be run is told at once, here as where it is stacked.
                 self.clients.build()
-        self.aggregator = Aggregator(aggregations, graphs)
 
     def run(self, values: LeafValues, num_clients: int, placement: Placement) -> None:
         """Runs the phase, adding to `values` what later phases need."""
@@ -140,7 +146,7 @@ class RunnablePhase:
     def _stacked_results(
         self, values: LeafValues, groups: Sequence[Group], placement: Placement
     ) -> Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]]:
-        """Yields clients and their results, stacked, group by group."""
+        """Yields clients and their results, stacked or summed, group by group."""
         stacked = self.stacked
         assert stacked is not None
 

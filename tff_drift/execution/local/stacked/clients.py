@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -203,7 +203,8 @@ class StackedClients:
           group: The clients.
 
         Returns:
-          The results, stacked in the order of the group.
+          The results, stacked in the order of the group, or summed, see
+          `Stacking.build`.
         """
         inputs: list[Any] = []
         for position, leaf in enumerate(self._function.inputs):
@@ -241,6 +242,7 @@ class Stacking:
         steps: Sequence[Operation],
         wanted: Iterable[Leaf],
         accumulated: Iterable[Leaf],
+        summed: Collection[Leaf],
     ) -> StackedClients:
         """Stacks the operations of every client, if that is possible and may pay.
 
@@ -248,6 +250,8 @@ class Stacking:
           steps: The operations.
           wanted: The leaves wanted of what they compute, among others.
           accumulated: What is accumulated of clients, given or computed.
+          summed: Of what they compute, that of which no more is wanted than the sum
+            over clients.
 
         Returns:
           The stacked clients, without functions yet.
@@ -268,13 +272,15 @@ class Stacking:
         _require(
             policy.stacking_asked_for(self.batch_clients, has_datasets, one_at_a_time)
         )
-        computation = self._stack(function)
+        computation = self._stack(function, summed)
         _require(
             policy.stacking_may_pay(self.batch_clients, computation.has_convolution)
         )
         return StackedClients(computation, function, accumulated, self)
 
-    def _stack(self, function: PhaseFunction) -> StackedComputation:
+    def _stack(
+        self, function: PhaseFunction, summed: Collection[Leaf]
+    ) -> StackedComputation:
         ways: dict[str, Callable[[ClientGraph], StackedComputation]] = {
             InTurns.manner: lambda graph: InTurns(graph, self.cache),
             InLockstep.manner: InLockstep,
@@ -282,7 +288,7 @@ class Stacking:
         obstacles = []
         for manner, build in ways.items():
             try:
-                return build(_client_graph(function))
+                return build(_client_graph(function, summed))
             except UnsupportedGraphError as error:
                 obstacles.append(f"not {manner}, {error}")
         raise NotStackedError("it cannot be stacked: " + "; ".join(obstacles))
@@ -293,7 +299,7 @@ def _require(decision: policy.Decision) -> None:
         raise NotStackedError(decision.reason)
 
 
-def _client_graph(function: PhaseFunction) -> ClientGraph:
+def _client_graph(function: PhaseFunction, summed: Collection[Leaf]) -> ClientGraph:
     graph = function.function.graph
     for leaf in function.inputs:
         if sequences.is_sequence(leaf.type_signature) and not leaf.at_clients:
@@ -311,4 +317,5 @@ def _client_graph(function: PhaseFunction) -> ClientGraph:
         ),
         each=tuple(leaf.at_clients for leaf in function.inputs),
         outputs=tuple(tensor.name for tensor in function.function.outputs),
+        summed=tuple(leaf in summed for leaf in function.outputs),
     )

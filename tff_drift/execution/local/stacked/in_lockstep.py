@@ -108,7 +108,10 @@ class InLockstep(StackedComputation):
             return results[0]
         order = np.argsort([client for part in parts for client in part])
         return [
-            tf.gather(tf.concat(of_parts, axis=0), order) for of_parts in zip(*results)
+            tf.add_n(of_parts)
+            if summed
+            else tf.gather(tf.concat(of_parts, axis=0), order)
+            for of_parts, summed in zip(zip(*results), self._graph.summed)
         ]
 
     def _run_part(
@@ -150,7 +153,11 @@ class InLockstep(StackedComputation):
                 }
                 return self._evaluate(values, elements)[0]
 
-            return vectorized_map(of_client, (own, clients))
+            results = vectorized_map(of_client, (own, clients))
+            return [
+                tf.reduce_sum(stack, axis=0) if summed else stack
+                for stack, summed in zip(results, self._graph.summed)
+            ]
 
         lists = [
             (

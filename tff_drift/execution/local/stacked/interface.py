@@ -77,5 +77,6 @@ class StackedComputation(abc.ABC):
           group: One of `groups`.
 
         Returns:
-          The results, stacked in the order of the group.
+          The results, stacked in the order of the group, or summed, as
+          `ClientGraph.summed` has it.
         """

@@ -119,7 +119,7 @@ class VectorizedSteps:
           steps: The steps of each loop.
 
         Returns:
-          The results, stacked.
+          The results, stacked or summed.
         """
         function = self._function(kind)
         split = self._functions.split(inputs, kind.num_clients)
@@ -151,7 +151,12 @@ class VectorizedSteps:
                 loop = _Loop(self.client, number, kind, arguments, steps[number])
                 done.append(loop.run(state))
             results = self._map(self.client.finish, common, own, clients, done)
-            return [stack[:num_results] for stack in results]
+            return [
+                tf.reduce_sum(stack[:num_results], axis=0)
+                if summed
+                else stack[:num_results]
+                for stack, summed in zip(results, self.client.graph.summed)
+            ]
 
         signature = (
             *self._functions.signature(kind.num_clients),
