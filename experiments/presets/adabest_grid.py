@@ -294,7 +294,7 @@ PRESETS = (
                     1500, task="digits", alpha=0.03, clients_per_round=2, **_DIGITS
                 ),
             ],
-            2,
+            3.5,
             1.5,
         ),
         Scale(
