@@ -63,6 +63,19 @@ def load_task(settings: RunSettings) -> tasks.Task:
     return dataclasses.replace(task, train=processes.training_data(settings, task))
 
 
+def check_data(settings: RunSettings) -> None:
+    """Loads the task of a run, to know whether it can be had.
+
+    Args:
+      settings: The run.
+
+    Raises:
+      UserError: If its data is missing or damaged, or an option is out of its range.
+    """
+    with as_user_errors(*_BAD_INPUT):
+        load_clients(settings)
+
+
 def load_clients(settings: RunSettings) -> tasks.Task:
     """Loads the task of a run with its clients as they are.
 

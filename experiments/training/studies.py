@@ -10,12 +10,13 @@ import pandas as pd
 
 from experiments.analysis.studies import METRICS_FILE
 from experiments.flags import found_settings, settings
+from experiments.flags.errors import UserError
 from experiments.flags.settings import RunSettings
 from experiments.presets.preset import Study, Variant
 from experiments.presets.requests import Request
 from experiments.reports import outputs, writing
 from experiments.reports.results import Result
-from experiments.training import comparison, log, pool, searches
+from experiments.training import comparison, log, pool, runs, searches
 
 _FAILURES = ("catastrophic_failure", "non_finite")
 # What analyses of any study need.
@@ -36,6 +37,7 @@ def run(request: Request) -> None:
       UserError: If something asked for cannot be had.
     """
     log.show()
+    _check_data(request)
     for study in request.studies:
         chosen = searches.choose(
             study,
@@ -46,6 +48,18 @@ def run(request: Request) -> None:
         done = run_study(request, chosen)
         write_metrics(request, study, done)
         outputs.tell(request.folder / study.part, study)
+
+
+def _check_data(request: Request) -> None:
+    """Raises if the data of a part cannot be had, before hours of others are run."""
+    for study in request.studies:
+        run = run_settings(request, study, study.variants[0], request.seeds[0])
+        try:
+            runs.check_data(run)
+        except UserError as error:
+            raise UserError(
+                f"{error} It is for the part {study.part}: --parts can leave it out."
+            ) from error
 
 
 def run_settings(
@@ -115,7 +129,7 @@ def run_study(request: Request, study: Study) -> list[Result]:
       KeyboardInterrupt: On Ctrl-C.
       UserError: If something asked for cannot be had.
     """
-    runs = [
+    of_study = [
         run_settings(request, study, variant, seed)
         for seed in request.seeds
         for variant in study.variants
@@ -128,7 +142,9 @@ def run_study(request: Request, study: Study) -> list[Result]:
         **request.circumstances,
         **study.flags,
     }
-    return comparison.run(request.folder / study.part, flags, runs, _processes(request))
+    return comparison.run(
+        request.folder / study.part, flags, of_study, _processes(request)
+    )
 
 
 def _processes(request: Request) -> int:

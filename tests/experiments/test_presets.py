@@ -285,3 +285,16 @@ def test_the_table_of_costs_has_the_papers_figures(request_for):
     assert costs.loc["scaffold_m", "server_sums"] == 12
     table = (folder / "cost.md").read_text()
     assert "| adabest | 1 | 1 |" in table
+
+
+def test_data_of_any_part_is_missed_before_anything_is_trained(
+    request_for, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(comparison, "run", lambda *_: pytest.fail("it trains"))
+    parts = "--parts=digits_2,emnist_letters_1"
+    request = request_for(parts, f"--cache_dir={tmp_path}", name="adabest_table")
+    with pytest.raises(
+        errors.UserError, match="for the part emnist_letters_1: --parts"
+    ):
+        studies.run(request)
+    assert not request.folder.exists()
