@@ -121,8 +121,7 @@ class StackedClients:
             datasets = self._read(values)
             if datasets is None:
                 return Route((), policy.TOO_LARGE)
-            at_least = len(placement.client_devices)
-            groups = self._computation.groups(datasets, at_least)
+            groups = self._computation.groups(datasets, placement)
         except UnsupportedGraphError as error:
             return Route((), str(error))
         reason = "batch_clients is True"

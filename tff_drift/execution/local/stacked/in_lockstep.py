@@ -17,6 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns, policy, tensors
+from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.policy import TurnSize
 from tff_drift.execution.local.pure import graph_interpreter
 from tff_drift.execution.local.pure.client_graph import (
@@ -73,14 +74,15 @@ class InLockstep(StackedComputation):
         self.has_convolution = patterns.has_convolution(operations)
 
     def groups(
-        self, datasets: Mapping[int, Sequence[Batches]], at_least: int
+        self, datasets: Mapping[int, Sequence[Batches]], placement: Placement
     ) -> list[Group]:
         """See `StackedComputation.groups`."""
         own = [datasets[position] for position in self._datasets]
         # Those of the same shapes side by side, the cohort's order kept otherwise.
         order = [client for group in _of_one_shape(own) for client in group]
         groups: list[Group] = []
-        for chunk in policy.chunks(len(order), at_least, self.state_bytes):
+        num_devices = len(placement.client_devices)
+        for chunk in policy.chunks(len(order), num_devices, self.state_bytes):
             clients = sorted(order[number] for number in chunk)
             batches = [[each[client] for client in clients] for each in own]
             turns = [

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns, policy, tensors
+from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.pure.client_graph import ClientGraph, CutClient
 from tff_drift.execution.local.pure.variables import UnsupportedGraphError
 from tff_drift.execution.local.stacked.functions import num_bytes
@@ -73,7 +74,7 @@ class InTurns(StackedComputation):
         self._may_stand_in = not patterns.has_check(client.operations)
 
     def groups(
-        self, datasets: Mapping[int, Sequence[Batches]], at_least: int
+        self, datasets: Mapping[int, Sequence[Batches]], placement: Placement
     ) -> list[Group]:
         """See `StackedComputation.groups`."""
         loops = self._steps.client.loops
@@ -81,7 +82,13 @@ class InTurns(StackedComputation):
         num_steps = [sum(map(len, batches)) for batches in zip(*own)]
         last = [[each.num_bytes[-1:] for each in batches] for batches in zip(*own)]
         step_bytes = max(map(_most_bytes, own))
-        members = policy.groups(num_steps, last, at_least, self.state_bytes, step_bytes)
+        members = policy.groups(
+            num_steps,
+            last,
+            len(placement.client_devices),
+            self.state_bytes,
+            step_bytes,
+        )
         sizes = list(map(len, members))
         places = policy.places_of_groups(sizes) if self._may_stand_in else sizes
         of_groups = [
@@ -89,7 +96,11 @@ class InTurns(StackedComputation):
             for clients in members
         ]
         shapes = [list(map(most_frequent_shape, each)) for each in of_groups]
-        schedules = list(map(_schedules, of_groups, shapes))
+        on_cpus = placement.on_cpus
+        schedules = [
+            _schedules(of_group, of_loops, on_cpus)
+            for of_group, of_loops in zip(of_groups, shapes)
+        ]
         waits = any(schedule.waits for each in schedules for schedule in each)
         if waits and self._why_none_waits:
             raise UnsupportedGraphError(self._why_none_waits)
@@ -154,9 +165,12 @@ class InTurns(StackedComputation):
 
 
 def _schedules(
-    batches: Sequence[Sequence[Batches]], shapes: Sequence[Any]
+    of_loops: Sequence[Sequence[Batches]], shapes: Sequence[Any], on_cpus: bool
 ) -> list[Schedule]:
-    return list(map(build_schedule, batches, shapes))
+    return [
+        build_schedule(batches, shape, policy.few_together(len(batches), on_cpus))
+        for batches, shape in zip(of_loops, shapes)
+    ]
 
 
 def _unequal_steps(

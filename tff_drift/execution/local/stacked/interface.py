@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.policy import TurnSize
 from tff_drift.execution.local.tensors import TensorList
 from tff_drift.execution.local.values.batches import Batches
@@ -42,13 +43,13 @@ class StackedComputation(abc.ABC):
 
     @abc.abstractmethod
     def groups(
-        self, datasets: Mapping[int, Sequence[Batches]], at_least: int
+        self, datasets: Mapping[int, Sequence[Batches]], placement: Placement
     ) -> list[Group]:
         """Divides a cohort into groups, which are trained one after the other.
 
         Args:
           datasets: By the position of the input, the batches of every client.
-          at_least: The number of groups, if there are as many clients.
+          placement: Where clients run: on several devices if there are as many.
 
         Raises:
           variables.UnsupportedGraphError: If clients with such batches cannot be

@@ -3,9 +3,10 @@
 Clients of any sizes train side by side on exactly their own batches. Most batches of
 a group have one shape, mostly the full one: these are taken together, and a client
 that has no more of them waits, its state held, until the others are through. Batches
-of other shapes, such as the short last ones, are taken alone, client by client. Where a
-client goes on with full batches after a short one, as in its next epoch, the others do
-too: both parts alternate.
+of other shapes, such as the short last ones, are taken alone, client by client, and so
+are the last ones of the few clients that have the most. Where a client goes on with
+full batches after a short one, as in its next epoch, the others do too: both parts
+alternate.
 """
 
 from __future__ import annotations
@@ -70,12 +71,13 @@ class Schedule(NamedTuple):
         return turns + [TurnSize(1, len(self.alone))] * bool(self.alone)
 
 
-def build_schedule(batches: Sequence[Batches], shape: Any) -> Schedule:
+def build_schedule(batches: Sequence[Batches], shape: Any, few: int) -> Schedule:
     """Builds the schedule of a group.
 
     Args:
       batches: The batches of every client.
       shape: The shapes of the batches that are taken together.
+      few: Steps that no more clients than this would take together are taken alone.
 
     Returns:
       The schedule.
@@ -92,6 +94,9 @@ def build_schedule(batches: Sequence[Batches], shape: Any) -> Schedule:
     alone_ends: list[int] = []
     while (position < counts).any():
         runs = np.array([_run(own, at, shape) for own, at in zip(batches, position)])
+        ends = position + runs
+        # How many steps more than a few clients take.
+        runs = np.minimum(runs, np.sort(runs)[-1 - few])
         steps = np.arange(runs.max())[:, np.newaxis]
         takes_part.append(steps < runs)
         own_number = position + np.minimum(steps, runs - 1)
@@ -99,11 +104,11 @@ def build_schedule(batches: Sequence[Batches], shape: Any) -> Schedule:
         position += runs
         last = np.where(runs, position - 1, last)
         for client, own in enumerate(batches):
-            while position[client] < counts[client] and not _run(
-                own, position[client], shape
-            ):
-                alone.append((client, int(position[client])))
-                position[client] += 1
+            end = int(ends[client])
+            while end < counts[client] and not _run(own, end, shape):
+                end += 1
+            alone += [(client, number) for number in range(position[client], end)]
+            position[client] = end
         common_ends.append(common_ends[-1] + len(steps))
         alone_ends.append(len(alone))
     given = np.concatenate(numbers)
