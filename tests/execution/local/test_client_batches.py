@@ -85,12 +85,10 @@ def test_batches_are_put_side_by_side_and_end_to_end():
         own, np.array([[0, 1], [1, 1]]), np.array([[0, 0], [0, 1]]), specs, ((2,),)
     )
     np.testing.assert_array_equal(stack, [[[1, 1], [3, 3]], [[3, 3], [4, 4]]])
-    (values,), (shapes,), (starts,) = batches.put_end_to_end(
-        own, [(0, 1), (1, 0)], specs
-    )
+    (values,), places = batches.put_end_to_end(own, [(0, 1), (1, 0)], specs)
     np.testing.assert_array_equal(values, [2, 3, 3])
-    np.testing.assert_array_equal(shapes, [[1], [2]])
-    np.testing.assert_array_equal(starts, [0, 1])
+    # Where each begins and ends, and its shape.
+    np.testing.assert_array_equal(places, [[0, 1, 1], [1, 3, 2]])
 
 
 def test_strings_are_put_side_by_side_and_end_to_end():
@@ -100,7 +98,7 @@ def test_strings_are_put_side_by_side_and_end_to_end():
         own, np.array([[0]]), np.array([[0]]), specs, ((2,),)
     )
     np.testing.assert_array_equal(stack, [[[b"a", b"b"]]])
-    (values,), _, _ = batches.put_end_to_end(own, [(0, 1)], specs)
+    (values,), _ = batches.put_end_to_end(own, [(0, 1)], specs)
     np.testing.assert_array_equal(values, [b"c"])
     scalars = [batches.ArrayBatches([[tf.constant("a")], [tf.constant("b")]])]
     (stack,) = batches.put_side_by_side(

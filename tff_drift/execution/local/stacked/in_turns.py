@@ -176,11 +176,13 @@ def _schedules(
 def _unequal_steps(
     batches: Sequence[Batches], schedule: Schedule, specs: Sequence[tf.TensorSpec]
 ) -> UnequalSteps:
+    vectors, places = put_end_to_end(batches, schedule.alone, specs)
+    clients = np.array([client for client, _ in schedule.alone], np.int32)
+    ends = np.stack([schedule.common_ends, schedule.alone_ends], axis=1)
     return UnequalSteps(
-        tensors.from_array(schedule.common_ends),
-        tensors.from_array(np.array([own for own, _ in schedule.alone], np.int32)),
-        tensors.from_array(schedule.alone_ends),
-        *put_end_to_end(batches, schedule.alone, specs),
+        tensors.from_array(ends),
+        tensors.from_array(np.column_stack([clients, places])),
+        vectors,
     )
 
 

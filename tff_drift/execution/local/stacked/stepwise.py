@@ -42,21 +42,16 @@ class UnequalSteps(NamedTuple):
     """What else a function takes of a loop in which clients wait, see `Schedule`.
 
     Attributes:
-      common_ends: `int32[parts]`.
-      alone: The client of each step that is taken alone, `int32[alone]`.
-      alone_ends: `int32[parts]`.
-      alone_elements: For each component, the numbers of all elements that are taken
+      ends: `common_ends` and `alone_ends`, `int32[parts, 2]`.
+      alone: Of each step that is taken alone the client, and for each component where
+        its elements begin and end, and its shape, `int32[alone, columns]`.
+      alone_elements: For each component, the elements of all steps that are taken
         alone, one after the other.
-      alone_shapes: For each component, the shapes of these, `int32[alone, rank]`.
-      alone_starts: For each component, where each begins, `int32[alone]`.
     """
 
-    common_ends: Any
+    ends: Any
     alone: Any
-    alone_ends: Any
     alone_elements: Any
-    alone_shapes: Any
-    alone_starts: Any
 
 
 class LoopSteps(NamedTuple):
@@ -167,14 +162,11 @@ class VectorizedSteps:
 
     def _steps_spec(self, loop: int, kind: Kind) -> LoopSteps:
         specs = self.client.graph.specs[self.client.loops[loop].dataset]
-        numbers = tf.TensorSpec([None], tf.int32)
+        columns = 1 + sum(2 + (spec.shape.rank or 0) for spec in specs)
         unequal = UnequalSteps(
-            numbers,
-            numbers,
-            numbers,
+            tf.TensorSpec([None, 2], tf.int32),
+            tf.TensorSpec([None, columns], tf.int32),
             [tf.TensorSpec([None], spec.dtype) for spec in specs],
-            [tf.TensorSpec([None, spec.shape.rank], tf.int32) for spec in specs],
-            [numbers for _ in specs],
         )
         return LoopSteps(
             [stacked_spec(stacked_spec(x, kind.num_clients), None) for x in specs],
@@ -242,12 +234,11 @@ class _Loop:
             num_steps = tf.shape(self._steps.takes_part)[0]
             return self._take_together(zero, num_steps, state)
         (unequal,) = self._steps.unequal
-        num_parts = tf.shape(unequal.common_ends)[0]
+        num_parts = tf.shape(unequal.ends)[0]
 
         def part(number: tf.Tensor, *rest: tf.Tensor) -> list[tf.Tensor]:
             step, alone, *now = rest
-            step_end = unequal.common_ends[number]
-            alone_end = unequal.alone_ends[number]
+            step_end, alone_end = tf.unstack(unequal.ends[number])
             now = self._take_together(step, step_end, now)
             now = tf.cond(
                 alone < alone_end,
@@ -304,10 +295,9 @@ class _Loop:
         """Takes steps of single clients, whose states are rows meanwhile."""
 
         def body(number: tf.Tensor, *rows: tf.TensorArray) -> list[Any]:
-            client = unequal.alone[number]
+            client, element = self._step_alone(unequal, number)
             own = [row.read(client) for row in rows]
             arguments = [argument[client] for argument in self._arguments]
-            element = self._element_alone(unequal, number)
             new = self._client.step(self._number, own, arguments, element)
             return [number + 1, *(row.write(client, x) for row, x in zip(rows, new))]
 
@@ -328,19 +318,28 @@ class _Loop:
         )
         return [row.stack() for row in rows]
 
-    def _element_alone(self, unequal: UnequalSteps, number: tf.Tensor) -> TensorList:
+    def _step_alone(
+        self, unequal: UnequalSteps, number: tf.Tensor
+    ) -> tuple[tf.Tensor, TensorList]:
+        """Returns the client that takes a step alone, and the batch."""
+        ranks = [spec.shape.rank or 0 for spec in self._element_specs]
+        # Few operations: there are many such steps, most of them on small batches.
+        client, *places = tf.split(
+            tf.gather(unequal.alone, number),
+            [1, *(size for rank in ranks for size in (1, 1, rank))],
+        )
         element = []
-        for values, shapes, starts, spec in zip(
+        for values, spec, start, end, shape in zip(
             unequal.alone_elements,
-            unequal.alone_shapes,
-            unequal.alone_starts,
             self._element_specs,
+            places[::3],
+            places[1::3],
+            places[2::3],
         ):
-            size = tf.reduce_prod(shapes[number])
-            flat = values[starts[number] : starts[number] + size]
-            tensor = tf.reshape(flat, shapes[number])
-            element.append(tf.ensure_shape(tensor, spec.shape))
-        return element
+            tensor = tf.reshape(tf.strided_slice(values, start, end), shape)
+            tensor.set_shape(spec.shape)
+            element.append(tensor)
+        return tf.reshape(client, []), element
 
     def _shaped(self, state: Any) -> TensorList:
         state = tf.nest.flatten(state)

@@ -135,7 +135,7 @@ def put_end_to_end(
     batches: Sequence[Batches],
     positions: Sequence[tuple[int, int]],
     specs: Sequence[tf.TensorSpec],
-) -> tuple[list[tf.Tensor], list[tf.Tensor], list[tf.Tensor]]:
+) -> tuple[list[tf.Tensor], np.ndarray]:
     """Returns batches of any shapes, one after the other.
 
     Args:
@@ -144,10 +144,11 @@ def put_end_to_end(
       specs: The specs of the components of a batch.
 
     Returns:
-      For each component the elements of all of them, a vector; the shape of each; and
-      where its elements begin.
+      For each component the elements of all of them, a vector; and a row of numbers
+      for each batch: for each component where its elements begin and end, and its
+      shape.
     """
-    vectors, shapes, starts = [], [], []
+    vectors, columns = [], [np.zeros([len(positions), 0], int)]
     for component, spec in enumerate(specs):
         own = [
             batches[client].shapes[number][component] for client, number in positions
@@ -157,11 +158,9 @@ def put_end_to_end(
         for (client, number), shape, start, end in zip(positions, own, ends, ends[1:]):
             batches[client].copy(number, component, vector[start:end].reshape(shape))
         vectors.append(in_main_memory(vector))
-        of_each = np.array(own, np.int32)
-        of_each = of_each.reshape(len(own), spec.shape.rank or 0)
-        shapes.append(tensors.from_array(of_each))
-        starts.append(tensors.from_array(ends[:-1].astype(np.int32)))
-    return vectors, shapes, starts
+        shapes = np.reshape(own, [len(own), spec.shape.rank or 0])
+        columns += [ends[:-1, np.newaxis], ends[1:, np.newaxis], shapes]
+    return vectors, np.concatenate(columns, axis=1).astype(np.int32)
 
 
 def uninitialized(shape: Sequence[int], dtype: tf.DType) -> np.ndarray:
