@@ -205,6 +205,8 @@ def _scaled_rates(part: str, rounds: Mapping[str, int]) -> Study:
             if each.label in rounds
         ],
         outputs=[_MILESTONES],
+        # Of the local steps: UGA's loss is that after them.
+        columns={"train_accuracy": "train_accuracy"},
     )
 
 
