@@ -5,8 +5,8 @@ https://arxiv.org/abs/2204.13170. `adabest_table` has Table 2: four methods over
 share of clients in a round and the Dirichlet concentration α of their labels, with
 AdaBest's β by participation as the paper found it, once constant and once decayed
 where ‖h‖ plateaus (section 3.5), and β='auto', which is ours. Its part `explosion` has
-few clients and many rounds, as Figures 1 and 4 do. `adabest_sensitivity` has Figures 6
-and 7, over μ and β.
+few clients and many rounds, as Figures 1, 4 and 5 do; `unbalanced` has clients of
+unequal sizes, as Figure 3. `adabest_sensitivity` has Figures 6 and 7, over μ and β.
 
 At the paper's scale a run has its whole protocol; a tenth of the clients is held out,
 as there. At the local scale letters have the protocol with fewer rounds where more
@@ -90,6 +90,14 @@ _CURVES = Output(
     "norms",
     "curves",
     {"columns": ("test_accuracy", "test_loss", "model_norm"), "names": _NAMES},
+)
+_TRAINING = Output(
+    "training",
+    "curves",
+    {
+        "columns": ("train_accuracy", "test_accuracy"),
+        "names": {**_NAMES, "train_accuracy": "accuracy on the cohort, in training"},
+    },
 )
 # By the share of clients: 0.4 is the middle of what the paper searched at 1 %.
 _BETAS = {1: 0.4, 2: 0.4, 10: 0.96, 100: 0.98}
@@ -178,6 +186,17 @@ def _digits_grid(percent: int, rounds: int) -> Study:
     return _grid("digits", percent, rounds, False, clients_per_round=percent, **_DIGITS)
 
 
+def _sizes(part: str, **flags: Any) -> Study:
+    """Returns the methods on clients of given sizes, Figure 3."""
+    return Study(
+        part,
+        {"protocol": "adabest", "alpha": 0.3, "clients_per_round": 10, **flags},
+        _methods(10, decays=False),
+        outputs=[Output("accuracies", "last_rounds")],
+        columns=_COLUMNS,
+    )
+
+
 def _explosion(rounds: int, **flags: Any) -> Study:
     """Returns the methods with few clients in a round, for long."""
     flags = {"rounds": rounds, "rounds_per_evaluation": max(1, rounds // 60), **flags}
@@ -185,8 +204,8 @@ def _explosion(rounds: int, **flags: Any) -> Study:
         "explosion",
         flags,
         _methods(2, decays=True),
-        outputs=[_CURVES],
-        columns=_COLUMNS,
+        outputs=[_CURVES, _TRAINING],
+        columns={**_COLUMNS, "train_accuracy": "train_accuracy"},
     )
 
 
@@ -256,7 +275,7 @@ _LOCAL_SENSITIVITY = (
 )
 # A hundred more are held out.
 _THOUSAND: dict[str, Any] = {
-    "num_clients": 1100,
+    "num_clients": 1000,
     "alpha": 0.3,
     "clients_per_round": 5,
     "rounds": 3000,
@@ -267,7 +286,6 @@ _PAPER_SENSITIVITY = (
         0.96,
         protocol="adabest",
         task="emnist_letters",
-        num_clients=110,
         alpha=None,
         clients_per_round=5,
         rounds=3000,
@@ -294,6 +312,13 @@ PRESETS = (
                 _protocol_grid("emnist_letters", 10, 300),
                 _protocol_grid("emnist_letters", 100, 60, False),
                 _protocol_grid("cifar10", 10, 80, False, max_examples=90),
+                _sizes(
+                    "unbalanced",
+                    task="emnist_letters",
+                    size_sigma=0.3,
+                    rounds=300,
+                    rounds_per_evaluation=10,
+                ),
                 _explosion(
                     1500, task="digits", alpha=0.03, clients_per_round=2, **_DIGITS
                 ),
@@ -304,6 +329,18 @@ PRESETS = (
         Scale(
             [
                 *_paper_grid(),
+                *(
+                    _sizes(
+                        f"{name}_{clients}",
+                        task="cifar100",
+                        size_sigma=sigma,
+                        num_clients=clients,
+                        rounds=1200,
+                        rounds_per_evaluation=40,
+                    )
+                    for name, sigma in (("balanced", 0.0), ("unbalanced", 0.3))
+                    for clients in (100, 1000)
+                ),
                 _explosion(**{**_THOUSAND, "protocol": "adabest", "task": "cifar100"}),
             ],
             2000,
