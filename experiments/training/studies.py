@@ -58,7 +58,9 @@ def _check_data(request: Request) -> None:
             runs.check_data(run)
         except UserError as error:
             raise UserError(
-                f"{error} It is for the part {study.part}: --parts can leave it out."
+                f"{error} A preset takes neither --download nor --synthetic: "
+                f"`tff-drift data fetch --task={run.task}` downloads the data, or "
+                f"--parts leaves out the part {study.part}, which it is for."
             ) from error
 
 

@@ -294,7 +294,8 @@ def test_data_of_any_part_is_missed_before_anything_is_trained(
     parts = "--parts=digits_2,emnist_letters_1"
     request = request_for(parts, f"--cache_dir={tmp_path}", name="adabest_table")
     with pytest.raises(
-        errors.UserError, match="for the part emnist_letters_1: --parts"
+        errors.UserError,
+        match=r"fetch --task=emnist_letters` .* leaves out the part emnist_letters_1",
     ):
         studies.run(request)
     assert not request.folder.exists()
