@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import matplotlib.axes
 import matplotlib.figure
 import matplotlib.ticker
+import numpy as np
 import pandas as pd
 
 from experiments.analysis import style
@@ -16,6 +17,8 @@ CURVES_FILE = "curves.png"
 
 # An axis is logarithmic if its values span more than this ratio.
 _LOG_RATIO = 100.0
+# A line that ends at more than this multiple of its first value has broken down.
+_BROKEN_RATIO = 1e4
 _ROUND = "round"
 _LOSS = "test_loss"
 
@@ -190,13 +193,29 @@ def _format_panel(axes: matplotlib.axes.Axes, may_be_log: bool) -> None:
     axes.margins(x=0.01)
     style.plain(axes)
     low, high = _extremes(axes)
-    if may_be_log and low > 0 and high > _LOG_RATIO * low:
+    logarithmic = may_be_log and low > 0 and high > _LOG_RATIO * low
+    if logarithmic:
         axes.set_yscale("log")
+    if high > 0 and axes.dataLim.y1 > _LOG_RATIO * high:
+        # What breaks down leaves the panel at its top: else nothing else is seen.
+        margin = 0.05 * (high - low)
+        axes.set_ylim(
+            low / 1.5 if logarithmic else low - margin,
+            high * 1.5 if logarithmic else high + margin,
+        )
 
 
 def _extremes(axes: matplotlib.axes.Axes) -> tuple[float, float]:
-    values = pd.concat([pd.Series(line.get_ydata()) for line in axes.get_lines()])
+    """Returns the least and the largest value of lines that do not break down."""
+    lines = [pd.Series(line.get_ydata(), dtype=float) for line in axes.get_lines()]
+    lasting = [line for line in lines if len(line) and not _breaks_down(line)]
+    values = pd.concat(lasting or lines)
     return values.min(), values.max()
+
+
+def _breaks_down(line: pd.Series) -> bool:
+    first, last = line.iloc[0], line.iloc[-1]
+    return not np.isfinite(last) or last > _BROKEN_RATIO * first > 0
 
 
 def _finish(figure: matplotlib.figure.Figure, title: str, explanation: str) -> None:

@@ -108,6 +108,21 @@ def test_wide_ranges_are_logarithmic():
     assert wide.axes[1].get_yscale() == "log"
 
 
+@pytest.mark.parametrize("last", [1e30, float("nan")])
+def test_what_breaks_down_leaves_the_others_to_be_seen(last):
+    lasting = result("fed_avg", losses=(2, 1, 0.5))
+    figure = plots.draw_comparison(
+        [lasting, result("scaffold", losses=(2, 1e30, last))]
+    )
+    _, loss = figure.axes
+    assert loss.get_yscale() == "linear"
+    low, high = loss.get_ylim()
+    assert 0 < low < 0.5
+    assert 2 < high < 2.5
+    everything_breaks_down = result(losses=(2, 1e30, last))
+    plots.draw_comparison([everything_breaks_down]).draw_without_rendering()
+
+
 def test_a_run_shows_percentiles_of_clients():
     figure = plots.draw_run(result())
     left, _ = figure.axes
