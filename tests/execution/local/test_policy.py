@@ -80,6 +80,14 @@ def test_functions_are_for_few_numbers_of_clients(num_clients, places):
 
 
 @pytest.mark.parametrize(
+    ("num_clients", "on_cpus", "few"),
+    [(1, True, 0), (2, True, 0), (3, True, 1), (10, True, 3), (10, False, 0)],
+)
+def test_steps_of_so_few_clients_are_taken_one_by_one(num_clients, on_cpus, few):
+    assert policy.few_together(num_clients, on_cpus) == few
+
+
+@pytest.mark.parametrize(
     ("client_bytes", "most"),
     # The states of a stack take 10 MiB, but 8 clients may take 128 MiB together.
     [(1, 256), (2**16, 160), (2**20, 10), (2**22, 8), (2**25, 4), (2**30, 1)],
