@@ -345,6 +345,7 @@ register(
         (
             options.batch_size(4),
             *options.BATCHING,
+            Option("units", "count", "Units of the GRU.", 1024),
             options.num_clients(100, "Roles drawn by the seed."),
             options.OFFICIAL_VALIDATION,
             *options.OFFICIAL_FILES,

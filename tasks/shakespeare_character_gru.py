@@ -22,11 +22,12 @@ from tff_drift.layers import GRU
 _NAME = "shakespeare_character_gru"
 
 
-def build_keras_model(seed: int) -> tf.keras.Model:
-    """Returns the net: 4,053,594 parameters, logits of 90 tokens at 80 positions.
+def build_keras_model(seed: int, units: int = 1024) -> tf.keras.Model:
+    """Returns the net: logits of 90 tokens at 80 positions.
 
     Args:
       seed: The seed of the initial weights.
+      units: The units of the GRU; the paper has 1,024.
 
     Returns:
       An uncompiled Keras model.
@@ -43,7 +44,7 @@ def build_keras_model(seed: int) -> tf.keras.Model:
                 embeddings_initializer=initializers.RandomUniform(seed=layer_seeds[0]),
             ),
             GRU(
-                1024,
+                units,
                 return_sequences=True,
                 kernel_initializer=initializers.GlorotUniform(layer_seeds[1]),
                 recurrent_initializer=initializers.Orthogonal(seed=layer_seeds[2]),
@@ -83,5 +84,5 @@ def build(
             clients, options["num_clients"], seed, "roles"
         )
     return clients, shakespeare_character.build_model_fn(
-        functools.partial(build_keras_model, seed)
+        functools.partial(build_keras_model, seed, options["units"])
     )

@@ -10,10 +10,10 @@ unequal sizes, as Figure 3. `adabest_sensitivity` has Figures 6 and 7, over μ a
 
 At the paper's scale a run has its whole protocol; a tenth of the clients is held out,
 as there. At the local scale letters have the protocol with fewer rounds where more
-clients take part, for as many images as `emnist_letters.npz` has; so has CIFAR-10, for
-80 rounds and 90 images a client. The other data is `digits`, 100 clients of 14 images,
-and the client rate that searches on held-out clients found for it, 0.3, see
-`drift_comparison`.
+clients take part, for as many images as `emnist_letters.npz` has; so have CIFAR-10 and
+CIFAR-100, for 90 images a client, and 80 rounds of 10 clients or 300 of one. The other
+data is `digits`, 100 clients of 14 images, and the client rate that searches on
+held-out clients found for it, 0.3, see `drift_comparison`.
 """
 
 from __future__ import annotations
@@ -311,7 +311,9 @@ PRESETS = (
                 _protocol_grid("emnist_letters", 1, 1000),
                 _protocol_grid("emnist_letters", 10, 300),
                 _protocol_grid("emnist_letters", 100, 60, False),
+                _protocol_grid("cifar10", 1, 300, False, max_examples=90),
                 _protocol_grid("cifar10", 10, 80, False, max_examples=90),
+                _protocol_grid("cifar100", 10, 80, False, max_examples=90),
                 _sizes(
                     "unbalanced",
                     task="emnist_letters",
@@ -323,7 +325,7 @@ PRESETS = (
                     1500, task="digits", alpha=0.03, clients_per_round=2, **_DIGITS
                 ),
             ],
-            4.5,
+            6,
             1.5,
         ),
         Scale(

@@ -338,16 +338,11 @@ PRESETS = (
         "Yao et al. (2019), Figures 4 and 7. https://arxiv.org/abs/1910.08234",
         Scale(
             [
-                roles(
-                    30,
-                    local(OF_ROLES, 5, 4),
-                    num_clients=20,
-                    clients_per_round=2,
-                    max_examples=8,
-                )
+                # The paper names no batch size for roles; 64 is that of its digits.
+                roles(100, local(OF_ROLES, 5, 64), units=128, batch_size=64)
             ],
             1,
-            10,
+            3,
         ),
         Scale([roles(400, plain(OF_ROLES))], 300, 8),
     ),

@@ -40,58 +40,71 @@ def _loss(layer, inputs, mask):
     return tf.reduce_sum(tf.sin(3.0 * layer(inputs, mask=mask)))
 
 
-def _results(layer, mask, second):
+def _results(layer, mask, derivatives):
     """Outputs, first derivatives, and second ones in a fixed direction."""
+    arrays = [INPUTS, *layer.get_weights()]
     direction = [
-        np.cos(np.arange(w.size, dtype=np.float32)).reshape(w.shape)
-        for w in layer.get_weights()
+        np.cos(np.arange(a.size, dtype=np.float32)).reshape(a.shape) for a in arrays
     ]
 
-    def first_derivatives(inputs):
+    def first(inputs):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             loss = _loss(layer, inputs, mask)
         return tape.gradient(loss, [inputs, *layer.trainable_variables])
 
-    def second_derivatives(inputs):
+    def second(inputs):
         with tf.GradientTape() as tape:
-            of_weights = first_derivatives(inputs)[1:]
+            tape.watch(inputs)
             along = tf.add_n(
-                [tf.reduce_sum(g * d) for g, d in zip(of_weights, direction)]
+                [tf.reduce_sum(g * d) for g, d in zip(first(inputs), direction)]
             )
-        return tape.gradient(along, layer.trainable_variables)
+        return tape.gradient(along, [inputs, *layer.trainable_variables])
 
     @tf.function
     def results(inputs):
-        derivatives = second_derivatives if second else first_derivatives
-        return layer(inputs, mask=mask), derivatives(inputs)
+        of_inputs = second if "second" in derivatives else first
+        return layer(inputs, mask=mask), of_inputs(inputs)
 
-    how = layers.uncompiled() if second else contextlib.nullcontext()
-    with how:
+    uncompiled = "uncompiled" in derivatives
+    with layers.uncompiled() if uncompiled else contextlib.nullcontext():
+        if "eager" in derivatives:
+            return tf.nest.flatten(results.python_function(tf.constant(INPUTS)))
         return tf.nest.flatten(results(tf.constant(INPUTS)))
 
 
 @KINDS
+@pytest.mark.parametrize("mask", [None, MASK], ids=["all", "masked"])
 @pytest.mark.parametrize(
-    ("mask", "return_sequences", "second"),
-    [(None, False, False), (MASK, False, False), (MASK, True, True)],
+    ("derivatives", "return_sequences"),
+    [
+        ("first", False),
+        ("second", False),
+        ("second", True),
+        ("second, eager", True),
+        ("second, uncompiled", True),
+    ],
 )
-def test_agrees_with_keras(ours, keras, mask, return_sequences, second):
+def test_agrees_with_keras(ours, keras, mask, return_sequences, derivatives):
     ours, keras = _layers(ours, keras, return_sequences=return_sequences)
-    actual, expected = (_results(each, mask, second) for each in (ours, keras))
-    assert len(actual) == len(expected) == 1 + 3 + (not second)
+    actual, expected = (_results(each, mask, derivatives) for each in (ours, keras))
+    assert len(actual) == len(expected) == 1 + 1 + 3
     for one, other in zip(actual, expected):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
 
 
-def test_second_derivatives_of_what_is_compiled_are_refused():
-    ours, _ = _layers(layers.LSTM, tf.keras.layers.LSTM)
-    with tf.GradientTape() as outer:
-        with tf.GradientTape() as inner:
-            loss = _loss(ours, INPUTS, None)
-        slope = tf.reduce_sum(inner.gradient(loss, ours.trainable_variables[0]))
+@KINDS
+def test_third_derivatives_of_what_is_compiled_are_refused(ours, keras):
+    ours, _ = _layers(ours, keras)
+    kernel = ours.trainable_variables[0]
+    with tf.GradientTape() as third:
+        with tf.GradientTape() as second:
+            with tf.GradientTape() as first:
+                loss = _loss(ours, INPUTS, None)
+            slope = tf.reduce_sum(first.gradient(loss, kernel))
+        bend = tf.reduce_sum(second.gradient(slope, kernel))
     with pytest.raises(NotImplementedError, match=r"within tff_drift.layers.uncomp"):
-        outer.gradient(slope, ours.trainable_variables[0])
+        third.gradient(bend, kernel)
 
 
 def test_uga_can_take_second_derivatives_of_a_model():

@@ -16,7 +16,7 @@ from tests.paper import reference
 from tests.paper.contexts import both_contexts
 from tff_drift import algorithms, client_works, optimizers
 from tff_drift.client_works import keep_trace
-from tff_drift.layers import Dropout, dropout
+from tff_drift.layers import GRU, LSTM, Dropout, dropout
 
 RATE = 0.3
 EPOCHS = 3
@@ -199,16 +199,26 @@ def convolutional_net():
     )
 
 
-def recurrent_net():
+def net_of(*recurrent):
     layers = tf.keras.layers
     return tf.keras.Sequential(
         [
             layers.Input([5], dtype="int32"),
             layers.Embedding(7, 3, mask_zero=True, dtype="float64"),
-            layers.GRU(4, dtype="float64"),
+            *recurrent,
             layers.Dense(4, dtype="float64"),
         ]
     )
+
+
+def recurrent_net():
+    return net_of(tf.keras.layers.GRU(4, dtype="float64"))
+
+
+def compiled_recurrent_net():
+    """Its layers write out their first and second derivatives."""
+    first = LSTM(4, return_sequences=True, dtype="float64")
+    return net_of(first, GRU(4, dtype="float64"))
 
 
 def embedding_net():
@@ -229,7 +239,7 @@ def images(random, size):
 
 
 def sequences(random, size):
-    return random.integers(1, 7, size=[size, 5]).astype(np.int32)
+    return random.integers(0, 7, size=[size, 5]).astype(np.int32)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +247,7 @@ def sequences(random, size):
     [
         (convolutional_net, images, 0.0, None),
         (recurrent_net, sequences, 0.0, None),
+        (compiled_recurrent_net, sequences, 0.3, 0.25),
         (embedding_net, sequences, 0.3, 0.25),
     ],
 )

@@ -4,8 +4,11 @@ import pytest
 import tasks
 from tasks import shakespeare_character_gru
 
-# A GRU of Keras has three gates, each with an input's and a recurrent bias.
-_PARAMETERS = 90 * 256 + 3 * (256 * 1024 + 1024 * 1024 + 2 * 1024) + (1024 * 90 + 90)
+
+def parameters(units: int) -> int:
+    """Those of the net; a GRU has three gates, each with two biases in Keras."""
+    gates = 3 * (256 * units + units * units + 2 * units)
+    return 90 * 256 + gates + (units * 90 + 90)
 
 
 def test_shares_all_but_the_net_with_the_other_shakespeare_task():
@@ -24,9 +27,15 @@ def test_shares_all_but_the_net_with_the_other_shakespeare_task():
     names = {metric.name for metric in model.get_metrics()}
     assert {"accuracy", "num_tokens", "loss"} <= names
     net = shakespeare_character_gru.build_keras_model(seed=2)
-    assert net.count_params() == _PARAMETERS == 4_053_594
+    assert net.count_params() == parameters(1024) == 4_053_594
     for variable, same in zip(model.trainable_variables, net.trainable_variables):
         np.testing.assert_array_equal(variable, same)
+
+
+def test_has_as_many_units_as_it_is_told():
+    task = tasks.load("shakespeare_character_gru", synthetic=True, units=8)
+    variables = task.model_fn().trainable_variables
+    assert sum(np.prod(variable.shape) for variable in variables) == parameters(8)
 
 
 def test_draws_100_roles_by_the_seed(real_data):

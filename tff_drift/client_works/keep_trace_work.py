@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks, compat, layers
+from tff_drift import checks, compat
 from tff_drift.client_works.keep_trace import run_keep_trace
 from tff_drift.client_works.local_models import ModelSpec
 from tff_drift.client_works.local_sgd import LocalOptions, LocalSgd, check_sgd_rate
@@ -92,16 +92,15 @@ class KeepTraceSgd(ClientWork):
             dataset: tf.data.Dataset,
             context: LocalContext,
         ) -> LocalOutcome:
-            with layers.uncompiled():
-                return run_keep_trace(
-                    self._sgd,
-                    model,
-                    replay,
-                    weights,
-                    dataset,
-                    context=context,
-                    local_epochs=self._local_epochs,
-                )
+            return run_keep_trace(
+                self._sgd,
+                model,
+                replay,
+                weights,
+                dataset,
+                context=context,
+                local_epochs=self._local_epochs,
+            )
 
         return run
 
@@ -110,7 +109,7 @@ def _check_replay(spec: ModelSpec) -> None:
     """Raises unless a step of the model can be repeated and differentiated twice."""
     # Alone in a graph, so that what goes wrong is not reported from the depths of a
     # TFF computation.
-    with tf.Graph().as_default(), layers.uncompiled():
+    with tf.Graph().as_default():
         model = spec.build()
 
         @tf.function

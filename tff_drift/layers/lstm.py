@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -25,8 +26,8 @@ class LSTM(recurrence.CompiledLayer, tf.keras.layers.LSTM):
     Masks work as in Keras: a masked time step leaves h and c as they are. Where it
     has no faster way the layer does what Keras does: with dropout, states given or
     returned, other activations than the default ones, `go_backwards`,
-    `unroll`, `stateful` or `time_major`. Second derivatives, which UGA takes, need
-    `tff_drift.layers.uncompiled`.
+    `unroll`, `stateful` or `time_major`. Second derivatives, which UGA takes, are
+    written out, too; derivatives beyond them need `tff_drift.layers.uncompiled`.
 
     Args:
       units: The size of h and c.
@@ -68,7 +69,7 @@ def _forward(
     # Gates side by side: one σ for the three of them.
     w, r, b = map(_gates_first, (w, r, b))
     blocks = tf.split(r, 4, axis=1)
-    from_inputs = recurrence.per_step(tf.einsum("tbi,ij->tbj", x, w) + b)
+    from_inputs = recurrence.per_step(recurrence.product(x, w) + b)
     counting = None if counts is None else recurrence.per_step(counts)
     zero = tf.zeros([tf.shape(x)[1], units], x.dtype)
 
@@ -94,6 +95,106 @@ def _forward(
     return _Trace(i, f, o, *(recurrence.stack(each, units) for each in others))
 
 
+class _Factors(NamedTuple):
+    """By what dh_t and dc_t are multiplied, all of shape `[time, batch, units]`.
+
+    And so, as all is linear in it, the changes of h_{t-1} R on their way to c_t and
+    h_t.
+
+    Attributes:
+      i, f, g: dc, for the gradients of the arguments of i, f and g.
+      o: dh, for that of o.
+      h: dh, for its part in dc.
+      c: dc, for that of c_{t-1}.
+    """
+
+    i: tf.Tensor
+    f: tf.Tensor
+    g: tf.Tensor
+    o: tf.Tensor
+    h: tf.Tensor
+    c: tf.Tensor
+
+    def of_cell(self) -> tf.TensorArray:
+        """Returns those of i, f and g side by side, by time step."""
+        return recurrence.per_step(tf.stack([self.i, self.f, self.g], axis=2))
+
+    def gradients(self, dh: tf.Tensor, dc: tf.Tensor) -> tf.Tensor:
+        """Returns the gradients of x W + h R + b."""
+        parts = dc * self.i, dc * self.f, dc * self.g, dh * self.o
+        return tf.concat(parts, axis=2)
+
+
+def _factors(
+    counts: tf.Tensor | None, c_before: tf.Tensor, *trace: tf.Tensor
+) -> _Factors:
+    i, f, o, g, c, _ = trace
+    one = tf.ones([], c.dtype) if counts is None else counts
+    tanh_c = tf.tanh(c)
+    return _Factors(
+        i=g * i * (1 - i),
+        f=c_before * f * (1 - f),
+        g=i * (1 - g * g),
+        o=one * tanh_c * o * (1 - o),
+        h=one * o * (1 - tanh_c * tanh_c),
+        c=f,
+    )
+
+
+def _back(
+    counts: tf.Tensor | None,
+    h_given: tf.Tensor,
+    c_given: tf.Tensor | None,
+    factors: _Factors,
+    r: tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Returns dz, dh and dc for all time steps.
+
+    Args:
+      counts: Which time steps count, or `None`.
+      h_given: What is added to dh at each.
+      c_given: What is added to dc, or `None`.
+      factors: By what dh and dc are multiplied.
+      r: The recurrent weights.
+
+    Returns:
+      The gradients of x W + h R + b, of h and of c.
+    """
+    units = r.shape[0]
+    blocks = [tf.transpose(block) for block in tf.split(r, 4, axis=1)]
+    of_cell = factors.of_cell()
+    of_o, of_h, of_c, h_givens = map(
+        recurrence.per_step, (factors.o, factors.h, factors.c, h_given)
+    )
+    c_givens = None if c_given is None else recurrence.per_step(c_given)
+    counting = None if counts is None else recurrence.per_step(counts)
+
+    def step(t: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor, *arrays: Any) -> Any:
+        dh = dh + h_givens.read(t)
+        if c_givens is not None:
+            dc = dc + c_givens.read(t)
+        here = None if counting is None else counting.read(t)
+        dc_new = (dc if here is None else here * dc) + dh * of_h.read(t)
+        d_ifg = tf.reshape(dc_new[:, tf.newaxis] * of_cell.read(t), [-1, 3 * units])
+        dz = tf.concat([d_ifg, dh * of_o.read(t)], axis=1)
+        dh_before = recurrence.sum_of_products(tf.split(dz, 4, axis=1), blocks)
+        dc_before = dc_new * of_c.read(t)
+        if here is not None:
+            dh_before += (1 - here) * dh
+            dc_before += (1 - here) * dc
+        written = (array.write(t, d) for array, d in zip(arrays, (dz, dh, dc_new)))
+        return (dh_before, dc_before, *written)
+
+    zero = tf.zeros_like(h_given[0])
+    # XLA drops those that a caller has no use for.
+    arrays = [recurrence.array(h_given) for _ in range(3)]
+    _, _, *arrays = recurrence.over_steps(
+        h_given, step, (zero, zero, *arrays), back=True
+    )
+    dz, dh, dc = map(recurrence.stack, arrays, (4 * units, units, units))
+    return dz, dh, dc
+
+
 def _backward(
     counts: tf.Tensor | None,
     upstream: tf.Tensor,
@@ -104,45 +205,110 @@ def _backward(
     *trace: tf.Tensor,
 ) -> tuple[tf.Tensor, ...]:
     del b
-    units = r.shape[0]
-    i, f, o, g, c, h = trace
-    tanh_c = tf.tanh(c)
-    zero = tf.zeros_like(h[:1])
-    c_before, h_before = (tf.concat([zero, past[:-1]], axis=0) for past in (c, h))
-    one = tf.ones([], x.dtype) if counts is None else counts
-    blocks = [tf.transpose(block) for block in tf.split(r, 4, axis=1)]
-    # The factors by which dc becomes the gradients of the arguments of i, f and g,
-    # and dh that of o.
-    from_dc = recurrence.per_step(
-        tf.stack([g * i * (1 - i), c_before * f * (1 - f), i * (1 - g * g)], axis=2)
-    )
-    from_dh = recurrence.per_step(one * tanh_c * o * (1 - o))
-    to_dc = recurrence.per_step(one * o * (1 - tanh_c * tanh_c))
-    forget, given = recurrence.per_step(f), recurrence.per_step(upstream)
-    counting = None if counts is None else recurrence.per_step(counts)
-
-    def step(t: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor, array: Any) -> tuple[Any, ...]:
-        dh = dh + given.read(t)
-        here = None if counting is None else counting.read(t)
-        dc_new = (dc if here is None else here * dc) + dh * to_dc.read(t)
-        d_ifg = tf.reshape(dc_new[:, tf.newaxis] * from_dc.read(t), [-1, 3 * units])
-        dz = tf.concat([d_ifg, dh * from_dh.read(t)], axis=1)
-        dh_before = recurrence.sum_of_products(tf.split(dz, 4, axis=1), blocks)
-        dc_before = dc_new * forget.read(t)
-        if here is not None:
-            dh_before += (1 - here) * dh
-            dc_before += (1 - here) * dc
-        return dh_before, dc_before, array.write(t, dz)
-
-    state = zero[0], zero[0], recurrence.array(x)
-    *_, array = recurrence.over_steps(x, step, state, back=True)
-    dz = recurrence.stack(array, 4 * units)
+    c_before, h_before = map(recurrence.before, trace[-2:])
+    factors = _factors(counts, c_before, *trace)
+    dz, _, _ = _back(counts, upstream, None, factors, r)
     return (
-        tf.einsum("tbj,ij->tbi", dz, w),
-        tf.einsum("tbi,tbj->ij", x, dz),
-        tf.einsum("tbi,tbj->ij", h_before, dz),
+        recurrence.transposed_product(dz, w),
+        recurrence.summed_product(x, dz),
+        recurrence.summed_product(h_before, dz),
         tf.reduce_sum(dz, axis=[0, 1]),
     )
+
+
+def _tangents(
+    counts: tf.Tensor | None,
+    upstream: tf.Tensor,
+    x: tf.Tensor,
+    w: tf.Tensor,
+    r: tf.Tensor,
+    b: tf.Tensor,
+    *others: tf.Tensor,
+) -> tuple[tf.Tensor, ...]:
+    del b
+    trace, (x_dot, w_dot, r_dot, b_dot) = others[:6], others[6:]
+    i, f, o, g, c, h = trace
+    c_before, h_before = map(recurrence.before, (c, h))
+    factors = _factors(counts, c_before, *trace)
+
+    # Of the change of x W + h R + b, what does not come from h.
+    z_dot = (
+        recurrence.product(x_dot, w)
+        + recurrence.product(x, w_dot)
+        + recurrence.product(h_before, r_dot)
+        + b_dot
+    )
+    h_dot, c_dot = _along(counts, z_dot, factors, r)
+    c_before_dot, h_before_dot = map(recurrence.before, (c_dot, h_dot))
+    z_dot += recurrence.product(h_before_dot, r)
+    of_i, of_f, of_g, of_o = tf.split(z_dot, 4, axis=2)
+    trace_dot = (
+        i * (1 - i) * of_i,
+        f * (1 - f) * of_f,
+        o * (1 - o) * of_o,
+        (1 - g * g) * of_g,
+        c_dot,
+        h_dot,
+    )
+    factors_dot = _Factors(
+        *recurrence.changes(
+            functools.partial(_factors, counts),
+            (c_before, *trace),
+            (c_before_dot, *trace_dot),
+        )
+    )
+
+    dz, dh, dc = _back(counts, upstream, None, factors, r)
+    dz_more = factors_dot.gradients(dh, dc)
+    dh_before_dot = recurrence.transposed_product(
+        dz_more, r
+    ) + recurrence.transposed_product(dz, r_dot)
+    dz_dot, _, _ = _back(
+        counts,
+        recurrence.after(dh_before_dot),
+        recurrence.after(dc * factors_dot.c) + dh * factors_dot.h,
+        factors,
+        r,
+    )
+    dz_dot += dz_more
+    return (
+        h_dot,
+        recurrence.transposed_product(dz_dot, w)
+        + recurrence.transposed_product(dz, w_dot),
+        recurrence.summed_product(x_dot, dz) + recurrence.summed_product(x, dz_dot),
+        recurrence.summed_product(h_before_dot, dz)
+        + recurrence.summed_product(h_before, dz_dot),
+        tf.reduce_sum(dz_dot, axis=[0, 1]),
+    )
+
+
+def _along(
+    counts: tf.Tensor | None, z_dot: tf.Tensor, factors: _Factors, r: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the changes of h and c for all time steps, which are linear in them."""
+    units = r.shape[0]
+    blocks = tf.split(r, 4, axis=1)
+    given, of_cell = recurrence.per_step(z_dot), factors.of_cell()
+    of_o, of_h, of_c = map(recurrence.per_step, (factors.o, factors.h, factors.c))
+    counting = None if counts is None else recurrence.per_step(counts)
+
+    def step(t: tf.Tensor, h_dot: tf.Tensor, c_dot: tf.Tensor, *arrays: Any) -> Any:
+        z = given.read(t) + recurrence.times_blocks(h_dot, blocks)
+        ifg = tf.reshape(z[:, : 3 * units], [-1, 3, units])
+        c_new = tf.reduce_sum(of_cell.read(t) * ifg, axis=1) + of_c.read(t) * c_dot
+        h_new = of_o.read(t) * z[:, 3 * units :] + of_h.read(t) * c_new
+        if counting is not None:
+            here = counting.read(t) > 0
+            c_new = tf.where(here, c_new, c_dot)
+            h_new = tf.where(here, h_new, h_dot)
+        written = (array.write(t, v) for array, v in zip(arrays, (h_new, c_new)))
+        return (h_new, c_new, *written)
+
+    zero = tf.zeros_like(factors.c[0])
+    arrays = recurrence.array(z_dot), recurrence.array(z_dot)
+    _, _, *arrays = recurrence.over_steps(z_dot, step, (zero, zero, *arrays))
+    h_dot, c_dot = (recurrence.stack(each, units) for each in arrays)
+    return h_dot, c_dot
 
 
 def _gates_first(weights: tf.Tensor) -> tf.Tensor:
@@ -151,4 +317,4 @@ def _gates_first(weights: tf.Tensor) -> tf.Tensor:
     return tf.concat([i, f, o, g], axis=-1)
 
 
-_LSTM = recurrence.Recurrence(_forward, _backward)
+_LSTM = recurrence.Recurrence(_forward, _backward, _tangents)

@@ -1,9 +1,10 @@
-"""What recurrent layers share: two passes over the time steps, compiled.
+"""What recurrent layers share: passes over the time steps, compiled.
 
 Training on the small batches of clients, Keras' layers spend their time on the many
 small operations of every time step, most of them made by differentiating a loop. Here
 the gradient is written out, so that what does not depend on the previous time step is
-done for all time steps at once, and XLA makes one program of each pass.
+done for all time steps at once, and so is the gradient of the gradient; XLA makes one
+program of each pass.
 
 XLA compiles a program for every shape, which takes a good part of a second. So rows of
 zeros fill a batch up to one of a few sizes, and only where the number of time steps is
@@ -42,9 +43,9 @@ _PLAIN = {
 
 
 class Recurrence:
-    """A recurrent layer as two passes over the time steps, one there and one back.
+    """A recurrent layer as passes over the time steps, there and back.
 
-    In both, `x` are the inputs `[time, batch, features]`, and `counts` is a column
+    In all, `x` are the inputs `[time, batch, features]`, and `counts` is a column
     `[time, batch, 1]`, 1 where a step counts and 0 where it is masked, or `None`.
 
     Args:
@@ -52,13 +53,24 @@ class Recurrence:
         computed, of which the last is the output h, `[time, batch, units]`.
       backward: `(counts, upstream, x, *weights, *trace) -> gradients`, of the inputs
         and of the weights, `upstream` being that of h.
+      tangents: `(counts, upstream, x, *weights, *trace, *directions) -> changes`, by
+        which h and the gradients change as the inputs and the weights change in the
+        directions. As the gradients are derivatives themselves, and second ones are
+        symmetric, it takes the gradient of all that `backward` returns.
     """
 
     def __init__(
-        self, forward: Callable[..., Any], backward: Callable[..., Any]
+        self,
+        forward: Callable[..., Any],
+        backward: Callable[..., Any],
+        tangents: Callable[..., Any],
     ) -> None:
         self._passes = forward, backward
-        self._compiled = _compiled(forward), _compiled(backward)
+        self._compiled = (
+            # The layer's derivative is `backward`; of the trace none is taken.
+            _compiled(forward, lambda *_: ()),
+            _compiled(backward, _compiled(tangents, _refuse)),
+        )
 
     def __call__(
         self, inputs: tf.Tensor, mask: Any, weights: Sequence[tf.Variable]
@@ -144,8 +156,8 @@ class CompiledLayer:
 def uncompiled() -> Iterator[None]:
     """Leaves recurrent layers that are called in it uncompiled.
 
-    So they can be differentiated twice: UGA's clients call their models in it. It is a
-    context manager, for the place where a model is called, or traced.
+    So they can be differentiated more than twice. It is a context manager, for the
+    place where a model is called, or traced.
 
     Yields:
       Nothing.
@@ -157,19 +169,29 @@ def uncompiled() -> Iterator[None]:
         _COMPILES.reset(token)
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function of tensors, compiled, which can be differentiated no more."""
+def _compiled(
+    function: Callable[..., Any], derivative: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Returns a function `(counts, *inputs)`, compiled, with a derivative.
+
+    Args:
+      function: What is compiled.
+      derivative: `(counts, *inputs, *upstream)` returns the gradients of the first
+        inputs; none reach the others.
+    """
     program = tf.function(function, jit_compile=True)
 
     def run(counts: Any, *inputs: tf.Tensor) -> Any:
+        # Of the graph that the call is in, where that of a second derivative finds
+        # them: a pass back is in another graph than the pass there.
+        counts = None if counts is None else tf.identity(counts)
+        inputs = tuple(map(tf.identity, inputs))
+
         @tf.custom_gradient
         def of_inputs(*inputs: tf.Tensor) -> Any:
             def gradient(*upstream: tf.Tensor) -> Any:
-                # XLA does not hand the lists of loops from one program to another.
-                raise NotImplementedError(
-                    "A compiled recurrent layer has no second derivatives. Call the "
-                    "model within tff_drift.layers.uncompiled()."
-                )
+                gradients = derivative(counts, *inputs, *upstream)
+                return *gradients, *[None] * (len(inputs) - len(gradients))
 
             # Seen by a tape within a tape, the call would be differentiated too.
             return program(counts, *map(tf.stop_gradient, inputs)), gradient
@@ -177,6 +199,14 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         return of_inputs(*inputs)
 
     return run
+
+
+def _refuse(*inputs: Any) -> Any:
+    # XLA does not hand the lists of loops from one program to another.
+    raise NotImplementedError(
+        "A compiled recurrent layer has no derivatives beyond the second. Call the "
+        "model within tff_drift.layers.uncompiled()."
+    )
 
 
 def _filling(num_rows: tf.Tensor) -> tf.Tensor:
@@ -255,3 +285,42 @@ def sum_of_products(
 ) -> tf.Tensor:
     """Returns d R', with d and R given as blocks of columns, R's transposed."""
     return tf.add_n([tf.matmul(*pair) for pair in zip(parts, blocks)])
+
+
+def product(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
+    """Returns x W for all time steps."""
+    return tf.einsum("tbi,ij->tbj", x, w)
+
+
+def transposed_product(d: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
+    """Returns d W' for all time steps: from the gradient of x W, that of x."""
+    return tf.einsum("tbj,ij->tbi", d, w)
+
+
+def summed_product(x: tf.Tensor, d: tf.Tensor) -> tf.Tensor:
+    """Returns the sum of x' d over time steps: from the gradient of x W, that of W."""
+    return tf.einsum("tbi,tbj->ij", x, d)
+
+
+def before(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns for each time step what the one before it has; the first has zeros."""
+    return tf.concat([tf.zeros_like(tensor[:1]), tensor[:-1]], axis=0)
+
+
+def after(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns for each time step what the one after it has; the last has zeros."""
+    return tf.concat([tensor[1:], tf.zeros_like(tensor[:1])], axis=0)
+
+
+def changes(
+    function: Callable[..., Sequence[tf.Tensor]],
+    inputs: Sequence[tf.Tensor],
+    directions: Sequence[tf.Tensor],
+) -> list[tf.Tensor]:
+    """Returns how a function's results change as its inputs do."""
+    with tf.autodiff.ForwardAccumulator(list(inputs), list(directions)) as forward:
+        results = function(*inputs)
+    return [
+        forward.jvp(result, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        for result in results
+    ]
