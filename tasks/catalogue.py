@@ -341,7 +341,7 @@ register(
     TaskDefinition(
         "shakespeare_character_gru",
         "Next characters of Shakespeare's plays by 100 random roles (TFF "
-        "Shakespeare), a GRU of 1,024 units.",
+        "Shakespeare), read by a GRU.",
         (
             options.batch_size(4),
             *options.BATCHING,
