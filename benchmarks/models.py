@@ -198,16 +198,16 @@ def _fed_dyn(work: Work) -> tff.learning.templates.LearningProcess:
 
 
 def _uga(work: Work) -> tff.learning.templates.LearningProcess:
-    # Of five batches, five epochs of one: four traced steps.
+    # Of the five batches of equal clients, five epochs of one: four traced steps.
     return algorithms.build_uga(
         _model_fn(work, ours=True),
         _UGA_RATE,
         _UGA_RATE,
-        local_epochs=1 if work.mixed else 5,
+        local_epochs=work.epochs if work.mixed else 5,
     )
 
 
-TFFS_FED_AVG, FED_AVG = "TFF's FedAvg", "build_fed_avg"
+TFFS_FED_AVG, FED_AVG, UGA = "TFF's FedAvg", "build_fed_avg", "build_uga"
 ALGORITHMS: dict[str, Callable[[Work], Any]] = collections.OrderedDict(
     {
         TFFS_FED_AVG: _tffs_fed_avg,
@@ -215,6 +215,6 @@ ALGORITHMS: dict[str, Callable[[Work], Any]] = collections.OrderedDict(
         "build_scaffold": build_scaffold,
         "build_fed_dyn": _fed_dyn,
         "build_adabest": _adabest,
-        "build_uga": _uga,
+        UGA: _uga,
     }
 )

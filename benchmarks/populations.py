@@ -68,9 +68,12 @@ WORKS = {
     "logistic_zipf": Work("logistic", 100, 400, zipf=True),
     "autoencoder_epochs": Work("autoencoder", 20, 100, epochs=3),
     "words_mixed": Work("words", 10, 60),
+    # For UGA, which does not trace the last epoch.
+    "dense_epochs": Work("dense", 100, 400, epochs=5),
     "logistic_10": Work("logistic", 10),
     "logistic_100": Work("logistic", 100),
     "logistic_1000": Work("logistic", 1000),
+    "dense_100": Work("dense", 100),
     "cnn_10": Work("cnn", 10),
     "lstm_10": Work("lstm", 10),
     "gru_10": Work("gru", 10),

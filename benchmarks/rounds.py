@@ -31,7 +31,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import populations
 import tensorflow as tf
 from competitors import FORMS, Peer, Seconds
-from models import ALGORITHMS, FED_AVG, TFFS_FED_AVG
+from models import ALGORITHMS, FED_AVG, TFFS_FED_AVG, UGA
 from populations import WORKS, Work
 
 from tff_drift import execution
@@ -48,6 +48,9 @@ def _forms(work: Work, algorithm: str, context: str) -> tuple[str, ...]:
     """Returns the forms in which an algorithm's batches are given."""
     if not work.mixed:
         return ("datasets",)
+    if algorithm == UGA and work.epochs == 1:
+        # It would take no step before its gradient, and be FedSGD.
+        return ()
     if algorithm == TFFS_FED_AVG:
         return ("script",) if context == "native" else ("lists", "script")
     return () if context == "native" else ("driver",)

@@ -341,7 +341,7 @@ PRESETS = (
                 # The paper names no batch size for roles; 64 is that of its digits.
                 roles(100, local(OF_ROLES, 5, 64), units=128, batch_size=64)
             ],
-            1,
+            3,
             3,
         ),
         Scale([roles(400, plain(OF_ROLES))], 300, 8),
