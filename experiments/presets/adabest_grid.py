@@ -325,7 +325,7 @@ PRESETS = (
                     1500, task="digits", alpha=0.03, clients_per_round=2, **_DIGITS
                 ),
             ],
-            6,
+            9,
             1.5,
         ),
         Scale(
