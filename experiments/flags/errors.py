@@ -38,8 +38,11 @@ def unknown(
       otherwise: What to say if none of them is near; by default all of them.
     """
     nearest = [each for each in _FORMER.get(name, ()) if each in known]
-    # --seed is as near to --seeds as 0.92, --letters as 0.63.
-    nearest = nearest or difflib.get_close_matches(name, known, n=3, cutoff=0.7)
+    # The dashes that all flags have make none nearer. To "seeds", "seed" is as near as
+    # 0.89, "letters" as 0.5.
+    by_word = {each.lstrip("-"): each for each in known}
+    words = difflib.get_close_matches(name.lstrip("-"), by_word, n=3, cutoff=0.7)
+    nearest = nearest or [by_word[word] for word in words]
     advice = otherwise or f"Known are {', '.join(known)}."
     if nearest:
         first = ", ".join(nearest[:-1])

@@ -173,6 +173,7 @@ GIVEN = {
     "max_examples": (12, ""),
     "num_clients": (13, ""),
     "alpha": (0.9, ""),
+    "units": (16, "--task=shakespeare_character_gru"),
     "dimension": (3, "--task=quadratic"),
     "heterogeneity": (0.5, "--task=quadratic"),
     "download": (True, "--task=emnist_character"),
