@@ -305,7 +305,7 @@ def _along(
         return (h_new, c_new, *written)
 
     zero = tf.zeros_like(factors.c[0])
-    arrays = recurrence.array(z_dot), recurrence.array(z_dot)
+    arrays = [recurrence.array(z_dot) for _ in range(2)]
     _, _, *arrays = recurrence.over_steps(z_dot, step, (zero, zero, *arrays))
     h_dot, c_dot = (recurrence.stack(each, units) for each in arrays)
     return h_dot, c_dot
