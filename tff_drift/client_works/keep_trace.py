@@ -75,9 +75,10 @@ class _Batches(NamedTuple):
 def _collect(dataset: tf.data.Dataset, round_number: tf.Tensor) -> _Batches:
     """Reads a dataset: gradients do not pass through its iteration.
 
-    The local execution context recognises computations that gather their batches by
-    `TensorListPushBack`, and runs them for many clients in lockstep. See
-    `tff_drift.execution.local.patterns`, whose tests hold it.
+    The local execution context recognises batches that `TensorListPushBack` gathers,
+    and counting loops over them that write and read one `TensorArray` item a step, and
+    takes them for many clients side by side. See `tff_drift.execution.local.patterns`,
+    whose tests hold it.
     """
     empty = tuple(
         tf.raw_ops.EmptyTensorList(

@@ -156,14 +156,19 @@ def test_a_sum_that_checks_its_values_is_not_summed_at_once(local, fast, accumul
             aggregate([[1.0, 2.0], [30.0, 4.0]])
 
 
-def test_the_gathered_batches_of_uga_run_in_lockstep(fast):
-    process = algorithms.build_uga(models.softmax_regression, 0.1, 0.5, local_epochs=1)
-    (told,) = training(fast, process.next)
-    assert told.startswith("stacked in lockstep or one by one: ")
-
-
-def test_loops_over_batches_run_step_by_step(fast):
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: algorithms.build_fed_avg(models.softmax_regression, 0.3),
+        # It gathers its batches.
+        lambda: algorithms.build_uga(
+            models.softmax_regression, 0.1, 0.5, local_epochs=2
+        ),
+    ],
+    ids=["FedAvg", "UGA"],
+)
+def test_loops_over_batches_run_step_by_step(fast, build):
+    process = build()
     (told,) = training(fast, process.next)
     assert told.startswith("stacked step by step or one by one: ")
 

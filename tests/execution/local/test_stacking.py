@@ -16,7 +16,6 @@ from tests.execution.local.support import (
     with_dropout,
 )
 from tff_drift import algorithms, execution, layers
-from tff_drift.execution.local.stacked.in_lockstep import InLockstep
 from tff_drift.execution.local.stacked.in_turns import InTurns
 
 slices = tf.data.Dataset.from_tensor_slices
@@ -60,36 +59,19 @@ def test_large_cohorts_of_small_models_are_stacked_by_themselves():
     _agree(stacked, _one_by_one(process, data))
 
 
-@pytest.mark.parametrize(
-    ("computation", "build", "manner"),
-    [
-        (
-            InTurns,
-            lambda: algorithms.build_fed_avg(models.softmax_regression, 0.3),
-            "stacked step by step",
-        ),
-        (
-            InLockstep,
-            lambda: algorithms.build_uga(
-                models.softmax_regression, 0.1, 0.5, local_epochs=1
-            ),
-            "stacked in lockstep",
-        ),
-    ],
-)
-def test_what_is_told_is_what_runs(monkeypatch, computation, build, manner):
+def test_what_is_told_is_what_runs(monkeypatch):
     sizes = []
-    run = computation.run
+    run = InTurns.run
 
     def noting(self, inputs, group):
         sizes.append(len(group.clients))
         return run(self, inputs, group)
 
-    monkeypatch.setattr(computation, "run", noting)
+    monkeypatch.setattr(InTurns, "run", noting)
     data = models.datasets(models.client_arrays([8] * 10))
-    process = build()
+    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     _, told = _round(process, data)
-    assert told[0].startswith(manner)
+    assert told[0].startswith("stacked step by step")
     assert told[1:] == ["clients 0 to 9: 2 steps of 10 clients"]
     assert sizes == [10]
     _, told = _round(process, data[:2])
@@ -214,25 +196,74 @@ def _uga():
     return algorithms.build_uga(with_dropout, 0.1, 0.5, local_epochs=2)
 
 
-def test_keep_trace_clients_of_equal_sizes_run_together():
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [6] * 9,
+        # Short last batches, batches that few have, and no batch at all.
+        [8, 5, 8, 5, 3],
+        [23, 9, 4, 0, 11, 2, 16],
+    ],
+)
+def test_keep_trace_clients_run_together(sizes):
+    data = _epochs(sizes, epochs=2)
+    stacked, told = _round(_uga(), data, batch_clients=True)
+    assert told[0] == "stacked step by step: batch_clients is True"
+    _agree(stacked, _one_by_one(_uga(), data))
+
+
+def test_keep_trace_clients_of_unequal_sizes_run_together_where_it_pays():
     process = _uga()
-    ragged = _epochs([8, 5, 8, 5, 3], epochs=2)
-    context = _context(())
-    # In ragged cohorts as small as this one nothing is gained.
-    assert training(
-        context, process.next, call(context, process.initialize), ragged
-    ) == [
-        "one by one: 16 steps come in 8 turns, fewer than 4 together on average, "
-        "and 2 alone"
-    ]
-    groups = {
-        "clients 0 to 4: 8 steps of 2 clients, 2 steps of 1 client": ragged,
-        "clients 0 to 8: 4 steps of 9 clients": _epochs([6] * 9, epochs=2),
-    }
-    for group, data in groups.items():
-        stacked, told = _round(process, data, batch_clients=True)
-        assert told == ["stacked in lockstep: batch_clients is True", group]
-        _agree(stacked, _one_by_one(process, data))
+    state = call(_context(()), process.initialize)
+
+    def told(sizes):
+        return training(_context(()), process.next, state, _epochs(sizes, epochs=2))[0]
+
+    # Ten batches in each of two epochs: ten steps there, ten to evaluate, ten back.
+    assert told([8, 5, 9, 12] * 3) == (
+        "one by one: 90 steps are few for the time that it takes to build the "
+        "function of unequal clients that go back"
+    )
+    assert told([84, 80, 93, 96] * 6).startswith("stacked step by step: ")
+
+
+@pytest.mark.parametrize(
+    ("build", "epochs"),
+    [
+        (
+            lambda: algorithms.build_uga(
+                models.softmax_regression, 0.1, 0.5, local_epochs=1
+            ),
+            1,
+        ),
+        (
+            lambda: algorithms.build_uga(
+                models.functional(models.keras_softmax_regression),
+                0.1,
+                0.5,
+                local_epochs=3,
+            ),
+            3,
+        ),
+        (
+            lambda: algorithms.build_uga(
+                models.softmax_regression,
+                0.1,
+                0.5,
+                local_epochs=3,
+                gradient_clipping_norm=0.1,
+                client_weight_decay=0.1,
+            ),
+            3,
+        ),
+    ],
+    ids=["nothing traced", "functional", "with clipping and decay"],
+)
+def test_keep_trace_in_all_its_forms_is_stacked(build, epochs):
+    process, data = build(), _epochs([9, 7, 4, 13], epochs)
+    stacked, told = _round(process, data, batch_clients=True)
+    assert told[0].startswith("stacked step by step: ")
+    _agree(stacked, _one_by_one(process, data))
 
 
 def test_the_checks_of_a_computation_are_made_for_stacks_too():

@@ -20,10 +20,9 @@ A call, from top to bottom; what is made once is kept for the next call:
         |     stacked/        the policy asked: stacked, or one by one?
         |                       one by one:  a function per client, a few at a time
         |                       in turns:    full batches taken together, clients that
-        |                                    are through wait (`stacked/in_turns.py`)
-        |                       in lockstep: whole computations at once, for clients
-        |                                    who pass over their batches again
-        |                                    (`stacked/in_lockstep.py`)
+        |                                    are through wait (`stacked/in_turns.py`);
+        |                                    so do loops over batches in lists, there
+        |                                    and back (`pure/list_loops.py`)
         |     aggregation.py  clients' values summed, collected, or added in turn
         |-- values/         tensors into the Python values that TFF returns
 

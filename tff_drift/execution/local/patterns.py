@@ -11,7 +11,7 @@ in `tests/execution/local/test_patterns.py` that fails when they make another on
 | a sum, `accumulator + value` | TFF's `SumFactory` and all built on it | the values of stacked clients are added at once |
 | a stack, `concat([accumulator, value[newaxis]])` | `tff_drift.aggregators.ClientStateCollectionFactory` | collected once, in place of copied for each client |
 | one of two results, `tf.where` of a scalar | `tff_drift.algorithms.stateful_client` | nothing is copied where no client of a stack has the first |
-| gathered batches, `TensorListPushBack` | `tff_drift.client_works.keep_trace`, which UGA trains with | clients run their whole computations in lockstep |
+| gathered batches, `TensorListPushBack`, and counting loops over them | `tff_drift.client_works.keep_trace`, which UGA trains with | clients take their steps side by side |
 | a check, `Assert` or `CheckNumerics` in a name | `tf.debugging` | no step is taken whose result is dropped |
 | a convolution, `Conv` in a name | Keras' and TensorFlow's layers | stacking such steps gains nothing |
 | datasets that repeat themselves | `tf.data` | what was read is kept |
@@ -180,6 +180,58 @@ def choice(output: tf.Tensor) -> Choice | None:
     return Choice(condition, if_true, if_false)
 
 
+class Bound(NamedTuple):
+    """How far a loop counts.
+
+    Attributes:
+      step: 1 upwards, to below the end; -1 downwards, to the end itself.
+      end: The end.
+    """
+
+    step: int
+    end: tf.Tensor
+
+
+def bound(condition: tf.Tensor, index: tf.Tensor) -> Bound | None:
+    """Recognises `index < end` and `index >= end`.
+
+    Args:
+      condition: The condition on which a loop goes on.
+      index: What it counts.
+
+    Returns:
+      How far; None if the condition is no such comparison.
+    """
+    operation = source(condition).op
+    steps = {"Less": 1, "GreaterEqual": -1}
+    if operation.type not in steps:
+        return None
+    first, second = operation.inputs
+    if source(first).name != index.name:
+        return None
+    return Bound(steps[operation.type], second)
+
+
+def counted(output: tf.Tensor, index: tf.Tensor) -> int | None:
+    """Recognises `index + 1` and `index - 1`.
+
+    Args:
+      output: What a step returns for the index.
+      index: The index that it is given.
+
+    Returns:
+      1 or -1; None if it is neither.
+    """
+    operation = source(output).op
+    if operation.type not in ("AddV2", "Sub"):
+        return None
+    first, second = operation.inputs
+    one = tf.get_static_value(source(second))
+    if source(first).name != index.name or one not in (1, -1):
+        return None
+    return int(one if operation.type == "AddV2" else -one)
+
+
 def source(tensor: tf.Tensor) -> tf.Tensor:
     """Returns the tensor of which `tensor` is the same under another name.
 
@@ -189,11 +241,6 @@ def source(tensor: tf.Tensor) -> tf.Tensor:
     while tensor.op.type == "Identity" and not tensor.op.control_inputs:
         tensor = tensor.op.inputs[0]
     return tensor
-
-
-def gathers_batches(operations: Collection[str]) -> bool:
-    """Whether a computation puts its batches into a list, to pass over them again."""
-    return "TensorListPushBack" in operations
 
 
 def has_convolution(operations: Collection[str]) -> bool:

@@ -37,11 +37,16 @@ _LARGEST_WAITING_BYTES = 5 * 2**18
 _LARGEST_STATE_BYTES = 5 * 2**19
 # Up to which number of clients functions are for multiples of what.
 _UNITS = ((8, 1), (64, 2), (float("inf"), 8))
+# Building the function of clients of unequal sizes that go back, as UGA's do, takes
+# more than ten seconds; a step in it saves about half a millisecond.
+_FEW_STEPS_BACK = 1000
 # The batches of a cohort are read for a stack if they take at most this.
 READ_BYTES = 2**31
 TOO_LARGE = f"the batches of the cohort take more than {READ_BYTES // 2**30} GiB"
 # The batches of a stack, put together, take at most this, unless it is of few clients.
 _GROUP_BYTES = 2**28
+# What loops write for later ones, such as UGA's iterates, may take so many times more.
+_TAPE_BYTES_FOR_ONE = 4
 # Clients of unequal numbers of steps are stacked in smaller groups, sorted by that
 # number, so that few wait for others: of states that take about this, and of at least
 # and at most so many clients.
@@ -157,7 +162,10 @@ def stacking_may_pay(batch_clients: bool | None, has_convolution: bool) -> Decis
 
 
 def stacking_pays(
-    groups: Sequence[Sequence[TurnSize]], state_bytes: int, on_cpus: bool
+    groups: Sequence[Sequence[TurnSize]],
+    state_bytes: int,
+    on_cpus: bool,
+    goes_back: bool = False,
 ) -> Decision:
     """Decides whether a cohort is faster in stacks than one client after the other.
 
@@ -165,6 +173,7 @@ def stacking_pays(
       groups: Of each group, who would take steps together.
       state_bytes: The size of what a client's steps change, in bytes.
       on_cpus: Whether clients are trained on CPUs.
+      goes_back: Whether clients pass over their batches there and back.
     """
     waits = any(len({turn.num_clients for turn in turns}) > 1 for turns in groups)
     most = _LARGEST_WAITING_BYTES if waits else _LARGEST_STATE_BYTES
@@ -174,6 +183,13 @@ def stacking_pays(
             False,
             f"a client's state takes {state_bytes / 2**20:.1f} MiB, and clients of "
             f"{sizes} gain by stacking up to {most / 2**20:.1f} MiB",
+        )
+    steps = sum(turn.num_clients * turn.num_steps for turns in groups for turn in turns)
+    if goes_back and waits and steps < _FEW_STEPS_BACK:
+        return Decision(
+            False,
+            f"{steps} steps are few for the time that it takes to build the function "
+            "of unequal clients that go back",
         )
     return _steps_come_together([turn for turns in groups for turn in turns])
 
@@ -313,6 +329,16 @@ def _by_steps(
     if len(bounds) <= at_least:
         bounds = [len(order) * part // parts for part in range(parts + 1)]
     return [order[start:end] for start, end in zip(bounds, bounds[1:])]
+
+
+def step_bytes(batch_bytes: int, tape_bytes: int) -> int:
+    """Returns what counts as the size of the batch of one step, in bytes.
+
+    Args:
+      batch_bytes: The size of the batch.
+      tape_bytes: The size of what a step writes for a later loop.
+    """
+    return batch_bytes + tape_bytes // _TAPE_BYTES_FOR_ONE
 
 
 def few_together(num_clients: int, on_cpus: bool) -> int:

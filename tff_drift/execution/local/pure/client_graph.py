@@ -6,77 +6,39 @@ A computation that loops over a dataset by `Dataset.reduce` has the parts
     step    what happens for each element, a batch
     finish  what happens after the loop
 
-A computation with several loops has a start for each. Variables become tensors that
-go from part to part. What a loop carries along but never changes, such as the
-correction of every step by control variates, becomes an argument of the step.
+A computation with several loops has a start for each; loops over gathered batches
+count as such, see `list_loops`. Variables become tensors that go from part to part.
+What a loop carries along but never changes, such as the correction of every step by
+control variates, becomes an argument of the step.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns
-from tff_drift.execution.local.pure import graph_interpreter
-from tff_drift.execution.local.pure.graph_interpreter import GraphInterpreter, Reduce
+from tff_drift.execution.local.pure import (
+    client_parts,
+    graph_interpreter,
+    list_loops,
+)
+from tff_drift.execution.local.pure.client_parts import (
+    ClientGraph,
+    DatasetInput,
+    DatasetLoop,
+    is_dataset,
+)
+from tff_drift.execution.local.pure.graph_interpreter import GraphInterpreter
+from tff_drift.execution.local.pure.list_loops import ListStep
+from tff_drift.execution.local.pure.lists import GatheredBatches
+from tff_drift.execution.local.pure.loops import ListLoop, Reduce, StepResults
 from tff_drift.execution.local.pure.variables import UnsupportedGraphError, Variable
 from tff_drift.execution.local.tensors import TensorList
-
-
-@dataclasses.dataclass(frozen=True)
-class ClientGraph:
-    """The computation of one client.
-
-    Attributes:
-      graph_def: The graph.
-      inputs: The names of the nodes that are fed.
-      specs: The specs of the inputs. For a dataset, the list of the specs of the
-        tensors of an element.
-      each: For every input, whether each client has its own.
-      outputs: The names of the results.
-      summed: For every result, whether no more is wanted than its sum over clients.
-    """
-
-    graph_def: Any
-    inputs: tuple[str, ...]
-    specs: tuple[Any, ...]
-    each: tuple[bool, ...]
-    outputs: tuple[str, ...]
-    summed: tuple[bool, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class DatasetLoop:
-    """A loop over a client's dataset.
-
-    Attributes:
-      dataset: The position of the dataset among the inputs.
-      step: The name of the step's function.
-      changing: The positions of what steps change of the loop's state, in which
-        variables are left out.
-      fixed: The positions of what they return as it was.
-      variables: The variables whose values go from step to step, by their position
-        among the variables of the graph; their values follow the changing state.
-      arguments: For each argument of the step besides state and element: the
-        position of a variable, or None for a tensor.
-      state_specs: The specs of the changing state and of the variables.
-      argument_specs: The specs of the arguments that are tensors, and of the fixed
-        state, which follows them.
-      operations: The kinds of operations of a step.
-    """
-
-    dataset: int
-    step: str
-    changing: tuple[int, ...]
-    fixed: tuple[int, ...]
-    variables: tuple[int, ...]
-    arguments: tuple[int | None, ...]
-    state_specs: tuple[tf.TensorSpec, ...]
-    argument_specs: tuple[tf.TensorSpec, ...]
-    operations: frozenset[str]
 
 
 class CutClient:
@@ -86,7 +48,9 @@ class CutClient:
       graph: The client's computation.
 
     Attributes:
-      graph: The same.
+      graph: The same, and if it gathers batches with the number of them as another
+        input, the last.
+      gathers: Whether it gathers batches.
       loops: The loops over datasets, in their order.
       operations: The kinds of operations of all parts.
 
@@ -96,9 +60,14 @@ class CutClient:
     """
 
     def __init__(self, graph: ClientGraph) -> None:
-        self.graph = graph
+        self.graph = client_parts.with_count(graph)
         self.loops: list[DatasetLoop] = []
+        # What the loop that gathers the batches has for its state.
+        self._gathered: list[int | None] = []
         self._analyze()
+        self.gathers = bool(self._gathered)
+        if not self.gathers:
+            self.graph = graph
         if not self.loops:
             raise UnsupportedGraphError("it does not reduce a dataset")
 
@@ -126,8 +95,8 @@ class CutClient:
 
     def step(
         self, number: int, state: TensorList, arguments: TensorList, element: TensorList
-    ) -> TensorList:
-        """Evaluates a step of a loop; returns the new state."""
+    ) -> StepResults:
+        """Evaluates a step of a loop, given a batch and what it reads of tapes."""
         return self._take_step(self.loops[number], state, arguments, element)[2]
 
     def finish(self, values: Sequence[Any], done: Sequence[TensorList]) -> TensorList:
@@ -163,6 +132,26 @@ class CutClient:
             # TensorFlow fails to vectorize some of these, and may abort the program.
             raise UnsupportedGraphError("it has a loop, as recurrent layers do")
 
+    def element_specs(self, number: int) -> list[tf.TensorSpec]:
+        """Returns the specs of a batch of a loop, and of what it reads of tapes."""
+        loop = self.loops[number]
+        tapes = {
+            tape: spec
+            for each in self.loops[:number]
+            for tape, spec in zip(each.writes, each.written_specs)
+        }
+        return [*self.graph.specs[loop.dataset], *(tapes[k] for k in loop.reads)]
+
+    def written_by(self, number: int) -> int | None:
+        """Returns the loop that has written the tapes that a loop reads, if it does."""
+        reads = self.loops[number].reads
+        writers = {
+            k for k, each in enumerate(self.loops) if set(each.writes) & set(reads)
+        }
+        if len(writers) > 1:
+            raise UnsupportedGraphError("it reads what several loops have written")
+        return next(iter(writers), None)
+
     def _look_into_steps(self, after: GraphInterpreter) -> None:
         """Notes the operations of the steps, and what need not go from step to step.
 
@@ -179,11 +168,10 @@ class CutClient:
                 loop,
                 state,
                 _placeholders(loop.argument_specs),
-                _placeholders(self.graph.specs[loop.dataset]),
+                _placeholders(self.element_specs(number)),
             )
-            fixed = [
-                k for k in loop.changing if patterns.source(results[k]) is state[k]
-            ]
+            new = results.state
+            fixed = [k for k in loop.changing if patterns.source(new[k]) is state[k]]
             changing = [k for k in loop.changing if k not in fixed]
             kept = loop.variables
             if number == len(self.loops) - 1:
@@ -206,6 +194,7 @@ class CutClient:
                 ),
                 argument_specs=(*loop.argument_specs, *(specs[k] for k in fixed)),
                 operations=frozenset(interpreter.operations),
+                written_specs=tuple(map(_spec, results.written)),
             )
 
     def _take_step(
@@ -214,9 +203,9 @@ class CutClient:
         state: TensorList,
         arguments: TensorList,
         element: TensorList,
-    ) -> tuple[dict[int, Variable], GraphInterpreter, TensorList]:
+    ) -> tuple[dict[int, Variable], GraphInterpreter, StepResults]:
         """Evaluates the step of one client."""
-        interpreter = GraphInterpreter(self.graph.graph_def, _no_reduce)
+        interpreter = GraphInterpreter(self.graph.graph_def, _no_reduce, _no_reduce)
         num_changing = len(loop.changing)
         variables = {
             position: Variable(value)
@@ -233,13 +222,12 @@ class CutClient:
         whole_state = dict(
             zip([*loop.changing, *loop.fixed], [*state[:num_changing], *tensors])
         )
-        results = interpreter.call_function(
-            loop.step,
-            [*(whole_state[k] for k in sorted(whole_state)), *element, *given],
+        results = loop.step.take(
+            interpreter, [whole_state[k] for k in sorted(whole_state)], element, given
         )
-        changing = [results[position] for position in loop.changing]
+        changing = [results.state[position] for position in loop.changing]
         carried = [variables[position].value for position in loop.variables]
-        return variables, interpreter, [*changing, *carried]
+        return variables, interpreter, results._replace(state=[*changing, *carried])
 
     def _run(
         self, values: Sequence[Any], done: Sequence[TensorList], stop_at: int | None
@@ -252,10 +240,13 @@ class CutClient:
         self, values: Sequence[Any], done: Sequence[TensorList], stop_at: int | None
     ) -> tuple[GraphInterpreter, TensorList, Reduce | None]:
         loops = iter(zip(self.loops, done))
+        tapes = itertools.count()
         reached = 0
 
-        def on_reduce(reduce: Reduce) -> TensorList:
+        def on_reduce(reduce: Reduce) -> list[Any]:
             nonlocal reached
+            if any(each.dtype == tf.variant for each in reduce.state):
+                return self._gather(interpreter, reduce, values)
             if reached == stop_at:
                 raise _ReachedLoopError(reduce)
             reached += 1
@@ -268,7 +259,14 @@ class CutClient:
                 last[position] = value
             return last
 
-        interpreter = GraphInterpreter(self.graph.graph_def, on_reduce)
+        def on_list_loop(loop: ListLoop) -> list[Any]:
+            reduce = list_loops.as_reduce(loop, tapes)
+            dataset = DatasetInput(reduce.dataset)
+            last = on_reduce(dataclasses.replace(reduce, dataset=dataset))
+            assert isinstance(reduce.step, ListStep)
+            return reduce.step.last_values(loop.values, last)
+
+        interpreter = GraphInterpreter(self.graph.graph_def, on_reduce, on_list_loop)
         feeds = {
             name: DatasetInput(position) if is_dataset(spec) else value
             for position, (name, spec, value) in enumerate(
@@ -280,12 +278,22 @@ class CutClient:
         except _ReachedLoopError as stop:
             return interpreter, [], stop.reduce
 
-
-@dataclasses.dataclass(frozen=True)
-class DatasetInput:
-    """Stands for a client's dataset while its computation is evaluated."""
-
-    position: int
+    def _gather(
+        self, interpreter: GraphInterpreter, reduce: Reduce, values: Sequence[Any]
+    ) -> list[Any]:
+        """Returns the last state of a loop that gathers batches."""
+        if not isinstance(reduce.dataset, DatasetInput):
+            raise UnsupportedGraphError("it gathers batches of a dataset of its own")
+        if sum(map(is_dataset, self.graph.specs)) > 1:
+            raise UnsupportedGraphError("it gathers batches of several datasets")
+        dataset = reduce.dataset.position
+        if not self._gathered:
+            batch = _placeholders(self.graph.specs[dataset])
+            self._gathered = list_loops.gathered(interpreter, reduce, batch)
+        return [
+            values[-1] if component is None else GatheredBatches(dataset, component)
+            for component in self._gathered
+        ]
 
 
 class _ReachedLoopError(Exception):
@@ -317,16 +325,13 @@ def _describe(reduce: Reduce, variables: Sequence[Variable]) -> DatasetLoop:
         ),
         argument_specs=tuple(map(_spec, tensors)),
         operations=frozenset(),
+        reads=getattr(reduce.step, "reads", ()),
+        writes=getattr(reduce.step, "writes", ()),
     )
 
 
-def _no_reduce(reduce: Reduce) -> TensorList:
-    raise UnsupportedGraphError("a step of it reduces a dataset")
-
-
-def is_dataset(spec: Any) -> bool:
-    """Whether the spec of an input is of a dataset."""
-    return isinstance(spec, list)
+def _no_reduce(loop: Any) -> list[Any]:
+    raise UnsupportedGraphError("a step of it has a loop over batches")
 
 
 def _spec(tensor: Any) -> tf.TensorSpec:

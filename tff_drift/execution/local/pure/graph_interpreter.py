@@ -9,18 +9,26 @@ branches and loops are entered so that no variable hides in them. Operations are
 in order by their data; of the others, only the checks that a graph makes are kept.
 
 A `Dataset.reduce` is not entered: what it stands for is up to the caller, who gives
-`on_reduce`.
+`on_reduce`; nor is a loop over `lists`, who gives `on_list_loop`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns
+from tff_drift.execution.local.pure.lists import ListInGraph
+from tff_drift.execution.local.pure.loops import FunctionStep, ListLoop, Reduce
+from tff_drift.execution.local.pure.nodes import (
+    Frame,
+    after,
+    data_inputs,
+    emit,
+    in_order,
+)
 from tff_drift.execution.local.pure.variables import (
     UnsupportedGraphError,
     Variable,
@@ -38,29 +46,7 @@ _CHEAP = frozenset(
 )
 LOOPS = frozenset({"While", "StatelessWhile"})
 _DATASET_OPERATIONS = ("Dataset", "Iterator", "Optional")
-# Attributes that TensorFlow adds for itself: of shapes and of placement.
-_LEFT_OUT_ATTRIBUTES = ("_output_shapes", "_class")
 NESTED_LOOP = "a loop in a loop"
-
-
-@dataclasses.dataclass(frozen=True)
-class Reduce:
-    """A `Dataset.reduce` that the evaluation has come to.
-
-    Attributes:
-      dataset: The value that stands for the dataset.
-      state: The initial state, a tensor for each part.
-      arguments: What the step takes besides state and element: tensors and
-        variables.
-      step: The step's function, for `GraphInterpreter.call_function`.
-      shapes: The shapes of the state, which hold before and after every step.
-    """
-
-    dataset: Any
-    state: list[tf.Tensor]
-    arguments: list[Any]
-    step: Any
-    shapes: list[tf.TensorShape]
 
 
 class GraphInterpreter:
@@ -69,6 +55,7 @@ class GraphInterpreter:
     Args:
       graph_def: The graph.
       on_reduce: Of a `Reduce` to the final state, a list of tensors.
+      on_list_loop: Of a `ListLoop` to the last values.
 
     Attributes:
       variables: The variables, in the order in which the graph makes them.
@@ -77,13 +64,17 @@ class GraphInterpreter:
     """
 
     def __init__(
-        self, graph_def: Any, on_reduce: Callable[[Reduce], list[tf.Tensor]]
+        self,
+        graph_def: Any,
+        on_reduce: Callable[[Reduce], list[Any]],
+        on_list_loop: Callable[[ListLoop], list[Any]],
     ) -> None:
         self._graph_def = graph_def
         self._functions = {
             function.signature.name: function for function in graph_def.library.function
         }
         self._on_reduce = on_reduce
+        self._on_list_loop = on_list_loop
         self.variables: list[Variable] = []
         self.operations: set[str] = set()
         self._loops_around = 0
@@ -103,7 +94,7 @@ class GraphInterpreter:
         Raises:
           UnsupportedGraphError: If the graph is not a function of tensors.
         """
-        frame = _Frame({name: [value] for name, value in feeds.items()})
+        frame = Frame({name: [value] for name, value in feeds.items()})
         self._run(self._graph_def.node, frame)
         return [frame.value(name) for name in fetches]
 
@@ -126,21 +117,21 @@ class GraphInterpreter:
         names = [argument.name for argument in function.signature.input_arg]
         if len(names) != len(arguments):
             raise UnsupportedGraphError(f"{name!r} takes lists of arguments")
-        frame = _Frame({n: [value] for n, value in zip(names, arguments)})
+        frame = Frame({n: [value] for n, value in zip(names, arguments)})
         self._run(function.node_def, frame)
         return [
             frame.value(function.ret[result.name])
             for result in function.signature.output_arg
         ]
 
-    def _run(self, nodes: Iterable[Any], frame: _Frame) -> None:
-        for node in _in_order(nodes, set(frame.outputs)):
-            inputs = [frame.value(name) for name in _data_inputs(node)]
+    def _run(self, nodes: Iterable[Any], frame: Frame) -> None:
+        for node in in_order(nodes, set(frame.outputs)):
+            inputs = [frame.value(name) for name in data_inputs(node)]
             checks = frame.checks_before(node)
             if node.op == "NoOp":
                 frame.outputs[node.name], frame.checks[node.name] = [], checks
                 continue
-            outputs, layout = self._run_node(node, _after(checks, inputs))
+            outputs, layout = self._run_node(node, after(checks, inputs))
             frame.outputs[node.name], frame.layouts[node.name] = outputs, layout
             if self._may_fail(node):
                 frame.checks[node.name] = [
@@ -151,6 +142,11 @@ class GraphInterpreter:
 
     def _run_node(self, node: Any, inputs: list[Any]) -> tuple[list[Any], Any]:
         """Returns the outputs of a node, and where each named output starts."""
+        has_lists = any(isinstance(value, ListInGraph) for value in inputs)
+        if has_lists and node.op in LOOPS:
+            names = (node.attr[name].func.name for name in ("cond", "body"))
+            loop = ListLoop(inputs, *names, _shapes(node))
+            return self._on_list_loop(loop), {"output": 0}
         self.operations.add(node.op)
         if node.op == "VarHandleOp":
             variable = Variable()
@@ -164,6 +160,10 @@ class GraphInterpreter:
             return self._branch(node, inputs), {"output": 0}
         if node.op in LOOPS:
             return self._while(node, inputs), {"output": 0}
+        if has_lists and node.op not in self._functions:
+            return next(x for x in inputs if isinstance(x, ListInGraph)).use(
+                node, inputs
+            )
         if node.op == "Assert":
             return [tf.debugging.Assert(inputs[0], inputs[1:])], {}
         if any(isinstance(value, Variable) for value in inputs):
@@ -178,7 +178,7 @@ class GraphInterpreter:
             )
         if any(part in node.op for part in _DATASET_OPERATIONS):
             raise UnsupportedGraphError(f"it has the dataset operation {node.op!r}")
-        return _emit(node, inputs)
+        return emit(node, inputs)
 
     def _reduce(self, node: Any, inputs: list[Any]) -> list[tf.Tensor]:
         num_state = len(node.attr["Tstate"].list.type)
@@ -186,7 +186,7 @@ class GraphInterpreter:
             inputs[0],
             inputs[1 : 1 + num_state],
             inputs[1 + num_state :],
-            node.attr["f"].func.name,
+            FunctionStep(node.attr["f"].func.name),
             _shapes(node),
         )
         return self._on_reduce(reduce)
@@ -305,96 +305,5 @@ def _choices(
     return [tf.where(condition, *pair) for pair in zip(if_true, if_false)]
 
 
-class _Frame:
-    """The values of the nodes of one graph or one function's body."""
-
-    def __init__(self, outputs: dict[str, list[Any]]) -> None:
-        self.outputs = outputs
-        self.layouts: dict[str, dict[str, int]] = {}
-        self.checks: dict[str, list[tf.Operation]] = {}
-
-    def checks_before(self, node: Any) -> list[tf.Operation]:
-        """Returns the checks that have to be made before a node is run."""
-        names = [name[1:] for name in node.input if name.startswith("^")]
-        return [check for name in names for check in self.checks.get(name, ())]
-
-    def value(self, name: str) -> Any:
-        """Returns a value by the name of a node's input."""
-        parts = name.split(":")
-        outputs = self.outputs[parts[0]]
-        if len(parts) == 1:
-            return outputs[0]
-        if len(parts) == 2:  # In a graph: node, position.
-            return outputs[int(parts[1])]
-        # In a function: node, name of the output, position in it.
-        return outputs[self.layouts[parts[0]][parts[1]] + int(parts[2])]
-
-
-def _after(checks: list[tf.Operation], values: list[Any]) -> list[Any]:
-    """Returns values that are there after checks only."""
-    if not checks:
-        return values
-    with tf.control_dependencies(checks):
-        return [
-            tf.identity(value) if tf.is_tensor(value) else value for value in values
-        ]
-
-
 def _shapes(node: Any) -> list[tf.TensorShape]:
     return [tf.TensorShape(shape) for shape in node.attr["output_shapes"].list.shape]
-
-
-def _data_inputs(node: Any) -> list[str]:
-    return [name for name in node.input if not name.startswith("^")]
-
-
-def _in_order(nodes: Iterable[Any], done: set[str]) -> Iterable[Any]:
-    """Yields nodes so that each comes after what it depends on."""
-    by_name = {node.name: node for node in nodes if node.name not in done}
-    pending = list(reversed(by_name))
-    entered: set[str] = set()
-    while pending:
-        name = pending[-1]
-        if name in done:
-            pending.pop()
-            continue
-        sources = [source.lstrip("^").split(":")[0] for source in by_name[name].input]
-        missing = [source for source in sources if source not in done]
-        if missing:
-            if name in entered or any(source not in by_name for source in missing):
-                raise UnsupportedGraphError(f"{name!r} has an input that is not there")
-            entered.add(name)
-            pending.extend(missing)
-            continue
-        done.add(name)
-        pending.pop()
-        yield by_name[name]
-
-
-def _emit(node: Any, inputs: Sequence[tf.Tensor]) -> tuple[list[Any], dict[str, int]]:
-    """Adds a node to the graph being built."""
-    attributes = {
-        name: value
-        for name, value in node.attr.items()
-        if name not in _LEFT_OUT_ATTRIBUTES
-    }
-    # `tf.graph_util.import_graph_def` takes several times as long for one node.
-    operation = tf.compat.v1.get_default_graph().create_op(
-        node.op, inputs, name="operation", attrs=attributes
-    )
-    return list(operation.outputs), _layout(operation)
-
-
-def _layout(operation: tf.Operation) -> dict[str, int]:
-    """Returns the position of the first tensor of each named output."""
-    layout = {}
-    position = 0
-    for argument in operation.op_def.output_arg:
-        layout[argument.name] = position
-        if argument.number_attr:
-            position += operation.get_attr(argument.number_attr)
-        elif argument.type_list_attr:
-            position += len(operation.get_attr(argument.type_list_attr))
-        else:
-            position += 1
-    return layout

@@ -14,9 +14,8 @@ from tff_drift.execution.local.graphs.phase_functions import PhaseFunction
 from tff_drift.execution.local.graphs.prepare import GraphCache
 from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.plans.plan import Leaf, Operation, distinct
-from tff_drift.execution.local.pure.client_graph import ClientGraph
+from tff_drift.execution.local.pure.client_parts import ClientGraph
 from tff_drift.execution.local.pure.variables import UnsupportedGraphError
-from tff_drift.execution.local.stacked.in_lockstep import InLockstep
 from tff_drift.execution.local.stacked.in_turns import InTurns
 from tff_drift.execution.local.stacked.interface import Group, StackedComputation
 from tff_drift.execution.local.values import sequences
@@ -130,6 +129,7 @@ class StackedClients:
                 [group.turns for group in groups],
                 self._computation.state_bytes,
                 placement.on_cpus,
+                self._computation.goes_back,
             )
             if not pays:
                 return Route((), reason)
@@ -282,7 +282,6 @@ class Stacking:
     ) -> StackedComputation:
         ways: dict[str, Callable[[ClientGraph], StackedComputation]] = {
             InTurns.manner: lambda graph: InTurns(graph, self.cache),
-            InLockstep.manner: InLockstep,
         }
         obstacles = []
         for manner, build in ways.items():

@@ -11,7 +11,7 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns, policy, tensors
-from tff_drift.execution.local.pure.client_graph import ClientGraph, is_dataset
+from tff_drift.execution.local.pure.client_parts import ClientGraph, is_dataset
 from tff_drift.execution.local.tensors import TensorList
 
 

@@ -12,7 +12,9 @@ import tensorflow as tf
 
 from tff_drift.execution.local import patterns, policy, tensors
 from tff_drift.execution.local.placement import Placement
-from tff_drift.execution.local.pure.client_graph import ClientGraph, CutClient
+from tff_drift.execution.local.pure.client_graph import CutClient
+from tff_drift.execution.local.pure.client_parts import ClientGraph
+from tff_drift.execution.local.pure.list_orders import ListOrders
 from tff_drift.execution.local.pure.variables import UnsupportedGraphError
 from tff_drift.execution.local.stacked.functions import num_bytes
 from tff_drift.execution.local.stacked.interface import Group, StackedComputation
@@ -21,15 +23,16 @@ from tff_drift.execution.local.stacked.schedule import (
     build_schedule,
     most_frequent_shape,
 )
-from tff_drift.execution.local.stacked.stepwise import (
+from tff_drift.execution.local.stacked.stacked_loop import (
     Kind,
     LoopSteps,
     UnequalSteps,
-    VectorizedSteps,
 )
+from tff_drift.execution.local.stacked.stepwise import VectorizedSteps
 from tff_drift.execution.local.tensors import TensorList
 from tff_drift.execution.local.values.batches import (
     Batches,
+    PickedBatches,
     put_end_to_end,
     put_side_by_side,
 )
@@ -38,12 +41,21 @@ from tff_drift.execution.local.values.client_batches import BatchCache, stack_va
 
 @dataclasses.dataclass(frozen=True)
 class _Group(Group):
-    """A group; of each loop the shapes taken together, the batches, the schedule."""
+    """A group.
+
+    Attributes:
+      kind: What its function is built for.
+      shapes: Of each loop the shapes of the batches that are taken together.
+      batches: Of each loop the batches of every client.
+      schedules: Of each loop who takes steps together.
+      counts: How many batches each client has of the first dataset.
+    """
 
     kind: Kind
     shapes: Sequence[Any]
     batches: Sequence[Sequence[Batches]]
     schedules: Sequence[Schedule]
+    counts: Sequence[int]
 
 
 class InTurns(StackedComputation):
@@ -63,12 +75,16 @@ class InTurns(StackedComputation):
         client = CutClient(graph)
         self._cache = cache
         self._steps = VectorizedSteps(client)
-        self.state_bytes = max(num_bytes(loop.state_specs) for loop in client.loops)
+        self._orders = ListOrders(client) if client.gathers else None
+        of_loops = [num_bytes(loop.state_specs) for loop in client.loops]
+        # Of UGA: its last loop has the size of a model, that before it of two.
+        self.state_bytes = min(of_loops) if client.gathers else max(of_loops)
         self.has_convolution = any(
             patterns.has_convolution(loop.operations) for loop in client.loops
         )
         loops = collections.Counter(loop.dataset for loop in client.loops)
-        self.passes = max(loops.values())
+        self.goes_back = client.gathers
+        self.passes = 1 if client.gathers else max(loops.values())
         self._why_none_waits = _why_none_waits(client)
         # Of one who stands in for nobody, a check could fail.
         self._may_stand_in = not patterns.has_check(client.operations)
@@ -78,10 +94,12 @@ class InTurns(StackedComputation):
     ) -> list[Group]:
         """See `StackedComputation.groups`."""
         loops = self._steps.client.loops
-        own = [datasets[loop.dataset] for loop in loops]
+        own = [self._batches(number, datasets) for number in range(len(loops))]
         num_steps = [sum(map(len, batches)) for batches in zip(*own)]
         last = [[each.num_bytes[-1:] for each in batches] for batches in zip(*own)]
-        step_bytes = max(map(_most_bytes, own))
+        # A step that writes to a tape has another that reads it.
+        tapes = sum(num_bytes(loop.written_specs) for loop in loops) // 2
+        step_bytes = policy.step_bytes(max(map(_most_bytes, own)), tapes)
         members = policy.groups(
             num_steps,
             last,
@@ -112,11 +130,31 @@ class InTurns(StackedComputation):
                 of_loops,
                 batches,
                 [schedule.with_stand_ins(number) for schedule in of_group],
+                [len(datasets[loops[0].dataset][client]) for client in clients],
             )
             for clients, of_loops, batches, of_group, number in zip(
                 members, shapes, of_groups, schedules, places
             )
         ]
+
+    def _batches(
+        self, number: int, datasets: Mapping[int, Sequence[Batches]]
+    ) -> Sequence[Batches]:
+        """Returns the batches that a loop takes, of every client."""
+        loop = self._steps.client.loops[number]
+        own = datasets[loop.dataset]
+        if self._orders is None:
+            return own
+        orders = [self._orders.of(len(batches)) for batches in own]
+        written_by = self._steps.client.written_by(number)
+        if written_by is None:
+            return [
+                PickedBatches(batches, order[number])
+                for batches, order in zip(own, orders)
+            ]
+        if any(order[number] != order[written_by][::-1] for order in orders):
+            raise UnsupportedGraphError("it does not go back as it has come")
+        return self._batches(written_by, datasets)
 
     def build(self, group: Group) -> None:
         """See `StackedComputation.build`."""
@@ -127,7 +165,9 @@ class InTurns(StackedComputation):
         """See `StackedComputation.run`."""
         assert isinstance(group, _Group)
         inputs = list(inputs)
-        absent = group.kind.num_clients - len(group.clients)
+        if self._orders is not None:
+            inputs.append(list(map(tensors.integer, group.counts)))
+        absent = group.schedules[0].takes_part.shape[1] - len(group.clients)
         for position in self._steps.own_inputs:
             own = inputs[position]
             inputs[position] = stack_values([*own, *own[-1:] * absent])

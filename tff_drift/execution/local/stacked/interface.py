@@ -34,12 +34,14 @@ class StackedComputation(abc.ABC):
       has_convolution: Whether there is a convolution among its operations.
       state_bytes: The size of what a client's steps change, in bytes.
       passes: How often at most it passes over a dataset.
+      goes_back: Whether it gathers its batches, and passes over them there and back.
     """
 
     manner: str
     has_convolution: bool
     state_bytes: int
     passes: int
+    goes_back: bool
 
     @abc.abstractmethod
     def groups(

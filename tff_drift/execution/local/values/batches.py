@@ -72,6 +72,27 @@ class ArrayBatches(Batches):
         target[...] = self.arrays[number][component]
 
 
+class PickedBatches(Batches):
+    """Some of a client's batches.
+
+    Args:
+      batches: All of them.
+      numbers: Which ones, in their order.
+    """
+
+    def __init__(self, batches: Batches, numbers: Sequence[int]) -> None:
+        self._batches = batches
+        self._numbers = numbers
+        super().__init__(
+            [batches.shapes[number] for number in numbers],
+            [batches.num_bytes[number] for number in numbers],
+        )
+
+    def copy(self, number: int, component: int, target: np.ndarray) -> None:
+        """See `Batches.copy`."""
+        self._batches.copy(self._numbers[number], component, target)
+
+
 def as_array(value: np.ndarray | tf.Tensor) -> np.ndarray:
     """Returns an array, which shares the memory of a tensor."""
     if isinstance(value, np.ndarray):
