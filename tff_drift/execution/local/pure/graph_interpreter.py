@@ -144,8 +144,8 @@ class GraphInterpreter:
         """Returns the outputs of a node, and where each named output starts."""
         has_lists = any(isinstance(value, ListInGraph) for value in inputs)
         if has_lists and node.op in LOOPS:
-            names = (node.attr[name].func.name for name in ("cond", "body"))
-            loop = ListLoop(inputs, *names, _shapes(node))
+            condition, body = (node.attr[k].func.name for k in ("cond", "body"))
+            loop = ListLoop(inputs, condition, body, _shapes(node))
             return self._on_list_loop(loop), {"output": 0}
         self.operations.add(node.op)
         if node.op == "VarHandleOp":

@@ -147,7 +147,12 @@ def as_reduce(loop: ListLoop, numbers: Iterator[int]) -> Reduce:
         raise UnsupportedGraphError("it has a loop over the batches of two datasets")
     (dataset,) = datasets
     step = ListStep(
-        loop.body, loop.condition, *map(tuple, (lists, variables, reads, writes))
+        loop.body,
+        loop.condition,
+        tuple(lists),
+        tuple(variables),
+        tuple(reads),
+        tuple(writes),
     )
     arguments = [loop.values[k] for k in variables]
     return Reduce(dataset, state, arguments, step, shapes)

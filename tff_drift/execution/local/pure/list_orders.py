@@ -24,13 +24,13 @@ class _Counting(NamedTuple):
     """What a loop counts.
 
     Attributes:
-      index: The position of the index in the state.
+      counter: The position of the index in the state.
       argument: The position of its end among the arguments, None if it is a constant.
       end: The constant.
       step: 1 or -1.
     """
 
-    index: int
+    counter: int
     argument: int | None
     end: int
     step: int
@@ -88,10 +88,10 @@ class ListOrders:
             )
         )
         results = self._client.step(number, state, arguments, element)
-        if results.index is None or results.goes_on is None:
+        if results.batch is None or results.goes_on is None:
             raise UnsupportedGraphError("it loops over its dataset and over batches")
         names = [tensor.name for tensor in state]
-        index = patterns.source(results.index).name
+        index = patterns.source(results.batch).name
         if index not in names:
             raise UnsupportedGraphError("the index of a loop of it is not its state")
         position = names.index(index)
@@ -129,7 +129,7 @@ class ListOrders:
                     if counting.argument is None
                     else arguments[counting.argument]
                 )
-                of_loops += [tf.identity(state[counting.index]), tf.identity(end)]
+                of_loops += [tf.identity(state[counting.counter]), tf.identity(end)]
                 done.append(
                     [placeholder(spec.dtype, spec.shape) for spec in loop.state_specs]
                 )

@@ -19,13 +19,13 @@ class StepResults(NamedTuple):
       state: The new state.
       written: What it writes for later loops, see `list_loops`.
       goes_on: Of a loop over lists, whether this step is taken.
-      index: Of a loop over lists, which batch it takes.
+      batch: Of a loop over lists, which batch it takes.
     """
 
     state: list[Any]
     written: list[tf.Tensor]
     goes_on: tf.Tensor | None = None
-    index: tf.Tensor | None = None
+    batch: tf.Tensor | None = None
 
 
 class Step(Protocol):
