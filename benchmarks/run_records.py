@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow_federated as tff
 
-from tff_drift.simulation import checkpoint, metrics_file
+from tff_drift.simulation.records import checkpoint, metrics_file
 
 WEIGHTS = 1_200_000
 COLUMNS = {f"column_{index}": 0.1234567 * index for index in range(20)}

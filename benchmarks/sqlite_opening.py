@@ -68,7 +68,7 @@ def write(folder: pathlib.Path, num_clients: int) -> None:
 def draw(folder: pathlib.Path, name: str) -> None:
     """Opens the file and reads a cohort."""
     import tasks
-    from tff_drift.simulation import sampling
+    from tff_drift.simulation.data import sampling
 
     clock = [_clocks()]
     task = tasks.load("stackoverflow_word", cache_dir=str(folder), vocabulary_size=10)

@@ -39,7 +39,7 @@ from tasks import (
     partitioned_data,
     resnet,
 )
-from tff_drift.simulation.example_store import Transform
+from tff_drift.simulation.data.example_store import Transform
 
 _NAME = "cifar10"
 _NUM_CLASSES = 10

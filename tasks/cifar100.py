@@ -44,7 +44,7 @@ from tasks import (
     resnet,
     sqlite_files,
 )
-from tff_drift.simulation.example_store import Transform
+from tff_drift.simulation.data.example_store import Transform
 
 _NAME = "cifar100"
 _NUM_CLASSES = 100

@@ -17,7 +17,7 @@ from experiments.analysis import style
 from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results, texts, writing
 from experiments.reports.results import Result
-from tff_drift.simulation import run_folder
+from tff_drift.simulation.records import run_directory
 
 TABLE_FILE = "table.md"
 DATA_FILE = "table.csv"
@@ -211,4 +211,4 @@ def write_configuration(
             for run in runs
         ],
     }
-    writing.write_json(folder / run_folder.CONFIGURATION_FILE, content)
+    writing.write_json(folder / run_directory.CONFIGURATION_FILE, content)

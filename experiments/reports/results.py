@@ -22,7 +22,7 @@ import tasks
 import tff_drift
 from experiments.flags.settings import RunSettings
 from tff_drift import algorithms, simulation
-from tff_drift.simulation import run_folder
+from tff_drift.simulation.records import run_directory
 
 SUMMARY_FILE = "summary.json"
 _SUMMARY_FORMAT = "tff_drift summary"
@@ -233,7 +233,7 @@ def read_finished(settings: RunSettings) -> Result | None:
     """
     try:
         summary = json.loads((settings.folder / SUMMARY_FILE).read_text())
-        _, rows = simulation.read_rows(settings.folder / run_folder.METRICS_FILE)
+        _, rows = simulation.read_rows(settings.folder / run_directory.METRICS_FILE)
     except (FileNotFoundError, ValueError):
         return None
     if not isinstance(summary, dict) or not set(_SUMMARY_KEYS) <= set(summary):

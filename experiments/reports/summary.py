@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments.reports import texts
 from experiments.reports.results import Result
-from tff_drift.simulation.evaluation import PERCENTILES
+from tff_drift.simulation.evaluation.client_evaluation import PERCENTILES
 
 
 def describe(result: Result) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments.flags.settings import RunSettings
 from tff_drift import simulation
-from tff_drift.simulation.sampling import Sampling
+from tff_drift.simulation.data.sampling import Sampling
 
 
 def build_cohorts(

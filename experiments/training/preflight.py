@@ -14,7 +14,7 @@ import tempfile
 from experiments.flags.errors import UserError
 from experiments.flags.settings import RunSettings
 from experiments.reports import comparison
-from tff_drift.simulation import checkpoint, run_folder
+from tff_drift.simulation.records import checkpoint, run_directory
 
 
 def check_comparison_folder(folder: pathlib.Path) -> None:
@@ -35,7 +35,7 @@ def check_comparison_folder(folder: pathlib.Path) -> None:
             "that can be created and written."
         ) from error
     names = sorted(os.listdir(folder))
-    if names and not _is_comparison(folder / run_folder.CONFIGURATION_FILE):
+    if names and not _is_comparison(folder / run_directory.CONFIGURATION_FILE):
         raise UserError(
             f"output_dir {str(folder)!r} holds files, but no comparison of tff-drift: "
             f"{', '.join(names[:3])}. Choose an empty or a new folder."
@@ -65,14 +65,14 @@ def check_run_folder(settings: RunSettings) -> int:
         files or another run.
       UserError: If the run has more rounds than asked for.
     """
-    path = settings.folder / run_folder.CHECKPOINT_FILE
+    path = settings.folder / run_directory.CHECKPOINT_FILE
     training, completed = {}, 0
     if path.is_file():
         saved = checkpoint.load_checkpoint(path)
         # The configuration says all that is to be compared here.
         training = saved.description.get("training", {})
         completed = saved.rounds_completed
-    run_folder.RunFolder(
+    run_directory.RunFolder(
         settings.folder, user_configuration=settings.configuration, training=training
     ).close()
     if completed > settings.rounds:

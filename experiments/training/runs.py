@@ -23,7 +23,8 @@ from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results, writing
 from experiments.training import cohorts, model_norm, preflight, processes
 from tff_drift import algorithms, client_states, execution, simulation
-from tff_drift.simulation import callbacks, run_folder
+from tff_drift.simulation import callbacks
+from tff_drift.simulation.records import run_directory
 
 # What validation raises, with a message meant for the user.
 _BAD_INPUT = (OSError, TypeError, ValueError)
@@ -303,9 +304,9 @@ def _open_client_states(
     if not isinstance(process, algorithms.StatefulLearningProcess):
         yield None
         return
-    folder = settings.folder / run_folder.CLIENT_STATES_FOLDER
+    folder = settings.folder / run_directory.CLIENT_STATES_FOLDER
     on_disk = settings.circumstances["client_states"] == "disk"
-    has_begun = (settings.folder / run_folder.CHECKPOINT_FILE).is_file()
+    has_begun = (settings.folder / run_directory.CHECKPOINT_FILE).is_file()
     if has_begun and folder.is_dir() and not on_disk:
         raise UserError(
             f"the run in {str(settings.folder)!r} keeps its clients' states on disk: "
@@ -339,7 +340,7 @@ def _open_client_states(
 
 def _record_circumstances(settings: RunSettings) -> None:
     """Adds the flags that are not compared on resume to the run's config.json."""
-    path = settings.folder / run_folder.CONFIGURATION_FILE
+    path = settings.folder / run_directory.CONFIGURATION_FILE
     if not path.is_file():
         return  # The folder could not be used, which is an error already.
     content = json.loads(path.read_text())

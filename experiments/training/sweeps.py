@@ -140,7 +140,7 @@ def divergence(loss: float, first: float, row: Mapping[str, Any]) -> str:
       first: That of the first round.
       row: The round's metrics.
     """
-    from tff_drift.simulation import failures
+    from tff_drift.simulation.records import failures
 
     if not math.isfinite(loss):
         return f"diverged: the training loss is {loss}"

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tff_drift import client_states
-from tff_drift.simulation import checkpoint
+from tff_drift.simulation.records import checkpoint
 
 
 @pytest.fixture(name="states")

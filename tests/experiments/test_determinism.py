@@ -4,7 +4,7 @@ import pytest
 
 from tests.experiments import programs
 from tff_drift import compat, execution, simulation
-from tff_drift.simulation.checkpoint import load_checkpoint
+from tff_drift.simulation.records.checkpoint import load_checkpoint
 
 # A comparison is trained for it.
 pytestmark = pytest.mark.whole_programs

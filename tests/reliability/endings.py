@@ -5,7 +5,7 @@ import json
 from tests.reliability import program
 from tff_drift import client_states
 from tff_drift.simulation import read_rows, without_timing
-from tff_drift.simulation.checkpoint import load_checkpoint
+from tff_drift.simulation.records.checkpoint import load_checkpoint
 
 
 def read(folder, initial_client_state=None):

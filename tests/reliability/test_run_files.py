@@ -20,7 +20,7 @@ from experiments.flags.errors import UserError
 from tests.reliability.damage import damages, fuzz
 from tff_drift import client_states
 from tff_drift.simulation import CheckpointError, MetricsFileError, read_rows
-from tff_drift.simulation.checkpoint import load_checkpoint, save_checkpoint
+from tff_drift.simulation.records.checkpoint import load_checkpoint, save_checkpoint
 
 _STATE = collections.OrderedDict(
     weights=np.arange(5, dtype=np.float32), round_number=np.int32(7)

@@ -33,7 +33,7 @@ WRITERS = (
     "files.py",
     "metrics_file.py",
     "on_disk.py",
-    "run_folder.py",
+    "run_directory.py",
     "slot_file.py",
     "state_index.py",
     "store.py",

@@ -8,8 +8,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import files
-from tff_drift.simulation import checkpoint
-from tff_drift.simulation.checkpoint import (
+from tff_drift.simulation.records import checkpoint
+from tff_drift.simulation.records.checkpoint import (
     CheckpointError,
     load_checkpoint,
     save_checkpoint,

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from tff_drift.simulation import configuration
+from tff_drift.simulation.records import configuration
 
 
 def test_values_read_as_after_json():

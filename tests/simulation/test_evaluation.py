@@ -8,7 +8,7 @@ import tensorflow_federated as tff
 from tests import models
 from tests.simulation import fakes
 from tff_drift.simulation import ClientDatasets, build_evaluation
-from tff_drift.simulation.evaluation import client_statistics
+from tff_drift.simulation.evaluation.client_evaluation import client_statistics
 
 SIZES = [1, 3, 10, 17, 30]
 ARRAYS = models.client_arrays(SIZES, seed=5)

@@ -4,7 +4,8 @@ import types
 import numpy as np
 import pytest
 
-from tff_drift.simulation import callbacks, failures
+from tff_drift.simulation import callbacks
+from tff_drift.simulation.records import failures
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ import pytest
 from tests.simulation import kill_target
 from tff_drift import client_states
 from tff_drift.simulation import read_rows, without_timing
-from tff_drift.simulation.checkpoint import load_checkpoint
+from tff_drift.simulation.records.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.whole_programs
 

@@ -7,7 +7,7 @@ import tensorflow_federated as tff
 
 from tests.paper.contexts import both_contexts
 from tff_drift import algorithms, simulation
-from tff_drift.simulation import label_errors
+from tff_drift.simulation.data import label_errors
 
 
 def _datasets(label=12, example=3):

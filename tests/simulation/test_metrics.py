@@ -3,7 +3,7 @@ import collections
 import numpy as np
 import pytest
 
-from tff_drift.simulation import metrics
+from tff_drift.simulation.records import metrics
 
 
 def test_training_columns():

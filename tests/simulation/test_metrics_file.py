@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tff_drift import files
-from tff_drift.simulation.metrics_file import (
+from tff_drift.simulation.records.metrics_file import (
     MetricsFile,
     MetricsFileError,
     read_rows,

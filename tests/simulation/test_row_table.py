@@ -3,7 +3,7 @@ import tracemalloc
 import hypothesis
 from hypothesis import strategies
 
-from tff_drift.simulation.row_table import RowTable
+from tff_drift.simulation.records.row_table import RowTable
 
 NUMBERS = strategies.one_of(
     strategies.integers(), strategies.just(2**64 - 1), strategies.floats()

@@ -7,10 +7,10 @@ import signal
 import numpy as np
 import pytest
 
-from tff_drift.simulation.checkpoint import CheckpointError
-from tff_drift.simulation.metrics_file import MetricsFileError
-from tff_drift.simulation.records import Position
-from tff_drift.simulation.run_folder import OutputDirError, RunFolder
+from tff_drift.simulation.records.checkpoint import CheckpointError
+from tff_drift.simulation.records.metrics_file import MetricsFileError
+from tff_drift.simulation.records.run_directory import OutputDirError, RunFolder
+from tff_drift.simulation.records.run_store import Position
 
 USER = {"task": "digits", "rounds": 5, "rates": {"client": 0.1, "server": 1}}
 TRAINING = {"rounds": 5, "cohort_size": 10, "train": {"batch_size": 4, "seed": 0}}

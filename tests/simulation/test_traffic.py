@@ -8,7 +8,7 @@ import tensorflow_federated as tff
 
 from tff_drift import compat
 from tff_drift.simulation import Traffic, model_traffic
-from tff_drift.simulation.traffic import num_bytes
+from tff_drift.simulation.loop.traffic import num_bytes
 
 
 def test_bytes_by_hand():

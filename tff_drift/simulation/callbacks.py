@@ -1,0 +1,29 @@
+"""What takes part in a run of `tff_drift.simulation.run_training`."""
+
+from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
+from tff_drift.simulation.loop.callbacks.evaluation import (
+    FinalEvaluation,
+    PeriodicEvaluation,
+)
+from tff_drift.simulation.loop.callbacks.failure_watch import FailureWatch
+from tff_drift.simulation.loop.callbacks.mismatch import (
+    ControlVariateMismatch,
+    control_variate_mismatch,
+)
+from tff_drift.simulation.loop.callbacks.progress import Progress
+from tff_drift.simulation.loop.callbacks.release import ReleaseRows, TensorBoard
+from tff_drift.simulation.loop.callbacks.soft_interrupt import SoftInterrupt
+
+__all__ = [
+    "Callback",
+    "ControlVariateMismatch",
+    "FailureWatch",
+    "FinalEvaluation",
+    "PeriodicEvaluation",
+    "Progress",
+    "ReleaseRows",
+    "SoftInterrupt",
+    "TensorBoard",
+    "TrainingRun",
+    "control_variate_mismatch",
+]

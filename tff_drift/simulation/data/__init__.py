@@ -1,0 +1,1 @@
+"""Clients' examples: where they are read, batched, sampled and shared."""

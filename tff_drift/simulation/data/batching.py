@@ -1,0 +1,210 @@
+"""Which examples make the batches of an epoch, by seed, round and client."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from tff_drift import checks
+from tff_drift.simulation.data.example_store import (
+    Examples,
+    ExampleStore,
+    num_rows,
+    take,
+)
+
+# What becomes of an epoch's last batch if it is short, see `ClientDatasets`.
+LAST_BATCHES = ("short", "drop", "bootstrap")
+
+
+@dataclasses.dataclass(frozen=True)
+class Batching:
+    """How a client's examples become the batches of a round.
+
+    Attributes:
+      batch_size: The number of examples in a batch.
+      epochs: The passes over a client's examples.
+      shuffle: Whether the order is drawn, in each epoch anew.
+      seed: The seed of what is drawn.
+      last_batch: One of `LAST_BATCHES`.
+      local_steps: The number of batches, in the place of `epochs`; `None` for none.
+
+    Raises:
+      TypeError: If one has the wrong type.
+      ValueError: If one is out of its range, or both `epochs` and `local_steps` say
+        how long a client trains.
+    """
+
+    batch_size: int
+    epochs: int = 1
+    shuffle: bool = True
+    seed: int = 0
+    last_batch: str = "short"
+    local_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.check_integer("batch_size", self.batch_size)
+        checks.check_integer("epochs", self.epochs)
+        checks.check_flag("shuffle", self.shuffle)
+        checks.check_integer("seed", self.seed, at_least=0)
+        checks.check_one_of("last_batch", self.last_batch, LAST_BATCHES)
+        if self.local_steps is not None:
+            checks.check_integer("local_steps", self.local_steps)
+            if self.epochs != 1:
+                raise ValueError(
+                    f"epochs must be 1 with local_steps, found {self.epochs}: "
+                    "local_steps passes over the examples as often as it takes."
+                )
+        for name in ("batch_size", "epochs", "seed"):
+            # Of NumPy's integers, which JSON does not know.
+            object.__setattr__(self, name, int(getattr(self, name)))
+
+    def num_examples(self, count: int) -> int:
+        """Returns how many examples a client trains on in a round.
+
+        Args:
+          count: The number of examples that it has.
+        """
+        whole = self._rows_of_epoch(count)
+        if self.local_steps is None:
+            return self.epochs * whole
+        epochs, steps = divmod(self.local_steps, -(-whole // self.batch_size))
+        return epochs * whole + steps * self.batch_size
+
+    def batch_sizes(self, count: int) -> list[int]:
+        """Returns the sizes of the batches that a client trains on in a round.
+
+        Args:
+          count: The number of examples that it has.
+        """
+        missing, sizes = self.num_examples(count), []
+        while missing:
+            whole, short = divmod(
+                min(missing, self._rows_of_epoch(count)), self.batch_size
+            )
+            sizes += [self.batch_size] * whole + [short] * bool(short)
+            missing -= whole * self.batch_size + short
+        return sizes
+
+    def _rows_of_epoch(self, count: int) -> int:
+        """Returns the examples of an epoch, after what becomes of its last batch."""
+        short = count % self.batch_size
+        if short and self.last_batch == "bootstrap":
+            return count - short + self.batch_size
+        if short < count and self.last_batch == "drop":
+            return count - short
+        return count
+
+    def of_round(
+        self, store: ExampleStore, client_id: str, round_number: int
+    ) -> Iterator[tuple[Examples, np.ndarray | None]]:
+        """Yields, for each epoch of a client's round, what its batches are cut from.
+
+        Args:
+          store: The examples.
+          client_id: The client.
+          round_number: The round, from 0.
+
+        Yields:
+          Examples, and the numbers of those that the batches are of, in their order;
+          None for all as they are.
+        """
+        examples = store.examples(client_id)
+        draw = generator(self.seed, round_number, client_id)
+        for rows in self._epochs_of(num_rows(examples), draw):
+            if store.transform is None:
+                yield examples, rows
+            else:
+                yield store.transformed(client_id, take(examples, rows), draw), None
+
+    def _epochs_of(
+        self, count: int, draw: np.random.Generator
+    ) -> Iterator[np.ndarray | None]:
+        """Yields of each epoch of a round which examples are cut into batches.
+
+        Args:
+          count: The number of a client's examples.
+          draw: The generator of the client's round. Of each epoch the order is drawn
+            first, then what fills up the last batch.
+
+        Yields:
+          Their numbers, in their order; None for all as they are.
+        """
+        missing = self.num_examples(count)
+        while missing:
+            rows = rows_of_epoch(
+                count, self.batch_size, self.shuffle, self.last_batch, draw
+            )
+            length = count if rows is None else len(rows)
+            if length > missing:
+                rows = np.arange(missing) if rows is None else rows[:missing]
+            missing -= min(length, missing)
+            yield rows
+
+
+def generator(seed: int, round_number: int, client_id: str) -> np.random.Generator:
+    """Returns the random generator of a client in a round.
+
+    Args:
+      seed: The seed of all clients and rounds.
+      round_number: The round.
+      client_id: The client.
+    """
+    # Python's `hash` of a string changes from one process to the next.
+    digest = hashlib.sha256(client_id.encode()).digest()[:16]
+    # Of integers `SeedSequence` makes these words too, but takes twice as long.
+    words = np.frombuffer(_words(seed) + _words(round_number) + digest, "<u4")
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
+
+
+def _words(number: int) -> bytes:
+    """Returns the 32-bit words of an integer, the lowest first, and at least one."""
+    number = int(number)
+    return number.to_bytes(4 * max(1, -(-number.bit_length() // 32)), "little")
+
+
+def rows_of_epoch(
+    count: int,
+    batch_size: int,
+    shuffle: bool,
+    last_batch: str,
+    draw: np.random.Generator,
+) -> np.ndarray | None:
+    """Returns the examples of an epoch, to be cut into batches in their order.
+
+    Args:
+      count: The number of a client's examples.
+      batch_size: The number of examples in a batch.
+      shuffle: Whether their order is drawn.
+      last_batch: One of `LAST_BATCHES`.
+      draw: The generator of the client's round; the order is drawn first, then what
+        fills up the last batch.
+
+    Returns:
+      Their numbers; None for all as they are.
+    """
+    missing = -count % batch_size
+    if not shuffle and (last_batch == "short" or not missing):
+        return None
+    rows = draw.permutation(count) if shuffle else np.arange(count)
+    if missing and last_batch == "bootstrap":
+        rows = np.concatenate([rows, draw.integers(count, size=missing)])
+    elif missing and last_batch == "drop" and count > batch_size:
+        rows = rows[: count - count % batch_size]
+    return rows
+
+
+def split(examples: Examples, batch_size: int) -> list[Examples]:
+    """Returns examples in batches, the last of which may be short.
+
+    Args:
+      examples: The examples.
+      batch_size: The number of examples in a batch.
+    """
+    return [
+        take(examples, slice(start, start + batch_size))
+        for start in range(0, num_rows(examples), batch_size)
+    ]

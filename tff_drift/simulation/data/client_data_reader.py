@@ -1,0 +1,62 @@
+"""Reading of clients from a `tff.simulation.datasets.ClientData`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import checks
+from tff_drift.simulation.data.example_store import Examples
+
+
+def client_data_reader(
+    client_data: tff.simulation.datasets.ClientData,
+    preprocess: Callable[[Examples], Examples] | None,
+) -> Callable[[str], Examples]:
+    """Returns a function that stacks the elements of a client's dataset.
+
+    Args:
+      client_data: The clients and their datasets of single examples.
+      preprocess: What to do with a client's stacked examples; `None` is nothing.
+
+    Returns:
+      A function of a client id that returns the structure of arrays of the
+      client's examples. It raises a `ValueError` if there are none.
+
+    Raises:
+      TypeError: If an argument has the wrong type.
+    """
+    if not isinstance(client_data, tff.simulation.datasets.ClientData):
+        raise TypeError(
+            "client_data must be a tff.simulation.datasets.ClientData, found "
+            f"{client_data!r}. Use ClientDatasets.from_arrays for arrays."
+        )
+    if preprocess is not None:
+        checks.check_callable("preprocess", preprocess, "a function of examples")
+
+    # One traced function for all clients. `create_tf_dataset_for_client` would
+    # trace the data's parsing functions anew for every client, which takes longer
+    # than reading it, and TensorFlow keeps part of every trace.
+    @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
+    def read(client_id: tf.Tensor) -> Any:
+        dataset = client_data.serializable_dataset_fn(client_id)
+        # More than any client holds: one batch has them all.
+        return dataset.batch(2**40).get_single_element()
+
+    def load_client(client_id: str) -> Examples:
+        try:
+            tensors = read(tf.constant(client_id))
+        except tf.errors.InvalidArgumentError as error:
+            dataset = client_data.create_tf_dataset_for_client(client_id)
+            if next(iter(dataset), None) is None:
+                raise ValueError(
+                    f"Client {client_id!r} has no examples. Leave it out."
+                ) from error
+            raise
+        examples = tf.nest.map_structure(lambda tensor: tensor.numpy(), tensors)
+        return examples if preprocess is None else preprocess(examples)
+
+    return load_client

@@ -1,0 +1,130 @@
+"""Evaluation of a model on test clients."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tff_drift import checks
+from tff_drift.simulation.data.client_datasets import ClientDatasets
+from tff_drift.simulation.data.sampling import build_uniform_sampling
+from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator, ModelFn
+
+PERCENTILES = (5, 25, 50, 75, 95)
+
+# `model weights -> metrics by name`.
+Evaluation = Callable[[Any], "collections.OrderedDict[str, Any]"]
+
+
+def client_statistics(name: str, values: Sequence[float]) -> dict[str, float]:
+    """Returns the mean and the percentiles of a metric over clients.
+
+    Args:
+      name: The metric's name.
+      values: The metric of each client, at least one.
+
+    Returns:
+      `<name>_client_mean`, in which every client counts the same, and
+      `<name>_client_p5` to `<name>_client_p95`, the percentiles 5, 25, 50, 75
+      and 95 with linear interpolation.
+    """
+    clients = np.asarray(values, np.float64)
+    percentiles = np.percentile(clients, PERCENTILES)
+    return {
+        f"{name}_client_mean": float(np.mean(clients)),
+        **{
+            f"{name}_client_p{percent}": float(value)
+            for percent, value in zip(PERCENTILES, percentiles)
+        },
+    }
+
+
+def _add(totals: list[np.ndarray], more: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Adds leaves, floats in double precision."""
+    return [total + leaf for total, leaf in zip(totals, more)]
+
+
+def _zeros(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
+    return [
+        np.zeros(leaf.shape, np.float64 if leaf.dtype.kind == "f" else leaf.dtype)
+        for leaf in map(np.asarray, leaves)
+    ]
+
+
+def build_evaluation(
+    model_fn: ModelFn,
+    test: ClientDatasets,
+    *,
+    accuracy_metric: str | None = "accuracy",
+    batch_size: int = 256,
+    max_clients: int | None = None,
+    seed: int = 0,
+) -> Evaluation:
+    """Builds the evaluation of a model on test clients.
+
+    The metrics are the model's own, over the examples of all test clients (sums
+    over clients, then finalized, as in federated evaluation), and the spread of
+    the headline metric over clients, as in Figures 5 and 6 of Charles et al. (2021),
+    On Large-Cohort Training for Federated Learning. https://arxiv.org/abs/2106.07820
+
+    The evaluation runs in this process. The model is built once, here, and used
+    with `training=False`.
+
+    Args:
+      model_fn: A function that builds a `tff.learning.models.VariableModel`, or a
+        `tff.learning.models.FunctionalModel`.
+      test: The test clients.
+      accuracy_metric: The model's headline metric, whose mean and percentiles
+        over clients are reported. `None` reports none.
+      batch_size: The number of examples in a batch; it changes speed alone.
+      max_clients: Evaluate on this many test clients, sampled once; `None`, the
+        default, evaluates on all.
+      seed: The seed of that sample.
+
+    Returns:
+      A function of a `tff.learning.models.ModelWeights` of arrays that returns an
+      `OrderedDict`: the model's metrics under their names, then
+      `<accuracy_metric>_client_mean` and `<accuracy_metric>_client_p5`, `_p25`,
+      `_p50`, `_p75` and `_p95`.
+
+    Raises:
+      TypeError: If an argument has the wrong type.
+      ValueError: If `accuracy_metric` is not one of the model's metrics, or a
+        number is out of its range.
+    """
+    checks.check_instance(
+        "test", test, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
+    )
+    checks.check_integer("batch_size", batch_size)
+    client_ids: Sequence[str] = test.client_ids
+    if max_clients is not None:
+        checks.check_integer("max_clients", max_clients)
+        size = min(max_clients, len(client_ids))
+        client_ids = build_uniform_sampling(client_ids, size, seed)(0)
+    evaluator = ModelEvaluator(model_fn, test.element_spec)
+    if accuracy_metric is not None and accuracy_metric not in evaluator.metric_names:
+        raise ValueError(
+            f"accuracy_metric is {accuracy_metric!r}, but the model's metrics are "
+            f"{', '.join(evaluator.metric_names)}. Name one of them, or None."
+        )
+    headline = () if accuracy_metric is None else (accuracy_metric,)
+
+    def evaluate(model_weights: Any) -> collections.OrderedDict[str, Any]:
+        evaluator.assign(model_weights)
+        totals: list[np.ndarray] = []
+        of_clients: list[float] = []
+        for client_id in client_ids:
+            batches = test.evaluation_batches(client_id, batch_size)
+            unfinalized = evaluator.unfinalized_metrics(batches)
+            totals = _add(totals or _zeros(unfinalized), unfinalized)
+            for value in evaluator.finalize(unfinalized, headline).values():
+                of_clients.append(float(value))
+        metrics = collections.OrderedDict(evaluator.finalize(totals))
+        for name in headline:
+            metrics.update(client_statistics(name, of_clients))
+        return metrics
+
+    return evaluate

@@ -1,0 +1,1 @@
+"""Rounds of training: the loop, what takes part in it, clients' states."""

@@ -1,0 +1,1 @@
+"""The callbacks of runs, public as `tff_drift.simulation.callbacks`."""

@@ -1,0 +1,159 @@
+"""Evaluation every so many rounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tree
+
+from tff_drift import checks
+from tff_drift.simulation.evaluation.client_evaluation import Evaluation
+from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
+from tff_drift.simulation.records import metrics
+
+# `run, server state -> model weights`.
+Model = Callable[[TrainingRun, Any], Any]
+
+
+def _model_of_process(run: TrainingRun, state: Any) -> Any:
+    return run.process.get_model_weights(state)
+
+
+class PeriodicEvaluation(Callback):
+    """Evaluates the model before the first round, every so many rounds, and at last.
+
+    The columns are `test_<name>` for each metric, and `seconds_evaluation`.
+    """
+
+    def __init__(
+        self,
+        evaluation: Evaluation,
+        *,
+        rounds_per_evaluation: int = 10,
+        model: Model | None = None,
+    ) -> None:
+        """Initializes the callback.
+
+        Args:
+          evaluation: A function of the model weights, as `process.get_model_weights`
+            gives them, that returns metrics by name, such as
+            `tff_drift.simulation.build_evaluation` returns.
+          rounds_per_evaluation: The rounds from one evaluation to the next. The
+            initial and the final model are always evaluated.
+          model: Returns the weights to evaluate, given the run and a server state; by
+            default what `run.process.get_model_weights` gives.
+
+        Raises:
+          TypeError: If `evaluation` is not a function, or `rounds_per_evaluation` not
+            an integer.
+          ValueError: If `rounds_per_evaluation` is below 1.
+        """
+        if not callable(evaluation):
+            raise TypeError(
+                "evaluation must be a function of the model weights, found "
+                f"{evaluation!r}. tff_drift.simulation.build_evaluation makes one."
+            )
+        checks.check_integer("rounds_per_evaluation", rounds_per_evaluation)
+        self._evaluation = evaluation
+        self._every = int(rounds_per_evaluation)
+        self._model = model or _model_of_process
+        self._run: TrainingRun | None = None
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The rounds from one evaluation to the next."""
+        return {"rounds_per_evaluation": self._every}
+
+    def before_training(self, run: TrainingRun) -> metrics.Row | None:
+        """Evaluates the initial model, if the run begins."""
+        self._run = run
+        return self._evaluate(run.state) if run.rounds_completed == 0 else None
+
+    def after_round(
+        self, round_number: int, state: Any, row: Mapping[str, Any]
+    ) -> metrics.Row | None:
+        """Evaluates the model, if it is time."""
+        del row
+        assert self._run is not None
+        is_due = round_number % self._every == 0 or round_number == self._run.rounds
+        return self._evaluate(state) if is_due else None
+
+    def _evaluate(self, state: Any) -> metrics.Row:
+        assert self._run is not None
+        start = time.perf_counter()
+        found = self._evaluation(self._model(self._run, state))
+        columns = metrics.evaluation_columns(_checked(found))
+        columns[metrics.SECONDS_EVALUATION] = metrics.seconds_since(start)
+        return columns
+
+
+class FinalEvaluation(Callback):
+    """Evaluates the model once, after the last round, on clients of one's choice.
+
+    Charles et al. (2021), On Large-Cohort Training for Federated Learning,
+    https://arxiv.org/abs/2106.07820, set the accuracy of the final model on the
+    training clients beside that on the test clients (Figure 5): what a round's
+    training metrics say is of its cohort alone, and of models that move.
+
+    The columns are `<prefix><name>` for each metric, in the row of the last round.
+    """
+
+    def __init__(
+        self,
+        evaluation: Evaluation,
+        prefix: str = "final_train_",
+        model: Model | None = None,
+    ) -> None:
+        """Initializes the callback.
+
+        Args:
+          evaluation: As for `PeriodicEvaluation`.
+          prefix: What the columns' names begin with.
+          model: As for `PeriodicEvaluation`.
+
+        Raises:
+          TypeError: If an argument has the wrong type.
+        """
+        checks.check_callable("evaluation", evaluation, "a function of model weights")
+        if not isinstance(prefix, str):
+            raise TypeError(f"prefix must be a string, found {prefix!r}.")
+        self._evaluation = evaluation
+        self._prefix = prefix
+        self._model = model or _model_of_process
+
+    def before_training(self, run: TrainingRun) -> None:
+        """Remembers the run."""
+        self._run = run
+
+    def after_round(
+        self, round_number: int, state: Any, row: Mapping[str, Any]
+    ) -> metrics.Row | None:
+        """Evaluates the model, if the round is the last one."""
+        del row
+        if round_number != self._run.rounds:
+            return None
+        found = self._evaluation(self._model(self._run, state))
+        return {
+            self._prefix + name: value
+            for name, value in metrics.flatten_metrics(_checked(found)).items()
+        }
+
+
+def _checked(found: Any) -> Mapping[str, Any]:
+    """Returns what an evaluation returned, if it is metrics by name."""
+    if not isinstance(found, Mapping):
+        raise TypeError(
+            "evaluation must return a mapping of metrics by name, found "
+            f"{found!r}. Return for instance {{'accuracy': 0.5}}."
+        )
+    for path, leaf in tree.flatten_with_path(dict(found)):
+        if np.asarray(leaf).dtype.kind not in "biuf":
+            name = "/".join(map(str, path))
+            raise TypeError(
+                f"evaluation must return numbers, found {leaf!r} for {name!r}. "
+                "Leave it out."
+            )
+    return found

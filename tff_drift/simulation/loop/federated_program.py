@@ -1,0 +1,244 @@
+"""What TFF's federated programs need to train on `ClientDatasets`.
+
+`tff.learning.programs.train_model` asks a data source for each round's clients, and
+saves the program's state, the position in the data among it, by a state manager.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+
+from tff_drift import checks, compat
+from tff_drift.client_states import ClientStatesError, InMemoryClientStates
+from tff_drift.simulation.data.client_datasets import ClientDatasets
+from tff_drift.simulation.data.sampling import build_uniform_sampling
+from tff_drift.simulation.loop.client_state_types import rounds_of
+from tff_drift.simulation.loop.kept_client_states import ProcessWithClientStates
+from tff_drift.simulation.loop.rounds import client_data
+
+
+class ClientDataSource(compat.FederatedDataSource):
+    """The cohorts of a federated program: clients sampled uniformly, by their ids.
+
+    The selection of a round is `{client_id: dataset}`, what `next` of a
+    `ProcessWithClientStates` takes. It is that of `run_training` with the same seed:
+    a pure function of the seed and of the number of the selection, which is part of
+    the program's state, so that a resumed program goes on with the clients and batches
+    that a whole one would have seen.
+    """
+
+    def __init__(self, train: ClientDatasets, *, seed: int = 0) -> None:
+        """Makes a source.
+
+        Args:
+          train: The clients to train on.
+          seed: The seed of the sampling.
+
+        Raises:
+          TypeError: If `train` is no `ClientDatasets`, or `seed` no integer.
+          ValueError: If `seed` is negative.
+        """
+        if not isinstance(train, ClientDatasets):
+            raise TypeError(
+                f"train must be a tff_drift.simulation.ClientDatasets, found {train!r}."
+            )
+        checks.check_integer("seed", seed, at_least=0)
+        self._train = train
+        self._seed = seed
+        self._federated_type = compat.FederatedType(
+            compat.SequenceType(compat.tensorflow_to_type(train.element_spec)),
+            compat.CLIENTS,
+        )
+
+    @property
+    def federated_type(self) -> compat.FederatedType:
+        """The type of the selected datasets, `{B*}@CLIENTS`."""
+        return self._federated_type
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that the selections depend on, but for the examples."""
+        train = self._train
+        parts = [self._seed, train.client_ids, train.batch_size, train.epochs]
+        parts += [train.max_examples, train.shuffle, train.seed, train.last_batch]
+        parts.append(train.local_steps)
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def select(self, round_number: int, cohort_size: int) -> dict[str, Any]:
+        """Returns the datasets of a round's clients.
+
+        Args:
+          round_number: The round, from 0.
+          cohort_size: The number of clients.
+
+        Returns:
+          The batches of each, by client id, in the form that the execution context
+          prefers: made on demand, a list, or a `tf.data.Dataset`.
+
+        Raises:
+          TypeError: If `cohort_size` is no integer.
+          ValueError: If it is below 1 or above the number of clients.
+        """
+        sample = build_uniform_sampling(self._train.client_ids, cohort_size, self._seed)
+        return {
+            name: client_data(self._train, name, round_number)
+            for name in sample(round_number)
+        }
+
+    def iterator(self) -> compat.FederatedDataSourceIterator:
+        """Returns an iterator that begins with round 0."""
+        # TFF restores an iterator by its class alone: each source has its own.
+        source = self
+
+        class Iterator(_Iterator):
+            _source = source
+
+        return Iterator(0)
+
+
+class _Iterator(compat.FederatedDataSourceIterator):
+    """The number of the next selection from a source."""
+
+    _source: ClientDataSource
+
+    def __init__(self, round_number: int) -> None:
+        self._round_number = round_number
+
+    @classmethod
+    def from_bytes(cls, buffer: bytes) -> _Iterator:
+        content = json.loads(buffer)
+        if content["source"] != cls._source.fingerprint:
+            raise ValueError(
+                "The saved program trained on other clients, or with another seed or "
+                "batch size, than train_data_source. Give the same data source, or "
+                "begin with an empty folder of program states."
+            )
+        return cls(content["round_number"])
+
+    def to_bytes(self) -> bytes:
+        content = {
+            "source": self._source.fingerprint,
+            "round_number": self._round_number,
+        }
+        return json.dumps(content).encode()
+
+    @property
+    def federated_type(self) -> compat.FederatedType:
+        return self._source.federated_type
+
+    def select(self, k: int | None = None) -> dict[str, Any]:
+        if k is None:
+            raise ValueError("k is None. Give the number of clients to select.")
+        selection = self._source.select(self._round_number, k)
+        self._round_number += 1
+        return selection
+
+
+class ClientStatesProgramStateManager(compat.ProgramStateManager):
+    """Keeps the clients' states in step with the program states of a state manager.
+
+    A store in RAM is saved in the program state, a copy with every version. A store on
+    disk keeps a version of its own beside each, by the protocol of
+    `tff_drift.client_states.ClientStates`: it is committed before the program state is
+    written, and older versions are pruned afterwards, so that a program killed at any
+    moment resumes with the clients' states of the program state it finds. On disk only
+    the latest version can be loaded.
+    """
+
+    def __init__(
+        self, manager: compat.ProgramStateManager, process: ProcessWithClientStates
+    ) -> None:
+        """Wraps a state manager.
+
+        Args:
+          manager: The state manager, such as a `tff.program.FileProgramStateManager`.
+          process: The process, and with it the store.
+
+        Raises:
+          TypeError: If an argument has the wrong type.
+        """
+        if not isinstance(manager, compat.ProgramStateManager):
+            raise TypeError(
+                f"manager must be a tff.program.ProgramStateManager, found {manager!r}."
+            )
+        if not isinstance(process, ProcessWithClientStates):
+            raise TypeError(
+                f"process must be a ProcessWithClientStates, found {process!r}."
+            )
+        self._manager = manager
+        self._process = process
+        self._store = process.client_states
+        # The latest round whose program state is written.
+        self._saved = -1
+        process.keep_versions()
+
+    async def get_versions(self) -> list[int] | None:
+        """Returns the versions of the program state, None if there are none."""
+        return await self._manager.get_versions()
+
+    async def load_latest(self, structure: Any) -> tuple[Any, int]:
+        """Returns the latest program state and its version, or (None, 0).
+
+        Raises:
+          ClientStatesError: If there is no program state but the store holds clients'
+            states, or it does not hold those of the program state.
+        """
+        program_state, version = await super().load_latest(structure)
+        if program_state is None and len(self._store):
+            raise ClientStatesError(
+                f"client_states holds the states of {len(self._store)} clients, but "
+                "there is no program state that they belong to. Begin with an empty "
+                "store."
+            )
+        return program_state, version
+
+    async def load(self, version: int, structure: Any) -> Any:
+        """Returns a program state, and brings the store to its round.
+
+        Raises:
+          ClientStatesError: If the store does not hold the clients' states of it.
+          tff.program.ProgramStateNotFoundError: If there is no such version.
+        """
+        if isinstance(self._store, InMemoryClientStates):
+            program_state, leaves = await self._manager.load(
+                version, (structure, self._store.leaves())
+            )
+            self._store.load_leaves({name: np.asarray(v) for name, v in leaves.items()})
+            self._process.begin(_server_state(program_state))
+        else:
+            program_state = await self._manager.load(version, structure)
+            self._process.go_to(_server_state(program_state))
+        return program_state
+
+    async def save(self, program_state: Any, version: int) -> None:
+        """Saves a program state, and with it the clients' states of its round.
+
+        Raises:
+          ClientStatesError: If the store is at another round than the program state.
+          tff.program.ProgramStateExistsError: If there is this version already.
+        """
+        # Up to the first `await` nothing else runs: a program that trains on while it
+        # saves has not changed the store yet.
+        state = _server_state(program_state)
+        if not self._process.is_in_step(state):
+            raise ClientStatesError(
+                f"{self._store} is not at the round of the program state to save, "
+                f"{version}. Save a program state before the next round ends."
+            )
+        rounds = rounds_of(state)
+        self._store.commit(rounds)
+        if isinstance(self._store, InMemoryClientStates):
+            program_state = (program_state, self._store.leaves())
+        await self._manager.save(program_state, version)
+        if rounds > self._saved:
+            self._saved = rounds
+            self._store.prune(rounds)
+
+
+def _server_state(program_state: Any) -> Any:
+    """Returns the server state in the program state of one of TFF's loops."""
+    return getattr(program_state, "state", program_state)

@@ -1,0 +1,249 @@
+"""Simulated federated training: rounds, callbacks, records, resume."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional, Union
+
+import numpy as np
+import tensorflow_federated as tff
+import tree
+
+from tff_drift import checks, compat
+from tff_drift.client_states import ClientStates
+from tff_drift.simulation.callbacks import (
+    Callback,
+    FailureWatch,
+    Progress,
+    ReleaseRows,
+)
+from tff_drift.simulation.data.client_datasets import ClientDatasets
+from tff_drift.simulation.data.sampling import Sampling, build_uniform_sampling
+from tff_drift.simulation.loop.rounds import RoundRunner, build_round_runner
+from tff_drift.simulation.loop.traffic import check_process
+from tff_drift.simulation.loop.training_loop import TrainingLoop
+from tff_drift.simulation.records import configuration as configurations
+from tff_drift.simulation.records.output_dir import OutputDir
+from tff_drift.simulation.records.results import TrainingResult
+from tff_drift.simulation.records.run_directory import RunFolder
+from tff_drift.simulation.records.run_store import Record, RowsOnly
+
+# What takes part in a run: TFF's release managers are given its rows.
+Participant = Union[Callback, compat.ReleaseManager]
+Output = Optional[Union[str, "os.PathLike[str]", OutputDir, Record]]
+
+
+def run_training(
+    process: tff.learning.templates.LearningProcess,
+    train: ClientDatasets,
+    *,
+    rounds: int,
+    cohort_size: int | None = None,
+    seed: int = 0,
+    sampling: Sampling | None = None,
+    client_states: ClientStates | None = None,
+    initial_state: Any = None,
+    callbacks: Sequence[Participant] = (),
+    output_dir: Output = None,
+) -> TrainingResult:
+    """Trains for some rounds and resumes an earlier run by itself.
+
+    In every round the sampled cohort's datasets go through `process.next`. Any
+    `tff.learning.templates.LearningProcess` of type
+    `(<S@SERVER, {B*}@CLIENTS> -> <state=S@SERVER, metrics=M@SERVER>)` works, and
+    the `StatefulLearningProcess`es of `tff_drift.algorithms`, whose clients' states
+    are kept between the rounds and saved in step with the server state.
+
+    With `output_dir` the run is kept in that folder, see `OutputDir`. A program that
+    is killed at any moment and started again with the same arguments goes on from the
+    checkpoint, and ends with the same metrics (but for times) and bit-identical
+    weights as one that was not killed, given that the process itself is
+    deterministic. A finished run returns what it returned before; with more `rounds`
+    it is extended.
+
+    The columns of a row, beyond those of the callbacks and those that
+    `tff_drift.simulation.records.metrics` names after the process's metrics:
+
+    * `round`: from 1; the row of the initial model, if a callback measures it, has 0;
+    * `cohort_size`: the clients of this round;
+    * `bytes_down`, `bytes_up`: what the cohort received and sent;
+    * `total_examples`, `total_bytes`: sums over the rounds so far;
+    * `seconds`: the wall-clock time of the training.
+
+    Args:
+      process: The learning process.
+      train: The clients to train on.
+      rounds: The number of rounds in all, those of an earlier run included.
+      cohort_size: The clients per round, sampled uniformly without replacement;
+        needed unless `sampling` is given.
+      seed: The seed of the sampling.
+      sampling: A function of a round number (from 0) that returns the ids of the
+        round's clients; it replaces uniform sampling. For a run that resumes
+        identically it must depend on nothing else.
+      client_states: Where the clients' states are kept, if the process's clients have
+        any: by default in RAM and in the checkpoint. A
+        `tff_drift.client_states.DiskClientStates` keeps them on disk; it is left open.
+      initial_state: The server state to begin with, or a
+        `tff.learning.models.ModelWeights`, which takes the place of the model in the
+        process's own initial state; by default that state as it is.
+      callbacks: What takes part in the run, see `tff_drift.simulation.callbacks`:
+        `PeriodicEvaluation` evaluates the model, `TensorBoard` writes events,
+        `SoftInterrupt` minds Ctrl-C. A `FailureWatch` and a `Progress` are added if
+        none is given. To a `tff.program.ReleaseManager` among them every row is
+        released under its round number.
+      output_dir: The folder of the run, as a path or an `OutputDir`; or a `Record` of
+        one's own. `None`, the default, writes nothing.
+
+    Returns:
+      The result of the whole run, including rounds of earlier programs.
+
+    Raises:
+      CheckpointError: If the checkpoint is damaged or does not fit the process.
+      ClientStatesError: If the store of the clients' states is damaged, or does not
+        belong to the run.
+      KeyboardInterrupt: On Ctrl-C; the rounds completed are kept in `output_dir`.
+      MetricsFileError: If the metrics file is damaged.
+      OutputDirError: If `output_dir` cannot be written, is in use, holds other
+        files, or holds a run with another configuration, cohort size, seed, data,
+        hyperparameters or settings of callbacks.
+      TypeError: If an argument has the wrong type.
+      ValueError: If a number is out of its range, `cohort_size` is above the
+        number of clients, the process was built for another number of them, `rounds`
+        is below the rounds completed, an argument is given without the one that it
+        needs, or a callback gives a column that is there.
+    """
+    _check_process_and_data(process, train)
+    checks.check_integer("rounds", rounds)
+    choose = _choose_sampling(train, cohort_size, seed, sampling)
+    participants = _with_defaults(callbacks)
+    runner = build_round_runner(process, train, client_states)
+    training = _training_arguments(
+        train, rounds, cohort_size, seed, initial_state, participants
+    )
+    record, rounds_per_checkpoint = _open_record(output_dir, training, runner)
+    with contextlib.closing(record):
+        loop = TrainingLoop(runner, choose, record, participants, rounds_per_checkpoint)
+        return loop.train(process, train, rounds, initial_state)
+
+
+def _check_process_and_data(process: Any, train: Any) -> None:
+    check_process(process)
+    if not isinstance(train, ClientDatasets):
+        raise TypeError(
+            f"train must be a tff_drift.simulation.ClientDatasets, found {train!r}. "
+            "ClientDatasets.from_arrays makes one of arrays, from_client_data of TFF's "
+            "ClientData."
+        )
+    num_clients = getattr(process, "num_clients", None)
+    if num_clients not in (None, len(train)):
+        raise ValueError(
+            f"process was built with num_clients={num_clients}, but train has "
+            f"{len(train)} clients. N is the number of all clients, not of those in a "
+            f"round: build the process with num_clients={len(train)}."
+        )
+
+
+def _choose_sampling(
+    train: ClientDatasets,
+    cohort_size: int | None,
+    seed: int,
+    sampling: Sampling | None,
+) -> Sampling:
+    if sampling is not None:
+        if not callable(sampling):
+            raise TypeError(
+                f"sampling must be a function of a round number, found {sampling!r}."
+            )
+        if cohort_size is not None:
+            checks.check_integer("cohort_size", cohort_size)
+        checks.check_integer("seed", seed, at_least=0)
+        return sampling
+    if cohort_size is None:
+        raise ValueError(
+            "cohort_size is None. Give the number of clients per round, or sampling."
+        )
+    return build_uniform_sampling(train.client_ids, cohort_size, seed)
+
+
+def _with_defaults(callbacks: Sequence[Participant]) -> list[Callback]:
+    """Returns the callbacks of a run, the watch first and the progress last."""
+    if not isinstance(callbacks, (list, tuple)):
+        raise TypeError(
+            f"callbacks must be a list, found {callbacks!r}. Put it into one: "
+            "callbacks=[...]."
+        )
+    participants: list[Callback] = []
+    for callback in callbacks:
+        if isinstance(callback, compat.ReleaseManager):
+            callback = ReleaseRows(callback)
+        if not isinstance(callback, Callback):
+            raise TypeError(
+                "callbacks must hold callbacks of tff_drift.simulation.callbacks and "
+                f"release managers of tff.program, found {callback!r}."
+            )
+        participants.append(callback)
+    if not any(isinstance(callback, FailureWatch) for callback in participants):
+        participants.insert(0, FailureWatch())
+    if not any(isinstance(callback, Progress) for callback in participants):
+        participants.append(Progress())
+    return participants
+
+
+def _training_arguments(
+    train: ClientDatasets,
+    rounds: int,
+    cohort_size: int | None,
+    seed: int,
+    initial_state: Any,
+    callbacks: Sequence[Callback],
+) -> dict[str, Any]:
+    """Returns the arguments that the results depend on, to compare runs."""
+    ids = hashlib.sha256("\n".join(train.client_ids).encode()).hexdigest()
+    arguments: dict[str, Any] = {
+        "rounds": int(rounds),
+        "cohort_size": None if cohort_size is None else int(cohort_size),
+        "seed": int(seed),
+        "train": {
+            "clients": len(train.client_ids),
+            "client_ids_sha256": ids,
+            "batch_size": train.batch_size,
+            "epochs": train.epochs,
+            "max_examples": train.max_examples,
+            "shuffle": train.shuffle,
+            "seed": train.seed,
+            "last_batch": train.last_batch,
+            "local_steps": train.local_steps,
+        },
+    }
+    if initial_state is not None:
+        digest = hashlib.sha256()
+        for leaf in tree.flatten(initial_state):
+            digest.update(np.asarray(leaf).tobytes())
+        arguments["initial_state_sha256"] = digest.hexdigest()
+    for callback in callbacks:
+        arguments.update(callback.settings)
+    return configurations.to_json("training", arguments)
+
+
+def _open_record(
+    output_dir: Output, training: Mapping[str, Any], runner: RoundRunner
+) -> tuple[Record, int]:
+    """Returns where the run is kept, and the rounds from checkpoint to checkpoint."""
+    if output_dir is None:
+        return RowsOnly(), 1
+    if isinstance(output_dir, Record):
+        return output_dir, 1
+    if not isinstance(output_dir, OutputDir):
+        output_dir = OutputDir(output_dir)
+    folder = RunFolder(
+        output_dir.path,
+        user_configuration=configurations.to_json(
+            "configuration", output_dir.configuration
+        ),
+        training=training,
+        client_states=runner.client_states,
+    )
+    return folder, output_dir.rounds_per_checkpoint

@@ -1,0 +1,258 @@
+"""The rounds of a run, with its callbacks and its record."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow_federated as tff
+from absl import logging
+
+from tff_drift.client_states import ClientStatesError
+from tff_drift.simulation.data.client_datasets import ClientDatasets
+from tff_drift.simulation.data.sampling import Sampling
+from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
+from tff_drift.simulation.loop.rounds import RoundRunner
+from tff_drift.simulation.loop.traffic import Traffic, model_traffic
+from tff_drift.simulation.records import metrics
+from tff_drift.simulation.records.results import TrainingResult, build_result
+from tff_drift.simulation.records.run_directory import OutputDirError
+from tff_drift.simulation.records.run_store import Position, Record
+
+
+class TrainingLoop:
+    """The rounds of one program."""
+
+    def __init__(
+        self,
+        runner: RoundRunner,
+        sampling: Sampling,
+        record: Record,
+        callbacks: Sequence[Callback],
+        rounds_per_checkpoint: int,
+    ) -> None:
+        self._runner = runner
+        self._sampling = sampling
+        self._record = record
+        self._callbacks = callbacks
+        self._rounds_per_checkpoint = rounds_per_checkpoint
+        self._position = Position(0, None)
+        self._result: TrainingResult | None = None
+        # The rounds completed of the last checkpoint.
+        self._saved = 0
+
+    def train(
+        self,
+        process: tff.learning.templates.LearningProcess,
+        train: ClientDatasets,
+        rounds: int,
+        initial_state: Any,
+    ) -> TrainingResult:
+        """Trains from where the record stands to the last round."""
+        traffic = model_traffic(process)
+        initial_state_is_given = initial_state is not None
+        initial_state = _build_initial_state(process, initial_state)
+        hyperparameters = metrics.flatten_metrics(
+            _hyperparameters(process, initial_state)
+        )
+        position = self._record.resume(initial_state, hyperparameters)
+        begins = position is None
+        if begins:
+            self._check_store_is_new(initial_state_is_given)
+        self._position = position or Position(0, initial_state)
+        self._saved = self._position.rounds_completed
+        if self._saved > rounds:
+            raise ValueError(
+                f"rounds is {rounds}, but the run in output_dir has completed "
+                f"{self._saved}. Ask for at least as many, or choose another "
+                "output_dir."
+            )
+        self._runner.begin(self._position.state)
+        run = TrainingRun(
+            process,
+            train,
+            rounds,
+            self._runner.client_states,
+            self._record,
+            lambda: self._position,
+        )
+        with contextlib.ExitStack() as ending:
+            self._start_callbacks(run, begins, ending)
+            self._run_rounds(run, traffic)
+            self._result = result = build_result(
+                run.state,
+                process.get_model_weights(run.state),
+                self._record.rows,
+                run.stop_reason if run.rounds_completed < rounds else None,
+            )
+        return result
+
+    def _check_store_is_new(self, initial_state_is_given: bool) -> None:
+        store = self._runner.client_states
+        if store is not None and len(store) and not initial_state_is_given:
+            raise ClientStatesError(
+                f"client_states holds the states of {len(store)} clients, but the run "
+                "begins with the process's initial state. Begin with an empty store, "
+                "or give the server state that they belong to as initial_state."
+            )
+
+    def _start_callbacks(
+        self, run: TrainingRun, begins: bool, ending: contextlib.ExitStack
+    ) -> None:
+        """Calls `before_training`, keeps round 0, and has `after_training` called."""
+        row: metrics.Row = {metrics.ROUND: 0}
+        for callback in self._callbacks:
+            # Before the call, which may have begun something when it fails.
+            ending.callback(self._end, callback)
+            _add_columns(row, callback.before_training(run), callback)
+        if not begins:
+            return
+        if len(row) > 1:
+            self._record.add(row)
+            for callback in self._callbacks:
+                callback.after_row(types.MappingProxyType(row))
+        # Initial weights may be random: a kill before the first regular checkpoint
+        # must not draw others.
+        self._record.save(self._position)
+
+    def _end(self, callback: Callback) -> None:
+        callback.after_training(self._result)
+
+    def _run_rounds(self, run: TrainingRun, traffic: Traffic) -> None:
+        try:
+            while run.rounds_completed < run.rounds and run.stop_reason is None:
+                self._run_round(run, traffic)
+                due = run.rounds_completed % self._rounds_per_checkpoint == 0
+                if due or run.rounds_completed == run.rounds or run.stop_reason:
+                    self._save(run)
+        except (KeyboardInterrupt, Exception) as error:
+            # Else the clients' states are of a later round than the server's.
+            if self._runner.is_in_step(run.state):
+                # What has failed may be the saving itself: the first error counts.
+                with contextlib.suppress(OutputDirError, ClientStatesError):
+                    self._save(run)
+            if isinstance(error, KeyboardInterrupt):
+                self._tell_interrupted(run)
+            raise
+
+    def _save(self, run: TrainingRun) -> None:
+        if run.rounds_completed > self._saved:
+            self._record.save(self._position)
+            self._saved = run.rounds_completed
+
+    def _tell_interrupted(self, run: TrainingRun) -> None:
+        if run.folder is None:
+            logging.warning("Interrupted. Without output_dir nothing is kept.")
+        else:
+            logging.warning(
+                "Interrupted. Start the same run again to go on after round %d from "
+                "%s.",
+                self._saved,
+                run.folder,
+            )
+
+    def _run_round(self, run: TrainingRun, traffic: Traffic) -> None:
+        """Trains one round, and keeps its row and position."""
+        round_number = run.rounds_completed
+        start = time.perf_counter()
+        cohort = _checked_cohort(self._sampling(round_number), round_number)
+        state, found = self._runner.run(run.state, cohort, round_number)
+        seconds = metrics.seconds_since(start)
+        row: metrics.Row = {
+            metrics.ROUND: round_number + 1,
+            **metrics.training_columns(found),
+            metrics.SECONDS: seconds,
+        }
+        _count(run, traffic, cohort, row)
+        view = types.MappingProxyType(row)
+        for callback in self._callbacks:
+            columns = callback.after_round(round_number + 1, state, view)
+            _add_columns(row, columns, callback)
+        if any(name.startswith(metrics.TEST_PREFIX) for name in row):
+            for callback in self._callbacks:
+                columns = callback.after_evaluation(round_number + 1, state, view)
+                _add_columns(row, columns, callback)
+        # The row comes first: a position without its row must not be saved.
+        self._record.add(row)
+        self._position = Position(round_number + 1, state)
+        for callback in self._callbacks:
+            callback.after_row(view)
+
+
+def _checked_cohort(cohort: Any, round_number: int) -> Sequence[str]:
+    """Returns what a sampling returned, if it is clients."""
+    if isinstance(cohort, (str, bytes)) or not isinstance(cohort, Sequence):
+        raise TypeError(
+            f"sampling must return a list of client ids, found {cohort!r} in round "
+            f"{round_number}."
+        )
+    return cohort
+
+
+def _build_initial_state(
+    process: tff.learning.templates.LearningProcess, initial_state: Any
+) -> Any:
+    if initial_state is None:
+        return process.initialize()
+    if isinstance(initial_state, tff.learning.models.ModelWeights):
+        try:
+            return process.set_model_weights(process.initialize(), initial_state)
+        except TypeError as error:
+            raise TypeError(
+                f"initial_state has other weights than the model of process: {error}"
+            ) from error
+    return initial_state
+
+
+def _hyperparameters(
+    process: tff.learning.templates.LearningProcess, initial_state: Any
+) -> Any:
+    try:
+        return process.get_hparams(initial_state)
+    except TypeError as error:
+        raise TypeError(
+            "initial_state must be a server state of process, as initialize and next "
+            "return it, or a tff.learning.models.ModelWeights, found "
+            f"{type(initial_state).__name__}."
+        ) from error
+
+
+def _add_columns(
+    row: metrics.Row, columns: Mapping[str, Any] | None, callback: Callback
+) -> None:
+    """Adds to a row the columns that a callback returned."""
+    if columns is None:
+        return
+    name = type(callback).__name__
+    if not isinstance(columns, Mapping):
+        raise TypeError(
+            f"callbacks: {name} returned {columns!r}. Return a mapping of numbers by "
+            "column name, or None."
+        )
+    for column, value in metrics.flatten_metrics(columns).items():
+        if column in row:
+            raise ValueError(
+                f"callbacks: {name} returned the column {column!r}, which the row has "
+                "already. Choose another name."
+            )
+        row[column] = value
+
+
+def _count(
+    run: TrainingRun, traffic: Traffic, cohort: Sequence[str], row: metrics.Row
+) -> None:
+    """Adds the round's examples and traffic to its row."""
+    previous = run.rows[-1] if run.rows else {}
+    examples = row.get("train_num_examples")
+    if examples is None:
+        examples = sum(map(run.train.num_examples_per_round, cohort))
+    bytes_down = traffic.bytes_down * len(cohort)
+    bytes_up = traffic.bytes_up * len(cohort)
+    row["cohort_size"] = len(cohort)
+    row["bytes_down"] = bytes_down
+    row["bytes_up"] = bytes_up
+    row["total_examples"] = previous.get("total_examples", 0) + int(examples)
+    row["total_bytes"] = previous.get("total_bytes", 0) + bytes_down + bytes_up

@@ -1,0 +1,212 @@
+"""The rows of a run in a CSV file that a kill cannot corrupt."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from tff_drift import checks, files
+from tff_drift.simulation.records.metrics import ROUND, Number, Row
+from tff_drift.simulation.records.row_table import RowTable
+
+
+class MetricsFileError(ValueError):
+    """A metrics file that is not one of ours or lacks rows."""
+
+
+def _parse_number(path: pathlib.Path, text: str) -> Number:
+    for parse in (int, float):
+        try:
+            return parse(text)
+        except ValueError:
+            continue
+    raise MetricsFileError(
+        f"{path} holds {text!r}, which is not a number: it is not a metrics file of "
+        "tff_drift. It is left as it is: choose another output_dir."
+    )
+
+
+def read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[Row]]:
+    """Reads a metrics file.
+
+    A last line without its line break, left by a kill, is left out.
+
+    Args:
+      path: The file.
+
+    Returns:
+      The column names and the rows; a row lacks the columns that are empty.
+
+    Raises:
+      FileNotFoundError: If there is no such file.
+      MetricsFileError: If the file is not a metrics file.
+      TypeError: If `path` is no path.
+    """
+    checks.check_path("path", path)
+    path = pathlib.Path(path)
+    content = path.read_bytes()
+    whole_lines = content[: content.rfind(b"\n") + 1]
+    # Bytes that are not text make the header or a number unknown.
+    lines = csv.reader(io.StringIO(whole_lines.decode(errors="replace"), newline=""))
+    columns = next(lines, [])
+    if not columns and not content:
+        return [], []
+    if columns[:1] != [ROUND]:
+        raise MetricsFileError(
+            f"{path} does not begin with the column {ROUND!r}: it is not a metrics "
+            "file of tff_drift. It is left as it is: choose another output_dir."
+        )
+    rows = [
+        {
+            column: _parse_number(path, text)
+            for column, text in zip(columns, line)
+            if text
+        }
+        for line in lines
+    ]
+    if any(ROUND not in row for row in rows):
+        raise MetricsFileError(f"{path} has a row without a round number.")
+    return columns, rows
+
+
+def _format_line(values: Iterable[str]) -> bytes:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(values)
+    return line.getvalue().encode()
+
+
+def _format_row(columns: Sequence[str], row: Mapping[str, Number]) -> bytes:
+    # `repr` of a float is the shortest text that reads back as the same float.
+    return _format_line(
+        repr(row[column]) if column in row else "" for column in columns
+    )
+
+
+class RowsDigest:
+    """A hash of rows in their order, which tells whether one was changed.
+
+    Attributes:
+      hex: The hash of the rows so far.
+    """
+
+    def __init__(self) -> None:
+        self.hex = ""
+
+    def add(self, row: Row) -> None:
+        """Adds a row.
+
+        Args:
+          row: The row. The order of its columns does not matter, nor whether it has
+            been read back from a file.
+        """
+        content = f"{self.hex} {sorted(row.items())!r}"
+        self.hex = hashlib.sha256(content.encode()).hexdigest()
+
+
+class MetricsFile:
+    """Appends rows to a CSV file; columns may first appear in later rows.
+
+    A kill can cut the last line short, which `read_rows` recognises. A row with
+    new columns rewrites the file under its wider header in one step.
+
+    Attributes:
+      path: The file.
+      rows: The rows in the file.
+    """
+
+    def __init__(self, path: pathlib.Path, rows: Sequence[Row] = ()) -> None:
+        """Writes `rows` in place of what the file holds and opens it.
+
+        Args:
+          path: The file; it is created if need be.
+          rows: The rows to begin with.
+
+        Raises:
+          OSError: If the file cannot be written.
+        """
+        self.path = path
+        self.rows = RowTable(rows)
+        self._columns = [ROUND]
+        self._file: io.FileIO | None = None
+        self._add_columns(self.rows)
+        self._rewrite()
+
+    def _add_columns(self, rows: Iterable[Row]) -> bool:
+        """Adds the rows' columns to the header; returns whether any was new."""
+        before = len(self._columns)
+        known = set(self._columns)
+        for row in rows:
+            new = [column for column in row if column not in known]
+            self._columns += new
+            known.update(new)
+        return len(self._columns) > before
+
+    def _rewrite(self) -> None:
+        self.close()
+        content = _format_line(self._columns)
+        content += b"".join(_format_row(self._columns, row) for row in self.rows)
+        files.replace_file(self.path, lambda file: file.write(content))
+        # Without a buffer, which would keep what a full disk has refused.
+        self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+
+    def append(self, row: Row) -> None:
+        """Adds a row.
+
+        Args:
+          row: The row; its column `round` is its number.
+
+        Raises:
+          OSError: If the file cannot be written.
+        """
+        self.rows.append(row)
+        if self._add_columns([row]):
+            self._rewrite()
+        elif self._file is not None:
+            line = _format_row(self._columns, row)
+            while line:
+                line = line[self._file.write(line) :]
+
+    def sync(self) -> None:
+        """Makes the rows appended so far durable."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Closes the file; the rows stay."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def rows_until(path: pathlib.Path, rounds_completed: int) -> list[Row]:
+    """Reads the rows that belong to a checkpoint.
+
+    Args:
+      path: The metrics file.
+      rounds_completed: The checkpoint's number of rounds; later rows are left
+        out.
+
+    Returns:
+      The rows of the rounds up to `rounds_completed`.
+
+    Raises:
+      MetricsFileError: If the file is missing, is not a metrics file, or lacks
+        rows.
+    """
+    try:
+        _, rows = read_rows(path)
+    except FileNotFoundError:
+        rows = []
+    kept = [row for row in rows if row[ROUND] <= rounds_completed]
+    rounds = [row[ROUND] for row in kept if row[ROUND] > 0]
+    if rounds != list(range(1, rounds_completed + 1)):
+        raise MetricsFileError(
+            f"{path} does not hold the rounds 1 to {rounds_completed} of the "
+            f"checkpoint beside it: it has {len(rounds)} of them. Restore the file, "
+            "or choose another output_dir."
+        )
+    return kept

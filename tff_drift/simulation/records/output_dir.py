@@ -1,0 +1,43 @@
+"""Where and how a run is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from tff_drift import checks
+from tff_drift.simulation.records import configuration as configurations
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputDir:
+    """The folder of a run, and how the run is kept there.
+
+    `config.json` says what the run is, `metrics.csv` has one row per round,
+    `checkpoint.npz` holds the server state of a round.
+
+    Attributes:
+      path: The folder; it is created if need be.
+      rounds_per_checkpoint: The rounds from one checkpoint to the next; a kill loses
+        at most so many. The last round always makes a checkpoint.
+      configuration: What the run is, in JSON values by field names (algorithm, task,
+        rates, ...): written to `config.json`, and compared when the run is resumed. A
+        field `rounds` may change.
+
+    Raises:
+      TypeError: If `path` is no path, `rounds_per_checkpoint` no integer, or the
+        configuration holds what is no JSON value.
+      ValueError: If `path` is empty or holds a null character, or
+        `rounds_per_checkpoint` is below 1.
+    """
+
+    path: str | os.PathLike[str]
+    rounds_per_checkpoint: int = 10
+    configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checks.check_path("output_dir", self.path)
+        checks.check_integer("rounds_per_checkpoint", self.rounds_per_checkpoint)
+        configurations.to_json("configuration", self.configuration)

@@ -1,0 +1,81 @@
+"""What a run amounts to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from tff_drift.simulation.records import failures, metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Totals:
+    """What a whole run amounts to.
+
+    Attributes:
+      rounds: The rounds trained.
+      examples: The examples that clients processed, every epoch counted.
+      bytes_down: What the server sent to clients.
+      bytes_up: What clients sent to the server.
+      seconds: The wall-clock time of training rounds.
+      seconds_evaluation: The wall-clock time of evaluations.
+    """
+
+    rounds: int
+    examples: int
+    bytes_down: int
+    bytes_up: int
+    seconds: float
+    seconds_evaluation: float
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingResult:
+    """A run at its end.
+
+    Attributes:
+      state: The server state, to go on with `process.next`.
+      model_weights: The model, as `process.get_model_weights` gives it.
+      rows: One mapping per round, see `run_training`.
+      failures: The rounds in which training broke down.
+      totals: Examples, traffic and time of the whole run.
+      stop_reason: Why a callback ended the run before its last round; None if none
+        did.
+    """
+
+    state: Any
+    model_weights: Any
+    rows: Sequence[metrics.Row]
+    failures: Sequence[failures.Failure]
+    totals: Totals
+    stop_reason: str | None = None
+
+
+def build_result(
+    state: Any,
+    model_weights: Any,
+    rows: Sequence[metrics.Row],
+    stop_reason: str | None,
+) -> TrainingResult:
+    """Returns the result of a run, its failures and totals taken from the rows."""
+
+    def total(column: str) -> Any:
+        return sum(row.get(column, 0) for row in rows)
+
+    totals = Totals(
+        rounds=int(max((row[metrics.ROUND] for row in rows), default=0)),
+        examples=int(rows[-1].get("total_examples", 0)) if rows else 0,
+        bytes_down=total("bytes_down"),
+        bytes_up=total("bytes_up"),
+        seconds=float(total(metrics.SECONDS)),
+        seconds_evaluation=float(total(metrics.SECONDS_EVALUATION)),
+    )
+    return TrainingResult(
+        state=state,
+        model_weights=model_weights,
+        rows=tuple(rows),
+        failures=tuple(failures.failures_of(rows)),
+        totals=totals,
+        stop_reason=stop_reason,
+    )

@@ -1,0 +1,383 @@
+"""The folder of a run: its configuration, metrics and checkpoint.
+
+The checkpoint is what counts: rows of later rounds, temporary files and events
+are left-overs of a kill, dropped when the run goes on. A folder with a checkpoint
+of this run is resumed; an empty one is begun; anything else is refused before a
+byte is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import files
+from tff_drift.client_states import (
+    ClientStates,
+    ClientStatesError,
+    InMemoryClientStates,
+)
+from tff_drift.simulation.loop.callbacks.release import TENSORBOARD_FOLDER
+from tff_drift.simulation.records import checkpoint, configuration
+from tff_drift.simulation.records.metrics import ROUND, Row
+from tff_drift.simulation.records.metrics_file import (
+    MetricsFile,
+    MetricsFileError,
+    RowsDigest,
+    read_rows,
+    rows_until,
+)
+from tff_drift.simulation.records.run_store import Position
+
+CHECKPOINT_FILE = "checkpoint.npz"
+CONFIGURATION_FILE = "config.json"
+METRICS_FILE = "metrics.csv"
+# Where a store on disk may lie within the folder.
+CLIENT_STATES_FOLDER = "client_states"
+
+_CONFIGURATION_FORMAT = "tff_drift run"
+_SERVER_STATE = "server_state"
+_CLIENT_STATES = "client_states"
+_ROWS = "rows_sha256"
+_OUR_FILES = (CHECKPOINT_FILE, CONFIGURATION_FILE, METRICS_FILE)
+# A run may be extended.
+_MAY_CHANGE = ("rounds",)
+
+
+class OutputDirError(ValueError):
+    """An output folder that cannot be used for this run."""
+
+
+def _comparable(configuration_: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value for name, value in configuration_.items() if name not in _MAY_CHANGE
+    }
+
+
+class RunFolder:
+    """Keeps a run in a folder, from which the run can be resumed.
+
+    Only one program at a time may have a folder open.
+
+    Attributes:
+      folder: The folder.
+      rows: The rows kept so far.
+    """
+
+    def __init__(
+        self,
+        output_dir: str | os.PathLike[str],
+        *,
+        user_configuration: Mapping[str, Any],
+        training: Mapping[str, Any],
+        client_states: ClientStates | None = None,
+    ) -> None:
+        """Opens the folder and checks that this run may use it.
+
+        Args:
+          output_dir: The folder; it is created if need be.
+          user_configuration: What the user says the run is, in JSON values.
+          training: The arguments of the training that its results depend on, in
+            JSON values.
+          client_states: The store of the clients' states, if they have any: one in
+            RAM is saved in the checkpoint, any other is committed in step with it.
+
+        Raises:
+          OutputDirError: If the folder cannot be written, is in use, holds files
+            of others, or holds a run with another configuration.
+          checkpoint.CheckpointError: If the checkpoint is damaged.
+          metrics_file.MetricsFileError: If the metrics do not belong to the
+            checkpoint.
+        """
+        self.folder = pathlib.Path(output_dir)
+        self._shown = {"configuration": user_configuration, "training": training}
+        self._description: dict[str, Any] = {
+            name: _comparable(section) for name, section in self._shown.items()
+        }
+        self._client_states = client_states
+        self._closing = contextlib.ExitStack()
+        self._checkpoint: checkpoint.Checkpoint | None = None
+        self._metrics: MetricsFile | None = None
+        self._resumed_rows: list[Row] = []
+        self._rows_digest = RowsDigest()
+        # The round of the checkpoint; None before the run has begun.
+        self._kept: int | None = None
+        try:
+            with self._explained_errors():
+                self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    @contextlib.contextmanager
+    def _explained_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            remedy = "Choose a folder that can be created and written."
+            if self._kept is not None:
+                remedy = (
+                    f"The run is kept up to round {self._kept}: mend the cause, such "
+                    "as a full disk, and start the same run again."
+                )
+            raise OutputDirError(
+                f"output_dir {str(self.folder)!r} cannot be written: {error}. {remedy}"
+            ) from error
+
+    def _check_in_place(self) -> None:
+        """Raises if the folder has been moved or replaced since it was opened."""
+        opened = os.fstat(self._descriptor)
+        try:
+            is_there = os.path.samestat(opened, os.stat(self.folder))
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            raise OutputDirError(
+                f"output_dir {str(self.folder)!r} has been moved or removed while the "
+                f"run wrote into it. The run is kept up to round {self._kept}: move "
+                "the folder back, or start the same run with its new path."
+            )
+
+    def _path(self, name: str) -> pathlib.Path:
+        return self.folder / name
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """The rows kept so far."""
+        return self._resumed_rows if self._metrics is None else self._metrics.rows
+
+    def _open(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock()
+        self._check_configuration_file()
+        try:
+            self._checkpoint = checkpoint.load_checkpoint(self._path(CHECKPOINT_FILE))
+        except FileNotFoundError:
+            self._check_unused()
+        else:
+            self._check_same_run(self._checkpoint, ("configuration", "training"))
+            self._resumed_rows = rows_until(
+                self._path(METRICS_FILE), self._checkpoint.rounds_completed
+            )
+            self._check_rows(self._checkpoint)
+        for name in _OUR_FILES:
+            # Left-overs of a kill. To create and remove them tells, before any
+            # training, whether the folder can be written.
+            temporary = files.temporary_path(self._path(name))
+            temporary.touch()
+            temporary.unlink()
+
+    def _lock(self) -> None:
+        self._descriptor = os.open(self.folder, os.O_RDONLY)
+        self._closing.callback(os.close, self._descriptor)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputDirError(
+                f"output_dir {str(self.folder)!r} is in use by another program that "
+                "trains into it. Wait for its end, or choose another output_dir."
+            ) from error
+        except OSError:
+            # A file system without locks: the user has to take care.
+            return
+
+    def _check_configuration_file(self) -> None:
+        path = self._path(CONFIGURATION_FILE)
+        try:
+            ours = json.loads(path.read_text())["format"] == _CONFIGURATION_FORMAT
+        except FileNotFoundError:
+            return
+        except (ValueError, KeyError, TypeError):
+            ours = False
+        if not ours:
+            raise OutputDirError(
+                f"output_dir holds a {CONFIGURATION_FILE} that tff_drift did not "
+                f"write: {path}. It is left as it is: choose another output_dir."
+            )
+
+    def _check_unused(self) -> None:
+        """Raises unless the folder is empty or has the first files of a run."""
+        ours = {files.temporary_path(self._path(name)).name for name in _OUR_FILES}
+        if self._path(CONFIGURATION_FILE).exists():
+            ours |= {CONFIGURATION_FILE, METRICS_FILE, TENSORBOARD_FOLDER}
+        # A store on disk is opened, and checked, before the run begins.
+        others = sorted(set(os.listdir(self.folder)) - ours - {CLIENT_STATES_FOLDER})
+        if others:
+            shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
+            raise OutputDirError(
+                f"output_dir {str(self.folder)!r} holds files but no checkpoint of "
+                f"tff_drift: {shown}. Choose an empty or a new folder."
+            )
+        # The first checkpoint follows the row of round 0.
+        path = self._path(METRICS_FILE)
+        if path.exists() and any(row[ROUND] > 0 for row in read_rows(path)[1]):
+            raise OutputDirError(
+                f"output_dir holds the metrics of a run, {path}, but its "
+                f"{CHECKPOINT_FILE} is gone. Choose an empty or a new folder."
+            )
+
+    def _check_same_run(
+        self, saved: checkpoint.Checkpoint, sections: Sequence[str]
+    ) -> None:
+        phrases = [
+            phrase
+            for section in sections
+            for phrase in configuration.differences(
+                saved.description.get(section, {}), self._description[section]
+            )
+        ]
+        if phrases:
+            raise OutputDirError(
+                f"output_dir {str(self.folder)!r} holds a run with another "
+                f"configuration: {'; '.join(dict.fromkeys(phrases))}. Ask for the "
+                "same run, or choose another output_dir."
+            )
+
+    def _check_rows(self, saved: checkpoint.Checkpoint) -> None:
+        """Raises unless the rows are those that the checkpoint was written with."""
+        for row in self._resumed_rows:
+            self._rows_digest.add(row)
+        if saved.description.get(_ROWS, self._rows_digest.hex) != self._rows_digest.hex:
+            raise MetricsFileError(
+                f"{self._path(METRICS_FILE)} has been changed since the checkpoint "
+                "beside it was written: its rows are not those of the run. Restore the "
+                "file, or choose another output_dir."
+            )
+
+    def _write_configuration(self) -> None:
+        content = {
+            "format": _CONFIGURATION_FORMAT,
+            **self._shown,
+            "versions": {
+                "tensorflow": tf.__version__,
+                "tensorflow_federated": tff.__version__,
+            },
+        }
+        text = json.dumps(content, indent=2) + "\n"
+        files.replace_file(
+            self._path(CONFIGURATION_FILE), lambda file: file.write(text.encode())
+        )
+
+    def resume(
+        self, initial_state: Any, hyperparameters: Mapping[str, Any]
+    ) -> Position | None:
+        """Returns where the run in the folder stopped, and drops what came later.
+
+        Args:
+          initial_state: The process's initial state, whose structure the saved
+            state must have.
+          hyperparameters: The hyperparameters of the initial state, in JSON
+            values.
+
+        Returns:
+          The position of the checkpoint; `None` if the run has not begun.
+
+        Raises:
+          checkpoint.CheckpointError: If the saved state does not fit.
+          OutputDirError: If the run had other hyperparameters, or the folder
+            cannot be written.
+        """
+        self._description["hyperparameters"] = hyperparameters
+        position = None
+        if self._checkpoint is not None:
+            self._check_same_run(self._checkpoint, ("hyperparameters",))
+            position = Position(
+                self._checkpoint.rounds_completed,
+                self._checkpoint.restore(_SERVER_STATE, initial_state),
+            )
+        self._restore_client_states()
+        if position is not None:
+            # Its arrays need not stay in RAM for the whole run.
+            self._checkpoint = None
+        with self._explained_errors():
+            self._begin_writing()
+        self._kept = 0 if position is None else position.rounds_completed
+        return position
+
+    def _restore_client_states(self) -> None:
+        """Brings the clients' states to the round of the checkpoint, if any."""
+        store, saved = self._client_states, self._checkpoint
+        if store is None:
+            return
+        if saved is None:
+            if len(store):
+                raise ClientStatesError(
+                    f"client_states holds the states of {len(store)} clients, but "
+                    f"output_dir {str(self.folder)!r} holds no run that they belong "
+                    "to. Begin with an empty store."
+                )
+        elif isinstance(store, InMemoryClientStates):
+            store.load_leaves(saved.leaves.get(_CLIENT_STATES, {}))
+        else:
+            store.restore(saved.rounds_completed)
+
+    def _begin_writing(self) -> None:
+        # First, because it is what tells the files of a run from those of others.
+        self._write_configuration()
+        self._metrics = MetricsFile(self._path(METRICS_FILE), self._resumed_rows)
+        self._closing.callback(self._metrics.close)
+
+    def add(self, row: Row) -> None:
+        """Keeps a row.
+
+        Args:
+          row: The row; its column `round` is its number.
+
+        Raises:
+          OutputDirError: If the metrics cannot be written.
+          RuntimeError: If `resume` has not been called.
+        """
+        if self._metrics is None:
+            raise RuntimeError("Call resume before add.")
+        self._check_in_place()
+        with self._explained_errors():
+            self._metrics.append(row)
+        self._rows_digest.add(row)
+
+    def save(self, position: Position) -> None:
+        """Replaces the checkpoint.
+
+        Args:
+          position: Where the run stands; the rows up to it have been added.
+
+        Raises:
+          checkpoint.CheckpointError: If the state cannot be saved.
+          ClientStatesError: If the store of the clients' states cannot be written.
+          OutputDirError: If the checkpoint cannot be written; the old one is
+            untouched.
+        """
+        self._check_in_place()
+        with self._explained_errors():
+            self._save(position)
+        self._kept = position.rounds_completed
+
+    def _save(self, position: Position) -> None:
+        if self._metrics is not None:
+            self._metrics.sync()
+        structures = {_SERVER_STATE: position.state}
+        store = self._client_states
+        if isinstance(store, InMemoryClientStates):
+            structures[_CLIENT_STATES] = store.leaves()
+            store = None
+        if store is not None:
+            store.commit(position.rounds_completed)
+        checkpoint.save_checkpoint(
+            self._path(CHECKPOINT_FILE),
+            position.rounds_completed,
+            {**self._description, _ROWS: self._rows_digest.hex},
+            structures,
+        )
+        if store is not None:
+            store.prune(position.rounds_completed)
+
+    def close(self) -> None:
+        """Closes the files and lets other programs use the folder."""
+        self._closing.close()
