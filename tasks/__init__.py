@@ -17,8 +17,8 @@ imported when a task is loaded.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tasks.catalogue import TaskDefinition, describe, names, register
 from tasks.options import Option
+from tasks.registry import TaskDefinition, describe, names, register
 
 if TYPE_CHECKING:
     from tasks.definitions import Clients, Task

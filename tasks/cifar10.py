@@ -39,6 +39,8 @@ from tasks import (
     partitioned_data,
     resnet,
 )
+from tasks import options as shared
+from tasks.registry import Option, TaskDefinition
 from tff_drift.simulation.data.example_store import Transform
 
 _NAME = "cifar10"
@@ -124,3 +126,32 @@ def build(
         functools.partial(NETWORKS[options["network"]], _NUM_CLASSES, seed), BATCH_SPEC
     )
     return clients, model_fn
+
+
+TASK = TaskDefinition(
+    "cifar10",
+    "Small photographs of 10 classes (CIFAR-10), split with Dirichlet "
+    "label skew, convolutional net.",
+    (
+        shared.batch_size(45),
+        *shared.BATCHING,
+        Option(
+            "network",
+            "choice",
+            "The net, by paper.",
+            "adabest",
+            choices=("adabest", "uga", "resnet18"),
+        ),
+        Option(
+            "augment",
+            "flag",
+            "Flip and crop training images, each with probability 1/2.",
+            True,
+        ),
+        *shared.SPLIT,
+        shared.SPLIT_VALIDATION,
+        *shared.IMAGE_FILES,
+    ),
+    build,
+    files=("cifar10.npz",),
+)

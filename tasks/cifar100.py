@@ -44,6 +44,8 @@ from tasks import (
     resnet,
     sqlite_files,
 )
+from tasks import options as shared
+from tasks.registry import Option, TaskDefinition
 from tff_drift.simulation.data.example_store import Transform
 
 _NAME = "cifar100"
@@ -199,3 +201,45 @@ def _build_adabest(
         cifar10.BATCH_SPEC,
     )
     return clients, model_fn
+
+
+TASK = TaskDefinition(
+    "cifar100",
+    "Small photographs of 100 classes (TFF CIFAR-100), ResNet-18 with "
+    "group normalisation; or split over clients, convolutional net.",
+    (
+        Option(
+            "batch_size",
+            "count",
+            "Examples in a training batch; none takes the setting's, 20 or 45.",
+            None,
+            may_be_none=True,
+        ),
+        *shared.BATCHING,
+        Option(
+            "setting",
+            "choice",
+            "The paper whose clients and net to take.",
+            "large_cohort",
+            choices=("large_cohort", "adabest"),
+        ),
+        Option(
+            "augment",
+            "flag",
+            "Distort training images; none: only in the setting adabest.",
+            None,
+            may_be_none=True,
+        ),
+        *shared.SPLIT,
+        Option(
+            "validation_fraction",
+            "rate",
+            "Clients held out for tuning; none: 0, or 0.1 in the setting adabest.",
+            None,
+            may_be_none=True,
+        ),
+        *shared.OFFICIAL_FILES,
+    ),
+    build,
+    files=("cifar100.sqlite",),
+)

@@ -24,6 +24,8 @@ from tasks import (
     partitioners,
     seeds,
 )
+from tasks import options as shared
+from tasks.registry import TaskDefinition
 from tff_drift.simulation import ClientDatasets
 
 _NUM_CLASSES = 10
@@ -123,3 +125,17 @@ def build(
         ClientDatasets.from_arrays(test, **{**batching, "max_examples": None}),
     )
     return clients, model_fn
+
+
+TASK = TaskDefinition(
+    "digits",
+    "Handwritten 8 x 8 digits that come with scikit-learn, split with "
+    "Dirichlet label skew, small dense net.",
+    (
+        shared.batch_size(10),
+        *shared.BATCHING,
+        shared.num_clients(50),
+        shared.ALPHA,
+    ),
+    build,
+)

@@ -20,6 +20,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions, emnist_data, official_data, seeds
+from tasks import options as shared
+from tasks.registry import TaskDefinition
 
 _NAME = "emnist_autoencoder"
 _METRIC = "mean_squared_error"
@@ -91,3 +93,20 @@ def build(
         options=options,
     )
     return clients, functools.partial(_build_model, seed)
+
+
+TASK = TaskDefinition(
+    "emnist_autoencoder",
+    "Autoencoding of handwritten digits and letters by writer (TFF EMNIST, "
+    "62 classes), dense net with a bottleneck.",
+    (
+        shared.batch_size(20),
+        *shared.BATCHING,
+        shared.OFFICIAL_VALIDATION,
+        *shared.OFFICIAL_FILES,
+    ),
+    build,
+    files=("emnist_all.sqlite",),
+    accuracy_metric="mean_squared_error",
+    higher_is_better=False,
+)

@@ -15,6 +15,8 @@ from typing import Any
 import tensorflow as tf
 
 from tasks import classification, definitions, emnist_data, official_data, seeds
+from tasks import options as shared
+from tasks.registry import TaskDefinition
 from tff_drift.layers import Dropout
 
 _NAME = "emnist_character"
@@ -80,3 +82,18 @@ def build(
         functools.partial(build_keras_model, seed), emnist_data.BATCH_SPEC
     )
     return clients, model_fn
+
+
+TASK = TaskDefinition(
+    "emnist_character",
+    "Handwritten digits and letters by writer (TFF EMNIST, 62 classes), "
+    "convolutional net with dropout.",
+    (
+        shared.batch_size(20),
+        *shared.BATCHING,
+        shared.OFFICIAL_VALIDATION,
+        *shared.OFFICIAL_FILES,
+    ),
+    build,
+    files=("emnist_all.sqlite",),
+)

@@ -31,6 +31,8 @@ from tasks import (
     official_data,
     seeds,
 )
+from tasks import options as shared
+from tasks.registry import Option, TaskDefinition
 from tff_drift.layers import Dropout
 
 _NAME = "emnist_digits"
@@ -123,3 +125,32 @@ def build(
             emnist_letters.build_keras_model, seed, _NUM_CLASSES
         )
     return clients, classification.build_model_fn(build_net, emnist_data.BATCH_SPEC)
+
+
+TASK = TaskDefinition(
+    "emnist_digits",
+    "Handwritten digits of 100 random writers (TFF EMNIST), "
+    "convolutional net with dropout.",
+    (
+        shared.batch_size(64),
+        *shared.BATCHING,
+        shared.num_clients(100, "Writers drawn by the seed."),
+        Option(
+            "dropout_rate",
+            "rate",
+            "Dropout before the last layer of the convolutional net.",
+            0.5,
+        ),
+        Option(
+            "network",
+            "choice",
+            "The net, by paper.",
+            "uga",
+            choices=("uga", "adabest"),
+        ),
+        shared.OFFICIAL_VALIDATION,
+        *shared.OFFICIAL_FILES,
+    ),
+    build,
+    files=("emnist_all.sqlite",),
+)

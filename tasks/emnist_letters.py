@@ -29,6 +29,8 @@ from tasks import (
     partitioned_data,
     seeds,
 )
+from tasks import options as shared
+from tasks.registry import Option, TaskDefinition
 
 _NAME = "emnist_letters"
 _NUM_CLASSES = 26
@@ -151,3 +153,26 @@ def build(
         ),
     )
     return clients, model_fn
+
+
+TASK = TaskDefinition(
+    "emnist_letters",
+    "Handwritten letters (EMNIST letters), split with Dirichlet label skew, dense net.",
+    (
+        shared.batch_size(45),
+        *shared.BATCHING,
+        Option("letters", "count", "The first letters of the alphabet; 26: all.", 26),
+        Option(
+            "network",
+            "choice",
+            "The net of AdaBest, or logistic regression.",
+            "adabest",
+            choices=("adabest", "logistic"),
+        ),
+        *shared.SPLIT,
+        shared.SPLIT_VALIDATION,
+        *shared.IMAGE_FILES,
+    ),
+    build,
+    files=("emnist_letters.npz",),
+)

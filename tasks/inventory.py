@@ -12,6 +12,7 @@ from tasks import (
     cifar10,
     cifar100,
     emnist_letters,
+    registry,
     sqlite_files,
     stackoverflow_data,
 )
@@ -39,16 +40,7 @@ _OFFICIAL_IMAGES = {
     "emnist/letters": (88_800, 14_800),
 }
 
-_SQLITE_TASKS = {
-    "emnist_all.sqlite": ("emnist_character", "emnist_autoencoder", "emnist_digits"),
-    "cifar100.sqlite": ("cifar100",),
-    "shakespeare.sqlite": ("shakespeare_character", "shakespeare_character_gru"),
-    "stackoverflow.sqlite": ("stackoverflow_word", "stackoverflow_tag"),
-}
-_COUNT_FILES = {
-    "stackoverflow.word_count": ("stackoverflow_word", "stackoverflow_tag"),
-    "stackoverflow.tag_count": ("stackoverflow_tag",),
-}
+_COUNT_FILES = ("stackoverflow.word_count", "stackoverflow.tag_count")
 _CENTRAL = {
     "cifar10": cifar10.DATA,
     "cifar100": cifar100.CENTRAL,
@@ -92,16 +84,16 @@ def inspect(cache_dir: str | None) -> list[Finding]:
     """
     folder = pathlib.Path("~/.tff" if cache_dir is None else cache_dir).expanduser()
     findings = [
-        _look(name, folder / name, of_tasks, "TFF", _read_sqlite)
-        for name, of_tasks in _SQLITE_TASKS.items()
+        _look(name, folder / name, _tasks_with(name), "TFF", _read_sqlite)
+        for name in _OFFICIAL_COUNTS
     ]
-    for name, of_tasks in _COUNT_FILES.items():
+    for name in _COUNT_FILES:
         path = stackoverflow_data.find_unpacked_counts(name, cache_dir)
         findings.append(
             _look(
                 f"datasets/{name}",
                 path or folder / "datasets" / name,
-                of_tasks,
+                _tasks_with(name),
                 "TFF",
                 _read_counts,
             )
@@ -109,6 +101,12 @@ def inspect(cache_dir: str | None) -> list[Finding]:
     for task, data in _CENTRAL.items():
         findings.append(_look_at_images(task, data, folder, cache_dir))
     return findings
+
+
+def _tasks_with(file: str) -> tuple[str, ...]:
+    """Returns the tasks that need a file."""
+    known = registry.names()
+    return tuple(name for name in known if file in registry.describe(name).files)
 
 
 def _look(

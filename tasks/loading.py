@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from tasks import catalogue, definitions
+from tasks import definitions, registry
 from tff_drift import checks
 
 
@@ -32,14 +32,14 @@ def load(
       ValueError: If the task or an option is unknown, an option is out of its
         range, or the task's file is damaged or another data set's.
     """
-    definition = catalogue.describe(name)
+    definition = registry.describe(name)
     checks.check_integer("seed", seed, at_least=0)
     if cache_dir is not None:
         checks.check_path("cache_dir", cache_dir)
     known = {option.name: option for option in definition.options}
     for option_name, value in options.items():
         if option_name not in known:
-            raise catalogue.unknown(f"option of task {name!r}:", option_name, known)
+            raise registry.unknown(f"option of task {name!r}:", option_name, known)
         known[option_name].check(value)
     values = types.MappingProxyType(
         {

@@ -62,7 +62,7 @@ def load_clients(
       task_name: The task that needs the data, for messages.
       cache_dir: The folder that holds the file; `None` is TFF's own, `~/.tff`.
       seed: The seed of the shuffles and of the clients held out.
-      options: The values of the task's options, see `tasks.catalogue`.
+      options: The values of the task's options, see `tasks.describe`.
         `max_examples` cuts training clients alone.
       transform: What to do with examples at each use, see `ClientDatasets`.
 

@@ -14,6 +14,8 @@ from typing import Any
 import pandas as pd
 
 from tasks import definitions, user_data
+from tasks import options as shared
+from tasks.registry import TaskDefinition
 
 _TABLES = (".csv", ".csv.gz")
 _SQLITE = (".sqlite", ".db")
@@ -68,3 +70,17 @@ def build(
         )
     train = task.train.replace(last_batch=options["last_batch"])
     return definitions.Clients(train, task.test), task.model_fn
+
+
+TASK = TaskDefinition(
+    "own_data",
+    "Your own data: a folder with a file per client, a CSV table or a SQLite file; "
+    "softmax regression.",
+    (
+        *shared.OWN_DATA,
+        shared.batch_size(20),
+        *shared.BATCHING,
+    ),
+    build,
+    files=("a folder or file of yours, by --data",),
+)

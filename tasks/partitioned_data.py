@@ -36,7 +36,7 @@ def split_over_clients(
       transform: Turns images and labels into what the model takes, see
         `tff_drift.simulation.ClientDatasets`.
       seed: The seed of the split and of the shuffles.
-      options: The values of the task's options, see `tasks.catalogue`.
+      options: The values of the task's options, see `tasks.describe`.
         `max_examples` cuts training clients alone.
 
     Returns:

@@ -22,6 +22,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions, seeds
+from tasks import options as shared
+from tasks.registry import Option, TaskDefinition
 from tff_drift.simulation import ClientDatasets
 
 _CURVATURES = (0.5, 2.0)
@@ -151,3 +153,31 @@ def build(
     )
     model_fn = functools.partial(_build_model, global_optimum(clients), seed)
     return definitions.Clients(datasets, datasets), model_fn
+
+
+TASK = TaskDefinition(
+    "quadratic",
+    "Synthetic quadratics, one per client, with a known common optimum: "
+    "shows client drift in seconds.",
+    (
+        Option(
+            "batch_size",
+            "count",
+            "Examples in a batch; none takes all, for exact gradients.",
+            None,
+            may_be_none=True,
+        ),
+        Option("epochs", "count", "Passes over the data per round.", 10),
+        shared.num_clients(10, "Clients, a quadratic each."),
+        Option("dimension", "count", "Weights of the model.", 10),
+        Option(
+            "heterogeneity",
+            "non_negative",
+            "Standard deviation of the clients' optima.",
+            1.0,
+        ),
+    ),
+    build,
+    accuracy_metric="distance",
+    higher_is_better=False,
+)

@@ -30,6 +30,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions, masked_metrics, official_data, seeds
+from tasks import options as shared
+from tasks.registry import Option, TaskDefinition
 from tff_drift.layers import LSTM
 
 _NAME = "shakespeare_character"
@@ -189,3 +191,25 @@ def build(
         )
         clients = drawn._replace(validation=clients.validation)
     return clients, build_model_fn(functools.partial(build_keras_model, seed))
+
+
+TASK = TaskDefinition(
+    "shakespeare_character",
+    "Next characters of Shakespeare's plays by role (TFF Shakespeare), two "
+    "LSTMs of 256 units.",
+    (
+        shared.batch_size(4),
+        *shared.BATCHING,
+        Option(
+            "num_clients",
+            "count",
+            "Roles drawn by the seed; none takes all.",
+            None,
+            may_be_none=True,
+        ),
+        shared.OFFICIAL_VALIDATION,
+        *shared.OFFICIAL_FILES,
+    ),
+    build,
+    files=("shakespeare.sqlite",),
+)

@@ -17,6 +17,8 @@ from typing import Any
 import tensorflow as tf
 
 from tasks import definitions, official_data, seeds, shakespeare_character
+from tasks import options as shared
+from tasks.registry import Option, TaskDefinition
 from tff_drift.layers import GRU
 
 _NAME = "shakespeare_character_gru"
@@ -86,3 +88,20 @@ def build(
     return clients, shakespeare_character.build_model_fn(
         functools.partial(build_keras_model, seed, options["units"])
     )
+
+
+TASK = TaskDefinition(
+    "shakespeare_character_gru",
+    "Next characters of Shakespeare's plays by 100 random roles (TFF "
+    "Shakespeare), read by a GRU.",
+    (
+        shared.batch_size(4),
+        *shared.BATCHING,
+        Option("units", "count", "Units of the GRU.", 1024),
+        shared.num_clients(100, "Roles drawn by the seed."),
+        shared.OFFICIAL_VALIDATION,
+        *shared.OFFICIAL_FILES,
+    ),
+    build,
+    files=("shakespeare.sqlite",),
+)

@@ -39,7 +39,7 @@ def load_clients(
       task_name: The task that needs the data, for messages.
       cache_dir: The folder that holds the file; `None` is TFF's own, `~/.tff`.
       seed: The seed of the shuffles and of the draw of test clients.
-      options: The values of the task's options, see `tasks.catalogue`.
+      options: The values of the task's options, see `tasks.describe`.
 
     Returns:
       All training users, a sample of the test users, and a sample of the users

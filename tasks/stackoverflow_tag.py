@@ -26,6 +26,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions, seeds, stackoverflow_data
+from tasks import options as shared
+from tasks.registry import Option, TaskDefinition
 
 _NAME = "stackoverflow_tag"
 _METRIC = "recall_at_5"
@@ -138,3 +140,26 @@ def build(
     return clients, functools.partial(
         _build_model, len(words), len(tags), seed, options["loss"]
     )
+
+
+TASK = TaskDefinition(
+    "stackoverflow_tag",
+    "Tags of questions from bags of words by user (TFF Stack Overflow), "
+    "logistic regression.",
+    (
+        shared.batch_size(100),
+        shared.EPOCHS,
+        shared.max_examples(1000),
+        shared.LAST_BATCH,
+        shared.LOSS,
+        Option("num_tags", "count", "Tags to predict, the most frequent ones.", 500),
+        *shared.STACKOVERFLOW,
+    ),
+    build,
+    files=(
+        "stackoverflow.sqlite",
+        "stackoverflow.word_count",
+        "stackoverflow.tag_count",
+    ),
+    accuracy_metric="recall_at_5",
+)

@@ -25,6 +25,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions, masked_metrics, seeds, stackoverflow_data
+from tasks import options as shared
+from tasks.registry import TaskDefinition
 from tff_drift.layers import LSTM
 
 _NAME = "stackoverflow_word"
@@ -146,3 +148,19 @@ def build(
         options=options,
     )
     return clients, functools.partial(_build_model, len(words), seed)
+
+
+TASK = TaskDefinition(
+    "stackoverflow_word",
+    "Next words of questions and answers by user (TFF Stack Overflow), an "
+    "LSTM of 670 units.",
+    (
+        shared.batch_size(32),
+        shared.EPOCHS,
+        shared.max_examples(1000),
+        shared.LAST_BATCH,
+        *shared.STACKOVERFLOW,
+    ),
+    build,
+    files=("stackoverflow.sqlite", "stackoverflow.word_count"),
+)

@@ -38,7 +38,12 @@ def _list_tasks() -> str:
     for name in tasks.names():
         task = tasks.describe(name)
         values = {**_defaults(TASK, name), **published.of_task(name).flags()}
-        lines.append(_entry(name, task.description, _show(values)))
+        files = (
+            f"Needs {' and '.join(task.files)}." if task.files else "Needs no files."
+        )
+        if "synthetic" in {option.name for option in task.options}:
+            files += " --synthetic tries it without."
+        lines.append(_entry(name, task.description, files, _show(values)))
     return "\n\n".join(lines)
 
 

@@ -80,6 +80,9 @@ def test_list_shows_every_name_and_flag(run_command):
 def test_list_of_one_kind(run_command):
     assert "fed_adam" not in run_command("list", "tasks").stdout
     assert "Dirichlet" not in run_command("list", "algorithms").stdout
+    listed = run_command("list", "tasks").stdout
+    assert listed.count("Needs no files.") == 2
+    assert "Needs emnist_all.sqlite. --synthetic tries it without." in listed
     outcome = run_command("list", "task")
     assert outcome.status == 2
     assert outcome.stderr == (

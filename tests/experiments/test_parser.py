@@ -138,7 +138,7 @@ def test_train_and_compare_differ_in_one_and_many():
 
 def test_an_option_whose_name_is_taken_gets_a_prefix(monkeypatch):
     option = tasks.Option("tau", "positive", "Some τ.", 2.0)
-    task = tasks.TaskDefinition("other", "Another task.", (option,))
+    task = tasks.TaskDefinition("other", "Another task.", (option,), lambda *_: None)
     monkeypatch.setattr(tasks, "names", lambda: ("other",))
     monkeypatch.setattr(tasks, "describe", lambda name: task)
     flags = declarations.flags_of("train")

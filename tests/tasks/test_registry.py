@@ -1,27 +1,115 @@
+import dataclasses
+import importlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
 import time
 
 import numpy as np
 import pytest
 
 import tasks
+from tasks import registry
+
+ROOT = pathlib.Path(__file__).parents[2]
 
 
-def test_names_the_tasks_that_need_no_data_first():
+def test_names_the_tasks_that_need_no_files_first():
     assert tasks.names() == (
         "digits",
         "quadratic",
-        "emnist_character",
-        "emnist_autoencoder",
-        "emnist_digits",
-        "emnist_letters",
         "cifar10",
         "cifar100",
+        "emnist_autoencoder",
+        "emnist_character",
+        "emnist_digits",
+        "emnist_letters",
+        "own_data",
         "shakespeare_character",
         "shakespeare_character_gru",
-        "stackoverflow_word",
         "stackoverflow_tag",
-        "own_data",
+        "stackoverflow_word",
     )
+    needs_none = [name for name in tasks.names() if not tasks.describe(name).files]
+    assert needs_none == ["digits", "quadratic"]
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_the_definition_that_is_read_is_that_of_the_module(name):
+    module = importlib.import_module(f"tasks.{name}")
+    read = tasks.describe(name)
+    assert read.builder() is module.build
+    assert dataclasses.replace(read, build=module.build) == module.TASK
+
+
+def test_one_module_adds_a_task_to_the_package(tmp_path):
+    shutil.copytree(ROOT / "tasks", tmp_path / "tasks")
+    (tmp_path / "tasks" / "a_new_one.py").write_text(
+        """
+from tasks.registry import Option, TaskDefinition
+
+
+def build(cache_dir, seed, options):
+    raise NotImplementedError(f"built with size {options['size']}")
+
+
+TASK = TaskDefinition(
+    "a_new_one", "A new task.", (Option("size", "count", "A size.", 2),), build
+)
+"""
+    )
+    program = """
+import sys
+import tasks
+assert tasks.describe("a_new_one").options[0].default == 2
+assert "tensorflow" not in sys.modules
+print(tasks.names()[:3])
+try:
+    tasks.load("a_new_one", size=3)
+except NotImplementedError as error:
+    print(error)
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    assert process.stdout.splitlines() == [
+        "('a_new_one', 'digits', 'quadratic')",
+        "built with size 3",
+    ]
+
+
+def test_a_task_from_outside_is_described_and_loaded(monkeypatch):
+    monkeypatch.setattr(registry, "_REGISTERED", {})
+
+    def build(cache_dir, seed, options):
+        inner = tasks.load("quadratic", seed=seed, dimension=options["size"])
+        return tasks.Clients(inner.train, inner.test), inner.model_fn
+
+    definition = tasks.TaskDefinition(
+        "outside",
+        "A task from outside.",
+        (tasks.Option("size", "count", "A size.", 2),),
+        build,
+        accuracy_metric="distance",
+        higher_is_better=False,
+    )
+    assert tasks.register(definition) is definition
+    assert tasks.names()[-1] == "outside"
+    assert tasks.describe("outside") is definition
+    task = tasks.load("outside", seed=5, size=3)
+    assert (task.name, task.seed, task.options) == ("outside", 5, {"size": 3})
+    assert task.train.element_spec[0].shape[-1] == 3
+    for again in (definition, dataclasses.replace(definition, name="digits")):
+        with pytest.raises(ValueError, match="is registered already"):
+            tasks.register(again)
 
 
 @pytest.mark.parametrize("name", tasks.names())

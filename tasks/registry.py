@@ -1,0 +1,175 @@
+"""Which tasks there are, and what can be chosen of each; without TensorFlow.
+
+A task of this package is a module with a function `build` and, at its foot, a
+`TASK = TaskDefinition(...)`. Importing such a module takes seconds, so its definition
+is read from its source. Tasks from outside join in by `register`.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import functools
+import importlib
+import pathlib
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from tasks import options as shared
+from tasks.options import Option
+from tff_drift import checks
+
+__all__ = ["Option", "TaskDefinition", "describe", "names", "register", "unknown"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskDefinition:
+    """A task before it is loaded.
+
+    Attributes:
+      name: The task's name.
+      description: One sentence on the data and the model.
+      options: The task's options, in the order to list them.
+      build: Returns the clients and the model function (`tasks.Clients` and a
+        function without arguments), given `cache_dir`, `seed` and a mapping with the
+        value of every option; or its dotted path, to import when the task is loaded.
+      accuracy_metric: The name of the headline metric among the model's metrics.
+      higher_is_better: Whether a larger headline metric is better.
+      files: The data files that it needs; empty if it needs none.
+
+    Raises:
+      TypeError: If one has the wrong type.
+      ValueError: If a text is empty.
+    """
+
+    name: str
+    description: str
+    options: tuple[Option, ...]
+    build: Callable[..., tuple[Any, Any]] | str
+    accuracy_metric: str = "accuracy"
+    higher_is_better: bool = True
+    files: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("name", "description", "accuracy_metric"):
+            checks.check_text(name, getattr(self, name))
+        if not isinstance(self.options, tuple) or not all(
+            isinstance(option, Option) for option in self.options
+        ):
+            raise TypeError(
+                f"options must be a tuple of tasks.Option, found {self.options!r}."
+            )
+        if not callable(self.build):
+            checks.check_instance("build", self.build, str, "a function or its path")
+        checks.check_flag("higher_is_better", self.higher_is_better)
+        if not isinstance(self.files, tuple) or not all(
+            isinstance(each, str) for each in self.files
+        ):
+            raise TypeError(f"files must be a tuple of names, found {self.files!r}.")
+
+    def builder(self) -> Callable[..., tuple[Any, Any]]:
+        """Returns the function `build`, imported."""
+        if callable(self.build):
+            return self.build
+        module, _, function = self.build.rpartition(".")
+        return getattr(importlib.import_module(module), function)
+
+
+_REGISTERED: dict[str, TaskDefinition] = {}
+
+
+@functools.cache
+def _of_this_package() -> Mapping[str, TaskDefinition]:
+    """Returns the definitions at the feet of the package's modules, by name."""
+    found = []
+    for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "\nTASK = " in text:
+            found.append(_read(text, f"tasks.{path.stem}"))
+    # Those that anybody can load come first.
+    found.sort(key=lambda each: bool(each.files))
+    return {each.name: each for each in found}
+
+
+def _read(text: str, module: str) -> TaskDefinition:
+    """Returns the definition in a module's text, whose `build` stays unimported."""
+    (assignment,) = (
+        node
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TASK"
+    )
+    names = {
+        "Option": Option,
+        "TaskDefinition": TaskDefinition,
+        "build": f"{module}.build",
+        "shared": shared,
+    }
+    return eval(compile(ast.Expression(assignment.value), module, "eval"), names)
+
+
+def _definitions() -> Mapping[str, TaskDefinition]:
+    return {**_of_this_package(), **_REGISTERED}
+
+
+def register(definition: TaskDefinition) -> TaskDefinition:
+    """Adds a task from outside of this package to those that `tasks.load` knows.
+
+    Args:
+      definition: The task.
+
+    Returns:
+      The task.
+
+    Raises:
+      TypeError: If it is no `TaskDefinition`.
+      ValueError: If another task has its name.
+    """
+    if not isinstance(definition, TaskDefinition):
+        raise TypeError(
+            f"definition must be a TaskDefinition, found {type(definition).__name__}."
+        )
+    if definition.name in _definitions():
+        raise ValueError(
+            f"a task named {definition.name!r} is registered already. Choose another "
+            "name."
+        )
+    _REGISTERED[definition.name] = definition
+    return definition
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names of all tasks, those that need no files first."""
+    return tuple(_definitions())
+
+
+def unknown(kind: str, name: Any, known: Collection[str]) -> ValueError:
+    """Returns the error for a name that does not exist, with the nearest names.
+
+    Args:
+      kind: What the name should name, such as "task".
+      name: The name.
+      known: The names that exist.
+    """
+    nearest = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
+    hint = f" Did you mean {' or '.join(map(repr, nearest))}?" if nearest else ""
+    return ValueError(
+        f"Unknown {kind} {name!r}.{hint} Known are {', '.join(map(repr, known))}."
+    )
+
+
+def describe(name: str) -> TaskDefinition:
+    """Returns a task's description, options and their defaults, without its data.
+
+    Args:
+      name: One of `names()`.
+
+    Returns:
+      The task's definition.
+
+    Raises:
+      ValueError: If the task is unknown; the message has the nearest names.
+    """
+    if not isinstance(name, str) or name not in _definitions():
+        raise unknown("task", name, names())
+    return _definitions()[name]
