@@ -42,6 +42,8 @@ _SHARED: dict[str, Flags] = {
         "client_learning_rate": 0.1,
         "client_rate_schedule": "per_round_factor",
         "client_rate_decay": 0.998,
+        # As in the code of Acar et al., whose optimisation the paper follows.
+        "gradient_clipping_norm": 10.0,
         "weighting": "uniform",
         "validation_fraction": 0.1,
         "adabest_mu": 0.02,

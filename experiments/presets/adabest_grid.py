@@ -176,6 +176,7 @@ _DIGITS: dict[str, Any] = {
     "num_clients": 100,
     "client_epochs": 5,
     "client_weight_decay": 1e-4,
+    "gradient_clipping_norm": 10.0,
     "client_rate_schedule": "per_round_factor",
     "client_rate_decay": 0.998,
     "client_learning_rate": 0.3,

@@ -14,6 +14,7 @@ STEPS = "tff_drift/algorithms/server_steps.py"
 CLIENT = "tff_drift/algorithms/stateful_client.py"
 VARIATE = "tff_drift/aggregators/control_variate.py"
 TRACE = "tff_drift/client_works/keep_trace.py"
+LOCAL = "tff_drift/client_works/local_sgd.py"
 PROXIMAL = "tff_drift/client_works/proximal.py"
 APPENDED = "tff_drift/algorithms/appended_step.py"
 
@@ -264,6 +265,19 @@ MUTATIONS = [
         "*batches.read(index),\n",
         "batches.read(index)[0], batches.read(index)[1] + 1,\n",
         tests="test_uga.py",
+    ),
+    _mutation(
+        "Clipping: of the minibatch gradient alone, before the correction",
+        LOCAL,
+        """        gradients = self.corrected(context, correction, step)
+        return self.local_gradients(gradients, step.trainable)
+""",
+        """        step = step._replace(
+            gradients=self.local_gradients(step.gradients, step.trainable)
+        )
+        return self.corrected(context, correction, step)
+""",
+        tests="test_clipping.py",
     ),
     _mutation(
         "FedProx: x - y for y - x",

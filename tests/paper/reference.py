@@ -38,17 +38,30 @@ def optimum(clients, weights=None):
 
 
 class Sgd:
-    """Minibatch SGD: w <- w - η g(w), batch after batch; with momentum, w - η m."""
+    """Minibatch SGD: w <- w - η (clip(g(w) + correction) + λ w), batch after batch.
 
-    def __init__(self, rate, gradient=batch_gradient, momentum=0.0):
+    With momentum, w <- w - η m. Clipping bounds the norm of gradient and correction
+    together, and decay comes after it, as in the published code of FedDyn
+    (`utils_general.py` of https://github.com/alpemreacar/FedDyn): the correction is a
+    term of the loss, the decay the optimizer's.
+    """
+
+    def __init__(self, rate, momentum=0.0):
         self.rate = rate
-        self.gradient = gradient
         self.momentum = momentum
+        self.clipping_norm = np.inf
+        self.weight_decay = 0.0
+        self.largest_norm = 0.0
 
-    def run(self, w, batches, correction=lambda w: 0.0):
+    def run(self, w, batches, correction=lambda w: 0.0, unclipped=lambda w: 0.0):
         m = 0.0
         for batch in batches:
-            m = self.momentum * m + self.gradient(w, batch) + correction(w)
+            direction = batch_gradient(w, batch) + correction(w)
+            norm = np.linalg.norm(direction)
+            self.largest_norm = max(self.largest_norm, norm)
+            direction = direction * min(1.0, self.clipping_norm / max(norm, 1e-30))
+            direction = direction + self.weight_decay * w + unclipped(w)
+            m = self.momentum * m + direction
             w = w - self.rate * m
         return w
 
@@ -62,6 +75,22 @@ class FedAvg:
 
     def round(self, cohort):
         self.x = np.mean([self.sgd.run(self.x, b) for b in cohort.values()], axis=0)
+
+
+class FedProx:
+    """x <- mean of the cohort's y_i, whose steps add μ (y - x) to the gradient."""
+
+    def __init__(self, dimension, rate, mu):
+        self.x = np.zeros(dimension)
+        self.sgd = Sgd(rate)
+        self.mu = mu
+
+    def round(self, cohort):
+        x = self.x
+        self.x = np.mean(
+            [self.sgd.run(x, b, lambda w: self.mu * (w - x)) for b in cohort.values()],
+            axis=0,
+        )
 
 
 class Scaffold:
@@ -82,18 +111,15 @@ class Scaffold:
         server_rate=1.0,
         total_weight=None,
         weigh_models=True,
-        gradient=batch_gradient,
-        gradient_at_server=full_gradient,
     ):
         self.x = np.zeros(dimension)
         self.c = np.zeros(dimension)
         self.c_i = {client: np.zeros(dimension) for client in clients}
-        self.sgd = Sgd(rate, gradient)
+        self.sgd = Sgd(rate)
         self.option = option
         self.server_rate = server_rate
         self.total_weight = total_weight
         self.weigh_models = weigh_models
-        self.gradient_at_server = gradient_at_server
 
     def round(self, cohort):
         moves, changes, weights = [], [], []
@@ -101,7 +127,8 @@ class Scaffold:
             c_i = self.c_i[client]
             y = self.sgd.run(self.x, batches, lambda w, c_i=c_i: self.c - c_i)
             if self.option == "I":
-                new_c_i = self.gradient_at_server(self.x, batches)
+                new_c_i = full_gradient(self.x, batches)
+                new_c_i = new_c_i + self.sgd.weight_decay * self.x
             else:
                 steps = len(batches)
                 new_c_i = c_i - self.c + (self.x - y) / (steps * self.sgd.rate)
@@ -169,7 +196,9 @@ class FedDyn:
             theta_i = self.sgd.run(
                 theta,
                 batches,
-                lambda w, h_i=h_i, mu=mu: -h_i - mu * (theta - w),
+                lambda w, h_i=h_i, mu=mu: -h_i - mu * theta,
+                # The code has it in the optimizer's weight decay.
+                unclipped=lambda w, mu=mu: mu * w,
             )
             self.h_i[client] = h_i + mu * (theta - theta_i)
             local_models.append(theta_i)

@@ -71,7 +71,12 @@ class FedDynWork(client_works.StatefulSgd):
     def direction(
         self, context: client_works.LocalContext, correction: Any, step: Any
     ) -> Tensors:
-        """Returns g - h_i - μ (θ - θ_i)."""
+        """Returns clip(g - h_i - μ θ) + λ θ_i + μ θ_i.
+
+        The published code hands μ θ_i to the optimizer as weight decay, which acts
+        after clipping (`utils_general.py`, lines 190 and 219-225, in
+        https://github.com/alpemreacar/FedDyn).
+        """
         corrected = super().direction(context, correction, step)
         mu = self._mu_of(context)
         return tuple(d + mu * theta_i for d, theta_i in zip(corrected, step.trainable))

@@ -20,8 +20,9 @@ class LocalOptions(TypedDict, total=False):
     Attributes:
       client_weight_decay: λ of the local gradient g(y) + λ y, at least 0; by default
         0.
-      gradient_clipping_norm: The largest L2 norm, over all weights, of a minibatch
-        gradient g(y); by default `None`, for no limit.
+      gradient_clipping_norm: The largest L2 norm, over all weights, of the corrected
+        minibatch gradient g(y) + correction, before weight decay is added; by default
+        `None`, for no limit.
     """
 
     client_weight_decay: float
@@ -51,17 +52,20 @@ class LocalSgd(LocalWork):
     """Local training: y starts at x and takes an optimizer's step per minibatch.
 
     ```
-    y <- ClientOpt(y, η, clip(g(y)) + λ y + correction)
+    y <- ClientOpt(y, η, clip(g(y) + correction) + λ y)
     ```
 
     With SGD, y <- y - η (…). The update is the pseudo-gradient Δ_i = x - y_i, a
     descent direction for the server. There is no correction here: methods that
     control drift override `correction`, of what stays fixed over the local steps of a
-    round, such as control variates, and `direction`, of what changes with y, such as a
+    round, such as control variates, and `corrected`, of what changes with y, such as a
     proximal term.
 
-    Only the gradient of the loss is clipped, before weight decay and correction are
-    added: what bounds the gradient must not bound the correction.
+    Gradient and correction are clipped together, and weight decay is added after
+    that, as in the published code of FedDyn, which AdaBest follows: its local loss
+    holds the correction, `clip_grad_norm_` bounds the gradient of that loss, and the
+    decay is the optimizer's (`utils_general.py`, lines 160-165, in
+    https://github.com/alpemreacar/FedDyn).
 
     Args:
       client_optimizer_fn: The `tff.learning.optimizers.Optimizer` of the local steps,
@@ -124,7 +128,7 @@ class LocalSgd(LocalWork):
     def direction(
         self, context: LocalContext, correction: Tensors, step: Step
     ) -> Tensors:
-        """Returns the direction of a local step: clip(g(y)) + λ y + correction.
+        """Returns the direction of a local step: clip(g(y) + correction) + λ y.
 
         Args:
           context: The fixed part of the round.
@@ -132,14 +136,26 @@ class LocalSgd(LocalWork):
             none.
           step: The current weights and the gradient of one minibatch there.
         """
+        gradients = self.corrected(context, correction, step)
+        return self.local_gradients(gradients, step.trainable)
+
+    def corrected(
+        self, context: LocalContext, correction: Tensors, step: Step
+    ) -> Tensors:
+        """Returns g(y) + correction, which is clipped as one.
+
+        Args:
+          context: The fixed part of the round.
+          correction: As in `direction`.
+          step: As in `direction`.
+        """
         del context
-        gradients = self.local_gradients(step.gradients, step.trainable)
         if not correction:
-            return gradients
-        return tuple(g + c for g, c in zip(gradients, correction))
+            return step.gradients
+        return tuple(g + c for g, c in zip(step.gradients, correction))
 
     def local_gradients(self, gradients: Tensors, trainable: Tensors) -> Tensors:
-        """Returns the minibatch gradient, clipped and with weight decay."""
+        """Returns a gradient, clipped and with weight decay: clip(g) + λ y."""
         if self._clipping_norm is not None:
             gradients = clipped(gradients, self._clipping_norm)
         if self.client_weight_decay:

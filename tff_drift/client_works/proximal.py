@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class ProximalSgd(LocalSgd):
     """Local training on f_i(y) + (μ / 2) ‖y - x‖²: y <- y - η (g(y) + μ (y - x)).
 
-    With μ = 0 it is `LocalSgd`, bit for bit.
+    The proximal term is clipped with the gradient. With μ = 0 it is `LocalSgd`, bit
+    for bit.
 
     Args:
       client_optimizer_fn: As in `LocalSgd`.
@@ -44,14 +45,14 @@ class ProximalSgd(LocalSgd):
         checks.check_non_negative("mu", mu)
         self._mu = float(mu)
 
-    def direction(
+    def corrected(
         self, context: LocalContext, correction: Tensors, step: Step
     ) -> Tensors:
-        """Returns clip(g(y)) + λ y + μ (y - x)."""
+        """Returns g(y) + μ (y - x)."""
         return tuple(
             gradient + tf.cast(self._mu, gradient.dtype) * (local - server)
             for gradient, local, server in zip(
-                super().direction(context, correction, step),
+                super().corrected(context, correction, step),
                 step.trainable,
                 context.initial_trainable,
             )
