@@ -212,6 +212,10 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("plugin", "text",
              "Python files, separated by commas, that register algorithms or tasks.",
              many=True, commands=(*TASKS, LIST)),
+        Flag("callbacks", "text",
+             "Callbacks of yours, MODULE:NAME, separated by commas: subclasses of "
+             "tff_drift.simulation.callbacks.Callback, or functions that return one.",
+             many=True),
         Flag("settings", "text",
              "Files best.json of sweeps, separated by commas; flags given here win.",
              many=True, commands=(*RUNS, PRESET)),

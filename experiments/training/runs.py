@@ -21,7 +21,13 @@ from experiments.flags.errors import MachineError, UserError, as_user_errors
 from experiments.flags.flag import TASK
 from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results, writing
-from experiments.training import cohorts, model_norm, preflight, processes
+from experiments.training import (
+    cohorts,
+    model_norm,
+    preflight,
+    processes,
+    user_callbacks,
+)
 from tff_drift import algorithms, client_states, execution, simulation
 from tff_drift.simulation import callbacks
 from tff_drift.simulation.records import run_directory
@@ -125,6 +131,8 @@ class Runs:
         self._finished: dict[RunSettings, results.Result] = {}
         self._interrupt = callbacks.SoftInterrupt()
         self._processes: dict[RunSettings, tff.learning.templates.LearningProcess] = {}
+        users = self.settings[0].circumstances["callbacks"]
+        self._users_callbacks = user_callbacks.load(users or ())
         with as_user_errors(*_BAD_INPUT):
             set_execution_context(self.settings[0])
             for run in self.settings:
@@ -185,6 +193,7 @@ class Runs:
                 participants = [
                     *_callbacks(settings, task, progress),
                     *self._further(),
+                    *(build() for build in self._users_callbacks),
                     self._interrupt,
                 ]
                 training = _train(

@@ -132,6 +132,7 @@ GIVEN = {
     "rounds_per_checkpoint": (3, ""),
     "tensorboard": (True, ""),
     "client_states": ("disk", ""),
+    "callbacks": (("my_module:MyCallback", "my_module:other"), ""),
     "plugin": (("some.py",), ""),
     "settings": ((str(pathlib.Path(__file__).with_name("best.json")),), ""),
     "measure_mismatch": (True, ""),

@@ -1,0 +1,65 @@
+"""Callbacks of the user's own, by `--callbacks=MODULE:NAME`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from experiments.flags.errors import UserError
+from tff_drift.simulation import callbacks
+
+_WANTED = (
+    "MODULE:NAME, as my_module:MyCallback for the class MyCallback of my_module.py in "
+    "this folder"
+)
+
+
+def load(words: Sequence[str]) -> list[Callable[[], callbacks.Callback]]:
+    """Returns what makes the callbacks of a run: each run has new ones.
+
+    Args:
+      words: `MODULE:NAME` each. The module is importable, or lies in the folder that
+        the command was called in; the name is that of a subclass of
+        `tff_drift.simulation.callbacks.Callback`, or of a function that returns one,
+        to be called without arguments.
+
+    Raises:
+      UserError: If there is no such module or name, or it makes no callback.
+    """
+    if words and "" not in sys.path:
+        sys.path.insert(0, "")
+    return [_factory(word) for word in words]
+
+
+def _factory(word: str) -> Callable[[], callbacks.Callback]:
+    module_name, colon, name = word.partition(":")
+    if not (module_name and colon and name):
+        raise UserError(f"--callbacks must be {_WANTED}, found {word!r}.")
+    try:
+        made_by = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"--callbacks={word}: {error}. Give {_WANTED}.") from error
+
+    def build() -> callbacks.Callback:
+        made = _call(word, made_by)
+        if not isinstance(made, callbacks.Callback):
+            raise UserError(
+                f"--callbacks={word}: it makes {made!r}, which is no "
+                "tff_drift.simulation.callbacks.Callback. Subclass that."
+            )
+        return made
+
+    build()
+    return build
+
+
+def _call(word: str, made_by: Any) -> Any:
+    try:
+        return made_by()
+    except TypeError as error:
+        raise UserError(
+            f"--callbacks={word}: {error}. It is called without arguments: name a "
+            "function that passes them."
+        ) from error

@@ -1,0 +1,109 @@
+"""Callbacks of the user's own, from the command line."""
+
+import os
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from experiments.flags import errors
+from experiments.training import user_callbacks
+from tests.experiments import programs
+from tff_drift.simulation import callbacks
+
+MODULE = """
+from tff_drift.simulation import callbacks
+
+
+class Doubled(callbacks.Callback):
+    def __init__(self):
+        self.rounds = []
+
+    def after_round(self, round_number, state, row):
+        self.rounds.append(round_number)
+        return {"doubled": 2.0 * round_number}
+
+
+class Stop(callbacks.Callback):
+    def __init__(self, last):
+        self.last = last
+
+    def before_training(self, run):
+        self.run = run
+
+    def after_round(self, round_number, state, row):
+        if round_number >= self.last:
+            self.run.stop("enough")
+
+
+def stop_after_three():
+    return Stop(3)
+
+
+not_one = dict
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "users_own.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    sys.modules.pop("users_own", None)
+
+
+def test_each_run_has_callbacks_of_its_own(module):
+    doubled, stop = user_callbacks.load(
+        ("users_own:Doubled", "users_own:stop_after_three")
+    )
+    first, second = doubled(), doubled()
+    assert isinstance(first, callbacks.Callback)
+    assert first.rounds is not second.rounds
+    assert stop().last == 3
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("users_own", "--callbacks must be MODULE:NAME, as my_module:MyCallback for"),
+        (":Doubled", "--callbacks must be MODULE:NAME"),
+        ("absent:Doubled", "--callbacks=absent:Doubled: No module named 'absent'"),
+        ("users_own:Absent", "has no attribute 'Absent'. Give MODULE:NAME"),
+        ("users_own:not_one", "it makes {}, which is no tff_drift.simulation"),
+        ("users_own:Stop", "'last'. It is called without arguments: name a function"),
+    ],
+)
+def test_mistakes(module, word, message):
+    with pytest.raises(errors.UserError) as caught:
+        user_callbacks.load((word,))
+    assert message in str(caught.value)
+
+
+@pytest.mark.whole_programs
+def test_a_command_takes_them_from_the_folder_that_it_is_called_in(tmp_path):
+    (tmp_path / "users_own.py").write_text(MODULE)
+
+    def run(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "experiments", "train", *words],
+            env={**os.environ, "PYTHONPATH": str(programs.ROOT)},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    words = (
+        "--task=quadratic", "--rounds=9", "--num_clients=4", "--clients_per_round=2",
+        "--callbacks=users_own:Doubled,users_own:stop_after_three", "--output_dir=out",
+    )  # fmt: skip
+    outcome = run(*words)
+    assert outcome.returncode == 0, outcome.stderr
+    rows = pd.read_csv(tmp_path / "out" / "metrics.csv")
+    assert list(rows["doubled"])[-3:] == [2.0, 4.0, 6.0]
+    bad = run(*words[:-2], "--callbacks=users_own:Doubled,elsewhere:It")
+    assert bad.returncode == 2
+    assert "--callbacks=elsewhere:It: No module named 'elsewhere'" in bad.stderr
+    assert "Traceback" not in bad.stderr
