@@ -54,6 +54,15 @@ def log_of_absl():
     logger.setLevel(logging.NOTSET)
 
 
+@pytest.fixture(scope="session")
+def real_data():
+    """The folder with the unpacked SQLite files of TFF's data sets."""
+    folder = os.environ.get("TFF_DRIFT_DATA")
+    if not folder:
+        pytest.skip("TFF_DRIFT_DATA names no folder with TFF's SQLite files")
+    return folder
+
+
 @pytest.fixture(scope="session", autouse=True)
 def native_context():
     """Runs every TFF computation in one native worker for the whole session."""

@@ -46,9 +46,10 @@ class Sgd:
     term of the loss, the decay the optimizer's.
     """
 
-    def __init__(self, rate, momentum=0.0):
+    def __init__(self, rate, momentum=0.0, gradient=batch_gradient):
         self.rate = rate
         self.momentum = momentum
+        self.gradient = gradient
         self.clipping_norm = np.inf
         self.weight_decay = 0.0
         self.largest_norm = 0.0
@@ -56,7 +57,7 @@ class Sgd:
     def run(self, w, batches, correction=lambda w: 0.0, unclipped=lambda w: 0.0):
         m = 0.0
         for batch in batches:
-            direction = batch_gradient(w, batch) + correction(w)
+            direction = self.gradient(w, batch) + correction(w)
             norm = np.linalg.norm(direction)
             self.largest_norm = max(self.largest_norm, norm)
             direction = direction * min(1.0, self.clipping_norm / max(norm, 1e-30))

@@ -1,17 +1,7 @@
-import os
 import sqlite3
 
 import pytest
 import tensorflow as tf
-
-
-@pytest.fixture(scope="session")
-def real_data():
-    """The folder with the unpacked SQLite files of TFF's data sets."""
-    folder = os.environ.get("TFF_DRIFT_DATA")
-    if not folder:
-        pytest.skip("TFF_DRIFT_DATA names no folder with TFF's SQLite files")
-    return folder
 
 
 def _feature(value):
