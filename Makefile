@@ -14,7 +14,8 @@ DEMO_DIR ?= results/demo
 PYTEST_ARGS ?=
 # One more than there are processors: tests wait, for programs and workers, a sixth of
 # their time. TensorFlow takes about 1 GB in each.
-TEST_PROCESSES ?= $(shell echo $$(($$(nproc) + 1)))
+MORE_PROCESSES = from tff_drift import system; print(system.processors() + 1)
+TEST_PROCESSES ?= $$($(BIN)/python -c '$(MORE_PROCESSES)')
 # The site has an environment of its own, small and without TensorFlow.
 DOCS_VENV ?= .venv-docs
 DOCS_BIN := $(DOCS_VENV)/bin
@@ -25,7 +26,7 @@ VERSION = import sys; print("%d.%d" % sys.version_info[:2])
 SUPPORTED = import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))
 LOCK = import sys; print("requirements-modern.txt" if sys.version_info >= (3, 12) else "requirements.txt")
 
-.PHONY: help setup demo test smoke soak mutations lint types wheel docs notebooks figures quotes clean
+.PHONY: help setup demo test smoke soak mutations lint types wheel docs notebooks figures quotes lock clean
 
 help:
 	@echo "make demo   train and compare five algorithms on real digits (results/demo)"
@@ -40,6 +41,7 @@ help:
 	@echo "make notebooks  run the tutorials and keep their outputs"
 	@echo "make figures  make the figures and presets' tables from the data beside them"
 	@echo "make quotes  write the numbers that documents quote from results anew"
+	@echo "make lock   pin the environments anew (needs uv)"
 
 # Whether the environment is there, whole, and of the Python asked for.
 setup:
@@ -69,7 +71,7 @@ test: setup
 	@$(PYTEST) $(PYTEST_ARGS)
 
 smoke: setup
-	@$(PYTEST) -n $(shell nproc) -q --smoke $(PYTEST_ARGS)
+	@$(PYTEST) -n auto -q --smoke $(PYTEST_ARGS)
 
 # Results are added to the file as they come, and a soak that was stopped goes on from it.
 SOAK_RESULTS ?= tests/reliability/results.jsonl
@@ -109,6 +111,9 @@ figures: setup
 quotes: setup
 	@$(BIN)/python docs/site/quotes.py --write
 	@$(BIN)/python docs/site/presets_table.py
+
+lock:
+	@tools/lock.sh
 
 $(DOCS_VENV)/.installed: docs/requirements.txt
 	@test -n "$(DOCS_PYTHON)" || { echo "error: the site needs Python 3.11 to 3.13" >&2; exit 2; }

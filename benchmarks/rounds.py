@@ -34,7 +34,7 @@ from competitors import FORMS, Peer, Seconds
 from models import ALGORITHMS, FED_AVG, TFFS_FED_AVG, UGA
 from populations import WORKS, Work
 
-from tff_drift import execution
+from tff_drift import execution, system
 
 _WARM_UP_ROUNDS = 3
 _DEFAULT_WORKS = (
@@ -143,7 +143,7 @@ def main() -> None:
     contexts = {name: create[name]() for name in options.contexts.split(",")}
     print(
         f"{datetime.date.today()}, {platform.processor() or platform.machine()}, "
-        f"{len(os.sched_getaffinity(0))} processors, load {os.getloadavg()[0]:.1f}, "
+        f"{system.processors()} processors, load {os.getloadavg()[0]:.1f}, "
         f"TensorFlow {tf.__version__}, medians of {options.rounds} rounds in seconds"
     )
     print(

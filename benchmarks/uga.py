@@ -24,7 +24,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from tff_drift import algorithms, execution
+from tff_drift import algorithms, execution, system
 
 _RATE = 0.002
 
@@ -87,7 +87,7 @@ def main() -> None:
             run.round(cohort(round_number))
     print(
         f"{task.name}, {options.clients} clients, {options.epochs} epochs, batches of "
-        f"{task.train.batch_size}, {len(os.sched_getaffinity(0))} processors, load "
+        f"{task.train.batch_size}, {system.processors()} processors, load "
         f"{os.getloadavg()[0]:.1f}, TensorFlow {tf.__version__}, medians of "
         f"{options.rounds} rounds"
     )

@@ -180,28 +180,24 @@ def _read_table(path: pathlib.Path, where: str, all_columns: bool) -> pd.DataFra
 
     text = _decode(path, where)
     try:
+        # With the first row, because one longer than the header is an error here, and
+        # pandas would take its first fields for the name of the row below.
         header = pd.read_csv(
-            io.StringIO(text), header=None, nrows=1, dtype=str, keep_default_na=False
+            io.StringIO(text), header=None, nrows=2, dtype=str, keep_default_na=False
         )
-        # Numbers as Python reads them, and one type for a whole column.
-        table = pd.read_csv(
-            io.StringIO(text), float_precision="round_trip", low_memory=False
-        )
+        # Numbers as Python reads them, which pandas 3 does by itself, and one type for
+        # a whole column.
+        is_old = pd.__version__.startswith("2.")
+        exactly = {"float_precision": "round_trip"} if is_old else {}
+        table = pd.read_csv(io.StringIO(text), low_memory=False, **exactly)
     except (ValueError, OverflowError) as error:
         # What pandas says ends with a line break.
         reason = " ".join(str(error).split())
         raise example_checks.DataError(
-            f"{where} cannot be read as a CSV table ({reason}). Write a line of column "
-            "names and a line per example."
+            f"{where} cannot be read as a CSV table ({reason}). Write a line with a "
+            "name for every column and a line per example."
         ) from error
     names = header.iloc[0].tolist()
-    if not isinstance(table.index, pd.RangeIndex):
-        # pandas takes the first fields for the rows' names.
-        fields = table.index.nlevels + len(table.columns)
-        raise example_checks.DataError(
-            f"{where} has {fields} fields in its rows, but the header has {len(names)} "
-            "columns. Give each field one name."
-        )
     user_tables.check_distinct(names, where)
     if all_columns and "" in names:
         raise example_checks.DataError(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import importlib
-import logging
 import os
 import pathlib
 import re
@@ -73,11 +72,6 @@ def before() -> None:
     if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16):
         return
     _check_keras_2(tf.__version__)
-    if "keras" in sys.modules:
-        logging.getLogger("tff_drift").warning(
-            "TensorFlow Federated uses Keras 2: tf.keras is tf_keras in this process, "
-            "and models made with Keras 3 (import keras) do not work with it."
-        )
     _import_privacy_without_estimators()
     _give_jax_its_former_names()
 

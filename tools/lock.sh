@@ -4,13 +4,14 @@
 # Needs uv and the package index.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+find_python=$PWD/tools/find_python.sh
 
-lock() { # the Pythons, the file, the list of TFF's own packages
+lock() { # the Pythons, the file, the list of TFF's own packages, a Python of those
   local folder
   folder=$(mktemp -d)
   sed "s/^requires-python = .*/requires-python = \"$1\"/" pyproject.toml >"$folder/pyproject.toml"
   cp README.md LICENSE "$folder"
-  (cd "$folder" && uv lock --quiet)
+  (cd "$folder" && uv lock --quiet --python "$4")
   {
     echo "# The whole environment of a checkout for Python $1 on Linux x86-64, pinned"
     echo "# and hashed. To be installed without dependencies and, because TFF declares"
@@ -24,8 +25,8 @@ lock() { # the Pythons, the file, the list of TFF's own packages
   rm -r "$folder"
 }
 
-lock ">=3.9,<3.12" requirements.txt tff-pinned.txt
-lock ">=3.12,<3.14" requirements-modern.txt tff-modern.txt
+lock ">=3.9,<3.12" requirements.txt tff-pinned.txt "$("$find_python" 3.11 3.10 3.9)"
+lock ">=3.12,<3.14" requirements-modern.txt tff-modern.txt "$("$find_python" 3.13 3.12)"
 
 # The site is not imported together with TensorFlow: no pins of the project bind it.
 date=$(sed -n 's/^exclude-newer = "\(.*\)"/\1/p' pyproject.toml)

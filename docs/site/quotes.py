@@ -150,7 +150,10 @@ def look_up(path: pathlib.Path, row: str, column: str) -> Found:
 
 @functools.cache
 def _read(path: pathlib.Path) -> pd.DataFrame:
-    return pd.read_csv(path)
+    # pandas 2 reads the last digit of some numbers wrongly, unless it is told.
+    is_old = pd.__version__.startswith("2.")
+    exactly = {"float_precision": "round_trip"} if is_old else {}
+    return pd.read_csv(path, **exactly)
 
 
 def _at(metrics: pd.DataFrame, name: str, place: str) -> pd.DataFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from importlib import metadata
 from typing import Any
 
 import tff_drift
+from tff_drift import system
 
 OK, NOTE, FAILED = "ok", "note", "FAILED"
 
@@ -70,15 +70,15 @@ def examine() -> list[str]:
 
 def _system() -> Iterator[Finding]:
     yield Finding(OK, "tff-drift", f"{tff_drift.__version__}, {tff_drift.__path__[0]}")
-    system = f"{platform.system()} {platform.machine()}"
-    if system == "Linux x86_64":
-        count = len(os.sched_getaffinity(0))
-        yield Finding(OK, "system", f"{system}, {count} processors for this process")
+    machine = f"{platform.system()} {platform.machine()}"
+    if machine == "Linux x86_64":
+        count = system.processors()
+        yield Finding(OK, "system", f"{machine}, {count} processors for this process")
     else:
         yield Finding(
             FAILED,
             "system",
-            system,
+            machine,
             "TensorFlow Federated has wheels for Linux on x86-64 only: use such a "
             "machine, a container or Colab.",
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from experiments.flags import plugins
 from experiments.flags.settings import RunSettings
+from tff_drift import system
 
 # With TensorFlow, a small model and its data.
 BYTES_PER_PROCESS = 1.5e9
@@ -17,8 +18,7 @@ BYTES_PER_PROCESS = 1.5e9
 
 def size(bytes_per_process: float = BYTES_PER_PROCESS) -> int:
     """Returns how many processes the cores and the free RAM are good for."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(_cores(), int(free / bytes_per_process)))
+    return max(1, min(_cores(), int(system.free_memory() / bytes_per_process)))
 
 
 def train(
@@ -65,7 +65,7 @@ def train(
 
 
 def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+    return system.processors()
 
 
 def _begin(paths: Sequence[str], threads: int) -> None:

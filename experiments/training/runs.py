@@ -28,7 +28,7 @@ from experiments.training import (
     processes,
     user_callbacks,
 )
-from tff_drift import algorithms, client_states, execution, simulation
+from tff_drift import algorithms, client_states, execution, simulation, system
 from tff_drift.simulation import callbacks
 from tff_drift.simulation.records import run_directory
 
@@ -390,7 +390,7 @@ def _share_out_processors(cohort: int) -> None:
     TensorFlow would split operations among processors besides, which costs 5 to 15 % of
     a round then. That can be set only before it starts; who has set it keeps it.
     """
-    processors = len(os.sched_getaffinity(0))
+    processors = system.processors()
     given = "TF_NUM_INTRAOP_THREADS" in os.environ
     if cohort >= _CLIENTS_PER_PROCESSOR * processors and not given:
         with contextlib.suppress(RuntimeError):

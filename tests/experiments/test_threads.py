@@ -1,13 +1,11 @@
 """When a command gives each of TensorFlow's operations one thread."""
 
-import os
-
 import pytest
 import tensorflow as tf
 
 from experiments.training import runs
 from tests.experiments.programs import resolve
-from tff_drift import execution
+from tff_drift import execution, system
 
 
 @pytest.fixture
@@ -15,7 +13,7 @@ def asked(monkeypatch):
     """The numbers of threads asked for, on a machine of two processors."""
     numbers = []
     monkeypatch.delenv("TF_NUM_INTRAOP_THREADS", raising=False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(system, "processors", lambda: 2)
     monkeypatch.setattr(execution, "set_local_execution_context", lambda **_: None)
     monkeypatch.setattr(
         tf.config.threading, "set_intra_op_parallelism_threads", numbers.append

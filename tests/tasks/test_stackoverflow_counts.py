@@ -3,6 +3,7 @@
 import bz2
 import io
 import json
+import sys
 import tarfile
 
 import pytest
@@ -128,7 +129,8 @@ def test_an_archive_that_is_not_the_official_one_is_refused(tmp_path, monkeypatc
         raise OSError("no network")
 
     # Keras fetches an archive with a wrong checksum anew.
-    monkeypatch.setattr("keras.src.utils.data_utils.urlretrieve", urlretrieve)
+    keras_downloads = sys.modules[tf.keras.utils.get_file.__module__]
+    monkeypatch.setattr(keras_downloads, "urlretrieve", urlretrieve)
     _write_archive(tmp_path, "stackoverflow.tag_count", b"{}")
 
     with pytest.raises(OSError, match=r"tag_count, and TFF's loader failed: .*three"):

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from tff_drift import system
+
 
 class SlotFile:
     """Reads and writes slots of a file, and knows which of them are free.
@@ -81,7 +83,7 @@ class SlotFile:
 
     def sync(self) -> None:
         """Makes everything written durable."""
-        os.fdatasync(self._file)
+        system.write_through(self._file)
 
     def close(self) -> None:
         """Closes the file."""

@@ -8,14 +8,13 @@ worker that dies in the middle of a computation gives an error, not a hang.
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any
 
 import grpc
 import tensorflow_federated as tff
 
-from tff_drift import checks, compat
+from tff_drift import checks, compat, system
 from tff_drift.execution.worker import Worker, WorkerError
 
 _MESSAGE_BYTES = 2 * 1000**3
@@ -129,7 +128,7 @@ def create_native_execution_context(
         `startup_seconds` not positive.
     """
     if max_concurrent_computation_calls is None:
-        max_concurrent_computation_calls = len(os.sched_getaffinity(0))
+        max_concurrent_computation_calls = system.processors()
     checks.check_integer(
         "max_concurrent_computation_calls", max_concurrent_computation_calls, 0
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import signal
 import socket
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Iterator, Sequence
 
 import grpc
 
+from tff_drift import system
 from tff_drift.execution.remote.connection import SIGN_OF_LIFE
 from tff_drift.execution.worker import Worker, WorkerError
 
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--max_concurrent_clients",
         type=_count,
-        default=len(os.sched_getaffinity(0)),
+        default=system.processors(),
         help="clients to train at a time [the number of processors: %(default)s]",
     )
     options = parser.parse_args(arguments)

@@ -6,9 +6,10 @@ A decision comes with its reason, which `LocalExecutionContext.explain` shows.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+from tff_drift import system
 
 # Threads wait, for Python's lock and for each other's results: so many more than there
 # are processors keep these busy.
@@ -99,7 +100,7 @@ def concurrent_clients(client_devices: Sequence[str]) -> int:
       The number of the devices, or two more than that of the processors that this
       process may use: some threads always wait, for Python's lock or for each other.
     """
-    return len(client_devices) or len(os.sched_getaffinity(0)) + _MORE_THREADS
+    return len(client_devices) or system.processors() + _MORE_THREADS
 
 
 def keep_states_at_clients(client_bytes: int) -> bool:

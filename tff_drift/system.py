@@ -1,0 +1,40 @@
+"""What Linux and macOS tell a process about themselves in different ways."""
+
+from __future__ import annotations
+
+import os
+
+
+def processors() -> int:
+    """Returns the number of processors that this process may use.
+
+    Where the system cannot limit a process to some of them, as on macOS, these are the
+    machine's.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def free_memory() -> int:
+    """Returns the bytes of RAM that are free.
+
+    Where the system does not tell, as on macOS, this is half of what the machine has.
+    """
+    page = os.sysconf("SC_PAGE_SIZE")
+    if "SC_AVPHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_AVPHYS_PAGES") * page
+    return os.sysconf("SC_PHYS_PAGES") * page // 2
+
+
+def write_through(descriptor: int) -> None:
+    """Returns when what was written to a file is on its disk.
+
+    Args:
+      descriptor: The open file's.
+
+    Raises:
+      OSError: If the disk reports an error.
+    """
+    # Linux may leave out the file's times, which nobody reads.
+    getattr(os, "fdatasync", os.fsync)(descriptor)
