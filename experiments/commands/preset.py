@@ -12,8 +12,8 @@ from experiments.terminal import importing
 def _run(given: dict[str, Any]) -> None:
     request = requests.request(given.pop("name"), given)
     with importing():
-        from experiments.training import studies
-    studies.run(request)
+        from experiments.training import studies, verification
+    (verification if request.verify else studies).run(request)
 
 
 COMMAND = Command(
@@ -27,6 +27,7 @@ is not repeated.
 
 example:
   tff-drift preset drift_comparison --parts=digits_low --seeds=1
+  tff-drift preset drift_comparison --parts=digits_low --verify
 """,
     _run,
     {"name": {"metavar": "NAME", "help": f"One of {', '.join(catalogue.PRESETS)}."}},

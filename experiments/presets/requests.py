@@ -37,6 +37,14 @@ _OWN = (
         Depends("as cores and RAM allow"),
         group=CIRCUMSTANCES,
     ),
+    Flag(
+        "verify",
+        "flag",
+        "Train one variant of each part again for 20 rounds and compare it with the "
+        "results that are kept in the checkout.",
+        False,
+        group=WHAT,
+    ),
 )
 
 
@@ -53,6 +61,7 @@ class Request:
       circumstances: The flags of `tff-drift train` given for all runs: where the
         data is and where computations run.
       processes: Runs to train at a time, `None` for what fits.
+      verify: Whether to compare with the results that are kept, and write none.
     """
 
     preset: Preset
@@ -62,6 +71,7 @@ class Request:
     folder: pathlib.Path
     circumstances: Mapping[str, Any]
     processes: int | None = None
+    verify: bool = False
 
     @property
     def studies(self) -> list[Study]:
@@ -104,4 +114,5 @@ def request(name: str, given: Mapping[str, Any]) -> Request:
         folder=pathlib.Path(values["output_dir"] or f"results/{name}/{scale}"),
         circumstances={flag: given[flag] for flag in _CIRCUMSTANCES if flag in given},
         processes=values["processes"],
+        verify=values["verify"],
     )

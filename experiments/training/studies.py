@@ -171,13 +171,24 @@ def write_metrics(request: Request, study: Study, done: Sequence[Result]) -> Non
     Raises:
       OSError: If the file cannot be written.
     """
+    table = table_of_metrics(study, done)
+    writing.write_compressed_table(request.folder / study.part / METRICS_FILE, table)
+
+
+def table_of_metrics(study: Study, done: Sequence[Result]) -> pd.DataFrame:
+    """Returns a row per run and evaluation, with the columns that a study needs.
+
+    Args:
+      study: The study.
+      done: Its results.
+    """
     names = (done[0].headline, *_USUAL)
     columns = {**dict(zip(names, names)), **study.columns}
     table = pd.DataFrame([row for result in done for row in _rows(result, columns)])
     numbers = table.select_dtypes("float").columns
     # Five digits are more than seeds agree on, and keep the file small.
     table[numbers] = table[numbers].map(lambda value: float(f"{value:.5g}"))
-    writing.write_compressed_table(request.folder / study.part / METRICS_FILE, table)
+    return table
 
 
 def _rows(result: Result, columns: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -1,0 +1,96 @@
+"""`tff-drift preset NAME --verify`: kept results come out again, or are named."""
+
+import dataclasses
+import json
+
+import pandas as pd
+import pytest
+
+from experiments.analysis.studies import METRICS_FILE
+from experiments.flags.errors import UserError
+from experiments.presets import requests
+from experiments.presets.catalogue import PRESETS
+from experiments.presets.preset import Preset, Scale, Study, Variant
+from experiments.reports import results
+from experiments.training import studies, verification
+from tests.experiments.programs import parse
+
+STUDY = Study(
+    "part",
+    {
+        "task": "quadratic",
+        "num_clients": 5,
+        "clients_per_round": 2,
+        "rounds": 24,
+        "rounds_per_evaluation": 4,
+    },
+    [Variant("plain", "fed_avg")],
+)
+SCALE = Scale([STUDY], 0.01, 1.0)
+MADE_UP = Preset("made_up", "A test.", "Nobody (2026)", SCALE, SCALE)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """The folder of results that hold the made-up preset's, and what asks for it."""
+    folder = tmp_path_factory.mktemp("results")
+    words = ["--seeds=1", "--processes=1", f"--output_dir={folder / 'made_up'}"]
+    asked = requests.request("adabest_cost", parse("preset", "NAME", *words))
+    asked = dataclasses.replace(asked, preset=MADE_UP, parts=("part",))
+    studies.run(asked)
+    return folder, asked
+
+
+def _change(folder, column, value):
+    path = folder / "made_up" / "part" / METRICS_FILE
+    before = path.read_bytes()
+    table = pd.read_csv(path)
+    table.loc[table["round"] == 8, column] = value(table[column])
+    table.to_csv(path, index=False)
+    return path, before
+
+
+def test_results_come_out_again(kept, capsys):
+    folder, asked = kept
+    verification.run(asked, folder)
+    # Of the rounds 0, 4, ... 24 those up to round 20.
+    assert "6 evaluations agree to the last digit" in capsys.readouterr().out
+
+
+def test_a_changed_digit_is_named_and_elsewhere_tolerated(kept, capsys):
+    folder, asked = kept
+    path, before = _change(folder, "test_loss", lambda losses: losses * 1.0004)
+    summary = folder / "made_up" / "part" / results.SUMMARY_FILE
+    made_here = summary.read_text()
+    try:
+        with pytest.raises(UserError, match=r"test_loss of round 8 is .* is kept"):
+            verification.run(asked, folder)
+        elsewhere = json.loads(made_here)
+        elsewhere["versions"]["tensorflow"] = "1.0"
+        summary.write_text(json.dumps(elsewhere))
+        verification.run(asked, folder)
+        assert "agree to 0.001, on another platform" in capsys.readouterr().out
+    finally:
+        path.write_bytes(before)
+        summary.write_text(made_here)
+
+
+def test_results_that_are_not_there(kept, tmp_path):
+    _, asked = kept
+    with pytest.raises(UserError, match="no results of made_up, part part"):
+        verification.run(asked, tmp_path)
+
+
+def test_other_evaluations_are_named():
+    kept = pd.DataFrame({"round": [0, 5], "test_loss": [1.0, 2.0]})
+    found = pd.DataFrame({"round": [0, 4], "test_loss": [1.0, 2.0]})
+    (difference,) = verification.differences(kept, found, 0.0)
+    assert "rounds [0, 4]" in difference
+
+
+def test_the_flag_asks_for_it():
+    asked = requests.request(
+        "adabest_cost", parse("preset", "NAME", "--verify", "--seeds=1")
+    )
+    assert asked.verify
+    assert asked.preset is PRESETS["adabest_cost"]
