@@ -9,7 +9,7 @@ from experiments.flags import declarations, errors, fit
 from experiments.flags.flag import TASK
 from experiments.terminal import importing
 
-_ACTIONS = ("check", "fetch", "describe")
+_ACTIONS = ("check", "fetch", "describe", "letters")
 
 
 def _run(given: dict[str, Any]) -> None:
@@ -29,6 +29,10 @@ def _run(given: dict[str, Any]) -> None:
     if action == "check":
         data.check(values["cache_dir"])
         return
+    if action == "letters":
+        with errors.as_user_errors(OSError):
+            data.make_letters(values["cache_dir"])
+        return
     if action == "fetch":
         options.update(download=True, synthetic=False)
     with errors.as_user_errors(OSError, TypeError, ValueError):
@@ -46,10 +50,12 @@ COMMAND = Command(
 check     shows which data is there, how much of it, and where it comes from
 fetch     downloads a task's data, if it is absent, into --cache_dir
 describe  tells and draws (data.png) how a task's examples are spread over clients
+letters   makes emnist_letters.npz of the letters of TFF's EMNIST, as the committed
+          results have it, where EMNIST letters itself cannot be had
 
 example:
   tff-drift data describe --task=digits --alpha=0.1
 """,
     _run,
-    {"action": {"metavar": "check|fetch|describe"}},
+    {"action": {"metavar": "check|fetch|describe|letters"}},
 )

@@ -11,7 +11,7 @@ import numpy as np
 import tasks
 from experiments.analysis import style
 from experiments.reports import data_plots
-from tasks import inventory
+from tasks import inventory, writers_letters
 from tff_drift.simulation import build_uniform_sampling
 
 # Reading many clients of a large set takes long, and a sample tells as much.
@@ -70,6 +70,21 @@ def tell_fetched(task: tasks.Task, cache_dir: str | None) -> None:
     for finding in inventory.inspect(cache_dir):
         if task.name in finding.tasks and finding.state != inventory.MISSING:
             _print_finding(finding)
+
+
+def make_letters(cache_dir: str | None) -> None:
+    """Makes EMNIST letters of TFF's EMNIST and prints what it holds.
+
+    Args:
+      cache_dir: The folder of the data; `None` is TFF's own.
+
+    Raises:
+      OSError: If TFF's EMNIST cannot be had, or the file is there already.
+    """
+    path, counts = writers_letters.write(cache_dir)
+    print(
+        f"{path}: {counts['train']:,} letters to train on, {counts['test']:,} to test"
+    )
 
 
 def describe(task: tasks.Task, output_dir: str) -> None:

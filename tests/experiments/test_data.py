@@ -6,6 +6,7 @@ from matplotlib import image
 
 import tasks
 from experiments.reports import data as report
+from tasks import writers_letters
 
 
 @pytest.fixture
@@ -136,3 +137,39 @@ def test_class_shares_count_each_clients_classes():
     shares = report.class_shares([np.array([0, 2, 2, 2]), np.array([1])])
 
     assert shares.tolist() == [[0.25, 0.0, 0.75], [0.0, 1.0, 0.0]]
+
+
+def test_letters_are_made_of_the_writers(run_command, tmp_path):
+    def writer(*labels):
+        # White is 1 in TFF's files; a label's pixels are all alike.
+        examples = {"label": list(labels)}
+        pixels = [np.full((28, 28), 1 - label / 255, np.float32) for label in labels]
+        return {**examples, "pixels": pixels}
+
+    clients = [("b", writer(3, 10)), ("a", writer(61, 35, 0, 36))]
+    tasks.write_sqlite(
+        tmp_path / "emnist_all.sqlite", {"all_train": clients, "all_test": clients[:1]}
+    )
+
+    outcome = run_command("data", "letters", f"--cache_dir={tmp_path}")
+
+    assert outcome.status == 0, outcome.stderr
+    assert "4 letters to train on, 1 to test" in outcome.stdout
+    with np.load(tmp_path / "emnist_letters.npz") as arrays:
+        # z, Z and a of the writer a, then A of the writer b.
+        assert arrays["y_train"].tolist() == [26, 26, 1, 1]
+        assert arrays["x_train"][:, 0, 0].tolist() == [61, 35, 36, 10]
+        assert arrays["y_test"].tolist() == [1]
+    again = run_command("data", "letters", f"--cache_dir={tmp_path}")
+    assert again.status != 0
+    assert "exists already" in again.stderr
+
+
+def test_letters_of_the_writers_that_are_here(real_data, tmp_path):
+    (tmp_path / "emnist_all.sqlite").symlink_to(f"{real_data}/emnist_all.sqlite")
+    path, counts = writers_letters.write(str(tmp_path))
+    assert counts == {"train": 12_007, "test": 1_396}
+    with np.load(path) as arrays:
+        assert arrays["x_train"].shape == (12_007, 28, 28)
+        # Ink on a black ground: the border is empty, the middle is not.
+        assert arrays["x_train"][:, 0, 0].mean() < 1 < arrays["x_train"].mean()
