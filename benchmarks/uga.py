@@ -87,7 +87,7 @@ def main() -> None:
             run.round(cohort(round_number))
     print(
         f"{task.name}, {options.clients} clients, {options.epochs} epochs, batches of "
-        f"{task.train.batch_size}, {system.processors()} processors, load "
+        f"{task.train.batching.batch_size}, {system.processors()} processors, load "
         f"{os.getloadavg()[0]:.1f}, TensorFlow {tf.__version__}, medians of "
         f"{options.rounds} rounds"
     )

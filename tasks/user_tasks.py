@@ -241,8 +241,8 @@ def build_task(
         higher_is_better=True,
         seed=training.seed,
         options={
-            "batch_size": train.batch_size,
-            "epochs": train.epochs,
+            "batch_size": train.batching.batch_size,
+            "epochs": train.batching.epochs,
             "max_examples": training.max_examples,
             "classes": tuple(classes),
         },

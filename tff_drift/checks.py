@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import math
 import numbers
 import os
-from collections.abc import Collection, Hashable
-from typing import Any
+from collections.abc import Callable, Collection, Hashable
+from typing import Any, TypeVar
 
 _LARGEST_INTEGER = 2**63 - 1
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def _real(name: str, value: Any) -> float:
@@ -222,3 +226,50 @@ def check_path(name: str, value: Any) -> None:
             f"{name} must be a path, found {value!r}. Give one that is not empty and "
             "holds no NUL character."
         )
+
+
+def suggesting_names(**others: str) -> Callable[[_Function], _Function]:
+    """Lets functions answer an unknown argument with the one that was meant.
+
+    Args:
+      **others: What stands here for an argument that has this name elsewhere, such as
+        `drop_remainder='last_batch="drop"'`.
+
+    Returns:
+      A decorator of functions with named arguments. A call with an unknown one raises
+      a `TypeError` that names the nearest.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        known = inspect.signature(function).parameters
+        name = function.__qualname__.replace(".__init__", "")
+
+        @functools.wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            for each in kwargs:
+                if each not in known:
+                    advice = _meant(each, known, others)
+                    raise TypeError(f"{name}() has no argument {each!r}.{advice}")
+            return function(*args, **kwargs)
+
+        return checked  # type: ignore[return-value]
+
+    return decorate
+
+
+def _meant(name: str, known: Collection[str], others: dict[str, str]) -> str:
+    """Returns the question whether another name was meant, or the names there are."""
+    public = [each for each in known if each not in ("self", "cls")]
+    stands_for = {**{each: each for each in public}, **others}
+    for other, here in others.items():
+        # What this function has no argument for is no advice.
+        if here.partition("=")[0] not in public:
+            del stands_for[other]
+    # Words are told apart by letters: `batchsize` and `batch_size` have the same.
+    by_letters = {each.replace("_", ""): here for each, here in stands_for.items()}
+    letters = name.replace("_", "")
+    nearest = [each for each in by_letters if each.startswith(letters)]
+    nearest += difflib.get_close_matches(letters, by_letters, 1, 0.7)
+    if nearest:
+        return f" Did you mean {by_letters[nearest[0]]}?"
+    return f" Its arguments are {', '.join(public)}."

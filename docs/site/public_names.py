@@ -98,7 +98,7 @@ def public_names(package: str) -> list[PublicName]:
     for name in _offered(package):
         if f"{package}.{name}" in PACKAGES:
             continue  # It has a page of its own.
-        module, node = _definition(package, name)
+        module, node = definition(package, name)
         found.append(PublicName(package, name, module, node, _doc(module, node)))
     return found
 
@@ -133,11 +133,20 @@ def _offered(package: str) -> list[str]:
     )
 
 
-def _definition(module: str, name: str) -> tuple[str, Definition]:
+def definition(module: str, name: str) -> tuple[str, Definition]:
+    """Returns the module that defines a name which another one has, and how.
+
+    Args:
+      module: The module that has the name, dotted.
+      name: The name.
+
+    Raises:
+      LookupError: If the module has no such name.
+    """
     for node in statements(parse(module)):
         if isinstance(node, ast.ImportFrom):
             if any((alias.asname or alias.name) == name for alias in node.names):
-                return _definition(node.module or "", name)
+                return definition(node.module or "", name)
         elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             if node.name == name:
                 return module, node

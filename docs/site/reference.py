@@ -86,7 +86,7 @@ def _members(each: PublicName, node: ast.ClassDef) -> list[str]:
     """The documented public methods and properties of a class."""
     found = []
     told = docstrings.attributes(each.doc)
-    for child in node.body:
+    for child in _statements(each.module, node):
         doc = ast.get_docstring(child) if isinstance(child, ast.FunctionDef) else None
         if not doc or child.name.startswith("_") or child.name in told:
             continue
@@ -102,6 +102,21 @@ def _members(each: PublicName, node: ast.ClassDef) -> list[str]:
         ]
         title = child.name + signatures.signature(child, each.module, bound=True)
         found.append(_directive("method", title, text, flags, depth=4))
+    return found
+
+
+def _statements(module: str, node: ast.ClassDef) -> list[ast.stmt]:
+    """The statements of a class, and of those below it that have no page."""
+    found = list(node.body)
+    for base in map(ast.unparse, node.bases):
+        if base in public_names.addresses():
+            continue
+        try:
+            where, definition = public_names.definition(module, base)
+        except (LookupError, FileNotFoundError):
+            continue  # Not of this project.
+        if isinstance(definition, ast.ClassDef):
+            found += _statements(where, definition)
     return found
 
 

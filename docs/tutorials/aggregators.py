@@ -108,7 +108,7 @@ clients = {name: task.train.examples(name) for name in task.train.client_ids}
 loud = task.train.client_ids[0]
 x, y = clients[loud]
 broken = simulation.ClientDatasets.from_arrays(
-    {**clients, loud: (1000 * x, y)}, batch_size=task.train.batch_size
+    {**clients, loud: (1000 * x, y)}, batch_size=task.train.batching.batch_size
 )
 
 

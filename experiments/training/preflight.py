@@ -72,7 +72,7 @@ def check_run_folder(settings: RunSettings) -> int:
         # The configuration says all that is to be compared here.
         training = saved.description.get("training", {})
         completed = saved.rounds_completed
-    run_directory.RunFolder(
+    run_directory.RunDirectory(
         settings.folder, user_configuration=settings.configuration, training=training
     ).close()
     if completed > settings.rounds:

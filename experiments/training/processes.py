@@ -143,11 +143,11 @@ def _preparations(
                 f"{settings.algorithm}, whose last epoch is for the gradient. Give "
                 "--client_epochs."
             )
-        return train.epochs
+        return train.batching.epochs
 
     def meta_data() -> tf.data.Dataset:
         examples = server_data.choose("meta", configuration, task, train)
-        return server_data.batches(examples, train.batch_size)
+        return server_data.batches(examples, train.batching.batch_size)
 
     return {
         "num_clients": lambda: len(train),

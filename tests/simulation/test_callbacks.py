@@ -1,5 +1,6 @@
 """How callbacks take part in a run."""
 
+import json
 import os
 
 import numpy as np
@@ -15,6 +16,7 @@ from tff_drift.simulation.callbacks import (
     PeriodicEvaluation,
     Progress,
 )
+from tff_drift.simulation.records.checkpoint import load_checkpoint
 
 
 class Witness(Callback):
@@ -157,6 +159,76 @@ def test_settings_of_callbacks_are_compared(tmp_path):
         run(evaluation(every=1), output_dir=tmp_path)
     with pytest.raises(ValueError, match='accuracy_metric was "accuracy"'):
         run(evaluation(every=2), FailureWatch("recall"), output_dir=tmp_path)
+
+
+class Settled(Callback):
+    """Has settings."""
+
+    def __init__(self, **settings):
+        self._settings = settings
+
+    @property
+    def settings(self):
+        return self._settings
+
+
+def test_two_callbacks_of_a_class_keep_their_settings_apart(tmp_path):
+    run(Settled(width=1), Settled(width=2), output_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"Settled\.width was 1 and is now 3"):
+        run(Settled(width=3), Settled(width=2), output_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"Settled 2\.width was 2 and is now 3"):
+        run(Settled(width=1), Settled(width=3), output_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"Settled 2\.width was 2 and is now absent"):
+        run(Settled(width=1), output_dir=tmp_path)
+
+
+def test_settings_of_callbacks_never_hide_the_runs_own(tmp_path):
+    run(Settled(seed=5), output_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"figuration: seed was 0 and is now 2"):
+        run(Settled(seed=5), seed=2, output_dir=tmp_path)
+
+
+def test_callbacks_without_settings_come_and_go(tmp_path):
+    run(Settled(width=1), output_dir=tmp_path)
+    again = run(Witness(), Settled(width=1), Witness(), output_dir=tmp_path)
+    assert again.totals.rounds == 4
+
+
+def test_settings_that_are_no_mapping_are_an_error():
+    class Wrong(Callback):
+        settings = 3
+
+    with pytest.raises(TypeError, match="settings of Wrong must be a mapping"):
+        run(Wrong())
+
+
+def as_before(folder):
+    """Makes a run's folder one of an earlier version, with all settings in one."""
+    path = folder / "checkpoint.npz"
+    saved = load_checkpoint(path)
+    training = dict(saved.description["training"])
+    for settings in training.pop("callbacks").values():
+        training.update(settings)
+    for name in ("data_sha256", "sampling"):
+        training.pop(name, None)
+    description = {**saved.description, "training": training}
+    with np.load(path) as arrays:
+        members = dict(arrays)
+    header = json.loads(members["header"].tobytes())
+    header["description"] = description
+    members["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(path, **members)
+    assert load_checkpoint(path).description == description
+
+
+def test_runs_of_earlier_versions_resume(tmp_path):
+    expected = run(evaluation(every=2), rounds=6)
+    run(evaluation(every=2), rounds=4, output_dir=tmp_path)
+    as_before(tmp_path)
+    with pytest.raises(ValueError, match="rounds_per_evaluation was 2 and is now 1"):
+        run(evaluation(every=1), rounds=6, output_dir=tmp_path)
+    resumed = run(evaluation(every=2), rounds=6, output_dir=tmp_path)
+    assert resumed.totals.rounds == expected.totals.rounds == 6
 
 
 def test_watch_and_progress_are_there_once():

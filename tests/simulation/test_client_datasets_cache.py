@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulation.fakes import labelled_clients
-from tff_drift.simulation import ClientDatasets
+from tff_drift.simulation import Batching, ClientDatasets
 
 
 class _CountingLoader:
@@ -90,8 +90,11 @@ def test_subset_and_replace_share_the_cache():
     assert loader.loaded == ["client_0"]
     batches = replaced.training_data("client_0", 0).as_numpy_iterator()
     assert [labels.tolist() for _, labels in batches] == [[0, 1, 2], [3]] * 2
-    assert (datasets.batch_size, datasets.epochs, datasets.seed) == (2, 1, 0)
-    assert (cut.max_examples, cut.batch_size, cut.epochs, cut.seed) == (5, 3, 2, 9)
+    assert datasets.batching == Batching(2, epochs=1, seed=0)
+    assert (cut.max_examples, cut.batching) == (
+        5,
+        Batching(3, 2, shuffle=False, seed=9),
+    )
     assert cut.num_examples("client_2") == 5
     assert datasets.num_examples("client_2") == 8
     with pytest.raises(ValueError, match="Unknown client_id 'client_1'"):

@@ -176,7 +176,7 @@ def test_a_store_without_need_or_of_another_kind_is_refused(process, train):
 class _Preferences:
     """Leaves every state at its client."""
 
-    prefers_lists = False
+    takes_batches_on_demand = False
 
     def prefers_states_at_clients(self, client_bytes, num_clients):
         return client_bytes == 64 and num_clients == 2

@@ -114,10 +114,10 @@ def test_the_fill_is_distorted_like_any_example():
 def test_options_keep_and_change_it():
     datasets = _datasets([6, 6], last_batch="drop")
 
-    assert datasets.subset(["client_1"]).last_batch == "drop"
-    assert datasets.replace(batch_size=5).last_batch == "drop"
+    assert datasets.subset(["client_1"]).batching.last_batch == "drop"
+    assert datasets.replace(batch_size=5).batching.last_batch == "drop"
     shared = simulation.share(datasets, datasets.examples("client_0"))
-    assert shared.last_batch == "drop"
+    assert shared.batching.last_batch == "drop"
     assert [len(b) for b in _batches(datasets.replace(last_batch="short"))] == [4, 2]
     with pytest.raises(
         ValueError, match="last_batch must be one of 'short', 'drop', '"

@@ -86,7 +86,7 @@ def test_options_are_kept_and_limits_are_of_the_clients_own_examples():
     numbers = shared.examples("b")[0].tolist()
     assert numbers[:10] == [2 * (100 + j) for j in range(10)]
     assert numbers[10:] == [2 * number for number in public[0].tolist()]
-    assert (shared.shuffle, shared.cache_bytes) == (False, 100)
+    assert (shared.batching.shuffle, shared.cache_bytes) == (False, 100)
 
 
 def test_bad_arguments_are_refused():

@@ -199,7 +199,7 @@ def test_adabests_images_are_standardized_and_distorted_in_training(
     plain = tasks.load(
         name, synthetic=True, num_clients=2, seed=1, augment=False, **options
     )
-    assert task.train.batch_size == 45
+    assert task.train.batching.batch_size == 45
     for client_id in task.train.client_ids:
         images, _ = task.train.examples(client_id)
         pixels = (images.astype(np.float64) * std + mean) * 255
@@ -264,9 +264,9 @@ def test_settings_have_their_papers_options():
     adabest = tasks.load("cifar100", synthetic=True, setting="adabest", num_clients=20)
     tuned = tasks.load("cifar100", synthetic=True, validation_fraction=0.5)
 
-    assert large_cohort.train.batch_size == 20
+    assert large_cohort.train.batching.batch_size == 20
     assert large_cohort.validation is None
-    assert adabest.train.batch_size == 45
+    assert adabest.train.batching.batch_size == 45
     assert len(adabest.validation) == 2
     # The stand-in has clients of its own and ignores the share.
     assert tuned.validation is None

@@ -165,7 +165,7 @@ def test_a_task_knows_how_it_was_loaded():
     assert task.name == "digits"
     assert task.description == tasks.describe("digits").description
     assert (task.accuracy_metric, task.higher_is_better) == ("accuracy", True)
-    assert task.seed == task.train.seed == 3
+    assert task.seed == task.train.batching.seed == 3
     assert dict(task.options) == {
         "batch_size": 10,
         "epochs": 1,

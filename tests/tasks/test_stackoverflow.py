@@ -292,4 +292,4 @@ def test_training_clients_keep_1000_sentences_unless_told_otherwise():
         task = tasks.load(name, synthetic=True)
         assert task.train.max_examples == 1000
         assert task.test.max_examples is None
-        assert task.train.batch_size == batch_size
+        assert task.train.batching.batch_size == batch_size

@@ -10,8 +10,6 @@ from typing import Any, Union
 import numpy as np
 import tensorflow as tf
 
-from tff_drift import compat
-
 Rows = Union[np.ndarray, slice]
 
 
@@ -97,9 +95,3 @@ class BatchesOnDemand(Sequence[Any]):
                 if stop == end:
                     break
                 start = stop
-
-
-def are_taken() -> bool:
-    """Whether TFF's current execution context takes `BatchesOnDemand`."""
-    context = compat.framework.get_context_stack().current
-    return bool(getattr(context, "takes_batches_on_demand", False))

@@ -1,9 +1,9 @@
 """What an execution context takes best, asked of the context itself.
 
 A program that hands clients' data to `next` may do so in forms that mean the same:
-a client's batches as a list or as a dataset, the clients' new states collected into
-one result or returned one by one. Which is quicker depends on the context alone, so
-the context says it, and whoever feeds it asks `current_preferences()`.
+a client's batches made on demand or as a dataset, the clients' new states collected
+into one result or returned one by one. Which is quicker depends on the context alone,
+so the context says it, and whoever feeds it asks `current_preferences()`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Preferences(Protocol):
     A context of one's own states its preferences by having these two members.
 
     Attributes:
-      prefers_lists: Whether a client's batches are to be given as a list of batches
-        rather than as a `tf.data.Dataset`.
+      takes_batches_on_demand: Whether a client's batches are to be given as a
+        `BatchesOnDemand` rather than as a `tf.data.Dataset`.
     """
 
     @property
-    def prefers_lists(self) -> bool:
-        """Whether a client's batches are better given as a list than a dataset."""
+    def takes_batches_on_demand(self) -> bool:
+        """Whether clients' batches may be given as `BatchesOnDemand`."""
 
     def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
         """Whether the clients' new states are better returned one by one.
@@ -48,7 +48,7 @@ class Preferences(Protocol):
 class _OfTffsEngine:
     """The preferences of the contexts that run TFF's own engine."""
 
-    prefers_lists = False
+    takes_batches_on_demand = False
 
     def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
         return num_clients * client_bytes > _MOST_COLLECTED_BYTES
@@ -57,7 +57,7 @@ class _OfTffsEngine:
 class _OfUnknownContexts:
     """Datasets, and states collected: the forms that every context takes."""
 
-    prefers_lists = False
+    takes_batches_on_demand = False
 
     def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
         del client_bytes, num_clients

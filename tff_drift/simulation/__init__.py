@@ -2,6 +2,7 @@
 
 from tff_drift.simulation import callbacks
 from tff_drift.simulation.callbacks import control_variate_mismatch
+from tff_drift.simulation.data.batching import Batching
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.cohort_schedules import (
     build_growing_sampling,
@@ -17,7 +18,7 @@ from tff_drift.simulation.loop.federated_program import (
     ClientDataSource,
     ClientStatesProgramStateManager,
 )
-from tff_drift.simulation.loop.kept_client_states import (
+from tff_drift.simulation.loop.process_with_client_states import (
     ProcessWithClientStates,
     unstack_client_states,
 )
@@ -30,9 +31,10 @@ from tff_drift.simulation.records.metrics_file import MetricsFileError, read_row
 from tff_drift.simulation.records.output_dir import OutputDir
 from tff_drift.simulation.records.results import Totals, TrainingResult
 from tff_drift.simulation.records.run_directory import OutputDirError
-from tff_drift.simulation.records.run_store import Position, Record
+from tff_drift.simulation.records.run_store import RunStore, TrainingState
 
 __all__ = [
+    "Batching",
     "CheckpointError",
     "ClientDataSource",
     "ClientDatasets",
@@ -41,13 +43,13 @@ __all__ = [
     "MetricsFileError",
     "OutputDir",
     "OutputDirError",
-    "Position",
     "ProcessWithClientStates",
-    "Record",
+    "RunStore",
     "StragglerClock",
     "Totals",
     "Traffic",
     "TrainingResult",
+    "TrainingState",
     "build_evaluation",
     "build_growing_sampling",
     "build_uniform_sampling",

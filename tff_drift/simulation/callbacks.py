@@ -1,6 +1,7 @@
 """What takes part in a run of `tff_drift.simulation.run_training`."""
 
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
+from tff_drift.simulation.loop.callbacks.early_stopping import EarlyStopping
 from tff_drift.simulation.loop.callbacks.evaluation import (
     FinalEvaluation,
     PeriodicEvaluation,
@@ -17,6 +18,7 @@ from tff_drift.simulation.loop.callbacks.soft_interrupt import SoftInterrupt
 __all__ = [
     "Callback",
     "ControlVariateMismatch",
+    "EarlyStopping",
     "FailureWatch",
     "FinalEvaluation",
     "PeriodicEvaluation",

@@ -29,11 +29,6 @@ class LocalExecutionContext(compat.framework.SyncContext):
         self._reader = ArgumentReader()
 
     @property
-    def prefers_lists(self) -> bool:
-        """True: a client's batches are quicker taken from a list than a dataset."""
-        return True
-
-    @property
     def takes_batches_on_demand(self) -> bool:
         """True: clients' batches may be given as `BatchesOnDemand`."""
         return True
@@ -143,11 +138,6 @@ class AsyncLocalExecutionContext(compat.framework.AsyncContext):
         self._pool = concurrent.futures.ThreadPoolExecutor(
             1, thread_name_prefix="tff-drift-async"
         )
-
-    @property
-    def prefers_lists(self) -> bool:
-        """See `LocalExecutionContext.prefers_lists`."""
-        return self._context.prefers_lists
 
     @property
     def takes_batches_on_demand(self) -> bool:

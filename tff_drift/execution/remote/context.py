@@ -72,8 +72,8 @@ class RemoteExecutionContext(compat.framework.SyncContext):
         self._lock = threading.Lock()
 
     @property
-    def prefers_lists(self) -> bool:
-        """False: TFF's workers are sent datasets, a list would become one first."""
+    def takes_batches_on_demand(self) -> bool:
+        """False: TFF's workers are sent datasets."""
         return False
 
     def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:

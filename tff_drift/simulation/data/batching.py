@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
+import tensorflow as tf
 
 from tff_drift import checks
 from tff_drift.simulation.data.example_store import (
@@ -208,3 +209,24 @@ def split(examples: Examples, batch_size: int) -> list[Examples]:
         take(examples, slice(start, start + batch_size))
         for start in range(0, num_rows(examples), batch_size)
     ]
+
+
+def to_dataset(epochs: Iterable[Examples], batch_size: int) -> tf.data.Dataset:
+    """Returns the batches of epochs, none of which crosses the border of two.
+
+    Args:
+      epochs: The examples of each, at least one epoch.
+      batch_size: The number of examples in a batch.
+    """
+    # Slices of arrays that are shuffled already, not `Dataset.shuffle` and `map`:
+    # these would trace functions at every call and leave them behind.
+    first, *others = (
+        # A batch larger than all examples may be too large for TensorFlow.
+        tf.data.Dataset.from_tensor_slices(epoch).batch(
+            min(batch_size, num_rows(epoch))
+        )
+        for epoch in epochs
+    )
+    for other in others:
+        first = first.concatenate(other)
+    return first

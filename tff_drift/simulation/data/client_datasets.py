@@ -8,34 +8,34 @@ batches that an uninterrupted run sees.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import starmap
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks
-from tff_drift.simulation.data import batching
+from tff_drift import checks, summaries
+from tff_drift.simulation.data.arguments import UNCHANGED, changed, suggest_names
+from tff_drift.simulation.data.batching import Batching, split, to_dataset
 from tff_drift.simulation.data.client_data_reader import client_data_reader
+from tff_drift.simulation.data.client_examples import ClientExamples
+from tff_drift.simulation.data.data_summary import summary
 from tff_drift.simulation.data.example_store import (
     Examples,
     ExampleStore,
     InRam,
     Transform,
-    check_known,
     checked_clients,
-    checked_ids,
-    num_rows,
     take,
 )
 
 _DEFAULT_CACHE_BYTES = 2**30
 
 
-class ClientDatasets:
+class ClientDatasets(ClientExamples):
     """Examples of many clients, read on demand and cached within a limit of RAM.
 
     One client's examples are a structure of NumPy arrays with equal first
@@ -50,16 +50,10 @@ class ClientDatasets:
 
     Attributes:
       client_ids: The ids of all clients, in the order given.
-      batch_size: And so on: the arguments of `__init__` but `load_client`.
+      batching: How a client's examples become the batches of a round.
     """
 
-    batch_size: int
-    epochs: int
-    shuffle: bool
-    seed: int
-    last_batch: str
-    local_steps: int | None
-
+    @suggest_names
     def __init__(
         self,
         client_ids: Sequence[str],
@@ -104,61 +98,86 @@ class ClientDatasets:
             `None` outside training, where nothing random may happen.
 
         Raises:
-          TypeError: If an argument has the wrong type.
+          TypeError: If an argument is unknown or has the wrong type.
           ValueError: If `client_ids` is empty or holds an id twice, or a number
             is out of its range.
         """
-        self._set_clients(client_ids)
-        checks.check_callable("load_client", load_client, "a function of a client id")
-        if max_examples is not None:
-            checks.check_integer("max_examples", max_examples)
-        checks.check_integer("cache_bytes", cache_bytes, at_least=0)
-        if transform is not None:
-            checks.check_callable(
-                "transform", transform, "a function of examples and a generator"
-            )
-        self._store = ExampleStore(load_client, max_examples, cache_bytes, transform)
-        settings = (batch_size, epochs, shuffle, seed, last_batch, local_steps)
-        self._set_batching(batching.Batching(*settings))
-
-    def _set_clients(self, client_ids: Iterable[str]) -> None:
-        self.client_ids = checked_ids(client_ids)
-        self._known = frozenset(self.client_ids)
-
-    def _set_batching(self, options: batching.Batching) -> None:
-        self._batching = options
-        for name, value in dataclasses.asdict(options).items():
-            setattr(self, name, value)
+        store = ExampleStore(load_client, max_examples, cache_bytes, transform)
+        super().__init__(client_ids, store)
+        self.batching = Batching(
+            batch_size, epochs, shuffle, seed, last_batch, local_steps
+        )
 
     @classmethod
+    @suggest_names
     def from_arrays(
-        cls, clients: Mapping[str, Examples], **options: Any
+        cls,
+        clients: Mapping[str, Examples],
+        *,
+        batch_size: int,
+        epochs: int = 1,
+        max_examples: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        last_batch: str = "short",
+        local_steps: int | None = None,
+        transform: Transform | None = None,
+        cache_bytes: int = 0,
     ) -> ClientDatasets:
         """Makes client datasets of arrays that are in RAM already.
 
         Args:
           clients: Each client's examples by client id, for instance
             `{"ann": (x, y)}`.
-          **options: `batch_size` and the other arguments of `ClientDatasets`.
+          batch_size: The number of examples in a batch. See `ClientDatasets`.
+          epochs: The passes over a client's examples per round.
+          max_examples: The number of examples kept of each client, `None` for all.
+          shuffle: Whether to shuffle training data.
+          seed: The seed of the shuffles.
+          last_batch: "short", "drop" or "bootstrap".
+          local_steps: The batches per round in place of `epochs`, or `None`.
+          transform: A function of examples and a random generator, or `None`.
+          cache_bytes: The RAM for copies that `max_examples` makes, in bytes.
 
         Returns:
           The client datasets, in the order of `clients`.
 
         Raises:
-          TypeError: If an argument has the wrong type.
+          TypeError: If an argument is unknown or has the wrong type.
           ValueError: If an argument is out of its range, or a client has no
             examples or arrays of different lengths.
         """
         arrays = checked_clients(clients)
-        options.setdefault("cache_bytes", 0)
-        return cls(tuple(arrays), InRam(arrays), **options)
+        return cls(
+            tuple(arrays),
+            InRam(arrays),
+            batch_size=batch_size,
+            epochs=epochs,
+            max_examples=max_examples,
+            shuffle=shuffle,
+            seed=seed,
+            last_batch=last_batch,
+            local_steps=local_steps,
+            cache_bytes=cache_bytes,
+            transform=transform,
+        )
 
     @classmethod
+    @suggest_names
     def from_client_data(
         cls,
         client_data: tff.simulation.datasets.ClientData,
         preprocess: Callable[[Examples], Examples] | None = None,
-        **options: Any,
+        *,
+        batch_size: int,
+        epochs: int = 1,
+        max_examples: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        last_batch: str = "short",
+        local_steps: int | None = None,
+        transform: Transform | None = None,
+        cache_bytes: int = _DEFAULT_CACHE_BYTES,
     ) -> ClientDatasets:
         """Reads clients from a `tff.simulation.datasets.ClientData`.
 
@@ -167,48 +186,67 @@ class ClientDatasets:
           preprocess: Turns the arrays of one client (the elements of its
             dataset, stacked) into its examples. It may change the number of
             examples. Default: the arrays as they are.
-          **options: `batch_size` and the other arguments of `ClientDatasets`.
+          batch_size: The number of examples in a batch. See `ClientDatasets`.
+          epochs: The passes over a client's examples per round.
+          max_examples: The number of examples kept of each client, `None` for all.
+          shuffle: Whether to shuffle training data.
+          seed: The seed of the shuffles.
+          last_batch: "short", "drop" or "bootstrap".
+          local_steps: The batches per round in place of `epochs`, or `None`.
+          transform: A function of examples and a random generator, or `None`.
+          cache_bytes: The RAM that cached examples may hold, in bytes.
 
         Returns:
           The client datasets, in the order of `client_data.client_ids`.
 
         Raises:
-          TypeError: If an argument has the wrong type.
+          TypeError: If an argument is unknown or has the wrong type.
           ValueError: If an argument is out of its range.
         """
         load_client = client_data_reader(client_data, preprocess)
-        return cls(tuple(client_data.client_ids), load_client, **options)
+        return cls(
+            tuple(client_data.client_ids),
+            load_client,
+            batch_size=batch_size,
+            epochs=epochs,
+            max_examples=max_examples,
+            shuffle=shuffle,
+            seed=seed,
+            last_batch=last_batch,
+            local_steps=local_steps,
+            cache_bytes=cache_bytes,
+            transform=transform,
+        )
 
-    def subset(self, client_ids: Sequence[str]) -> ClientDatasets:
-        """Returns the datasets of some of the clients, with the same cache.
-
-        Args:
-          client_ids: The ids of the clients to keep, in the order wanted.
-
-        Returns:
-          Client datasets like these, of the clients in `client_ids`.
-
-        Raises:
-          TypeError: If `client_ids` are no strings.
-          ValueError: If `client_ids` is empty or holds an unknown id or an id
-            twice.
-        """
-        other = self._copy()
-        other._set_clients(client_ids)
-        for client_id in other.client_ids:
-            self._check_known(client_id)
-        return other
-
-    def replace(self, **options: Any) -> ClientDatasets:
+    @suggest_names
+    def replace(
+        self,
+        *,
+        batch_size: int = UNCHANGED,
+        epochs: int = UNCHANGED,
+        max_examples: int | None = UNCHANGED,
+        shuffle: bool = UNCHANGED,
+        seed: int = UNCHANGED,
+        last_batch: str = UNCHANGED,
+        local_steps: int | None = UNCHANGED,
+        transform: Transform | None = UNCHANGED,
+        cache_bytes: int = UNCHANGED,
+    ) -> ClientDatasets:
         """Returns the same clients under other options.
 
         The cache is shared with the result unless `max_examples`, `cache_bytes`
         or `transform` change.
 
         Args:
-          **options: `batch_size`, `epochs`, `max_examples`, `shuffle`, `seed`,
-            `last_batch`, `local_steps`, `cache_bytes` or `transform`, as for
-            `ClientDatasets`.
+          batch_size: The number of examples in a batch. What is not given stays.
+          epochs: The passes over a client's examples per round.
+          max_examples: The number of examples kept of each client, `None` for all.
+          shuffle: Whether to shuffle training data.
+          seed: The seed of the shuffles.
+          last_batch: "short", "drop" or "bootstrap".
+          local_steps: The batches per round in place of `epochs`, or `None`.
+          transform: A function of examples and a random generator, or `None`.
+          cache_bytes: The RAM that cached examples may hold, in bytes.
 
         Returns:
           Client datasets with these options changed.
@@ -217,102 +255,38 @@ class ClientDatasets:
           TypeError: If an option is unknown or has the wrong type.
           ValueError: If an option is out of its range.
         """
-        own = {
-            name: options.pop(name, value)
-            for name, value in dataclasses.asdict(self._batching).items()
-        }
-        if options:
-            options.setdefault("max_examples", self.max_examples)
-            options.setdefault("cache_bytes", self.cache_bytes)
-            options.setdefault("transform", self.transform)
-            return ClientDatasets(
-                self.client_ids, self._store.load_client, **options, **own
-            )
-        other = self._copy()
-        other._set_batching(batching.Batching(**own))
+        other = copy.copy(self)
+        other.batching = dataclasses.replace(
+            self.batching,
+            **changed(
+                batch_size=batch_size,
+                epochs=epochs,
+                shuffle=shuffle,
+                seed=seed,
+                last_batch=last_batch,
+                local_steps=local_steps,
+            ),
+        )
+        stored = changed(
+            max_examples=max_examples, transform=transform, cache_bytes=cache_bytes
+        )
+        if stored:
+            other._store = self._store.replace(**stored)
         return other
 
-    def _copy(self) -> ClientDatasets:
-        other = ClientDatasets.__new__(ClientDatasets)
-        other.__dict__.update(self.__dict__)
-        return other
+    def __repr__(self) -> str:
+        return summaries.text(*summary(self.client_ids, self._store, self.batching))
 
-    @property
-    def max_examples(self) -> int | None:
-        """The number of examples kept of each client, or `None` for all."""
-        return self._store.max_examples
-
-    @property
-    def transform(self) -> Transform | None:
-        """What turns loaded examples into those that models take; see `__init__`."""
-        return self._store.transform
-
-    @property
-    def cache_bytes(self) -> int:
-        """The RAM that cached examples may hold, in bytes."""
-        return self._store.cache_bytes
-
-    @property
-    def cached_bytes(self) -> int:
-        """The RAM that cached examples hold now, in bytes."""
-        return self._store.used_bytes
-
-    @property
-    def element_spec(self) -> Any:
-        """The `tf.TensorSpec` structure of a batch; its first dimension is `None`.
-
-        Reads the first client if none has been read yet.
-        """
-        return self._store.spec(self.client_ids[0])
-
-    def __len__(self) -> int:
-        """Returns the number of clients."""
-        return len(self.client_ids)
-
-    def _check_known(self, client_id: str) -> None:
-        check_known(client_id, self._known, self.client_ids)
-
-    def examples(self, client_id: str) -> Examples:
-        """Returns a client's examples, in the order in which they were loaded.
-
-        Args:
-          client_id: The id of the client.
-
-        Returns:
-          The structure of arrays, as models take them. It may be cached: do not
-          write to it.
-
-        Raises:
-          ValueError: If `client_id` is unknown, or the client has no examples,
-            arrays of different lengths, or examples of another type than the
-            other clients'.
-        """
-        self._check_known(client_id)
-        return self._store.transformed(client_id, self._store.examples(client_id), None)
-
-    def num_examples(self, client_id: str) -> int:
-        """Returns a client's number of examples, after `max_examples`.
-
-        Args:
-          client_id: The id of the client. It is read if it has never been.
-
-        Returns:
-          The number of examples of one epoch.
-
-        Raises:
-          ValueError: If `client_id` is unknown, or the client's examples are not
-            as `examples` wants them.
-        """
-        self._check_known(client_id)
-        return self._store.num_examples(client_id)
+    def _repr_html_(self) -> str:
+        return summaries.html(*summary(self.client_ids, self._store, self.batching))
 
     def num_examples_per_round(self, client_id: str) -> int:
         """Returns the examples of a client's batches in a round; see `num_examples`."""
-        return self._batching.num_examples(self.num_examples(client_id))
+        return self.batching.num_examples(self.num_examples(client_id))
 
     def batch_sizes(self, client_id: str) -> list[int]:
         """Returns the sizes of a client's batches in a round; see `num_examples`."""
-        return self._batching.batch_sizes(self.num_examples(client_id))
+        return self.batching.batch_sizes(self.num_examples(client_id))
 
     def training_data(self, client_id: str, round_number: int) -> tf.data.Dataset:
         """Returns the batches that a client trains on in one round.
@@ -335,18 +309,8 @@ class ClientDatasets:
           ValueError: If `client_id` is unknown, `round_number` is negative, or the
             client's examples are not as `examples` wants them.
         """
-        # Slices of arrays shuffled here, not `Dataset.shuffle` and `map`: these
-        # would trace functions at every call and leave them behind.
-        first, *others = (
-            # A batch larger than all examples may be too large for TensorFlow.
-            tf.data.Dataset.from_tensor_slices(epoch).batch(
-                min(self.batch_size, num_rows(epoch))
-            )
-            for epoch in starmap(take, self.training_rows(client_id, round_number))
-        )
-        for other in others:
-            first = first.concatenate(other)
-        return first
+        epochs = starmap(take, self.training_rows(client_id, round_number))
+        return to_dataset(epochs, self.batching.batch_size)
 
     def training_batches(self, client_id: str, round_number: int) -> list[Examples]:
         """Returns what `training_data` returns, as a list of the batches.
@@ -367,7 +331,7 @@ class ClientDatasets:
         return [
             batch
             for rows in self.training_rows(client_id, round_number)
-            for batch in batching.split(take(*rows), self.batch_size)
+            for batch in split(take(*rows), self.batching.batch_size)
         ]
 
     def training_rows(
@@ -376,25 +340,4 @@ class ClientDatasets:
         """Returns what `training_batches` are cut from; see `batching.of_round`."""
         checks.check_integer("round_number", round_number, at_least=0)
         self._check_known(client_id)
-        return self._batching.of_round(self._store, client_id, int(round_number))
-
-    def evaluation_batches(
-        self, client_id: str, batch_size: int = 256
-    ) -> list[Examples]:
-        """Returns a client's examples once, unshuffled, in batches.
-
-        Args:
-          client_id: The id of the client.
-          batch_size: The number of examples in a batch; the last may be short.
-
-        Returns:
-          The batches, each a structure of arrays like `examples`. They may be
-          views of cached arrays: do not write to them.
-
-        Raises:
-          TypeError: If `batch_size` is not an integer.
-          ValueError: If `client_id` is unknown, `batch_size` is below 1, or the
-            client's examples are not as `examples` wants them.
-        """
-        checks.check_integer("batch_size", batch_size)
-        return batching.split(self.examples(client_id), batch_size)
+        return self.batching.of_round(self._store, client_id, int(round_number))

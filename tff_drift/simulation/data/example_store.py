@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tff_drift import checks
+
 # A structure (tuple, dictionary, ...) of arrays whose first dimensions are
 # equal: row i of every array belongs to example i.
 Examples = Any
+
+_OPTIONS = ("max_examples", "cache_bytes", "transform")
 
 # `examples, generator -> examples`: see `ClientDatasets`.
 Transform = Callable[[Examples, "np.random.Generator | None"], Examples]
@@ -224,6 +228,14 @@ class ExampleStore:
         cache_bytes: int,
         transform: Transform | None,
     ) -> None:
+        checks.check_callable("load_client", load_client, "a function of a client id")
+        if max_examples is not None:
+            checks.check_integer("max_examples", max_examples)
+        checks.check_integer("cache_bytes", cache_bytes, at_least=0)
+        if transform is not None:
+            checks.check_callable(
+                "transform", transform, "a function of examples and a generator"
+            )
         self.load_client = load_client
         self.max_examples = max_examples
         self.cache_bytes = cache_bytes
@@ -238,6 +250,15 @@ class ExampleStore:
         # A driver may prepare the next round's data on another thread.
         self._lock = threading.RLock()
 
+    def replace(self, **options: Any) -> ExampleStore:
+        """Returns a store of the same clients with a cache of its own.
+
+        Args:
+          **options: What changes of `max_examples`, `cache_bytes` and `transform`.
+        """
+        kept = {name: getattr(self, name) for name in _OPTIONS}
+        return ExampleStore(self.load_client, **{**kept, **options})
+
     def spec(self, any_client_id: str) -> Any:
         """Returns the `tf.TensorSpec`s of a batch; reads a client if need be."""
         with self._lock:
@@ -250,6 +271,16 @@ class ExampleStore:
                 transformed = self.transformed(any_client_id, first, None)
                 self._transformed_spec = batch_spec(transformed)
             return self._transformed_spec
+
+    @property
+    def known_spec(self) -> Any:
+        """The `tf.TensorSpec`s of the clients' batches; None before one is read."""
+        return self._spec if self.transform is None else self._transformed_spec
+
+    @property
+    def known_num_examples(self) -> Mapping[str, int]:
+        """The numbers of examples of the clients that have been read."""
+        return self._num_examples
 
     def num_examples(self, client_id: str) -> int:
         """Returns a client's number of examples, remembered after the first use."""

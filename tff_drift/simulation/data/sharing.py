@@ -10,7 +10,9 @@ Controllable Meta Updating. https://arxiv.org/abs/1910.08234
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -21,11 +23,6 @@ from tff_drift.simulation.data.example_store import Examples, batch_spec, num_ro
 
 # Keeps this stream of random numbers apart from those of other draws by a seed.
 _SAMPLE_STREAM = 0x5A3F_E001
-# The options of `ClientDatasets` but for `max_examples`, which is of clients' own.
-_OPTIONS = (
-    *("batch_size", "epochs", "shuffle", "seed", "last_batch", "local_steps"),
-    *("cache_bytes", "transform"),
-)
 
 
 def sample_examples(datasets: ClientDatasets, fraction: float, seed: int) -> Examples:
@@ -142,11 +139,7 @@ def share(
             parts[client_id],
         )
 
-    return ClientDatasets(
-        datasets.client_ids,
-        load_client,
-        **{name: getattr(datasets, name) for name in _OPTIONS},
-    )
+    return _with_examples(datasets, datasets.client_ids, load_client)
 
 
 def pool(datasets: ClientDatasets, client_id: str = "everyone") -> ClientDatasets:
@@ -173,10 +166,21 @@ def pool(datasets: ClientDatasets, client_id: str = "everyone") -> ClientDataset
             *map(own.examples, own.client_ids),
         )
 
+    return _with_examples(datasets, (client_id,), load_client)
+
+
+def _with_examples(
+    datasets: ClientDatasets,
+    client_ids: Sequence[str],
+    load_client: Callable[[str], Examples],
+) -> ClientDatasets:
+    """Returns clients with the options of others, but for those' `max_examples`."""
     return ClientDatasets(
-        (client_id,),
+        client_ids,
         load_client,
-        **{name: getattr(datasets, name) for name in _OPTIONS},
+        cache_bytes=datasets.cache_bytes,
+        transform=datasets.transform,
+        **dataclasses.asdict(datasets.batching),
     )
 
 

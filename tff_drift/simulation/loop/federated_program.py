@@ -17,7 +17,7 @@ from tff_drift.client_states import ClientStatesError, InMemoryClientStates
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import build_uniform_sampling
 from tff_drift.simulation.loop.client_state_types import rounds_of
-from tff_drift.simulation.loop.kept_client_states import ProcessWithClientStates
+from tff_drift.simulation.loop.process_with_client_states import ProcessWithClientStates
 from tff_drift.simulation.loop.rounds import client_data
 
 
@@ -62,10 +62,10 @@ class ClientDataSource(compat.FederatedDataSource):
     @property
     def fingerprint(self) -> str:
         """A hash of all that the selections depend on, but for the examples."""
-        train = self._train
-        parts = [self._seed, train.client_ids, train.batch_size, train.epochs]
-        parts += [train.max_examples, train.shuffle, train.seed, train.last_batch]
-        parts.append(train.local_steps)
+        train, batches = self._train, self._train.batching
+        parts = [self._seed, train.client_ids, batches.batch_size, batches.epochs]
+        parts += [train.max_examples, batches.shuffle, batches.seed, batches.last_batch]
+        parts.append(batches.local_steps)
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def select(self, round_number: int, cohort_size: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tff_drift.client_states import ClientStates
 from tff_drift.execution import batches_on_demand
 from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.client_datasets import ClientDatasets
-from tff_drift.simulation.loop.kept_client_states import ProcessWithClientStates
+from tff_drift.simulation.loop.process_with_client_states import ProcessWithClientStates
 
 
 class RoundRunner(Protocol):
@@ -142,9 +142,9 @@ def client_data(train: ClientDatasets, client_id: str, round_number: int) -> Any
       round_number: The round, from 0.
 
     Returns:
-      Batches that are made on demand, a list of batches or a `tf.data.Dataset`.
+      Batches that are made on demand, or a `tf.data.Dataset`.
     """
-    if batches_on_demand.are_taken():
+    if execution.current_preferences().takes_batches_on_demand:
 
         def rows() -> list[batches_on_demand.ChosenRows]:
             of_epochs = train.training_rows(client_id, round_number)
@@ -153,6 +153,4 @@ def client_data(train: ClientDatasets, client_id: str, round_number: int) -> Any
         return batches_on_demand.BatchesOnDemand(
             train.batch_sizes(client_id), train.element_spec, rows
         )
-    if execution.current_preferences().prefers_lists:
-        return train.training_batches(client_id, round_number)
     return train.training_data(client_id, round_number)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import dataclasses
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -28,12 +30,12 @@ from tff_drift.simulation.loop.training_loop import TrainingLoop
 from tff_drift.simulation.records import configuration as configurations
 from tff_drift.simulation.records.output_dir import OutputDir
 from tff_drift.simulation.records.results import TrainingResult
-from tff_drift.simulation.records.run_directory import RunFolder
-from tff_drift.simulation.records.run_store import Record, RowsOnly
+from tff_drift.simulation.records.run_directory import RunDirectory
+from tff_drift.simulation.records.run_store import InMemoryRunStore, RunStore
 
 # What takes part in a run: TFF's release managers are given its rows.
 Participant = Union[Callback, compat.ReleaseManager]
-Output = Optional[Union[str, "os.PathLike[str]", OutputDir, Record]]
+Output = Optional[Union[str, "os.PathLike[str]", OutputDir, RunStore]]
 
 
 def run_training(
@@ -94,7 +96,7 @@ def run_training(
         `SoftInterrupt` minds Ctrl-C. A `FailureWatch` and a `Progress` are added if
         none is given. To a `tff.program.ReleaseManager` among them every row is
         released under its round number.
-      output_dir: The folder of the run, as a path or an `OutputDir`; or a `Record` of
+      output_dir: The folder of the run, as a path or an `OutputDir`; or a `RunStore` of
         one's own. `None`, the default, writes nothing.
 
     Returns:
@@ -123,9 +125,11 @@ def run_training(
     training = _training_arguments(
         train, rounds, cohort_size, seed, initial_state, participants
     )
-    record, rounds_per_checkpoint = _open_record(output_dir, training, runner)
-    with contextlib.closing(record):
-        loop = TrainingLoop(runner, choose, record, participants, rounds_per_checkpoint)
+    run_store, rounds_per_checkpoint = _open_run_store(output_dir, training, runner)
+    with contextlib.closing(run_store):
+        loop = TrainingLoop(
+            runner, choose, run_store, participants, rounds_per_checkpoint
+        )
         return loop.train(process, train, rounds, initial_state)
 
 
@@ -209,13 +213,8 @@ def _training_arguments(
         "train": {
             "clients": len(train.client_ids),
             "client_ids_sha256": ids,
-            "batch_size": train.batch_size,
-            "epochs": train.epochs,
             "max_examples": train.max_examples,
-            "shuffle": train.shuffle,
-            "seed": train.seed,
-            "last_batch": train.last_batch,
-            "local_steps": train.local_steps,
+            **dataclasses.asdict(train.batching),
         },
     }
     if initial_state is not None:
@@ -223,22 +222,38 @@ def _training_arguments(
         for leaf in tree.flatten(initial_state):
             digest.update(np.asarray(leaf).tobytes())
         arguments["initial_state_sha256"] = digest.hexdigest()
-    for callback in callbacks:
-        arguments.update(callback.settings)
+    arguments["callbacks"] = _callback_settings(callbacks)
     return configurations.to_json("training", arguments)
 
 
-def _open_record(
+def _callback_settings(callbacks: Sequence[Callback]) -> dict[str, Any]:
+    """Returns the callbacks' settings by class, numbered where a class comes again."""
+    found: dict[str, Any] = {}
+    counts: collections.Counter[str] = collections.Counter()
+    for callback in callbacks:
+        name = type(callback).__name__
+        counts[name] += 1
+        settings = callback.settings
+        checks.check_instance(
+            f"settings of {name}", settings, Mapping, "a mapping of JSON values by name"
+        )
+        if settings:
+            number = "" if counts[name] == 1 else f" {counts[name]}"
+            found[name + number] = dict(settings)
+    return found
+
+
+def _open_run_store(
     output_dir: Output, training: Mapping[str, Any], runner: RoundRunner
-) -> tuple[Record, int]:
+) -> tuple[RunStore, int]:
     """Returns where the run is kept, and the rounds from checkpoint to checkpoint."""
     if output_dir is None:
-        return RowsOnly(), 1
-    if isinstance(output_dir, Record):
+        return InMemoryRunStore(), 1
+    if isinstance(output_dir, RunStore):
         return output_dir, 1
     if not isinstance(output_dir, OutputDir):
         output_dir = OutputDir(output_dir)
-    folder = RunFolder(
+    folder = RunDirectory(
         output_dir.path,
         user_configuration=configurations.to_json(
             "configuration", output_dir.configuration

@@ -1,4 +1,4 @@
-"""The rounds of a run, with its callbacks and its record."""
+"""The rounds of a run, with its callbacks and its store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tff_drift.simulation.loop.traffic import Traffic, model_traffic
 from tff_drift.simulation.records import metrics
 from tff_drift.simulation.records.results import TrainingResult, build_result
 from tff_drift.simulation.records.run_directory import OutputDirError
-from tff_drift.simulation.records.run_store import Position, Record
+from tff_drift.simulation.records.run_store import RunStore, TrainingState
 
 
 class TrainingLoop:
@@ -30,16 +30,16 @@ class TrainingLoop:
         self,
         runner: RoundRunner,
         sampling: Sampling,
-        record: Record,
+        run_store: RunStore,
         callbacks: Sequence[Callback],
         rounds_per_checkpoint: int,
     ) -> None:
         self._runner = runner
         self._sampling = sampling
-        self._record = record
+        self._run_store = run_store
         self._callbacks = callbacks
         self._rounds_per_checkpoint = rounds_per_checkpoint
-        self._position = Position(0, None)
+        self._training_state = TrainingState(0, None)
         self._result: TrainingResult | None = None
         # The rounds completed of the last checkpoint.
         self._saved = 0
@@ -51,33 +51,33 @@ class TrainingLoop:
         rounds: int,
         initial_state: Any,
     ) -> TrainingResult:
-        """Trains from where the record stands to the last round."""
+        """Trains from where the store stands to the last round."""
         traffic = model_traffic(process)
         initial_state_is_given = initial_state is not None
         initial_state = _build_initial_state(process, initial_state)
         hyperparameters = metrics.flatten_metrics(
             _hyperparameters(process, initial_state)
         )
-        position = self._record.resume(initial_state, hyperparameters)
-        begins = position is None
+        training_state = self._run_store.resume(initial_state, hyperparameters)
+        begins = training_state is None
         if begins:
             self._check_store_is_new(initial_state_is_given)
-        self._position = position or Position(0, initial_state)
-        self._saved = self._position.rounds_completed
+        self._training_state = training_state or TrainingState(0, initial_state)
+        self._saved = self._training_state.rounds_completed
         if self._saved > rounds:
             raise ValueError(
                 f"rounds is {rounds}, but the run in output_dir has completed "
                 f"{self._saved}. Ask for at least as many, or choose another "
                 "output_dir."
             )
-        self._runner.begin(self._position.state)
+        self._runner.begin(self._training_state.state)
         run = TrainingRun(
             process,
             train,
             rounds,
             self._runner.client_states,
-            self._record,
-            lambda: self._position,
+            self._run_store,
+            lambda: self._training_state,
         )
         with contextlib.ExitStack() as ending:
             self._start_callbacks(run, begins, ending)
@@ -85,7 +85,7 @@ class TrainingLoop:
             self._result = result = build_result(
                 run.state,
                 process.get_model_weights(run.state),
-                self._record.rows,
+                self._run_store.rows,
                 run.stop_reason if run.rounds_completed < rounds else None,
             )
         return result
@@ -103,7 +103,7 @@ class TrainingLoop:
         self, run: TrainingRun, begins: bool, ending: contextlib.ExitStack
     ) -> None:
         """Calls `before_training`, keeps round 0, and has `after_training` called."""
-        row: metrics.Row = {metrics.ROUND: 0}
+        row: metrics.MetricsRecord = {metrics.ROUND: 0}
         for callback in self._callbacks:
             # Before the call, which may have begun something when it fails.
             ending.callback(self._end, callback)
@@ -111,12 +111,12 @@ class TrainingLoop:
         if not begins:
             return
         if len(row) > 1:
-            self._record.add(row)
+            self._run_store.add(row)
             for callback in self._callbacks:
                 callback.after_row(types.MappingProxyType(row))
         # Initial weights may be random: a kill before the first regular checkpoint
         # must not draw others.
-        self._record.save(self._position)
+        self._run_store.save(self._training_state)
 
     def _end(self, callback: Callback) -> None:
         callback.after_training(self._result)
@@ -140,7 +140,7 @@ class TrainingLoop:
 
     def _save(self, run: TrainingRun) -> None:
         if run.rounds_completed > self._saved:
-            self._record.save(self._position)
+            self._run_store.save(self._training_state)
             self._saved = run.rounds_completed
 
     def _tell_interrupted(self, run: TrainingRun) -> None:
@@ -155,13 +155,13 @@ class TrainingLoop:
             )
 
     def _run_round(self, run: TrainingRun, traffic: Traffic) -> None:
-        """Trains one round, and keeps its row and position."""
+        """Trains one round, and keeps its metrics and its training state."""
         round_number = run.rounds_completed
         start = time.perf_counter()
         cohort = _checked_cohort(self._sampling(round_number), round_number)
         state, found = self._runner.run(run.state, cohort, round_number)
         seconds = metrics.seconds_since(start)
-        row: metrics.Row = {
+        row: metrics.MetricsRecord = {
             metrics.ROUND: round_number + 1,
             **metrics.training_columns(found),
             metrics.SECONDS: seconds,
@@ -175,9 +175,9 @@ class TrainingLoop:
             for callback in self._callbacks:
                 columns = callback.after_evaluation(round_number + 1, state, view)
                 _add_columns(row, columns, callback)
-        # The row comes first: a position without its row must not be saved.
-        self._record.add(row)
-        self._position = Position(round_number + 1, state)
+        # The row comes first: a training state without its row must not be saved.
+        self._run_store.add(row)
+        self._training_state = TrainingState(round_number + 1, state)
         for callback in self._callbacks:
             callback.after_row(view)
 
@@ -221,7 +221,7 @@ def _hyperparameters(
 
 
 def _add_columns(
-    row: metrics.Row, columns: Mapping[str, Any] | None, callback: Callback
+    row: metrics.MetricsRecord, columns: Mapping[str, Any] | None, callback: Callback
 ) -> None:
     """Adds to a row the columns that a callback returned."""
     if columns is None:
@@ -242,7 +242,10 @@ def _add_columns(
 
 
 def _count(
-    run: TrainingRun, traffic: Traffic, cohort: Sequence[str], row: metrics.Row
+    run: TrainingRun,
+    traffic: Traffic,
+    cohort: Sequence[str],
+    row: metrics.MetricsRecord,
 ) -> None:
     """Adds the round's examples and traffic to its row."""
     previous = run.rows[-1] if run.rows else {}

@@ -24,7 +24,7 @@ import numpy as np
 from tff_drift import checks
 
 Number = Union[int, float]
-Row = dict[str, Number]
+MetricsRecord = dict[str, Number]
 
 ROUND = "round"
 TRAIN_PREFIX = "train_"
@@ -51,7 +51,7 @@ def is_timing(column: str) -> bool:
     return column.startswith(SECONDS)
 
 
-def without_timing(row: Mapping[str, Number]) -> Row:
+def without_timing(row: Mapping[str, Number]) -> MetricsRecord:
     """Returns a row without its wall-clock times, to compare two runs.
 
     Args:
@@ -101,7 +101,7 @@ def _leaves(structure: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, A
         yield from _leaves(value, (*path, str(name)))
 
 
-def flatten_metrics(structure: Any) -> Row:
+def flatten_metrics(structure: Any) -> MetricsRecord:
     """Returns the numbers of a structure by their paths.
 
     Args:
@@ -112,7 +112,7 @@ def flatten_metrics(structure: Any) -> Row:
     Returns:
       The numbers by paths such as `"aggregator/clipping_norm"`.
     """
-    row: Row = {}
+    row: MetricsRecord = {}
     for path, leaf in _leaves(structure):
         name = _UNSAFE_CHARACTERS.sub("_", path)
         array = np.asarray(leaf)
@@ -126,7 +126,7 @@ def flatten_metrics(structure: Any) -> Row:
     return row
 
 
-def training_columns(metrics: Any) -> Row:
+def training_columns(metrics: Any) -> MetricsRecord:
     """Returns the columns of a learning process's metrics.
 
     Args:
@@ -149,7 +149,7 @@ def training_columns(metrics: Any) -> Row:
     return {**train, **others}
 
 
-def evaluation_columns(metrics: Any) -> Row:
+def evaluation_columns(metrics: Any) -> MetricsRecord:
     """Returns the columns of an evaluation's result.
 
     Args:

@@ -10,8 +10,8 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from tff_drift import checks, files
-from tff_drift.simulation.records.metrics import ROUND, Number, Row
-from tff_drift.simulation.records.row_table import RowTable
+from tff_drift.simulation.records.metrics import ROUND, MetricsRecord, Number
+from tff_drift.simulation.records.metrics_table import MetricsTable
 
 
 class MetricsFileError(ValueError):
@@ -30,7 +30,7 @@ def _parse_number(path: pathlib.Path, text: str) -> Number:
     )
 
 
-def read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[Row]]:
+def read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[MetricsRecord]]:
     """Reads a metrics file.
 
     A last line without its line break, left by a kill, is left out.
@@ -96,7 +96,7 @@ class RowsDigest:
     def __init__(self) -> None:
         self.hex = ""
 
-    def add(self, row: Row) -> None:
+    def add(self, row: MetricsRecord) -> None:
         """Adds a row.
 
         Args:
@@ -118,7 +118,7 @@ class MetricsFile:
       rows: The rows in the file.
     """
 
-    def __init__(self, path: pathlib.Path, rows: Sequence[Row] = ()) -> None:
+    def __init__(self, path: pathlib.Path, rows: Sequence[MetricsRecord] = ()) -> None:
         """Writes `rows` in place of what the file holds and opens it.
 
         Args:
@@ -129,13 +129,13 @@ class MetricsFile:
           OSError: If the file cannot be written.
         """
         self.path = path
-        self.rows = RowTable(rows)
+        self.rows = MetricsTable(rows)
         self._columns = [ROUND]
         self._file: io.FileIO | None = None
         self._add_columns(self.rows)
         self._rewrite()
 
-    def _add_columns(self, rows: Iterable[Row]) -> bool:
+    def _add_columns(self, rows: Iterable[MetricsRecord]) -> bool:
         """Adds the rows' columns to the header; returns whether any was new."""
         before = len(self._columns)
         known = set(self._columns)
@@ -153,7 +153,7 @@ class MetricsFile:
         # Without a buffer, which would keep what a full disk has refused.
         self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
 
-    def append(self, row: Row) -> None:
+    def append(self, row: MetricsRecord) -> None:
         """Adds a row.
 
         Args:
@@ -182,7 +182,7 @@ class MetricsFile:
             self._file = None
 
 
-def rows_until(path: pathlib.Path, rounds_completed: int) -> list[Row]:
+def rows_until(path: pathlib.Path, rounds_completed: int) -> list[MetricsRecord]:
     """Reads the rows that belong to a checkpoint.
 
     Args:

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tff_drift.simulation.records import failures, metrics
+from tff_drift import summaries
+from tff_drift.simulation.records import failures, metrics, result_summary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Totals:
     seconds_evaluation: float
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class TrainingResult:
     """A run at its end.
 
@@ -46,16 +47,40 @@ class TrainingResult:
 
     state: Any
     model_weights: Any
-    rows: Sequence[metrics.Row]
+    rows: Sequence[metrics.MetricsRecord]
     failures: Sequence[failures.Failure]
     totals: Totals
     stop_reason: str | None = None
+
+    def __repr__(self) -> str:
+        return summaries.text(*result_summary.summary(self))
+
+    def _repr_html_(self) -> str:
+        return summaries.html(
+            *result_summary.summary(self), result_summary.small_curve(self)
+        )
+
+    def plot(self, *columns: str, ax: Any = None) -> Any:
+        """Draws columns of the rows over the rounds; values not finite are gaps.
+
+        Args:
+          *columns: The columns' names; by default those of accuracies in training and
+            evaluation or, without any, of losses.
+          ax: The `matplotlib.axes.Axes` to draw into; by default new ones.
+
+        Returns:
+          The axes.
+
+        Raises:
+          ValueError: If there is no such column, or none to draw by default.
+        """
+        return result_summary.plot(self, columns, ax)
 
 
 def build_result(
     state: Any,
     model_weights: Any,
-    rows: Sequence[metrics.Row],
+    rows: Sequence[metrics.MetricsRecord],
     stop_reason: str | None,
 ) -> TrainingResult:
     """Returns the result of a run, its failures and totals taken from the rows."""

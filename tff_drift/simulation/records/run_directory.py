@@ -27,7 +27,7 @@ from tff_drift.client_states import (
 )
 from tff_drift.simulation.loop.callbacks.release import TENSORBOARD_FOLDER
 from tff_drift.simulation.records import checkpoint, configuration
-from tff_drift.simulation.records.metrics import ROUND, Row
+from tff_drift.simulation.records.metrics import ROUND, MetricsRecord
 from tff_drift.simulation.records.metrics_file import (
     MetricsFile,
     MetricsFileError,
@@ -35,7 +35,7 @@ from tff_drift.simulation.records.metrics_file import (
     read_rows,
     rows_until,
 )
-from tff_drift.simulation.records.run_store import Position
+from tff_drift.simulation.records.run_store import TrainingState
 
 CHECKPOINT_FILE = "checkpoint.npz"
 CONFIGURATION_FILE = "config.json"
@@ -48,6 +48,9 @@ _SERVER_STATE = "server_state"
 _CLIENT_STATES = "client_states"
 _ROWS = "rows_sha256"
 _OUR_FILES = (CHECKPOINT_FILE, CONFIGURATION_FILE, METRICS_FILE)
+_TRAINING = "training"
+_CALLBACKS = "callbacks"
+_ADDED = ("data_sha256", "sampling")
 # A run may be extended.
 _MAY_CHANGE = ("rounds",)
 
@@ -62,7 +65,18 @@ def _comparable(configuration_: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class RunFolder:
+def _as_before(training: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a training as earlier versions wrote them.
+
+    They kept callbacks' settings among the run's own, and nothing of `_ADDED`.
+    """
+    plain = {name: value for name, value in training.items() if name not in _ADDED}
+    for settings in plain.pop(_CALLBACKS, {}).values():
+        plain.update(settings)
+    return plain
+
+
+class RunDirectory:
     """Keeps a run in a folder, from which the run can be resumed.
 
     Only one program at a time may have a folder open.
@@ -98,7 +112,7 @@ class RunFolder:
             checkpoint.
         """
         self.folder = pathlib.Path(output_dir)
-        self._shown = {"configuration": user_configuration, "training": training}
+        self._shown = {"configuration": user_configuration, _TRAINING: training}
         self._description: dict[str, Any] = {
             name: _comparable(section) for name, section in self._shown.items()
         }
@@ -106,7 +120,7 @@ class RunFolder:
         self._closing = contextlib.ExitStack()
         self._checkpoint: checkpoint.Checkpoint | None = None
         self._metrics: MetricsFile | None = None
-        self._resumed_rows: list[Row] = []
+        self._resumed_rows: list[MetricsRecord] = []
         self._rows_digest = RowsDigest()
         # The round of the checkpoint; None before the run has begun.
         self._kept: int | None = None
@@ -150,7 +164,7 @@ class RunFolder:
         return self.folder / name
 
     @property
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> Sequence[MetricsRecord]:
         """The rows kept so far."""
         return self._resumed_rows if self._metrics is None else self._metrics.rows
 
@@ -163,7 +177,7 @@ class RunFolder:
         except FileNotFoundError:
             self._check_unused()
         else:
-            self._check_same_run(self._checkpoint, ("configuration", "training"))
+            self._check_same_run(self._checkpoint, ("configuration", _TRAINING))
             self._resumed_rows = rows_until(
                 self._path(METRICS_FILE), self._checkpoint.rounds_completed
             )
@@ -227,13 +241,12 @@ class RunFolder:
     def _check_same_run(
         self, saved: checkpoint.Checkpoint, sections: Sequence[str]
     ) -> None:
-        phrases = [
-            phrase
-            for section in sections
-            for phrase in configuration.differences(
-                saved.description.get(section, {}), self._description[section]
-            )
-        ]
+        phrases: list[str] = []
+        for section in sections:
+            was, now = saved.description.get(section, {}), self._description[section]
+            if section == _TRAINING and _CALLBACKS not in was:
+                now = _as_before(now)
+            phrases += configuration.differences(was, now)
         if phrases:
             raise OutputDirError(
                 f"output_dir {str(self.folder)!r} holds a run with another "
@@ -268,7 +281,7 @@ class RunFolder:
 
     def resume(
         self, initial_state: Any, hyperparameters: Mapping[str, Any]
-    ) -> Position | None:
+    ) -> TrainingState | None:
         """Returns where the run in the folder stopped, and drops what came later.
 
         Args:
@@ -278,7 +291,7 @@ class RunFolder:
             values.
 
         Returns:
-          The position of the checkpoint; `None` if the run has not begun.
+          The training state of the checkpoint; `None` if the run has not begun.
 
         Raises:
           checkpoint.CheckpointError: If the saved state does not fit.
@@ -286,21 +299,21 @@ class RunFolder:
             cannot be written.
         """
         self._description["hyperparameters"] = hyperparameters
-        position = None
+        training_state = None
         if self._checkpoint is not None:
             self._check_same_run(self._checkpoint, ("hyperparameters",))
-            position = Position(
+            training_state = TrainingState(
                 self._checkpoint.rounds_completed,
                 self._checkpoint.restore(_SERVER_STATE, initial_state),
             )
         self._restore_client_states()
-        if position is not None:
+        if training_state is not None:
             # Its arrays need not stay in RAM for the whole run.
             self._checkpoint = None
         with self._explained_errors():
             self._begin_writing()
-        self._kept = 0 if position is None else position.rounds_completed
-        return position
+        self._kept = 0 if training_state is None else training_state.rounds_completed
+        return training_state
 
     def _restore_client_states(self) -> None:
         """Brings the clients' states to the round of the checkpoint, if any."""
@@ -325,7 +338,7 @@ class RunFolder:
         self._metrics = MetricsFile(self._path(METRICS_FILE), self._resumed_rows)
         self._closing.callback(self._metrics.close)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: MetricsRecord) -> None:
         """Keeps a row.
 
         Args:
@@ -342,11 +355,11 @@ class RunFolder:
             self._metrics.append(row)
         self._rows_digest.add(row)
 
-    def save(self, position: Position) -> None:
+    def save(self, training_state: TrainingState) -> None:
         """Replaces the checkpoint.
 
         Args:
-          position: Where the run stands; the rows up to it have been added.
+          training_state: Where the run stands; the rows up to it have been added.
 
         Raises:
           checkpoint.CheckpointError: If the state cannot be saved.
@@ -356,27 +369,27 @@ class RunFolder:
         """
         self._check_in_place()
         with self._explained_errors():
-            self._save(position)
-        self._kept = position.rounds_completed
+            self._save(training_state)
+        self._kept = training_state.rounds_completed
 
-    def _save(self, position: Position) -> None:
+    def _save(self, training_state: TrainingState) -> None:
         if self._metrics is not None:
             self._metrics.sync()
-        structures = {_SERVER_STATE: position.state}
+        structures = {_SERVER_STATE: training_state.state}
         store = self._client_states
         if isinstance(store, InMemoryClientStates):
             structures[_CLIENT_STATES] = store.leaves()
             store = None
         if store is not None:
-            store.commit(position.rounds_completed)
+            store.commit(training_state.rounds_completed)
         checkpoint.save_checkpoint(
             self._path(CHECKPOINT_FILE),
-            position.rounds_completed,
+            training_state.rounds_completed,
             {**self._description, _ROWS: self._rows_digest.hex},
             structures,
         )
         if store is not None:
-            store.prune(position.rounds_completed)
+            store.prune(training_state.rounds_completed)
 
     def close(self) -> None:
         """Closes the files and lets other programs use the folder."""

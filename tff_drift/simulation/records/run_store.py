@@ -7,12 +7,12 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from tff_drift.simulation.records.metrics import Row
-from tff_drift.simulation.records.row_table import RowTable
+from tff_drift.simulation.records.metrics import MetricsRecord
+from tff_drift.simulation.records.metrics_table import MetricsTable
 
 
 @dataclasses.dataclass(frozen=True)
-class Position:
+class TrainingState:
     """Where a run stands at the end of a round.
 
     Attributes:
@@ -25,51 +25,51 @@ class Position:
 
 
 @runtime_checkable
-class Record(Protocol):
-    """Keeps a run's rows, and positions to resume from."""
+class RunStore(Protocol):
+    """Keeps a run's metrics, and training states to resume from."""
 
     @property
     def folder(self) -> pathlib.Path | None:
         """The folder to resume from, `None` if there is none."""
 
     @property
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> Sequence[MetricsRecord]:
         """The rows kept so far."""
 
     def resume(
         self, initial_state: Any, hyperparameters: Mapping[str, Any]
-    ) -> Position | None:
+    ) -> TrainingState | None:
         """Returns where an earlier run stopped, `None` if there is none."""
 
-    def add(self, row: Row) -> None:
+    def add(self, row: MetricsRecord) -> None:
         """Keeps a row."""
 
-    def save(self, position: Position) -> None:
-        """Keeps a position to resume from, in place of the one before."""
+    def save(self, training_state: TrainingState) -> None:
+        """Keeps a training state to resume from, in place of the one before."""
 
     def close(self) -> None:
-        """Ends the record."""
+        """Ends the keeping."""
 
 
-class RowsOnly:
-    """Keeps rows in RAM, and no position to resume from."""
+class InMemoryRunStore:
+    """Keeps metrics in RAM, and no training state to resume from."""
 
     def __init__(self) -> None:
         self.folder = None
-        self.rows = RowTable()
+        self.rows = MetricsTable()
 
     def resume(
         self, initial_state: Any, hyperparameters: Mapping[str, Any]
-    ) -> Position | None:
+    ) -> TrainingState | None:
         """Returns `None`: there is no earlier run."""
         del initial_state, hyperparameters
         return None
 
-    def add(self, row: Row) -> None:
+    def add(self, row: MetricsRecord) -> None:
         """Keeps a row."""
         self.rows.append(row)
 
-    def save(self, position: Position) -> None:
+    def save(self, training_state: TrainingState) -> None:
         """Keeps nothing: the run ends with the program."""
 
     def close(self) -> None:

@@ -10,8 +10,8 @@ import tensorflow_federated as tff
 
 from tff_drift.client_states import ClientStates
 from tff_drift.simulation.data.client_datasets import ClientDatasets
-from tff_drift.simulation.records.metrics import Row
-from tff_drift.simulation.records.run_store import Position, Record
+from tff_drift.simulation.records.metrics import MetricsRecord
+from tff_drift.simulation.records.run_store import RunStore, TrainingState
 
 if TYPE_CHECKING:
     from tff_drift.simulation.records.results import TrainingResult
@@ -37,36 +37,36 @@ class TrainingRun:
         train: ClientDatasets,
         rounds: int,
         client_states: ClientStates | None,
-        record: Record,
-        get_position: Callable[[], Position],
+        run_store: RunStore,
+        get_training_state: Callable[[], TrainingState],
     ) -> None:
         self.process = process
         self.train = train
         self.rounds = rounds
         self.client_states = client_states
         self.stop_reason: str | None = None
-        self._record = record
-        self._get_position = get_position
+        self._run_store = run_store
+        self._get_training_state = get_training_state
 
     @property
     def rounds_completed(self) -> int:
         """The rounds trained so far, those of earlier programs included."""
-        return self._get_position().rounds_completed
+        return self._get_training_state().rounds_completed
 
     @property
     def state(self) -> Any:
         """The server state after `rounds_completed` rounds."""
-        return self._get_position().state
+        return self._get_training_state().state
 
     @property
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> Sequence[MetricsRecord]:
         """The rows kept so far."""
-        return self._record.rows
+        return self._run_store.rows
 
     @property
     def folder(self) -> pathlib.Path | None:
         """The folder of the run; None if nothing is written."""
-        return self._record.folder
+        return self._run_store.folder
 
     def stop(self, reason: str) -> None:
         """Asks the run to end after the round in progress, as if it were the last.

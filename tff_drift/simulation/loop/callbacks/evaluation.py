@@ -67,21 +67,21 @@ class PeriodicEvaluation(Callback):
         """The rounds from one evaluation to the next."""
         return {"rounds_per_evaluation": self._every}
 
-    def before_training(self, run: TrainingRun) -> metrics.Row | None:
+    def before_training(self, run: TrainingRun) -> metrics.MetricsRecord | None:
         """Evaluates the initial model, if the run begins."""
         self._run = run
         return self._evaluate(run.state) if run.rounds_completed == 0 else None
 
     def after_round(
         self, round_number: int, state: Any, row: Mapping[str, Any]
-    ) -> metrics.Row | None:
+    ) -> metrics.MetricsRecord | None:
         """Evaluates the model, if it is time."""
         del row
         assert self._run is not None
         is_due = round_number % self._every == 0 or round_number == self._run.rounds
         return self._evaluate(state) if is_due else None
 
-    def _evaluate(self, state: Any) -> metrics.Row:
+    def _evaluate(self, state: Any) -> metrics.MetricsRecord:
         assert self._run is not None
         start = time.perf_counter()
         found = self._evaluation(self._model(self._run, state))
@@ -130,7 +130,7 @@ class FinalEvaluation(Callback):
 
     def after_round(
         self, round_number: int, state: Any, row: Mapping[str, Any]
-    ) -> metrics.Row | None:
+    ) -> metrics.MetricsRecord | None:
         """Evaluates the model, if the round is the last one."""
         del row
         if round_number != self._run.rounds:

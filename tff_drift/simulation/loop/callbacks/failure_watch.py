@@ -49,7 +49,7 @@ class FailureWatch(Callback):
 
     def after_round(
         self, round_number: int, state: Any, row: Mapping[str, Any]
-    ) -> metrics.Row:
+    ) -> metrics.MetricsRecord:
         """Compares the round with the one before."""
         assert self._run is not None
         previous = self._run.rows[-1] if self._run.rows else {}
@@ -58,7 +58,7 @@ class FailureWatch(Callback):
         # computation; the model that is deployed is made of this one.
         weights = getattr(state, "global_model_weights", ())
         loss = row.get(f"{metrics.TRAIN_PREFIX}loss")
-        columns: metrics.Row = {
+        columns: metrics.MetricsRecord = {
             failures.CATASTROPHIC_FAILURE: int(
                 failures.is_catastrophic(previous.get(accuracy), row.get(accuracy))
             ),

@@ -3,7 +3,7 @@ import tracemalloc
 import hypothesis
 from hypothesis import strategies
 
-from tff_drift.simulation.records.row_table import RowTable
+from tff_drift.simulation.records.metrics_table import MetricsTable
 
 NUMBERS = strategies.one_of(
     strategies.integers(), strategies.just(2**64 - 1), strategies.floats()
@@ -15,7 +15,7 @@ ROWS = strategies.lists(
 
 @hypothesis.given(ROWS)
 def test_rows_come_out_as_they_went_in(rows):
-    table = RowTable(rows)
+    table = MetricsTable(rows)
     # As text: 1 and 1.0 are different, and a value that is not a number equals itself.
     assert [repr(row) for row in table] == [repr(row) for row in rows]
     assert repr(table[1:]) == repr(rows[1:])
@@ -25,7 +25,7 @@ def test_rows_come_out_as_they_went_in(rows):
 
 
 def test_a_thousand_rows_take_less_than_a_megabyte():
-    table = RowTable()
+    table = MetricsTable()
     tracemalloc.start()
     try:
         for number in range(1000):

@@ -9,8 +9,8 @@ import pytest
 
 from tff_drift.simulation.records.checkpoint import CheckpointError
 from tff_drift.simulation.records.metrics_file import MetricsFileError
-from tff_drift.simulation.records.run_directory import OutputDirError, RunFolder
-from tff_drift.simulation.records.run_store import Position
+from tff_drift.simulation.records.run_directory import OutputDirError, RunDirectory
+from tff_drift.simulation.records.run_store import TrainingState
 
 USER = {"task": "digits", "rounds": 5, "rates": {"client": 0.1, "server": 1}}
 TRAINING = {"rounds": 5, "cohort_size": 10, "train": {"batch_size": 4, "seed": 0}}
@@ -24,17 +24,17 @@ def folder(tmp_path):
 
 
 def _open(folder, user=USER, training=TRAINING, **options):
-    return RunFolder(folder, user_configuration=user, training=training, **options)
+    return RunDirectory(folder, user_configuration=user, training=training, **options)
 
 
 def _run(folder, rounds_completed=2):
     """Leaves a run in the folder, as if killed after `rounds_completed`."""
     record = _open(folder)
     assert record.resume(STATE, HYPERPARAMETERS) is None
-    record.save(Position(0, STATE))
+    record.save(TrainingState(0, STATE))
     for round_ in range(1, rounds_completed + 1):
         record.add({"round": round_, "train_loss": 1 / round_})
-    record.save(Position(rounds_completed, {"weights": STATE["weights"] + 1}))
+    record.save(TrainingState(rounds_completed, {"weights": STATE["weights"] + 1}))
     record.close()
 
 
@@ -234,7 +234,7 @@ def test_a_disk_that_fills_up_costs_no_round_kept(folder, full_disk, monkeypatch
     full_disk()
     message = r"No space left on device.*kept up to round 2: mend the cause"
     with pytest.raises(OutputDirError, match=message):
-        record.save(Position(3, STATE))
+        record.save(TrainingState(3, STATE))
     # A new column rewrites the file.
     with pytest.raises(OutputDirError, match=message):
         record.add({"round": 4, "test_loss": 1.0})
@@ -275,7 +275,7 @@ def test_a_folder_that_is_moved_is_named_and_goes_on(folder, is_replaced):
         folder.mkdir()
     for write in (
         lambda: record.add({"round": 3, "train_loss": 1 / 3}),
-        lambda: record.save(Position(3, STATE)),
+        lambda: record.save(TrainingState(3, STATE)),
     ):
         with pytest.raises(OutputDirError, match=r"moved or removed.*to round 2"):
             write()

@@ -323,8 +323,8 @@ class Watched(simulation.ProcessWithClientStates):
 
     state = None
 
-    def _end(self, *arguments, **options):
-        output = super()._end(*arguments, **options)
+    def end(self, *arguments, **options):
+        output = super().end(*arguments, **options)
         self.state = output.state
         return output
 

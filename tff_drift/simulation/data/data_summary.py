@@ -1,0 +1,107 @@
+"""What clients' data are, in a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tff_drift.simulation.data.batching import Batching
+from tff_drift.simulation.data.example_store import ExampleStore, InRam
+
+_SHOWN_IDS = 3
+
+
+def summary(
+    client_ids: Sequence[str], store: ExampleStore, batching: Batching
+) -> tuple[str, dict[str, str]]:
+    """Returns a title, and what clients' data are by the names of what is told.
+
+    Nothing is read for it: of what a program has not read yet, it says so.
+
+    Args:
+      client_ids: The clients.
+      store: Their examples.
+      batching: How these become batches.
+    """
+    fields = {
+        "clients": _ids(client_ids),
+        "examples": _counts(client_ids, store),
+        "batch": _specs(client_ids, store),
+        "round": _round(batching),
+        "cache": _cache(store),
+    }
+    return f"ClientDatasets of {len(client_ids):,} clients", fields
+
+
+def _ids(client_ids: Sequence[str]) -> str:
+    if len(client_ids) <= _SHOWN_IDS:
+        return ", ".join(map(repr, client_ids))
+    first = ", ".join(map(repr, client_ids[: _SHOWN_IDS - 1]))
+    return f"{first}, ..., {client_ids[-1]!r}"
+
+
+def _is_in_ram(store: ExampleStore) -> bool:
+    return isinstance(store.load_client, InRam)
+
+
+def _counts(client_ids: Sequence[str], store: ExampleStore) -> str:
+    if _is_in_ram(store):
+        counts = [store.num_examples(each) for each in client_ids]
+        of_what = "a client"
+    else:
+        known = store.known_num_examples
+        counts = [known[each] for each in client_ids if each in known]
+        of_what = f"a client, of the {len(counts):,} read so far"
+    if not counts:
+        return "not read yet"
+    between = f"{min(counts):,}"
+    if min(counts) < max(counts):
+        between += f" to {max(counts):,}"
+    return f"{sum(counts):,}, {between} {of_what}"
+
+
+def _cache(store: ExampleStore) -> str:
+    if _is_in_ram(store) and not store.cache_bytes:
+        return "none: the arrays are in RAM"
+    return f"{store.used_bytes / 1e6:,.1f} of {store.cache_bytes / 1e6:,.1f} MB"
+
+
+def _specs(client_ids: Sequence[str], store: ExampleStore) -> str:
+    # A transform is the user's own code, which a look at the data does not run.
+    if _is_in_ram(store) and store.transform is None:
+        spec = store.spec(client_ids[0])
+    else:
+        spec = store.known_spec
+    if spec is None:
+        return "not read yet"
+    return str(tf.nest.map_structure(_Spec, spec))
+
+
+class _Spec:
+    """A tensor, shown as `float32[?,784]`."""
+
+    def __init__(self, spec: tf.TensorSpec) -> None:
+        shape = ",".join("?" if size is None else str(size) for size in spec.shape)
+        self._text = f"{spec.dtype.name}[{shape}]"
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _round(batching: Batching) -> str:
+    if batching.local_steps is None:
+        length = _count(batching.epochs, "epoch")
+    else:
+        length = _count(batching.local_steps, "step")
+    order = f"shuffled by seed {batching.seed}" if batching.shuffle else "in order"
+    last = (
+        ""
+        if batching.last_batch == "short"
+        else f", last_batch={batching.last_batch!r}"
+    )
+    return f"{length} in batches of {batching.batch_size}, {order}{last}"

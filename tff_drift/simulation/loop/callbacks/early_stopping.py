@@ -1,0 +1,114 @@
+"""The end of runs that improve no more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tff_drift import checks
+from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
+from tff_drift.simulation.records import metrics
+
+
+class EarlyStopping(Callback):
+    """Ends a run when a metric has not improved for some rounds.
+
+    The rounds are counted from the best value so far to the latest round that has the
+    metric: a metric of evaluations is looked at when the model is evaluated. A value
+    that is not finite is no improvement. `TrainingResult.stop_reason` says why the run
+    ended.
+
+    What is decided follows from the run's rows alone: a run that was killed and is
+    resumed ends in the same round, and one that has ended so, started again, trains no
+    further.
+    """
+
+    def __init__(
+        self,
+        metric: str = "test_loss",
+        *,
+        patience: int = 50,
+        min_change: float = 0.0,
+        higher_is_better: bool = False,
+    ) -> None:
+        """Initializes the callback.
+
+        Args:
+          metric: The column to watch, such as `test_loss`, `test_accuracy` or
+            `train_loss`.
+          patience: The rounds without an improvement after which the run ends.
+          min_change: What a value must be better by than the best one, in the metric's
+            own unit, to be an improvement.
+          higher_is_better: Whether larger values are better, as for an accuracy.
+
+        Raises:
+          TypeError: If an argument has the wrong type.
+          ValueError: If `metric` is empty, `patience` is below 1, or `min_change` is
+            negative.
+        """
+        checks.check_text("metric", metric)
+        checks.check_integer("patience", patience)
+        checks.check_non_negative("min_change", min_change)
+        checks.check_flag("higher_is_better", higher_is_better)
+        self._metric = metric
+        self._patience = int(patience)
+        self._min_change = float(min_change)
+        self._sign = 1.0 if higher_is_better else -1.0
+        self._run: TrainingRun | None = None
+        self._best = -math.inf
+        self._best_round = 0
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """When the run ends."""
+        return {
+            "metric": self._metric,
+            "patience": self._patience,
+            "min_change": self._min_change,
+            "higher_is_better": self._sign > 0,
+        }
+
+    def before_training(self, run: TrainingRun) -> None:
+        """Looks at the rounds of earlier programs."""
+        self._run = run
+        self._best, self._best_round = -math.inf, 0
+        for row in run.rows:
+            self._look(row)
+
+    def after_row(self, row: Mapping[str, Any]) -> None:
+        """Ends the run, if it is time.
+
+        Raises:
+          ValueError: If the row should have the metric and has not.
+        """
+        prefixes = [
+            each
+            for each in (metrics.TEST_PREFIX, metrics.TRAIN_PREFIX)
+            if self._metric.startswith(each)
+        ]
+        has_kind = any(name.startswith(each) for each in prefixes for name in row)
+        if has_kind and self._metric not in row:
+            raise ValueError(
+                f"EarlyStopping watches {self._metric!r}, but the columns of round "
+                f"{row[metrics.ROUND]} are {', '.join(row)}. Name one of them."
+            )
+        self._look(row)
+
+    def _look(self, row: Mapping[str, Any]) -> None:
+        if self._metric not in row:
+            return
+        value, number = self._sign * row[self._metric], int(row[metrics.ROUND])
+        if math.isfinite(value) and (
+            self._best == -math.inf or value > self._best + self._min_change
+        ):
+            self._best, self._best_round = value, number
+        elif number - self._best_round >= self._patience:
+            assert self._run is not None
+            self._run.stop(
+                f"{self._metric} has not improved for {number - self._best_round} "
+                f"rounds: its best value, {self._sign * self._best:.6g}, is that of "
+                f"round {self._best_round}"
+                if math.isfinite(self._best)
+                else f"{self._metric} was not finite for {number} rounds"
+            )

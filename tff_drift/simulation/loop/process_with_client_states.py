@@ -1,0 +1,207 @@
+"""A learning process beside the store of its clients' states.
+
+The methods whose clients keep a state take it in and give it back with every round.
+`ProcessWithClientStates` does that between a process and a store, so that a loop need
+not know of it: one's own, `run_training`'s, or one of TFF's.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow_federated as tff
+import tree
+
+from tff_drift import compat, execution
+from tff_drift.algorithms import CLIENT_STATES, StatefulLearningProcess
+from tff_drift.client_states import ClientStates, InMemoryClientStates
+from tff_drift.simulation.loop import program_rounds
+from tff_drift.simulation.loop.client_state_types import (
+    check_store_fits,
+    next_type,
+    unstack_client_states,
+    without_client_states,
+)
+from tff_drift.simulation.loop.store_in_step import NewStates, StoreInStep
+
+# Of the ids of a cohort to their data.
+Cohort = Mapping[str, Any]
+
+
+class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProcess):
+    """A learning process whose clients' states are kept beside it, in a store.
+
+    A round takes the cohort's datasets by client id:
+
+    >>> kept = ProcessWithClientStates(process)           # doctest: +SKIP
+    >>> state = kept.initialize()                         # doctest: +SKIP
+    >>> state, metrics = kept.next(state, {"ann": dataset, "bob": dataset})
+    ... # doctest: +SKIP
+
+    `next` gathers the states of the cohort's clients, runs the process's own `next`,
+    scatters the new states, and returns the output without them. Everything else is
+    the process's own. So TFF's loops, `tff.simulation.run_training_process` and
+    `tff.learning.programs.train_model`, train these methods as they train others, with
+    `tff_drift.simulation.ClientDataSource` and `ClientStatesProgramStateManager`.
+
+    The clients' states belong to one server state: the one that the last `next`
+    returned. `next` counts rounds in the server state, and refuses one of another
+    round, rather than to train on states that do not fit. Of a store that holds states
+    already, or a server state that has been trained before, `begin` says that they
+    belong together.
+
+    `next` is no computation to build others from: it runs in this program. Under an
+    asynchronous context (`tff.framework.AsyncContext`) it returns an awaitable, under
+    a `tff.program.FederatedContext` references to values.
+
+    Attributes:
+      client_states: The store.
+      process: The process that was given.
+    """
+
+    def __init__(
+        self,
+        process: StatefulLearningProcess,
+        client_states: ClientStates | None = None,
+    ) -> None:
+        """Puts a store beside a process.
+
+        Args:
+          process: A process of `tff_drift.algorithms` whose clients keep a state.
+          client_states: Where they are kept, a store made with
+            `process.initial_client_state`; by default in RAM.
+
+        Raises:
+          TypeError: If `process` is none whose clients keep a state, or
+            `client_states` no store.
+          ValueError: If `client_states` is a store of other states.
+        """
+        if not isinstance(process, StatefulLearningProcess):
+            raise TypeError(
+                "process must be one whose clients keep a state, such as "
+                f"tff_drift.algorithms.build_scaffold returns, found {process!r}. Use "
+                "others as they are."
+            )
+        if client_states is None:
+            client_states = InMemoryClientStates(process.initial_client_state)
+        if not isinstance(client_states, ClientStates):
+            raise TypeError(
+                "client_states must be a store of tff_drift.client_states, found "
+                f"{client_states!r}."
+            )
+        check_store_fits(process, client_states)
+        self.process = process
+        StoreInStep.__init__(self, client_states)
+        tff.learning.templates.LearningProcess.__init__(
+            self,
+            process.initialize,
+            _Next(self, next_type(process)),
+            process.get_model_weights,
+            process.set_model_weights,
+            get_hparams_fn=process.get_hparams,
+            set_hparams_fn=process.set_hparams,
+        )
+
+    @property
+    def control_variate(self) -> compat.Computation | None:
+        """The process's own, see `StatefulLearningProcess`."""
+        return self.process.control_variate
+
+    @property
+    def num_clients(self) -> int | None:
+        """The process's own, see `StatefulLearningProcess`."""
+        return self.process.num_clients
+
+    @functools.cached_property
+    def next_of_columns(self) -> compat.Computation:
+        """The process's `next` as federated programs call it."""
+        return program_rounds.build_next_of_columns(self.process)
+
+    def _next(self, state: Any, cohort: Cohort) -> Any:
+        if not isinstance(cohort, Mapping):
+            raise TypeError(
+                "A round takes the cohort's data by client id, found "
+                f"{type(cohort).__name__}. Give for instance {{'ann': dataset}}."
+            )
+        context = compat.get_context_stack().current
+        if isinstance(context, compat.FederatedContext):
+            return program_rounds.next_of_program(self, state, cohort)
+        rounds = self.enter(state)
+        client_data = [
+            collections.OrderedDict(
+                examples=examples, state=client_state, index=np.int32(index)
+            )
+            for index, (examples, client_state) in enumerate(
+                zip(cohort.values(), self.gather(cohort))
+            )
+        ]
+        stays = execution.current_preferences().prefers_states_at_clients(
+            self.client_states.state_nbytes, len(client_data)
+        )
+        computation = self.process.next_at_clients if stays else self.process.next
+        result = computation(state, client_data)
+        if inspect.isawaitable(result):
+            return self._end_later(rounds, cohort, result, stays)
+        return self.end(rounds, cohort, result, stays)
+
+    async def _end_later(
+        self, rounds: int, cohort: Cohort, result: Any, at_clients: bool
+    ) -> Any:
+        return self.end(rounds, cohort, await result, at_clients)
+
+    def end(
+        self, rounds: int, cohort: Cohort, result: Any, at_clients: bool
+    ) -> tff.learning.templates.LearningProcessOutput:
+        """Keeps the new states that a round returned, and returns the rest.
+
+        Args:
+          rounds: The rounds of the server state that it began with.
+          cohort: The cohort's data by client id.
+          result: What `next` or `next_at_clients` returned.
+          at_clients: Whether it was `next_at_clients`.
+
+        Returns:
+          The output of the round, without the clients' states.
+        """
+        initial = self.process.initial_client_state
+        if at_clients:
+            output, kept = result
+            new = NewStates(
+                [int(each["index"]) for each in kept],
+                [
+                    tree.unflatten_as(initial, tree.flatten(dict(each["state"])))
+                    for each in kept
+                ],
+                are_views=False,
+            )
+        else:
+            output = result
+            collected = output.metrics[CLIENT_STATES]
+            new = NewStates(*unstack_client_states(collected, initial), are_views=True)
+        self.scatter(rounds, cohort, new)
+        return without_client_states(output)
+
+
+class _Next(compat.Computation):
+    """`next` of a `ProcessWithClientStates`, as TFF's loops call it."""
+
+    def __init__(
+        self, process: ProcessWithClientStates, type_signature: compat.FunctionType
+    ) -> None:
+        self._process = process
+        self._type_signature = type_signature
+
+    @property
+    def type_signature(self) -> compat.FunctionType:
+        return self._type_signature
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._process._next(*args, **kwargs)
+
+    def __hash__(self) -> int:
+        return id(self)

@@ -1,0 +1,135 @@
+"""What a run's result is, in a few lines and as curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tree
+
+from tff_drift import summaries
+from tff_drift.simulation.records import metrics
+
+if TYPE_CHECKING:
+    from tff_drift.simulation.records.results import TrainingResult
+
+_SHOWN_METRICS = 4
+# The columns to show first, of those that there are.
+_ACCURACIES = ("test_accuracy", "train_accuracy")
+_LOSSES = ("test_loss", "train_loss")
+
+
+def summary(result: TrainingResult) -> tuple[str, dict[str, str]]:
+    """Returns a title, and what a result is by the names of what is told.
+
+    Args:
+      result: The result.
+    """
+    totals = result.totals
+    fields = {
+        "last metrics": _last_metrics(result.rows),
+        "model": _model(result.model_weights),
+        "totals": (
+            f"{totals.examples:,} examples, {totals.bytes_down / 1e6:,.1f} MB down, "
+            f"{totals.bytes_up / 1e6:,.1f} MB up, {totals.seconds:,.1f} s"
+        ),
+        "failures": _failures(result),
+    }
+    if result.stop_reason is not None:
+        fields["stopped"] = result.stop_reason
+    return f"TrainingResult of {totals.rounds:,} rounds", fields
+
+
+def _last_metrics(rows: Sequence[metrics.MetricsRecord]) -> str:
+    last: dict[str, str] = {}
+    for name in _shown(rows)[:_SHOWN_METRICS]:
+        for row in reversed(rows):
+            if name in row:
+                last[name] = f"{name} {row[name]:.4g}"
+                break
+    return ", ".join(last.values()) or "none"
+
+
+def _shown(rows: Sequence[metrics.MetricsRecord]) -> list[str]:
+    """Returns the columns that tell how good a model is, the most telling first."""
+    # The last evaluation may be some rounds ago.
+    columns = dict.fromkeys(name for row in rows[-200:] for name in row)
+    kinds = (metrics.TEST_PREFIX, metrics.TRAIN_PREFIX)
+    first = [name for name in (*_ACCURACIES, *_LOSSES) if name in columns]
+    others = [
+        name
+        for name in columns
+        if name.startswith(kinds) and "num_" not in name and "_client_" not in name
+    ]
+    return list(dict.fromkeys([*first, *others]))
+
+
+def _model(model_weights: Any) -> str:
+    try:
+        leaves = tree.flatten((model_weights.trainable, model_weights.non_trainable))
+    except AttributeError:
+        return type(model_weights).__name__
+    count = sum(np.size(leaf) for leaf in leaves)
+    return f"{count:,} weights in {len(leaves)} arrays"
+
+
+def _failures(result: TrainingResult) -> str:
+    if not result.failures:
+        return "none"
+    first = str(result.failures[0]).rstrip(".")
+    more = f", and {len(result.failures) - 1} more" if len(result.failures) > 1 else ""
+    return first + more
+
+
+def small_curve(result: TrainingResult) -> str:
+    """Returns the most telling metric over the rounds as SVG, if there is any.
+
+    Args:
+      result: The result.
+    """
+    for name in _shown(result.rows):
+        values = [float(row[name]) for row in result.rows if name in row]
+        if curve := summaries.curve(name, values):
+            return curve
+    return ""
+
+
+def plot(result: TrainingResult, columns: Sequence[str], ax: Any) -> Any:
+    """Draws columns over the rounds; see `TrainingResult.plot`.
+
+    Args:
+      result: The result.
+      columns: The columns' names, none for the most telling ones.
+      ax: The axes, or `None`.
+
+    Returns:
+      The axes.
+
+    Raises:
+      ValueError: If there is no such column, or none to draw by default.
+    """
+    known = dict.fromkeys(name for row in result.rows for name in row)
+    if not columns:
+        kinds = [
+            [name for name in kind if name in known] for kind in (_ACCURACIES, _LOSSES)
+        ]
+        columns = next(filter(None, kinds), _shown(result.rows)[:1])
+    unknown = [name for name in columns if name not in known]
+    if unknown or not columns:
+        found = f"{unknown[0]!r} is none of" if unknown else "name some of"
+        raise ValueError(f"columns: {found} the run's columns: {', '.join(known)}.")
+    if ax is None:
+        # Slow to import, and of no use to programs that draw nothing.
+        import matplotlib.pyplot as plt
+
+        ax = plt.figure().subplots()
+    for name in columns:
+        points = [(row[metrics.ROUND], row[name]) for row in result.rows if name in row]
+        rounds, values = zip(*points)
+        gaps = [value if math.isfinite(value) else math.nan for value in values]
+        ax.plot(rounds, gaps, label=name)
+    ax.set_xlabel("round")
+    ax.legend()
+    return ax
