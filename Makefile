@@ -34,7 +34,7 @@ help:
 	@echo "make smoke  run a test of nearly every file, in two minutes"
 	@echo "make soak   kill, starve and damage hundreds of runs, for hours"
 	@echo "make mutations  break the methods on purpose: the tests must notice"
-	@echo "make lint   check style and formatting"
+	@echo "make lint   check style, formatting and what imports what"
 	@echo "make types  check the type hints"
 	@echo "make wheel  build the wheel of the library into dist/"
 	@echo "make docs   build the site into build/docs"
@@ -89,6 +89,7 @@ mutations: setup
 lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --no-cache
 
 types: setup
 	@$(BIN)/mypy

@@ -1,5 +1,6 @@
 """Importing tff_drift: at once without TensorFlow, in any order, without noise."""
 
+import graphlib
 import pathlib
 import subprocess
 import sys
@@ -35,6 +36,21 @@ def test_importing_tff_drift_imports_no_tensorflow():
     )
     assert output == "[]\n"
     assert errors == ""
+
+
+def test_no_module_imports_itself_by_others():
+    # Layers of packages are import-linter's: `make lint`.
+    grimp = pytest.importorskip("grimp")
+    graph = grimp.build_graph(
+        *("tff_drift", "tasks", "experiments"),
+        exclude_type_checking_imports=True,
+        cache_dir=None,
+    )
+    assert len(graph.modules) > 200
+    imported = {
+        name: graph.find_modules_directly_imported_by(name) for name in graph.modules
+    }
+    graphlib.TopologicalSorter(imported).prepare()  # Raises on a circle.
 
 
 def test_the_version_is_that_of_the_distribution():

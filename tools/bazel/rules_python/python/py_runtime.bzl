@@ -1,3 +1,0 @@
-"""The rule that Bazel up to 7 has built in."""
-
-py_runtime = native.py_runtime
