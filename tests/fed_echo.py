@@ -7,11 +7,10 @@ trains it, and `tests/test_method_from_outside.py` puts it under every property.
 import collections
 
 from tff_drift import algorithms, checks, client_works
-from tff_drift.algorithms import options, server_steps, stateful_composition
-from tff_drift.optimizers import as_optimizer
+from tff_drift.algorithms import options
 
 
-class FedEchoWork(client_works.StatefulSgd):
+class FedEchoWork(client_works.LocalSgd):
     """The client's half: y_i <- y_i - η (g(y_i) - ρ e_i), then e_i <- x - y_i."""
 
     def __init__(self, client_optimizer_fn, rho, **local):
@@ -25,7 +24,7 @@ class FedEchoWork(client_works.StatefulSgd):
     def correction(self, context):
         return -self._rho * context.client_state["echo"]
 
-    def remember(self, context, local):
+    def update_client_state(self, context, local):
         return client_works.ClientOutput(
             collections.OrderedDict(echo=local.pseudo_gradient)
         )
@@ -55,13 +54,8 @@ def build_fed_echo(
       ValueError: If an argument is out of its range; the message names it.
     """
     local, shared = options.split(keywords, algorithms.StatefulOptions)
-    server_optimizer = as_optimizer("server_optimizer_fn", server_optimizer_fn)
-    return stateful_composition.compose_stateful(
-        model_fn,
-        FedEchoWork(client_optimizer_fn, rho, **local),
-        server_steps.OptimizerStep(server_optimizer),
-        **shared,
-    )
+    work = FedEchoWork(client_optimizer_fn, rho, **local)
+    return algorithms.compose(model_fn, work, server_optimizer_fn, **shared)
 
 
 METHOD = algorithms.register(

@@ -168,8 +168,12 @@ class Method:
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, inspect.Parameter]:
-        """The builder's parameters by name, the model first."""
-        return inspect.signature(self.builder).parameters
+        """The builder's own parameters by name, the model first.
+
+        Options that all methods share are not among them.
+        """
+        own = getattr(self.builder, "own_signature", None)
+        return (own or inspect.signature(self.builder)).parameters
 
     def _required(self) -> list[str]:
         """Returns the arguments besides the model that have no default."""

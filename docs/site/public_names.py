@@ -16,8 +16,6 @@ from typing import Union
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What a method or an aggregator of one's own is made of, beside the packages' names.
 BUILDING_BLOCKS = {
-    "tff_drift.algorithms.composition": ["compose"],
-    "tff_drift.algorithms.stateful_composition": ["compose_stateful"],
     "tff_drift.algorithms.server_steps": [
         "ServerStep",
         "OptimizerStep",

@@ -33,8 +33,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import tasks
-from tff_drift import algorithms, checks, client_works, optimizers, simulation
-from tff_drift.algorithms import options, server_steps, stateful_composition
+from tff_drift import algorithms, checks, client_works, simulation
+from tff_drift.algorithms import options
 
 tff_drift.execution.set_local_execution_context()
 
@@ -62,7 +62,7 @@ plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 
 
 
 # %%
-class FedEchoWork(client_works.StatefulSgd):
+class FedEchoWork(client_works.LocalSgd):
     """The client's half: y_i <- y_i - η (g(y_i) - ρ e_i), then e_i <- x - y_i."""
 
     def __init__(self, client_optimizer_fn, rho, **local):
@@ -76,7 +76,7 @@ class FedEchoWork(client_works.StatefulSgd):
     def correction(self, context):
         return -self._rho * context.client_state["echo"]
 
-    def remember(self, context, local):
+    def update_client_state(self, context, local):
         new_state = collections.OrderedDict(echo=local.pseudo_gradient)
         return client_works.ClientOutput(new_state)
 
@@ -94,15 +94,8 @@ def build_fed_echo(
     model_fn, client_optimizer_fn, server_optimizer_fn=1.0, *, rho=0.1, **keywords
 ):
     local, shared = options.split(keywords, algorithms.StatefulOptions)
-    server_optimizer = optimizers.as_optimizer(
-        "server_optimizer_fn", server_optimizer_fn
-    )
-    return stateful_composition.compose_stateful(
-        model_fn,
-        FedEchoWork(client_optimizer_fn, rho, **local),
-        server_steps.OptimizerStep(server_optimizer),
-        **shared,
-    )
+    work = FedEchoWork(client_optimizer_fn, rho, **local)
+    return algorithms.compose(model_fn, work, server_optimizer_fn, **shared)
 
 
 # %% [markdown]

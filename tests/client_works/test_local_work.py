@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from tests import models
 from tff_drift import client_works
-from tff_drift.algorithms import composition
+from tff_drift.algorithms import compose
 
 CLIENTS = models.client_arrays([9, 6], seed=5)
 ITERATOR = tff.learning.LoopImplementation.DATASET_ITERATOR
@@ -90,7 +90,7 @@ class _Proximal(client_works.LocalSgd):
 
 def test_a_corrected_variant_overrides_one_method():
     work = _Proximal(tff.learning.optimizers.build_sgdm(0.5))
-    process = composition.compose(
+    process = compose(
         models.softmax_regression, work, tff.learning.optimizers.build_sgdm(1.0)
     )
     state = process.initialize()
@@ -108,19 +108,43 @@ def test_a_corrected_variant_overrides_one_method():
         np.testing.assert_allclose(actual, y, atol=1e-6)
 
 
-def test_client_work_has_the_documented_type():
+def test_a_round_has_the_documented_types():
     spec = client_works.build_model_spec(models.softmax_regression)
-    process = client_works.build_client_work(
-        spec, sgd(0.5), client_weighting=tff.learning.ClientWeighting.NUM_EXAMPLES
+    process = compose(models.softmax_regression, sgd(0.5), 1.0)
+    state = process.next.type_signature.result.state.member
+    assert str(state.client_work) == (
+        "<round_number=int32,hparams=<learning_rate=float32>>"
     )
-    result = process.next.type_signature.result
-    assert str(result.state) == (
-        "<round_number=int32,hparams=<learning_rate=float32>>@SERVER"
+    # As in TFF's own processes: plain SGD keeps its rate, the mean nothing.
+    assert str(state.finalizer) == "<learning_rate=float32>"
+    assert str(state.aggregator) == str(
+        tff.aggregators.MeanFactory(no_nan_division=True)
+        .create(spec.weights_type.trainable, tff.to_type(np.float32))
+        .initialize.type_signature.result.member
     )
-    assert str(result.result.member.update_weight) == "float32"
-    assert result.result.member.update.is_equivalent_to(spec.weights_type.trainable)
-    measured = result.measurements.member
-    assert dir(measured) == ["drift", "learning_rate", "rejected_clients", "train"]
+    measured = process.next.type_signature.result.metrics.member
+    names = tff.structure.name_list_with_nones
+    assert names(measured) == ["distributor", "client_work", "aggregator", "finalizer"]
+    assert names(measured.client_work) == [
+        "train",
+        "rejected_clients",
+        "learning_rate",
+        "drift",
+    ]
+    assert names(measured.finalizer) == ["update_non_finite", "pseudo_gradient_norm"]
+
+
+def test_a_process_tells_what_it_is_in_five_lines():
+    lines = repr(compose(models.softmax_regression, sgd(0.5), 1.0)).splitlines()
+    assert lines == [
+        "ComposedLearningProcess:",
+        "  model: 16 numbers in 2 tensors to train, nothing besides",
+        "  a client receives: the model",
+        "  a client sends: its update",
+        "  a client keeps: nothing",
+        "  hyperparameters: <client_work=<learning_rate=float32>,"
+        "finalizer=<learning_rate=float32>>",
+    ]
 
 
 def test_batches_may_be_mappings():
@@ -139,10 +163,8 @@ def test_batches_may_be_mappings():
     data = tf.data.Dataset.from_tensor_slices(
         collections.OrderedDict(x=features, y=labels)
     ).batch(4)
-    process = composition.compose(
-        model_fn, sgd(0.5), tff.learning.optimizers.build_sgdm(1.0)
-    )
-    tuples = composition.compose(
+    process = compose(model_fn, sgd(0.5), tff.learning.optimizers.build_sgdm(1.0))
+    tuples = compose(
         models.softmax_regression, sgd(0.5), tff.learning.optimizers.build_sgdm(1.0)
     )
     models.assert_bit_equal(

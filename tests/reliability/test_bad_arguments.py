@@ -322,14 +322,10 @@ _CASES = [
     ),
     (client_works.build_model_spec, {}, {"model_fn": MODEL}),
     (
-        client_works.build_client_work,
+        algorithms.compose,
+        {"model_fn": _MODEL, "work": _SGD, "server_step": 1.0},
         {
-            "spec": _SPEC,
-            "work": _SGD,
-            "client_weighting": _UNIFORM,
-        },
-        {
-            "spec": [*SMALL, None],
+            "model_fn": MODEL,
             "work": [*SMALL, None],
             "metrics_aggregator": _SHARED["metrics_aggregator"],
             "loop_implementation": SMALL,

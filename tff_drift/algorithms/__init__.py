@@ -2,6 +2,13 @@
 
 from tff_drift.algorithms.adabest import build_adabest
 from tff_drift.algorithms.central import build_central
+from tff_drift.algorithms.composition import (
+    CLIENT_STATES,
+    LATEST_MODEL,
+    ComposedLearningProcess,
+    StatefulLearningProcess,
+    compose,
+)
 from tff_drift.algorithms.fed_adagrad import build_fed_adagrad
 from tff_drift.algorithms.fed_adam import build_fed_adam
 from tff_drift.algorithms.fed_avg import build_fed_avg
@@ -24,11 +31,6 @@ from tff_drift.algorithms.options import (
 )
 from tff_drift.algorithms.scaffold import build_scaffold
 from tff_drift.algorithms.scaffold_m import build_scaffold_m
-from tff_drift.algorithms.stateful_client import LATEST_MODEL
-from tff_drift.algorithms.stateful_process import (
-    CLIENT_STATES,
-    StatefulLearningProcess,
-)
 from tff_drift.algorithms.uga import build_uga
 from tff_drift.method_rows import (
     Arithmetic,
@@ -43,6 +45,7 @@ __all__ = [
     "CLIENT_STATES",
     "LATEST_MODEL",
     "Arithmetic",
+    "ComposedLearningProcess",
     "Cost",
     "Method",
     "Option",
@@ -70,6 +73,7 @@ __all__ = [
     "build_scaffold",
     "build_scaffold_m",
     "build_uga",
+    "compose",
     "methods",
     "register",
 ]

@@ -15,15 +15,14 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms import adabest_beta
-from tff_drift.algorithms.options import StatefulOptions, split
+from tff_drift.algorithms.composition import StatefulLearningProcess, compose
+from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
 from tff_drift.algorithms.server_steps import (
     Cohort,
     CorrectedCloudStep,
     ServerResult,
     ServerState,
 )
-from tff_drift.algorithms.stateful_composition import compose_stateful
-from tff_drift.algorithms.stateful_process import StatefulLearningProcess
 from tff_drift.method_rows import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 _NEVER = -1
 
 
-class AdaBestWork(client_works.StatefulSgd):
+class AdaBestWork(client_works.LocalSgd):
     """The client's half: θ_i <- θ_i - η (g - h_i), then a new, decayed h_i."""
 
     def __init__(
@@ -62,7 +61,7 @@ class AdaBestWork(client_works.StatefulSgd):
             h_i *= tf.cast(context.server_message, h_i.dtype)
         return -h_i
 
-    def remember(
+    def update_client_state(
         self, context: client_works.LocalContext, local: client_works.LocalResult
     ) -> client_works.ClientOutput:
         """Returns h_i <- h_i / (t - t'_i) + μ g_i and t'_i <- t."""
@@ -152,6 +151,7 @@ class AdaBestStep(CorrectedCloudStep):
         return changed
 
 
+@explicit_options(StatefulOptions)
 def build_adabest(
     model_fn: client_works.ModelFn,
     client_optimizer_fn: optimizers.OptimizerOrRate,
@@ -242,7 +242,7 @@ def build_adabest(
             "mu_by_examples must be False with client_weighting NUM_EXAMPLES, because "
             "each alone makes clients count by their examples, found True."
         )
-    return compose_stateful(
+    return compose(
         model_fn,
         AdaBestWork(client_optimizer_fn, mu, mu_by_examples, **local),
         AdaBestStep(rule, mu_by_examples),

@@ -9,8 +9,12 @@ from typing import Any, NamedTuple
 import tensorflow_federated as tff
 
 from tff_drift import compat
-from tff_drift.algorithms.server_state import STATE_NAMES, Accessors, replace
-from tff_drift.algorithms.stateful_process import StatefulLearningProcess
+from tff_drift.algorithms.composition import ComposedLearningProcess
+from tff_drift.algorithms.composition.server_state import (
+    STATE_NAMES,
+    Accessors,
+    replace,
+)
 
 _BASE = "base"
 
@@ -50,7 +54,8 @@ def append_step(
       appended: The step.
 
     Returns:
-      A `StatefulLearningProcess` if `process` is one, else a `LearningProcess`.
+      A process of the class of `process`, if it is one of this package, else a
+      `LearningProcess`.
 
     Raises:
       TypeError: If `process` is no such process, of another model, or has the step
@@ -60,19 +65,8 @@ def append_step(
     wrapper = _Wrapper(process, appended)
     initialize, next_fn = wrapper.initialize(), wrapper.next(process.next)
     accessors = wrapper.accessors()
-    if isinstance(process, StatefulLearningProcess):
-        return StatefulLearningProcess(
-            initialize,
-            next_fn,
-            accessors,
-            initial_client_state=process.initial_client_state,
-            message_down=process.message_down,
-            message_up=process.message_up,
-            num_clients=process.num_clients,
-            build_next_at_clients=lambda: wrapper.next_at_clients(
-                process.next_at_clients
-            ),
-        )
+    if isinstance(process, ComposedLearningProcess):
+        return process.rebuilt(initialize, next_fn, accessors, wrapper.next_at_clients)
     return tff.learning.templates.LearningProcess(
         initialize,
         next_fn,

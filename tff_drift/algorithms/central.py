@@ -8,13 +8,14 @@ import tensorflow_federated as tff
 
 from tff_drift import client_works, optimizers
 from tff_drift.algorithms.fed_avg import build_fed_avg
-from tff_drift.algorithms.options import TrainingOptions
+from tff_drift.algorithms.options import TrainingOptions, explicit_options
 from tff_drift.method_rows import Cost, Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+@explicit_options(TrainingOptions)
 def build_central(
     model_fn: client_works.ModelFn,
     client_optimizer_fn: optimizers.OptimizerOrRate,

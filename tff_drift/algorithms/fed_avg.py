@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms import composition
-from tff_drift.algorithms.options import TrainingOptions, split
+from tff_drift.algorithms.composition import compose
+from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
 from tff_drift.method_rows import Cost, Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+@explicit_options(TrainingOptions)
 def build_fed_avg(
     model_fn: client_works.ModelFn,
     client_optimizer_fn: optimizers.OptimizerOrRate,
@@ -89,7 +90,7 @@ def build_fed_avg(
         learning rate to act on.
     """
     local, shared = split(options, TrainingOptions)
-    return composition.compose(
+    return compose(
         model_fn,
         client_works.LocalSgd(client_optimizer_fn, **local),
         server_optimizer_fn,
@@ -97,6 +98,7 @@ def build_fed_avg(
     )
 
 
+@explicit_options(TrainingOptions)
 def build_fed_opt(
     model_fn: client_works.ModelFn,
     client_optimizer_fn: optimizers.OptimizerOrRate,

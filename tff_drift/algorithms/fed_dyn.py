@@ -16,15 +16,14 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms.options import StatefulOptions, split
+from tff_drift.algorithms.composition import StatefulLearningProcess, compose
+from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
 from tff_drift.algorithms.server_steps import (
     Cohort,
     CorrectedCloudStep,
     ServerResult,
     ServerState,
 )
-from tff_drift.algorithms.stateful_composition import compose_stateful
-from tff_drift.algorithms.stateful_process import StatefulLearningProcess
 from tff_drift.method_rows import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm, to_vector
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class FedDynWork(client_works.StatefulSgd):
+class FedDynWork(client_works.LocalSgd):
     """The client's half: θ_i <- θ_i - η (g - h_i - μ (θ - θ_i)), then a new h_i."""
 
     def __init__(
@@ -81,7 +80,7 @@ class FedDynWork(client_works.StatefulSgd):
         mu = self._mu_of(context)
         return tuple(d + mu * theta_i for d, theta_i in zip(corrected, step.trainable))
 
-    def remember(
+    def update_client_state(
         self, context: client_works.LocalContext, local: client_works.LocalResult
     ) -> client_works.ClientOutput:
         """Returns h_i <- h_i + μ g_i."""
@@ -157,6 +156,7 @@ def growth_condition(
     )
 
 
+@explicit_options(StatefulOptions)
 def build_fed_dyn(
     model_fn: client_works.ModelFn,
     client_optimizer_fn: optimizers.OptimizerOrRate,
@@ -219,7 +219,7 @@ def build_fed_dyn(
     checks.check_integer("num_clients", num_clients)
     if mean_examples is not None:
         checks.check_positive("mean_examples", mean_examples)
-    return compose_stateful(
+    return compose(
         model_fn,
         FedDynWork(client_optimizer_fn, mu, mean_examples, **local),
         FedDynStep(num_clients),

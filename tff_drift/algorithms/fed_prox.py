@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 import tensorflow_federated as tff
 
 from tff_drift import client_works, optimizers
-from tff_drift.algorithms import composition
-from tff_drift.algorithms.options import TrainingOptions, split
+from tff_drift.algorithms.composition import compose
+from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
 from tff_drift.method_rows import Method, Option, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+@explicit_options(TrainingOptions)
 def build_fed_prox(
     model_fn: client_works.ModelFn,
     client_optimizer_fn: optimizers.OptimizerOrRate,
@@ -62,7 +63,7 @@ def build_fed_prox(
         below 0, or a schedule has no learning rate to act on.
     """
     local, shared = split(options, TrainingOptions)
-    return composition.compose(
+    return compose(
         model_fn,
         client_works.ProximalSgd(client_optimizer_fn, mu, **local),
         server_optimizer_fn,

@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING
 import tensorflow_federated as tff
 
 from tff_drift import checks, client_works
-from tff_drift.algorithms import composition
-from tff_drift.algorithms.options import ProcessOptions, refuse_local_options
+from tff_drift.algorithms.composition import compose
+from tff_drift.algorithms.options import (
+    ProcessOptions,
+    explicit_options,
+    refuse_local_options,
+)
 from tff_drift.method_rows import Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+@explicit_options(ProcessOptions)
 def build_fed_sgd(
     model_fn: client_works.ModelFn,
     server_learning_rate: float,
@@ -54,7 +59,7 @@ def build_fed_sgd(
         option of local training is given.
     """
     checks.check_positive("server_learning_rate", server_learning_rate)
-    return composition.compose(
+    return compose(
         model_fn,
         client_works.FullGradient(),
         tff.learning.optimizers.build_sgdm(float(server_learning_rate)),

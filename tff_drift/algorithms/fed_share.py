@@ -15,7 +15,9 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, compat, optimizers
 from tff_drift.algorithms import fed_avg
-from tff_drift.algorithms.options import TrainingOptions
+from tff_drift.algorithms.composition import ComposedLearningProcess
+from tff_drift.algorithms.composition.server_state import Accessors
+from tff_drift.algorithms.options import TrainingOptions, explicit_options
 from tff_drift.client_works import keep_trace
 from tff_drift.method_rows import Method, register
 
@@ -27,6 +29,7 @@ _MOST_BATCHES = 10_000
 _MOST_BYTES = 2**30
 
 
+@explicit_options(TrainingOptions)
 def build_fed_share(
     model_fn: client_works.ModelFn,
     client_optimizer_fn: optimizers.OptimizerOrRate,
@@ -100,8 +103,20 @@ def build_fed_share(
             return functools.reduce(_concatenate, batches, own)
         return _add_to_every_epoch(own, batches, local_epochs)
 
-    return tff.simulation.compose_dataset_computation_with_learning_process(
+    sharing = tff.simulation.compose_dataset_computation_with_learning_process(
         add_shared, process
+    )
+    return ComposedLearningProcess(
+        sharing.initialize,
+        sharing.next,
+        Accessors(
+            sharing.get_model_weights,
+            sharing.set_model_weights,
+            sharing.get_hparams,
+            sharing.set_hparams,
+        ),
+        message_down=compat.to_type(()),
+        message_up=compat.to_type(()),
     )
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import tensorflow_federated as tff
 
 from tff_drift import client_works, optimizers
 
 MetricsAggregator = Callable[[Any], Any]
+_Builder = TypeVar("_Builder", bound=Callable[..., Any])
 
 
 class ProcessOptions(TypedDict, total=False):
@@ -83,6 +85,68 @@ class StatefulOptions(TrainingOptions, total=False):
     keep_latest_models: bool
 
 
+_DEFAULTS = {
+    "client_weight_decay": 0.0,
+    "client_weighting": tff.learning.ClientWeighting.NUM_EXAMPLES,
+    "evaluated_model": "aggregate",
+    "averaging_growth": 1.0,
+    "keep_latest_models": False,
+}
+
+
+def explicit_options(accepted: Any) -> Callable[[_Builder], _Builder]:
+    """Spells out a builder's `**options` in its signature.
+
+    Help and the completion of notebooks list them then. What the builder takes is not
+    changed.
+
+    Args:
+      accepted: The class of the options that it accepts, such as `TrainingOptions`.
+
+    Returns:
+      A decorator. The signature without the options stays as `own_signature`.
+    """
+    defaults = dict(_DEFAULTS)
+    if accepted is StatefulOptions:
+        defaults["client_weighting"] = tff.learning.ClientWeighting.UNIFORM
+
+    def decorate(builder: _Builder) -> _Builder:
+        own = inspect.signature(builder)
+        named = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        options = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(name),
+                annotation=getattr(hint, "__forward_arg__", hint),
+            )
+            for name, hint in accepted.__annotations__.items()
+        ]
+        builder.own_signature = own  # type: ignore[attr-defined]
+        builder.__signature__ = own.replace(  # type: ignore[attr-defined]
+            parameters=[*named, *options]
+        )
+        return builder
+
+    return decorate
+
+
+def check_client_weighting(client_weighting: Any) -> None:
+    """Raises unless `client_weighting` is a `tff.learning.ClientWeighting`.
+
+    Args:
+      client_weighting: The value to check.
+
+    Raises:
+      TypeError: If it is anything else.
+    """
+    if not isinstance(client_weighting, tff.learning.ClientWeighting):
+        raise TypeError(
+            "client_weighting must be tff.learning.ClientWeighting.NUM_EXAMPLES or "
+            f"UNIFORM, found {client_weighting!r}."
+        )
+
+
 def split(
     options: Mapping[str, Any], accepted: Any
 ) -> tuple[client_works.LocalOptions, dict[str, Any]]:
@@ -96,7 +160,8 @@ def split(
       The options of local training, and the rest.
 
     Raises:
-      TypeError: If there is an option that `accepted` does not have.
+      TypeError: If there is an option that `accepted` does not have, or
+        `client_weighting` is none.
     """
     known = set(accepted.__optional_keys__)
     for name in options:
@@ -107,6 +172,8 @@ def split(
                 f"unexpected keyword argument {name!r}. {remedy}The options are "
                 f"{', '.join(sorted(known))}."
             )
+    if "client_weighting" in options:
+        check_client_weighting(options["client_weighting"])
     local_names = client_works.LocalOptions.__optional_keys__
     local = {name: options[name] for name in options if name in local_names}
     rest = {name: options[name] for name in options if name not in local_names}

@@ -15,10 +15,8 @@ import tensorflow_federated as tff
 
 from tff_drift import aggregators, checks, client_works, optimizers
 from tff_drift.aggregators import wrapping
-from tff_drift.algorithms.options import StatefulOptions, split
-from tff_drift.algorithms.server_steps import OptimizerStep
-from tff_drift.algorithms.stateful_composition import compose_stateful
-from tff_drift.algorithms.stateful_process import StatefulLearningProcess
+from tff_drift.algorithms.composition import StatefulLearningProcess, compose
+from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
 from tff_drift.method_rows import Cost, Method, Option, register
 from tff_drift.tensors import to_vector
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
 
-class ScaffoldWork(client_works.StatefulSgd):
+class ScaffoldWork(client_works.LocalSgd):
     """The client's half: y <- y - η (g(y) - c_i + c), then a new c_i."""
 
     def __init__(
@@ -61,7 +59,7 @@ class ScaffoldWork(client_works.StatefulSgd):
         """Returns c - c_i."""
         return context.server_message - context.client_state["control_variate"]
 
-    def remember(
+    def update_client_state(
         self, context: client_works.LocalContext, local: client_works.LocalResult
     ) -> client_works.ClientOutput:
         """Returns c_i⁺, and c_i⁺ - c_i for the server."""
@@ -85,6 +83,7 @@ class ScaffoldWork(client_works.StatefulSgd):
         )
 
 
+@explicit_options(StatefulOptions)
 def build_scaffold(
     model_fn: client_works.ModelFn,
     client_optimizer_fn: optimizers.OptimizerOrRate,
@@ -179,12 +178,10 @@ def build_scaffold(
         )
     if total_examples is not None:
         checks.check_positive("total_examples", total_examples)
-    return compose_stateful(
+    return compose(
         model_fn,
         ScaffoldWork(client_optimizer_fn, option, weighted, **local),
-        OptimizerStep(
-            optimizers.as_optimizer("server_optimizer_fn", server_optimizer_fn)
-        ),
+        server_optimizer_fn,
         control_variate_factory=aggregators.ControlVariateFactory(
             num_clients if total_examples is None else total_examples,
             wrapping.sum_factory_or_default(

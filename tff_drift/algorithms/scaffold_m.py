@@ -14,15 +14,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, client_works
-from tff_drift.algorithms.options import StatefulOptions, split
+from tff_drift.algorithms.composition import StatefulLearningProcess, compose
+from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
 from tff_drift.algorithms.server_steps import (
     Cohort,
     ServerResult,
     ServerState,
     ServerStep,
 )
-from tff_drift.algorithms.stateful_composition import compose_stateful
-from tff_drift.algorithms.stateful_process import StatefulLearningProcess
 from tff_drift.method_rows import Cost, Method, register
 from tff_drift.tensors import Tensors, global_norm, to_vector
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
 
-class ScaffoldMWork(client_works.StatefulSgd):
+class ScaffoldMWork(client_works.LocalSgd):
     """The client's half: θ_i <- θ_i - η (g - h_i + h), then a new h_i."""
 
     def initial_client_state(self, zeros: np.ndarray) -> client_works.ClientState:
@@ -43,7 +42,7 @@ class ScaffoldMWork(client_works.StatefulSgd):
         """Returns h - h_i."""
         return context.server_message - context.client_state["control_variate"]
 
-    def remember(
+    def update_client_state(
         self, context: client_works.LocalContext, local: client_works.LocalResult
     ) -> client_works.ClientOutput:
         """Returns h_i <- h_i - h + g_i / (K_i η)."""
@@ -103,6 +102,7 @@ class ScaffoldMStep(ServerStep):
         )
 
 
+@explicit_options(StatefulOptions)
 def build_scaffold_m(
     model_fn: client_works.ModelFn,
     client_learning_rate: float,
@@ -155,7 +155,7 @@ def build_scaffold_m(
         "(θ - θ_i) / (K η) is the mean of the local gradients for SGD alone",
     )
     checks.check_integer("num_clients", num_clients)
-    return compose_stateful(
+    return compose(
         model_fn,
         ScaffoldMWork(client_learning_rate, **local),
         ScaffoldMStep(num_clients),

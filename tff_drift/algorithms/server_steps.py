@@ -1,4 +1,4 @@
-"""The server's half of methods whose clients keep a state."""
+"""The server's half of a method."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ class Cohort(NamedTuple):
       learning_rate: η, the clients' step size in this round; None if their
         optimizer has none.
       round_number: The round, from 0.
+      message: The mean of the clients' messages, with the weights of their updates;
+        `()` where they send none, or a control variate sums them.
     """
 
     num_clients: tf.Tensor
@@ -36,6 +38,7 @@ class Cohort(NamedTuple):
     mean_squared_drift: tf.Tensor
     learning_rate: tf.Tensor | None
     round_number: tf.Tensor
+    message: Any = ()
 
 
 class ServerResult(NamedTuple):
@@ -186,6 +189,57 @@ class OptimizerStep(ServerStep):
         """Returns the state with other hyperparameters of the optimizer."""
         optimizer_state = self._optimizer.set_hparams(state["optimizer"], hparams)
         return collections.OrderedDict(optimizer=optimizer_state)
+
+
+class PlainOptimizerStep(OptimizerStep):
+    """`OptimizerStep`, its state stored as TFF's own processes store it.
+
+    The state is the optimizer's, with the structure of the weights.
+
+    Args:
+      optimizer: A `tff.learning.optimizers.Optimizer`.
+      like: A structure of the trainable weights' specs.
+    """
+
+    def __init__(self, optimizer: tff.learning.optimizers.Optimizer, like: Any) -> None:
+        super().__init__(optimizer)
+        self._like = like
+
+    def scheduled(self, schedule: optimizers.Schedule) -> ServerStep:
+        """Returns the step with the optimizer's rate scheduled."""
+        optimizer = optimizers.build_scheduled(self._optimizer, schedule)
+        return PlainOptimizerStep(optimizer, self._like)
+
+    def initial_state(self, trainable: Tensors) -> Any:
+        """Returns the optimizer's initial state."""
+        del trainable
+        return self._optimizer.initialize(self._like)
+
+    def next(
+        self,
+        state: Any,
+        trainable: Tensors,
+        pseudo_gradient: Tensors,
+        cohort: Cohort,
+    ) -> ServerResult:
+        """Takes a step of the optimizer."""
+        del cohort
+        state, weights = self._optimizer.next(
+            state,
+            tf.nest.pack_sequence_as(self._like, trainable),
+            tf.nest.pack_sequence_as(self._like, pseudo_gradient),
+        )
+        return ServerResult(
+            state, tuple(tf.nest.flatten(weights)), collections.OrderedDict()
+        )
+
+    def get_hparams(self, state: Any) -> collections.OrderedDict[str, Any]:
+        """Returns the optimizer's hyperparameters."""
+        return self._optimizer.get_hparams(state)
+
+    def set_hparams(self, state: Any, hparams: Any) -> Any:
+        """Returns the state with other hyperparameters of the optimizer."""
+        return self._optimizer.set_hparams(state, hparams)
 
 
 class AveragedStep(ServerStep):

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 import tensorflow_federated as tff
 
 from tff_drift import client_works, optimizers
-from tff_drift.algorithms import composition
-from tff_drift.algorithms.options import TrainingOptions, split
+from tff_drift.algorithms.composition import compose
+from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
 from tff_drift.method_rows import Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+@explicit_options(TrainingOptions)
 def build_uga(
     model_fn: client_works.ModelFn,
     client_learning_rate: float,
@@ -101,7 +102,7 @@ def build_uga(
         draws other random numbers at every call; the message names the operation.
     """
     local, shared = split(options, TrainingOptions)
-    return composition.compose(
+    return compose(
         model_fn,
         client_works.KeepTraceSgd(client_learning_rate, local_epochs, **local),
         server_optimizer_fn,

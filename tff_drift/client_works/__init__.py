@@ -1,6 +1,11 @@
 """Local training on clients, written as init / step / finish."""
 
-from tff_drift.client_works.client_work import build_client_work, check_batches
+from tff_drift.client_works.batches import check_batches
+from tff_drift.client_works.client_state import (
+    ClientOutput,
+    ClientState,
+    LocalResult,
+)
 from tff_drift.client_works.full_gradient import FullGradient
 from tff_drift.client_works.keep_trace_work import KeepTraceSgd
 from tff_drift.client_works.local_models import (
@@ -20,12 +25,6 @@ from tff_drift.client_works.local_work import (
     run_local_work,
 )
 from tff_drift.client_works.proximal import ProximalSgd
-from tff_drift.client_works.stateful_sgd import (
-    ClientOutput,
-    ClientState,
-    LocalResult,
-    StatefulSgd,
-)
 
 __all__ = [
     "ClientOutput",
@@ -43,10 +42,8 @@ __all__ = [
     "ModelFn",
     "ModelSpec",
     "ProximalSgd",
-    "StatefulSgd",
     "Step",
     "StepResult",
-    "build_client_work",
     "build_model_spec",
     "check_batches",
     "check_sgd_rate",

@@ -69,7 +69,8 @@ class LocalSgd(LocalWork):
 
     Args:
       client_optimizer_fn: The `tff.learning.optimizers.Optimizer` of the local steps,
-        whose state starts anew in every round, or the learning rate η of plain SGD.
+        whose state starts anew in every round unless `initial_optimizer_state` says
+        otherwise, or the learning rate η of plain SGD.
       client_weight_decay: λ, see `LocalOptions`.
       gradient_clipping_norm: See `LocalOptions`.
 
@@ -100,18 +101,30 @@ class LocalSgd(LocalWork):
         return self._optimizer.get_hparams(self._optimizer.initialize(scalar))
 
     def init(self, context: LocalContext) -> Any:
-        """Returns a fresh optimizer state at the round's rates, and the correction."""
+        """Returns the optimizer's state at the round's rates, and the correction."""
         specs = tf.nest.map_structure(
             lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype),
             context.initial_trainable,
         )
-        state = self._optimizer.set_hparams(
-            self._optimizer.initialize(specs), context.hparams
-        )
+        state = self.initial_optimizer_state(context, self._optimizer.initialize(specs))
+        state = self._optimizer.set_hparams(state, context.hparams)
         correction = self.correction(context)
         if correction is None:
             return state, ()
         return state, from_vector(correction, context.initial_trainable)
+
+    def initial_optimizer_state(self, context: LocalContext, fresh: Any) -> Any:
+        """Returns the optimizer's state before the round's first step: a fresh one.
+
+        A client that keeps its optimizer's state gives that of its last round, which
+        `LocalResult.work_state` had for `update_client_state`.
+
+        Args:
+          context: The fixed part of the round.
+          fresh: The state of an optimizer that has taken no step.
+        """
+        del context
+        return fresh
 
     def correction(self, context: LocalContext) -> tf.Tensor | None:
         """Returns what is added to every gradient of the round: here nothing.

@@ -17,9 +17,15 @@ import collections
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_drift.client_works.client_state import (
+    ClientOutput,
+    ClientState,
+    LocalResult,
+)
 from tff_drift.client_works.local_models import LocalModel, ModelSpec
 from tff_drift.layers import dropout
 from tff_drift.tensors import Tensors
@@ -58,6 +64,8 @@ class LocalOutcome(NamedTuple):
       num_steps: Scalar `int32`, the minibatches trained on: K_i.
       rejected: Scalar boolean, true if the update held a non-finite value.
       metrics: The model's unfinalized training metrics.
+      work_state: The work's state after the last step, for `update_client_state`;
+        empty for work that is no `LocalWork`.
     """
 
     update: Tensors
@@ -66,6 +74,7 @@ class LocalOutcome(NamedTuple):
     num_steps: tf.Tensor
     rejected: tf.Tensor
     metrics: Any
+    work_state: Any = ()
 
 
 # What one client does, of the server's weights, its dataset and its context.
@@ -75,7 +84,19 @@ RunWork = Callable[
 
 
 class ClientWork(abc.ABC):
-    """The client's half of a method."""
+    """The client's half of a method.
+
+    A method whose clients keep a state between rounds says what a client starts with
+    (`initial_client_state`) and what becomes of it (`update_client_state`); the state
+    is there as `LocalContext.client_state`. A method whose clients send a message
+    besides their update returns it from `update_client_state` too.
+    """
+
+    # Whether `update_client_state` wants the gradient of the whole local loss at x,
+    # which costs another pass over the client's data.
+    needs_full_gradient = False
+    # Whether the work wants `LocalContext.num_examples`, for a pass that counts.
+    needs_num_examples = False
 
     @abc.abstractmethod
     def initial_hparams(self) -> collections.OrderedDict[str, Any]:
@@ -105,6 +126,44 @@ class ClientWork(abc.ABC):
           ValueError: If they cannot; the message says why.
         """
         del spec
+
+    def initial_client_state(self, zeros: np.ndarray) -> ClientState | None:
+        """Returns the state of a client that has not taken part yet.
+
+        Args:
+          zeros: A zero vector of the size and dtype of the trainable weights.
+
+        Returns:
+          Arrays by name; None, as here, if clients keep no state.
+        """
+        del zeros
+        return None
+
+    def update_client_state(
+        self, context: LocalContext, local: LocalResult
+    ) -> ClientOutput:
+        """Returns the client's new state and its message: here neither.
+
+        Args:
+          context: The fixed part of the round, the present state among it.
+          local: What local training came to.
+        """
+        del context, local
+        return ClientOutput()
+
+    @property
+    def keeps_client_state(self) -> bool:
+        """Whether clients keep a state: the work says what they start with."""
+        return _defines(self, "initial_client_state")
+
+    @property
+    def has_client_output(self) -> bool:
+        """Whether `update_client_state` has anything to return."""
+        return _defines(self, "update_client_state")
+
+
+def _defines(work: ClientWork, name: str) -> bool:
+    return getattr(type(work), name) is not getattr(ClientWork, name)
 
 
 class Step(NamedTuple):
@@ -238,6 +297,7 @@ def run_local_work(
         num_steps=num_steps,
         rejected=rejected,
         metrics=model.metrics(model_state, discard=rejected),
+        work_state=work_state,
     )
 
 

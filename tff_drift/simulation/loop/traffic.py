@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import compat
-from tff_drift.algorithms import StatefulLearningProcess
+from tff_drift.algorithms import ComposedLearningProcess
 
 # The client weight that goes up beside the pseudo-gradient is one float32.
 _CLIENT_WEIGHT_BYTES = np.dtype(np.float32).itemsize
@@ -88,8 +88,8 @@ def model_traffic(process: tff.learning.templates.LearningProcess) -> Traffic:
     """Returns the traffic of a process that sends a model and a pseudo-gradient.
 
     Down goes the model, trainable and non-trainable weights; up come the
-    pseudo-gradient of the trainable weights and one float32 client weight. Methods
-    whose clients keep a state may send more both ways, such as a control variate; the
+    pseudo-gradient of the trainable weights and one float32 client weight. A method
+    may send more both ways, such as a control variate; the
     client state itself stays on the client and is no traffic. Compression by a
     distributor or aggregator, and metrics, are not counted.
 
@@ -108,7 +108,7 @@ def model_traffic(process: tff.learning.templates.LearningProcess) -> Traffic:
     bytes_down = num_bytes(weights_type)
     model_bytes = num_bytes(weights_type.trainable)
     bytes_up = model_bytes + _CLIENT_WEIGHT_BYTES
-    if isinstance(process, StatefulLearningProcess):
+    if isinstance(process, ComposedLearningProcess):
         bytes_down += num_bytes(process.message_down)
         bytes_up += num_bytes(process.message_up)
     return Traffic(bytes_down, bytes_up, model_bytes)

@@ -1,4 +1,7 @@
-"""Methods with client state and other aggregators and server optimizers."""
+"""What methods are composed of: states, messages, aggregators, server optimizers."""
+
+import collections
+import inspect
 
 import numpy as np
 import pytest
@@ -7,7 +10,9 @@ import tensorflow_federated as tff
 
 from tests import models, stateful
 from tests.paper import reference
-from tff_drift import aggregators, algorithms, execution, optimizers
+from tff_drift import aggregators, algorithms, client_works, execution, optimizers
+from tff_drift.algorithms import server_steps
+from tff_drift.tensors import from_vector, to_vector
 
 D = stateful.DIMENSION
 RATE = 0.1
@@ -164,3 +169,136 @@ def test_the_new_client_states_may_stay_at_the_clients(has_meta_step):
                 collected["state"]["control_variate"][rows[int(each["index"])]],
             )
             assert np.any(each["state"]["control_variate"])
+
+
+class KeptMomentum(client_works.LocalSgd):
+    """Local SGD whose momentum goes on from round to round."""
+
+    def initial_client_state(self, zeros):
+        return collections.OrderedDict(accumulator=zeros)
+
+    def initial_optimizer_state(self, context, fresh):
+        kept = from_vector(
+            context.client_state["accumulator"], context.initial_trainable
+        )
+        return collections.OrderedDict(fresh, accumulator=kept)
+
+    def update_client_state(self, context, local):
+        del context
+        optimizer_state, _ = local.work_state
+        return client_works.ClientOutput(
+            collections.OrderedDict(
+                accumulator=to_vector(optimizer_state["accumulator"])
+            )
+        )
+
+
+def test_a_client_can_keep_its_optimizers_state():
+    # Alone, it is momentum SGD that is never interrupted.
+    process = algorithms.compose(
+        stateful.LinearRegression,
+        KeptMomentum(tff.learning.optimizers.build_sgdm(0.05, momentum=0.75)),
+        1.0,
+    )
+    driver = stateful.Driver(process, CLIENTS)
+    for _ in range(3):
+        driver.round(["client_1"])
+    batches = CLIENTS["client_1"].batches()
+    sgd = reference.Sgd(0.05, momentum=0.75)
+    whole = sgd.run(np.zeros(D), batches * 3)
+    np.testing.assert_allclose(driver.model, whole, atol=1e-6)
+    restarted = np.zeros(D)
+    for _ in range(3):
+        restarted = sgd.run(restarted, batches)
+    assert np.linalg.norm(whole - restarted) > 0.01
+
+
+class Towards(client_works.LocalSgd):
+    """Steps along what the server sent; says how many it took."""
+
+    def correction(self, context):
+        return context.server_message
+
+    def update_client_state(self, context, local):
+        del context
+        return client_works.ClientOutput(message=local.num_steps)
+
+
+class Remembering(server_steps.ServerStep):
+    """x <- x - Δ; sends the last Δ, and keeps the clients' mean message."""
+
+    def initial_state(self, trainable):
+        return collections.OrderedDict(
+            last=tuple(tf.zeros_like(tensor) for tensor in trainable),
+            message=tf.constant(0.0),
+        )
+
+    def message(self, state):
+        return to_vector(tuple(state["last"]))
+
+    def next(self, state, trainable, pseudo_gradient, cohort):
+        return server_steps.ServerResult(
+            collections.OrderedDict(last=pseudo_gradient, message=cohort.message),
+            tuple(x - g for x, g in zip(trainable, pseudo_gradient)),
+            collections.OrderedDict(),
+        )
+
+
+def test_messages_travel_both_ways_without_client_state():
+    process = algorithms.compose(
+        stateful.LinearRegression, Towards(RATE), Remembering()
+    )
+    assert not isinstance(process, algorithms.StatefulLearningProcess)
+    assert "float32[5]" in repr(process)
+    traffic = (process.message_down, process.message_up)
+    assert list(map(str, traffic)) == ["float32[5]", "float32"]
+    driver = stateful.Driver(process, CLIENTS)
+    x, last = np.zeros(D), np.zeros(D)
+    for cohort in COHORTS:
+        driver.round(cohort)
+        clients = [CLIENTS[name] for name in cohort]
+        moves = [
+            x - reference.Sgd(RATE).run(x, c.batches(), lambda w, v=last: v)
+            for c in clients
+        ]
+        sizes = [len(c.targets) for c in clients]
+        last = np.average(moves, axis=0, weights=sizes)
+        x = x - last
+        np.testing.assert_allclose(driver.model, x, atol=1e-6)
+        # Weighted as the updates are: by examples.
+        steps = np.average([len(c.batches()) for c in clients], weights=sizes)
+        np.testing.assert_allclose(driver.state.finalizer["message"], steps, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(algorithms.methods()))
+def test_completion_and_help_list_the_options(name):
+    builder = algorithms.methods()[name].builder
+    parameters = inspect.signature(builder).parameters
+    assert inspect.Parameter.VAR_KEYWORD not in {p.kind for p in parameters.values()}
+    assert parameters["client_weighting"].default in tff.learning.ClientWeighting
+    offered = [each for each in parameters if each.startswith("client_")]
+    assert "client_weighting" in offered
+    if algorithms.methods()[name].has_client_rate:
+        assert {"client_weight_decay", "client_rate_schedule"} < set(offered)
+
+
+def test_the_signature_tells_the_weighting_of_methods_with_client_state():
+    def default(builder):
+        return inspect.signature(builder).parameters["client_weighting"].default
+
+    assert default(algorithms.build_scaffold) == stateful.UNIFORM
+    assert default(algorithms.build_fed_avg) == stateful.NUM_EXAMPLES
+    with pytest.raises(TypeError, match="client_weighting must be"):
+        algorithms.build_fed_avg(stateful.LinearRegression, 0.1, client_weighting=None)
+
+
+def test_a_process_with_client_state_tells_what_clients_keep():
+    assert repr(stateful.scaffold("II", RATE, 3)).splitlines() == [
+        "StatefulLearningProcess:",
+        "  model: 5 numbers in 2 tensors to train, nothing besides",
+        "  a client receives: the model and float32[5]",
+        "  a client sends: its update and float32[5]",
+        "  a client keeps: <control_variate=float32[5]>",
+        "  hyperparameters: <client_work=<learning_rate=float32>,"
+        "finalizer=<learning_rate=float32>>",
+    ]

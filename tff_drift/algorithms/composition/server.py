@@ -1,8 +1,9 @@
-"""The server's computations of a process with client state."""
+"""The server's computations."""
 
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,11 +11,11 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import client_works, compat
-from tff_drift.algorithms.server_state import Accessors, replace
+from tff_drift.algorithms.composition.aggregation import CohortAggregation
+from tff_drift.algorithms.composition.server_state import Accessors, replace
 from tff_drift.algorithms.server_steps import Cohort, ServerStep
-from tff_drift.algorithms.stateful_aggregation import CohortAggregation
 from tff_drift.client_works import round_state
-from tff_drift.tensors import global_norm, selected, to_vector
+from tff_drift.tensors import Tensors, global_norm, selected, to_vector
 
 AGGREGATE, CLOUD, AVERAGE = EVALUATED_MODELS = ("aggregate", "cloud", "average")
 
@@ -36,17 +37,59 @@ class ServerHalf(NamedTuple):
 
     Attributes:
       initialize: `( -> S@SERVER)`.
-      message: `(S -> M)`, what clients receive besides the model.
-      next: `(<F, R, W, T, sums> -> <state=F, weights=W, measurements, drift>)`: the
-        server step, of the finalizer's state, the round's state, the weights, the
-        mean pseudo-gradient and the sums of what clients report.
+      next: `(<F, R, W, T, <message, sums>> -> <state=F, weights=W, measurements,
+        drift>)`: the server step, of the finalizer's state, the round's state, the
+        weights, the mean pseudo-gradient, the mean of the clients' messages if these
+        are averaged, and the sums of what clients report.
       accessors: The process's other computations.
     """
 
     initialize: compat.Computation
-    message: compat.Computation
     next: compat.Computation
     accessors: Accessors
+
+
+def build_message(
+    spec: client_works.ModelSpec,
+    server_step: ServerStep,
+    control_variate_type: compat.Type | None,
+) -> compat.Computation:
+    """Builds `(<F> -> M)` or `(<F, V> -> M)`, what clients receive besides the model.
+
+    Args:
+      spec: The model.
+      server_step: The server's half of the method, with a state of type `F`.
+      control_variate_type: `V`, the type of the control variate that the aggregation
+        holds; None if it holds none.
+
+    Returns:
+      The computation.
+    """
+    step_state_type = _build_initial_step_state(spec, server_step).type_signature.result
+    if control_variate_type is None:
+        return compat.tf_computation(
+            lambda state: server_step.message(state), step_state_type
+        )
+
+    def with_control_variate(state: Any, control_variate: Any) -> Any:
+        message = server_step.message(state)
+        if isinstance(message, tuple) and not message:
+            return control_variate
+        return collections.OrderedDict(control_variate=control_variate, step=message)
+
+    return compat.tf_computation(
+        with_control_variate, step_state_type, control_variate_type
+    )
+
+
+def _build_initial_step_state(
+    spec: client_works.ModelSpec, server_step: ServerStep
+) -> compat.Computation:
+    @compat.tf_computation(spec.weights_type)
+    def initial_step_state(weights: Any) -> Any:
+        return server_step.initial_state(tuple(tf.nest.flatten(weights.trainable)))
+
+    return initial_step_state
 
 
 def build_server_half(
@@ -55,7 +98,9 @@ def build_server_half(
     server_step: ServerStep,
     distributor: tff.learning.templates.DistributionProcess,
     aggregation: CohortAggregation,
+    *,
     evaluated_model: str,
+    reports_model_norm: bool,
 ) -> ServerHalf:
     """Builds the server's computations.
 
@@ -66,14 +111,12 @@ def build_server_half(
       distributor: How the server sends the model.
       aggregation: How what the clients send is aggregated.
       evaluated_model: Which model `get_model_weights` returns, of `EVALUATED_MODELS`.
+      reports_model_norm: Whether the norm of the model is among the measurements.
 
     Returns:
       The computations.
     """
-
-    @compat.tf_computation(spec.weights_type)
-    def initial_step_state(weights: Any) -> Any:
-        return server_step.initial_state(tuple(tf.nest.flatten(weights.trainable)))
+    initial_step_state = _build_initial_step_state(spec, server_step)
 
     @compat.federated_computation
     def initialize() -> Any:
@@ -89,17 +132,21 @@ def build_server_half(
         )
 
     state_type = initialize.type_signature.result.member
-
-    @compat.tf_computation(state_type)
-    def message(state: Any) -> Any:
-        if aggregation.has_control_variate:
-            return aggregation.control_variate(state.aggregator)
-        return server_step.message(state.finalizer)
-
+    reports_type = collections.OrderedDict[str, Any](sums=SUMS_TYPE)
+    if aggregation.mean_message_type is not None:
+        reports_type = collections.OrderedDict(
+            message=aggregation.mean_message_type, sums=SUMS_TYPE
+        )
     return ServerHalf(
         initialize,
-        message,
-        _build_next(spec, rounds, server_step, state_type.finalizer),
+        _build_next(
+            spec,
+            rounds,
+            server_step,
+            state_type.finalizer,
+            compat.to_type(reports_type),
+            reports_model_norm,
+        ),
         _build_accessors(rounds, server_step, aggregation, evaluated_model, state_type),
     )
 
@@ -109,11 +156,14 @@ def _build_next(
     rounds: round_state.RoundState,
     server_step: ServerStep,
     step_state_type: compat.Type,
+    reports_type: compat.Type,
+    reports_model_norm: bool,
 ) -> compat.Computation:
     """Builds `ServerHalf.next`.
 
-    A round whose aggregate is not finite, or in which no client counts, changes
-    nothing on the server.
+    A round changes nothing on the server in which no client counts, or whose aggregate
+    is not finite, or zero in every entry, as that of clients without weight is:
+    momentum and weight decay shall not move the model on behalf of nobody.
     """
 
     @compat.tf_computation(
@@ -121,12 +171,13 @@ def _build_next(
         rounds.type_signature,
         spec.weights_type,
         spec.weights_type.trainable,
-        SUMS_TYPE,
+        reports_type,
     )
     @tf.function
     def server_next(
-        step_state: Any, state: Any, weights: Any, update: Any, sums: Any
+        step_state: Any, state: Any, weights: Any, update: Any, reports: Any
     ) -> Any:
+        sums = reports["sums"]
         trainable = tuple(tf.nest.flatten(weights.trainable))
         pseudo_gradient = tuple(tf.nest.flatten(update))
 
@@ -140,21 +191,22 @@ def _build_next(
             mean_steps=mean("steps", pseudo_gradient[0].dtype),
             mean_examples=mean("examples"),
             mean_squared_drift=mean("squared_drift"),
-            learning_rate=rounds.hparams_of_round(state).get(round_state.RATE),
+            learning_rate=dict(rounds.hparams_of_round(state)).get(round_state.RATE),
             round_number=state["round_number"],
+            message=reports.get("message", ()),
         )
         result = server_step.next(step_state, trainable, pseudo_gradient, cohort)
-        finite = tf.reduce_all(
-            [tf.reduce_all(tf.math.is_finite(tensor)) for tensor in pseudo_gradient]
-        )
-        counts = tf.logical_and(finite, sums["clients"] > 0)
+        finite = _all(tf.math.is_finite, pseudo_gradient)
+        is_zero = _all(lambda tensor: tf.equal(tensor, 0), pseudo_gradient)
+        counts = finite & ~is_zero & (sums["clients"] > 0)
         step_state = selected(counts, result.state, step_state)
         trainable = selected(counts, tuple(result.trainable), trainable)
         measurements = collections.OrderedDict(
-            update_non_finite=tf.cast(tf.logical_not(finite), tf.int32),
-            model_norm=global_norm(trainable),
-            pseudo_gradient_norm=global_norm(pseudo_gradient),
+            update_non_finite=tf.cast(tf.logical_not(finite), tf.int32)
         )
+        if reports_model_norm:
+            measurements["model_norm"] = global_norm(trainable)
+        measurements["pseudo_gradient_norm"] = global_norm(pseudo_gradient)
         measurements.update(result.measurements)
         return collections.OrderedDict(
             state=step_state,
@@ -167,6 +219,11 @@ def _build_next(
         )
 
     return server_next
+
+
+def _all(holds: Callable[[tf.Tensor], tf.Tensor], tensors: Tensors) -> tf.Tensor:
+    """Returns whether something holds of every entry of some tensors."""
+    return tf.reduce_all([tf.reduce_all(holds(tensor)) for tensor in tensors])
 
 
 def _build_accessors(

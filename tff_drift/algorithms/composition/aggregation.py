@@ -1,0 +1,120 @@
+"""Aggregation of the updates and, beside them, of the clients' messages."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+import tensorflow_federated as tff
+
+from tff_drift import aggregators, compat
+from tff_drift.algorithms.composition import arguments
+
+_MODEL, _VARIATE, _MESSAGE = "model", "control_variate", "message"
+
+
+class CohortAggregation:
+    """The aggregation process of the updates, and that of the messages, if any.
+
+    The state is that of the updates' process where clients keep no state and send no
+    message, as in TFF's own processes, and otherwise `<model=...>`,
+    `<model=...,control_variate=...>` or `<model=...,message=...>`.
+
+    Args:
+      model_aggregator: A factory for the updates, see `ProcessOptions`.
+      control_variate_factory: Sums the messages, and holds the server's control
+        variate; None where there is none, so that messages are averaged.
+      message_aggregator: A factory for messages that are averaged; None for the mean
+        with the weights of the updates.
+      update_type: The type of an update.
+      message_type: The type of a message.
+      keeps_client_state: Whether clients keep a state.
+    """
+
+    def __init__(
+        self,
+        model_aggregator: Any,
+        control_variate_factory: aggregators.ControlVariateFactory | None,
+        message_aggregator: Any,
+        *,
+        update_type: compat.Type,
+        message_type: compat.Type,
+        keeps_client_state: bool,
+    ) -> None:
+        self._model = arguments.build_weighted_aggregator(
+            "model_aggregator", model_aggregator, update_type
+        )
+        self._messages, self._name = None, ""
+        if control_variate_factory is not None:
+            self._name = _VARIATE
+            self._messages = control_variate_factory.create(message_type)
+        elif not is_empty(message_type):
+            self._name = _MESSAGE
+            self._messages = arguments.build_weighted_aggregator(
+                "message_aggregator", message_aggregator, message_type
+            )
+        self._is_nested = keeps_client_state or self._messages is not None
+
+    @property
+    def mean_message_type(self) -> compat.Type | None:
+        """The type of the mean of the messages; None where they are not averaged."""
+        if self._name != _MESSAGE or self._messages is None:
+            return None
+        return self._messages.next.type_signature.result.result.member
+
+    @property
+    def has_control_variate(self) -> bool:
+        """Whether the state holds the server's control variate."""
+        return self._name == _VARIATE
+
+    def control_variate(self, state: Any) -> Any:
+        """Returns the server's control variate, a vector, of the state."""
+        return state[_VARIATE]["control_variate"]
+
+    def initialize(self) -> compat.Value:
+        """Returns the initial state, within a federated computation."""
+        if not self._is_nested:
+            return self._model.initialize()
+        state = collections.OrderedDict([(_MODEL, self._model.initialize())])
+        if self._messages is not None:
+            state[self._name] = self._messages.initialize()
+        return compat.federated_zip(state)
+
+    def next(
+        self, state: compat.Value, client: compat.Value
+    ) -> tuple[tff.templates.MeasuredProcessOutput, collections.OrderedDict[str, Any]]:
+        """Aggregates what the clients send, within a federated computation.
+
+        Args:
+          state: The state.
+          client: At the clients, by name, `update`, `weight` and `message`.
+
+        Returns:
+          The new state, the mean update and the measurements; and the mean `message`,
+          by this name, if messages are averaged.
+        """
+        reports: collections.OrderedDict[str, Any] = collections.OrderedDict()
+        if not self._is_nested:
+            return self._model.next(state, client.update, client.weight), reports
+        model = self._model.next(state[_MODEL], client.update, client.weight)
+        new_state = collections.OrderedDict([(_MODEL, model.state)])
+        measurements = collections.OrderedDict([(_MODEL, model.measurements)])
+        if self._messages is not None:
+            averages = self._name == _MESSAGE
+            weight = [client.weight] if averages else []
+            messages = self._messages.next(state[self._name], client.message, *weight)
+            new_state[self._name] = messages.state
+            measurements[self._name] = messages.measurements
+            if averages:
+                reports[_MESSAGE] = messages.result
+        output = tff.templates.MeasuredProcessOutput(
+            compat.federated_zip(new_state),
+            model.result,
+            compat.federated_zip(measurements),
+        )
+        return output, reports
+
+
+def is_empty(type_spec: compat.Type) -> bool:
+    """Returns whether a type is that of nothing, `<>`."""
+    return isinstance(type_spec, compat.StructType) and not len(type_spec)

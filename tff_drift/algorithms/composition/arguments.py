@@ -1,0 +1,173 @@
+"""What `compose` takes, checked and completed by its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow_federated as tff
+
+from tff_drift import aggregators, checks, client_works, compat, optimizers
+from tff_drift.algorithms.server_steps import (
+    OptimizerStep,
+    PlainOptimizerStep,
+    ServerStep,
+)
+
+
+def as_server_step(
+    server_step: ServerStep | optimizers.OptimizerOrRate,
+    server_rate_schedule: optimizers.Schedule | None,
+    spec: client_works.ModelSpec,
+    keeps_client_state: bool,
+) -> ServerStep:
+    """Returns the server's half, at a scheduled rate if there is a schedule.
+
+    Args:
+      server_step: A step, an optimizer, or the rate η_g of SGD.
+      server_rate_schedule: See `ProcessOptions`.
+      spec: The model.
+      keeps_client_state: Whether clients keep a state. Without, the state of an
+        optimizer is stored as TFF's own processes store it.
+
+    Returns:
+      A `ServerStep`.
+
+    Raises:
+      TypeError: If an argument has the wrong type.
+      ValueError: If a rate is not a finite number greater than 0, or there is a
+        schedule and no rate.
+    """
+    if not isinstance(server_step, ServerStep):
+        optimizer = optimizers.as_optimizer("server_optimizer_fn", server_step)
+        if keeps_client_state:
+            server_step = OptimizerStep(optimizer)
+        else:
+            like = compat.type_to_tf_tensor_specs(spec.weights_type.trainable)
+            server_step = PlainOptimizerStep(optimizer, like)
+    if server_rate_schedule is None:
+        return server_step
+    return server_step.scheduled(
+        optimizers.as_schedule(server_rate_schedule, "server_rate_schedule")
+    )
+
+
+def build_model_distributor(
+    model_distributor: Any, spec: client_works.ModelSpec
+) -> tff.learning.templates.DistributionProcess:
+    """Returns the process that sends the model.
+
+    Args:
+      model_distributor: The process, or None for the default of `ProcessOptions`.
+      spec: The model.
+
+    Returns:
+      A `tff.learning.templates.DistributionProcess`.
+
+    Raises:
+      TypeError: If `model_distributor` is something else.
+    """
+    if model_distributor is None:
+        return tff.learning.templates.build_broadcast_process(spec.weights_type)
+    checks.check_instance(
+        "model_distributor",
+        model_distributor,
+        tff.learning.templates.DistributionProcess,
+        "a tff.learning.templates.DistributionProcess such as "
+        "tff.learning.templates.build_broadcast_process makes",
+    )
+    return model_distributor
+
+
+def build_weighted_aggregator(
+    name: str, factory: Any, value_type: compat.Type
+) -> tff.templates.AggregationProcess:
+    """Creates the process that aggregates the clients' updates.
+
+    Args:
+      name: The argument that holds the factory.
+      factory: A weighted or unweighted factory, or None for the default of
+        `ProcessOptions`.
+      value_type: The type of what one client sends.
+
+    Returns:
+      A weighted aggregation process.
+
+    Raises:
+      TypeError: If `factory` is not a factory, or its process returns another type
+        than it takes.
+    """
+    if factory is None:
+        factory = tff.aggregators.MeanFactory(no_nan_division=True)
+    elif isinstance(factory, aggregators.ControlVariateFactory):
+        raise TypeError(
+            f"{name} is a ControlVariateFactory, which adds up changes of a "
+            "control variate and does not average updates. Pass a factory such as "
+            "tff.aggregators.MeanFactory(no_nan_division=True)."
+        )
+    elif isinstance(factory, tff.aggregators.UnweightedAggregationFactory):
+        factory = tff.aggregators.as_weighted_aggregator(factory)
+    elif not isinstance(factory, tff.aggregators.WeightedAggregationFactory):
+        raise TypeError(
+            f"{name} must be a factory of tff.aggregators or "
+            f"tff_drift.aggregators, found {factory!r}. Pass the factory "
+            "itself, not the process that it creates."
+        )
+    process = factory.create(value_type, compat.to_type(np.float32))
+    result_type = process.next.type_signature.result.result.member
+    if not value_type.is_assignable_from(result_type):
+        raise TypeError(
+            f"{name} must return the type that it aggregates, {value_type}, "
+            f"found {result_type}."
+        )
+    return process
+
+
+def check_loop_implementation(loop_implementation: Any) -> None:
+    """Raises unless a value is a `tff.learning.LoopImplementation` or `None`.
+
+    Args:
+      loop_implementation: The value to check.
+
+    Raises:
+      TypeError: If it is anything else.
+    """
+    if loop_implementation is not None:
+        checks.check_instance(
+            "loop_implementation",
+            loop_implementation,
+            tff.learning.LoopImplementation,
+            "tff.learning.LoopImplementation.DATASET_REDUCE or DATASET_ITERATOR",
+        )
+
+
+def build_metrics_aggregation(
+    metrics_aggregator: Callable[[Any], Any] | None, spec: client_works.ModelSpec
+) -> Any:
+    """Returns the computation that aggregates the clients' training metrics.
+
+    Args:
+      metrics_aggregator: Makes it, given the model's metric finalizers; `None` sums.
+      spec: The model.
+
+    Returns:
+      What `metrics_aggregator` returns.
+
+    Raises:
+      TypeError: If `metrics_aggregator` is no function, or fails or returns none.
+    """
+    name = "metrics_aggregator"
+    if metrics_aggregator is None:
+        metrics_aggregator = tff.learning.metrics.sum_then_finalize
+    what = "a function such as tff.learning.metrics.sum_then_finalize"
+    checks.check_callable(name, metrics_aggregator, what)
+    try:
+        aggregation = metrics_aggregator(spec.metric_finalizers)
+    except TypeError as error:
+        raise TypeError(
+            f"{name} must be {what}, found {metrics_aggregator!r}, which fails on the "
+            f"model's metric finalizers: {error}"
+        ) from error
+    checks.check_callable(f"what {name} returns", aggregation, "a tff.Computation")
+    return aggregation

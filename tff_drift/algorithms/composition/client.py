@@ -1,0 +1,250 @@
+"""One client's computation in a round."""
+
+from __future__ import annotations
+
+import collections
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import client_works, compat, tensors
+from tff_drift.algorithms.composition.aggregation import is_empty
+from tff_drift.client_works import round_state
+
+# The name in a client's state of the model that it trained last, if it keeps that.
+LATEST_MODEL = "latest_model"
+
+
+class ClientHalf(NamedTuple):
+    """The client's computation.
+
+    Attributes:
+      train: `(<R, W, M, D> -> result)`, of the round's state, the weights, the
+        server's message and what a client has; without `M` where the server sends
+        none. `D` is a client's dataset `B*`, or `<examples=B*,state=C,index=int32>`
+        where it keeps a state. The result holds, by name, the `update` and its
+        `weight`, the `message` for the server, the `metrics` and the `sums`: what a
+        client reports of itself, to be summed over the cohort; and `index` and the
+        new `state` where a client keeps one.
+      data_type: `D`.
+      message_type: The type of a client's message.
+      initial_state: The state of a client that has not taken part yet, as arrays;
+        None where clients keep none.
+    """
+
+    train: compat.Computation
+    data_type: compat.Type
+    message_type: compat.Type
+    initial_state: client_works.ClientState | None
+
+
+def build_client_half(
+    spec: client_works.ModelSpec,
+    rounds: round_state.RoundState,
+    work: client_works.ClientWork,
+    *,
+    message_type: compat.Type,
+    client_weighting: tff.learning.ClientWeighting,
+    keep_latest_models: bool,
+    loop_implementation: tff.learning.LoopImplementation,
+) -> ClientHalf:
+    """Builds the client's computation.
+
+    Args:
+      spec: The model.
+      rounds: The round's state.
+      work: The client's half of the method.
+      message_type: The type of what the server sends besides the model.
+      client_weighting: A client's weight in the aggregate.
+      keep_latest_models: Whether a client keeps the model that it trained last.
+      loop_implementation: How the loop over the client's batches is built.
+
+    Returns:
+      The computation, and what a client starts from.
+    """
+    initial_state = _initial_state(spec, work, keep_latest_models)
+    data_type: Any = spec.data_type
+    if initial_state is not None:
+        data_type = _data_type_with_state(spec, initial_state)
+
+    def client_update(state: Any, weights: Any, message: Any, client: Any) -> Any:
+        run = work.prepare(spec, loop_implementation)
+        run_gradient = None
+        if work.needs_full_gradient:
+            run_gradient = client_works.FullGradient().prepare(
+                spec, loop_implementation
+            )
+
+        @tf.function
+        def update(state: Any, weights: Any, message: Any, client: Any) -> Any:
+            examples = client if initial_state is None else client["examples"]
+            context = client_works.LocalContext(
+                tuple(tf.nest.flatten(weights.trainable)),
+                rounds.hparams_of_round(state),
+                state["round_number"],
+                () if initial_state is None else client["state"],
+                message,
+                _count(examples) if work.needs_num_examples else (),
+            )
+            outcome = run(weights, examples, context)
+            full_gradient = None
+            if run_gradient is not None:
+                at_server = run_gradient(weights, examples, context)
+                full_gradient = tensors.to_vector(at_server.update)
+            # A client whose training broke down, or that had nothing to train on,
+            # keeps the state that it had and says nothing. The local execution context
+            # recognises these choices, see `execution.local.patterns`.
+            idle = tf.logical_or(outcome.rejected, tf.equal(outcome.num_examples, 0))
+            output = client_works.ClientOutput()
+            if work.has_client_output:
+                output = work.update_client_state(
+                    context, _local_result(outcome, full_gradient)
+                )
+            result = collections.OrderedDict(
+                update=tf.nest.pack_sequence_as(weights.trainable, outcome.update),
+                weight=client_weight(client_weighting, outcome.num_examples, idle),
+                message=tf.nest.map_structure(
+                    lambda new: tf.where(idle, tf.zeros_like(new), new), output.message
+                ),
+                metrics=outcome.metrics,
+                sums=_sums(outcome, idle),
+            )
+            if initial_state is not None:
+                result["index"] = client["index"]
+                result["state"] = _new_state(
+                    context, outcome, output, idle, keep_latest_models
+                )
+            return result
+
+        return update(state, weights, message, client)
+
+    types = (rounds.type_signature, spec.weights_type)
+    if is_empty(message_type):
+        train = compat.tf_computation(
+            lambda state, weights, client: client_update(state, weights, (), client),
+            *types,
+            data_type,
+        )
+    else:
+        train = compat.tf_computation(
+            lambda state, weights, message, client: client_update(
+                state, weights, message, client
+            ),
+            *types,
+            message_type,
+            data_type,
+        )
+    return ClientHalf(
+        train, data_type, train.type_signature.result.message, initial_state
+    )
+
+
+def client_weight(
+    weighting: tff.learning.ClientWeighting,
+    num_examples: tf.Tensor,
+    idle: tf.Tensor,
+) -> tf.Tensor:
+    """Returns a client's weight in the aggregate.
+
+    It is 0 if the update was rejected, and if the client trained on nothing: it would
+    otherwise hold the mean back where it was.
+
+    Args:
+      weighting: By the number of examples, or uniform.
+      num_examples: Scalar `int64`, the examples the client trained on.
+      idle: Scalar boolean, whether the client does not count.
+
+    Returns:
+      A `float32` scalar.
+    """
+    weight = tf.cast(num_examples, tf.float32)
+    if weighting == tff.learning.ClientWeighting.UNIFORM:
+        weight = tf.minimum(weight, 1.0)
+    return tf.where(idle, tf.constant(0.0), weight)
+
+
+def _initial_state(
+    spec: client_works.ModelSpec,
+    work: client_works.ClientWork,
+    keep_latest_models: bool,
+) -> client_works.ClientState | None:
+    if not (work.keeps_client_state or keep_latest_models):
+        return None
+    vector_type = tensors.vector_type(spec.weights_type.trainable)
+    zeros = np.zeros(vector_type.shape, vector_type.dtype)
+    state = work.initial_client_state(zeros) or collections.OrderedDict()
+    if keep_latest_models:
+        state[LATEST_MODEL] = zeros
+    return state
+
+
+def _data_type_with_state(
+    spec: client_works.ModelSpec, initial_state: client_works.ClientState
+) -> compat.Type:
+    specs = tf.nest.map_structure(
+        lambda array: tf.TensorSpec(array.shape, array.dtype), initial_state
+    )
+    return compat.to_type(
+        collections.OrderedDict(
+            examples=spec.data_type,
+            state=compat.tensorflow_to_type(specs),
+            index=np.int32,
+        )
+    )
+
+
+def _count(dataset: tf.data.Dataset) -> tf.Tensor:
+    """Returns the number of examples in a dataset of batches."""
+
+    def add(total: tf.Tensor, batch: Any) -> tf.Tensor:
+        return total + tf.shape(tf.nest.flatten(batch)[0], tf.int64)[0]
+
+    return dataset.reduce(tf.constant(0, tf.int64), add)
+
+
+def _local_result(
+    outcome: client_works.LocalOutcome, full_gradient: tf.Tensor | None
+) -> client_works.LocalResult:
+    dtype = outcome.update[0].dtype
+    return client_works.LocalResult(
+        outcome.update,
+        tf.cast(outcome.num_steps, dtype),
+        tf.cast(outcome.num_examples, dtype),
+        full_gradient,
+        outcome.work_state,
+    )
+
+
+def _new_state(
+    context: client_works.LocalContext,
+    outcome: client_works.LocalOutcome,
+    output: client_works.ClientOutput,
+    idle: tf.Tensor,
+    keep_latest_models: bool,
+) -> Any:
+    """Returns a client's state after the round."""
+    old_state = collections.OrderedDict(context.client_state)
+    new_state = collections.OrderedDict(output.client_state)
+    if keep_latest_models:
+        # Of an idle client the server's model: its update is zero.
+        x = tensors.to_vector(context.initial_trainable)
+        latest = x - tensors.to_vector(outcome.update)
+        old_state[LATEST_MODEL] = new_state[LATEST_MODEL] = latest
+    return tensors.selected(idle, old_state, new_state)
+
+
+def _sums(outcome: client_works.LocalOutcome, idle: tf.Tensor) -> Any:
+    """Returns what a client reports, of `SUMS_TYPE`; an idle one counts nowhere."""
+    counts = tf.cast(tf.logical_not(idle), tf.float32)
+    # A rejected update is zero.
+    drift = tensors.global_norm(outcome.update)
+    return collections.OrderedDict(
+        clients=counts,
+        steps=tf.cast(outcome.num_steps, tf.float32) * counts,
+        examples=tf.cast(outcome.num_examples, tf.float32) * counts,
+        drift=drift,
+        squared_drift=tf.square(drift),
+        rejected=tf.cast(outcome.rejected, tf.int32),
+    )
