@@ -1,6 +1,6 @@
 """Experiments: the command line, the default settings and the reports.
 
-Each floor uses those above it alone:
+Each package uses those above it alone:
 
     flags      what can be said and what it means; without TensorFlow
     presets    the experiments of papers, as data; without TensorFlow

@@ -32,6 +32,7 @@ root_doc = "docs/index"
 include_patterns = [
     "docs/**.md",
     "docs/**.ipynb",
+    "benchmarks/RESULTS.md",
     "experiments/results/**.md",
     "tasks/README.md",
     "CHANGELOG.md",
