@@ -45,7 +45,7 @@ def test_enough_is_quoted():
 
 
 def rows():
-    """The rows of docs/results.md: what of the paper, the verdict, its words, ours."""
+    """The rows of docs/results.md: what of the paper, verdict, scale, its words, ours."""
     text = (ROOT / "docs" / "results.md").read_text()
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     cells = [line.strip("| ").split(" | ") for line in lines]
@@ -54,9 +54,10 @@ def rows():
 
 def test_every_row_of_the_papers_has_a_verdict_and_its_reasons():
     assert len(rows()) > 30
-    for source, verdict, _, here in rows():
+    for source, verdict, scale, _, here in rows():
         [name] = re.findall(r"\*\*(.+?)\*\*", verdict)
         assert name in VERDICTS, source
+        assert scale, source
         assert re.findall(r"\d\.\d+ %(?!\W*<!-- )", here) == [], source
         if name == "not run":
             assert here == "\N{EN DASH}", source

@@ -16,7 +16,7 @@ list such as `14.0, 29.1, 25.3 %`, each seed's.
 Figures in per cent and in points are a hundred times the number; where the unit stands
 elsewhere, the column has a `%` at its end. `> 60` is what was not reached in as many
 `rounds`. A figure keeps the decimals that it is written with. `<!-- paper -->` marks
-one that is a paper's, where no table has it.
+one that is a paper's, where no table has it. `scales.py` has a study's scale in words.
 
 python docs/site/quotes.py            # says which figures are not those of the results
 python docs/site/quotes.py --write    # writes them anew
@@ -33,6 +33,7 @@ import sys
 from typing import NamedTuple
 
 import pandas as pd
+import scales
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "experiments" / "results"
@@ -99,7 +100,7 @@ def renewed(text: str, results: pathlib.Path = RESULTS) -> str:
             raise ValueError(f"{match[0]!r} of {source!r}: {error}") from error
         return f"{figure}{match['between']}<!-- {match['words']} -->"
 
-    return _QUOTE.sub(renew, text)
+    return _QUOTE.sub(renew, scales.renewed(text, results))
 
 
 def unquoted(text: str) -> list[str]:
@@ -108,7 +109,7 @@ def unquoted(text: str) -> list[str]:
     Args:
       text: The document.
     """
-    rest = _QUOTE.sub("", text)
+    rest = _QUOTE.sub("", scales.SCALE.sub("", text))
     return re.findall(rf"{_NUMBER} ± {_NUMBER}", rest)
 
 
@@ -118,7 +119,7 @@ def misplaced(text: str) -> list[str]:
     Args:
       text: The document.
     """
-    return _COMMENT.findall(_QUOTE.sub("", text))
+    return _COMMENT.findall(_QUOTE.sub("", scales.SCALE.sub("", text)))
 
 
 def look_up(path: pathlib.Path, row: str, column: str) -> Found:
