@@ -45,7 +45,7 @@ def test_enough_is_quoted():
 
 
 def rows():
-    """The rows of docs/results.md: what of the paper, verdict, scale, its words, ours."""
+    """docs/results.md: what of the paper, verdict, scale, its words, ours."""
     text = (ROOT / "docs" / "results.md").read_text()
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     cells = [line.strip("| ").split(" | ") for line in lines]

@@ -4,8 +4,8 @@ The words stand before a comment that names a folder of `experiments/results`,
 
     10 of 100 clients, 300 rounds, 41 examples, 3 seeds<!-- scale FOLDER -->
 
-and `make quotes` renews them from the folder's config.json and summary.json. Clients are
-those of a round and all that train; examples are those of a client, on average.
+and `make quotes` renews them from the folder's config.json and summary.json. Clients
+are those of a round and all that train; examples are those of a client, on average.
 """
 
 from __future__ import annotations
