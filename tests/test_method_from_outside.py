@@ -56,7 +56,7 @@ for words in sys.argv[1:]:
         "-c",
         program,
         f"list algorithms --plugin={PLUGIN}",
-        f"train --plugin={PLUGIN} --help",
+        f"train --plugin={PLUGIN} --help-all",
         train,
     )
     assert "fed_echo" in output

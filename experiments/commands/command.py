@@ -35,10 +35,14 @@ class Command:
         """Runs it on the words after its name; raises `UserError` for a mistake."""
         with importing():
             plugins.load(parser.plugins(words))
-        self.run(self.parser().parse(words))
+        self.run(self.parser(parser.HELP_ALL in words).parse(words))
 
-    def parser(self) -> parser.Parser:
-        """Returns the parser of the words after the command's name."""
+    def parser(self, every: bool = False) -> parser.Parser:
+        """Returns the parser of the words after the command's name.
+
+        Args:
+          every: Whether its help shows all flags, even if they are many.
+        """
         flags = self.flags() if self.flags else declarations.flags_of(self.name)
         words = [str(each["metavar"]) for each in self.arguments.values()]
         words += ["[--flag=value ...]"] if flags else []
@@ -50,5 +54,5 @@ class Command:
         )
         for name, options in self.arguments.items():
             result.add_argument(name, **options)
-        result.add_flags(flags)
+        result.add_flags(flags, every)
         return result

@@ -14,8 +14,7 @@ def _run(given: dict[str, Any]) -> None:
     from experiments.training import sweeps as training
 
     report.write_protocol(sweep)
-    training.run(sweep)
-    report.tell(sweep, training.has_diverged)
+    report.tell(sweep, training.run(sweep), training.given_up)
     print(
         f"Files in {sweep.folder}: points.md, points.csv, best.json, and of two axes "
         "heat_map.png"
@@ -32,11 +31,13 @@ COMMAND = Command(
     "sweep",
     "search for the best values of flags, on clients held out",
     """\
-Trains every point of a grid, or --points of it at random, with every seed, in processes
-of their own, and measures on clients that neither train nor test: those that the task
-holds out, or a fifth of the training clients. A point that diverges is given up. The
-same command goes on where an interrupted one stopped, and more values may be added. The
-best point is a file for --settings of train, compare and preset.
+Trains every point of a grid, or --points at random or as TPE chooses them, with every
+seed, in processes of their own, and measures on clients that neither train nor test:
+those that the task holds out, or a fifth of the training clients. A point that diverges
+is given up, and with --prune one that is worse than the median of others. The same
+command goes on where an interrupted one stopped; more values or points may be added.
+Optuna's journal is in optuna.log. The best point is a file for --settings of train,
+compare and preset.
 
 example:
   tff-drift sweep server_learning_rate=0.01,0.03,0.1 client_learning_rate=log:0.1:1:3 \\

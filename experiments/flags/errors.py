@@ -6,8 +6,13 @@ import contextlib
 import difflib
 from collections.abc import Collection, Iterator
 
-# Names that flags and their values had, with what says the same now.
+# Names that flags and their values had, or have elsewhere, with what says the same.
 _FORMER = {
+    "--learning_rate": ("--client_learning_rate", "--server_learning_rate"),
+    "--lr": ("--client_learning_rate", "--server_learning_rate"),
+    "--epochs": ("--client_epochs",),
+    "--cohort_size": ("--clients_per_round",),
+    "--num_rounds": ("--rounds",),
     "--weight_decay": ("--client_weight_decay", "--server_weight_decay"),
     "--mu": ("--adabest_mu", "--fed_dyn_mu", "--fed_prox_mu"),
     "memory": ("ram",),

@@ -36,6 +36,7 @@ class Flag(Option):
       requires: The flags that must be given too, by the values that require them.
       many: Whether it takes several values, separated by commas.
       commands: The commands that have it.
+      is_first: Whether the short help shows it.
       group: The heading under which help lists it.
       of: Whose option it sets: `ALGORITHM`, `TASK`, or nobody's.
       options: The options that it sets, by the algorithms or tasks that have them.
@@ -45,6 +46,7 @@ class Flag(Option):
     requires: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     many: bool = False
     commands: tuple[str, ...] = RUNS
+    is_first: bool = False
     group: str = ""
     of: str = ""
     options: Mapping[str, Option] = dataclasses.field(default_factory=dict)

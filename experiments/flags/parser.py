@@ -15,6 +15,9 @@ from tff_drift import kinds
 _FILE_FLAG = "--flagfile="
 # What the values of some flags are called.
 _NOUNS = {"task": "task", "algorithm": "algorithm", "algorithms": "algorithm"}
+HELP_ALL = "--help-all"
+# A command with more flags than these shows the first ones alone.
+_ALL_SHOWN = 25
 CLOSING = """\
 Brackets hold defaults; those by task and algorithm are in `tff-drift list`. Switches
 are set by --name and --noname. --flagfile=FILE reads flags from a file, one per line.
@@ -43,13 +46,28 @@ class Parser(argparse.ArgumentParser):
         """Prints the help; argparse's own hides that it could not be written."""
         print(self.format_help(), end="", file=file)
 
-    def add_flags(self, flags: Mapping[str, Flag]) -> None:
-        """Adds flags under their headings."""
+    def add_flags(self, flags: Mapping[str, Flag], every: bool = False) -> None:
+        """Adds flags under their headings.
+
+        Args:
+          flags: The flags by name.
+          every: Whether help shows all of them, even if they are many.
+        """
         self._names = [f"--{name}" for name in flags]
-        titles = dict.fromkeys(flag.group for flag in flags.values())
+        shown = flags
+        if len(flags) > _ALL_SHOWN and not every:
+            shown = {name: flag for name, flag in flags.items() if flag.is_first}
+        if len(flags) > _ALL_SHOWN:
+            more = sum(not flag.is_first for flag in flags.values())
+            about = f"show the other {more} flags too, those of algorithms and tasks"
+            self.add_argument(HELP_ALL, action="help", help=about)
+        titles = dict.fromkeys(flag.group for flag in shown.values())
         groups = {title: self.add_argument_group(title) for title in titles}
         for flag in flags.values():
-            _add(groups[flag.group], flag)
+            if flag.name in shown:
+                _add(groups[flag.group], flag)
+            else:
+                _add(self, flag, help=argparse.SUPPRESS)
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
         """Returns the values of what was given, by name.
@@ -90,7 +108,7 @@ def _with_files(words: Iterable[str]) -> list[str]:
     return found
 
 
-def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
+def _add(group: argparse._ActionsContainer, flag: Flag, **changed: Any) -> None:
     text = flag.help
     if flag.choices:
         text += f" One of {', '.join(flag.choices)}."
@@ -104,8 +122,7 @@ def _add(group: argparse._ArgumentGroup, flag: Flag) -> None:
     group.add_argument(
         f"--{flag.name}",
         type=functools.partial(_read, flag),
-        help=text.replace("%", "%%"),
-        **options,
+        **{"help": text.replace("%", "%%"), **options, **changed},
     )
 
 

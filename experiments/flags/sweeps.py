@@ -6,8 +6,7 @@ import dataclasses
 import itertools
 import math
 import pathlib
-import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.flags import declarations, errors, settings
@@ -16,6 +15,9 @@ from experiments.flags.flag import CIRCUMSTANCES, TRAIN, WHAT, Depends, Flag
 from experiments.flags.settings import RunSettings
 from tff_drift import kinds
 
+GRID, RANDOM, TPE = "grid", "random", "tpe"
+# More points than anybody trains are a mistake, and take long to be checked.
+MAX_POINTS = 10_000
 # Their own or decided by the sweep.
 _NOT_SWEPT = ("seed", "plugin", "settings")
 _RANGES = ("lin", "log")
@@ -28,20 +30,41 @@ _OWN = (
         (0,),
         many=True,
         group=WHAT,
+        is_first=True,
+    ),
+    Flag(
+        "sampler",
+        "choice",
+        "How points are chosen: all of the grid, at random, or by TPE, which learns "
+        "from the points before.",
+        Depends("grid, with --points random"),
+        choices=(GRID, RANDOM, TPE),
+        group=WHAT,
+        is_first=True,
     ),
     Flag(
         "points",
         "count",
-        "Draw so many points at random, rather than take the whole grid.",
+        "So many points, rather than the whole grid; more later go on from there.",
         Depends("the whole grid"),
         group=WHAT,
+        is_first=True,
+    ),
+    Flag(
+        "prune",
+        "flag",
+        "Give up points that are worse than the median of others after as many rounds.",
+        False,
+        group=WHAT,
+        is_first=True,
     ),
     Flag(
         "processes",
         "count",
-        "Runs trained at a time.",
+        "Points trained at a time.",
         Depends("as cores and RAM allow"),
         group=CIRCUMSTANCES,
+        is_first=True,
     ),
 )
 
@@ -62,12 +85,16 @@ class Axis:
     spread: str = ""
     bounds: tuple[float, float] = (0.0, 0.0)
 
-    def draw(self, generator: random.Random) -> Any:
-        """Returns a value at random: of a list one, of a range any in it."""
-        if not self.spread:
-            return generator.choice(self.values)
-        share = generator.random()
-        return _value(self.flag, _between(self.spread, *self.bounds, share))
+    @property
+    def is_whole(self) -> bool:
+        """Whether its values are integers."""
+        return self.flag.kind in ("count", "whole", "seed")
+
+    def value(self, number: float) -> Any:
+        """Returns the value of the flag nearest to a number, of four digits."""
+        text = str(round(number)) if self.is_whole else f"{number:.4g}"
+        with errors.as_user_errors(ValueError):
+            return self.flag.read(text, f"--{self.flag.name}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,21 +103,65 @@ class Sweep:
 
     Attributes:
       axes: What varies.
-      points: The points, values by names of flags.
-      runs: The runs, in the order of the points: one per seed.
-      folder: The folder for the results.
-      processes: Runs to train at a time, `None` for what fits.
-      plugins: Files of the user that the runs need.
       fixed: The flags that are given for all points.
+      seeds: The seeds of every point.
+      sampler: How points are chosen: `GRID`, `RANDOM` or `TPE`.
+      num_points: How many points to try.
+      prune: Whether points that do badly are given up before their end.
+      folder: The folder for the results.
+      processes: Points to train at a time, `None` for what fits.
+      plugins: Files of the user that the runs need.
     """
 
     axes: tuple[Axis, ...]
-    points: tuple[dict[str, Any], ...]
-    runs: tuple[tuple[RunSettings, ...], ...]
+    fixed: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    sampler: str
+    num_points: int
+    prune: bool
     folder: pathlib.Path
     processes: int | None
     plugins: tuple[str, ...]
-    fixed: Mapping[str, Any]
+
+    def grid(self) -> Iterator[dict[str, Any]]:
+        """Yields the points of the grid in order, values by names of flags."""
+        return self._product([axis.values for axis in self.axes])
+
+    def corners(self) -> Iterator[dict[str, Any]]:
+        """Yields points with every value of lists, and with the ends of ranges."""
+        return self._product(
+            [
+                (axis.values[0], axis.values[-1]) if axis.spread else axis.values
+                for axis in self.axes
+            ]
+        )
+
+    def _product(self, values: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        names = [axis.flag.name for axis in self.axes]
+        return (dict(zip(names, point)) for point in itertools.product(*values))
+
+    def runs(self, point: Mapping[str, Any]) -> tuple[RunSettings, ...]:
+        """Returns the runs of a point, one for each seed.
+
+        Args:
+          point: Values by names of flags.
+
+        Raises:
+          UserError: If a flag is not right.
+        """
+        place = self.folder / label(point).replace("/", "_")
+        return tuple(
+            settings.resolve(
+                {
+                    **self.fixed,
+                    **point,
+                    "seed": seed,
+                    "output_dir": str(place / f"seed_{seed}"),
+                },
+                label(point),
+            )
+            for seed in self.seeds
+        )
 
 
 def flags() -> dict[str, Flag]:
@@ -117,7 +188,7 @@ def request(given: Mapping[str, Any]) -> Sweep:
         if names.count(name) > 1 or name in fixed:
             raise UserError(f"--{name} is given more than once.")
     own = {flag.name: fixed.pop(flag.name, flag.value) for flag in _OWN}
-    return build(axes, fixed, own["seeds"], own["points"], own["processes"])
+    return build(axes, fixed, **own)
 
 
 def build(
@@ -126,6 +197,8 @@ def build(
     seeds: Sequence[int],
     points: int | None = None,
     processes: int | None = None,
+    sampler: str | None = None,
+    prune: bool = False,
 ) -> Sweep:
     """Returns a search.
 
@@ -133,38 +206,44 @@ def build(
       axes: What varies, each a flag of its own.
       fixed: The values of the flags that are given for all points, by name.
       seeds: The seeds of every point.
-      points: How many points to draw at random; by default the whole grid.
-      processes: Runs to train at a time; by default what fits.
+      points: How many points to try; by default the whole grid.
+      processes: Points to train at a time; by default what fits.
+      sampler: How points are chosen; by default the grid, with `points` at random.
+      prune: Whether points that do badly are given up before their end.
 
     Raises:
       UserError: If a flag is not right, in any point.
     """
-    names = [axis.flag.name for axis in axes]
-    if points is None:
-        values = [axis.values for axis in axes]
-        wanted = [dict(zip(names, point)) for point in itertools.product(*values)]
-    else:
-        generator = random.Random(0)
-        drawn = [
-            {axis.flag.name: axis.draw(generator) for axis in axes}
-            for _ in range(points)
-        ]
-        # A point that was drawn twice is run once.
-        wanted = list({label(point): point for point in drawn}.values())
+    sampler = sampler or (GRID if points is None else RANDOM)
+    size = math.prod(len(axis.values) for axis in axes)
+    if sampler != GRID and points is None:
+        raise UserError(f"--sampler={sampler} needs --points, the number to try.")
+    if sampler == GRID and points is not None:
+        raise UserError(
+            "--points has no meaning for --sampler=grid, which takes all of them. "
+            "Leave it out, or choose --sampler=random or tpe."
+        )
+    if (points or size) > MAX_POINTS:
+        raise UserError(
+            f"{points or size:,} points are more than {MAX_POINTS:,}. Ask for fewer, "
+            "by a COUNT of LOW:HIGH:COUNT or by --points with --sampler=random or tpe."
+        )
     task = fixed.get("task", declarations.flags_of(TRAIN)["task"].value)
-    folder = pathlib.Path(fixed.get("output_dir") or f"results/sweep/{task}")
-    return Sweep(
+    sweep = Sweep(
         axes=tuple(axes),
-        points=tuple(wanted),
-        runs=tuple(
-            tuple(_run(fixed, point, seed, folder) for seed in seeds)
-            for point in wanted
-        ),
-        folder=folder,
+        fixed=dict(fixed),
+        seeds=tuple(seeds),
+        sampler=sampler,
+        num_points=points or size,
+        prune=prune,
+        folder=pathlib.Path(fixed.get("output_dir") or f"results/sweep/{task}"),
         processes=processes,
         plugins=tuple(fixed.get("plugin") or ()),
-        fixed={**fixed, "seeds": tuple(seeds)},
     )
+    checked = sweep.grid() if sampler == GRID else sweep.corners()
+    for point in itertools.islice(checked, MAX_POINTS):
+        sweep.runs(point)
+    return sweep
 
 
 def axis(name: str, values: Sequence[Any]) -> Axis:
@@ -180,15 +259,6 @@ def axis(name: str, values: Sequence[Any]) -> Axis:
 def label(point: Mapping[str, Any]) -> str:
     """Returns what a point is called, in tables and in names of folders."""
     return ",".join(f"{name}={kinds.show(value)}" for name, value in point.items())
-
-
-def _run(
-    fixed: Mapping[str, Any], point: Mapping[str, Any], seed: int, folder: pathlib.Path
-) -> RunSettings:
-    place = folder / label(point).replace("/", "_") / f"seed_{seed}"
-    return settings.resolve(
-        {**fixed, **point, "seed": seed, "output_dir": str(place)}, label(point)
-    )
 
 
 def _axis(word: str) -> Axis:
@@ -226,20 +296,15 @@ def _range(flag: Flag, spread: str, rest: Sequence[str], word: str) -> Axis:
             f"{word!r} must be {flag.name}={spread}:LOW:HIGH:COUNT, with LOW below HIGH"
             f"{', above 0,' if spread == 'log' else ''} and COUNT at least 2."
         ) from None
-    shares = [position / (count - 1) for position in range(count)]
-    values = [_value(flag, _between(spread, low, high, share)) for share in shares]
-    return Axis(flag, tuple(dict.fromkeys(values)), spread, (low, high))
+    if count > MAX_POINTS:
+        raise UserError(f"{word!r}: COUNT must be at most {MAX_POINTS:,}.")
+    axis = Axis(flag, (), spread, (low, high))
+    shares = (position / (count - 1) for position in range(count))
+    values = (axis.value(_between(spread, low, high, share)) for share in shares)
+    return dataclasses.replace(axis, values=tuple(dict.fromkeys(values)))
 
 
 def _between(spread: str, low: float, high: float, share: float) -> float:
     if spread == "log":
         return low * (high / low) ** share
     return low + share * (high - low)
-
-
-def _value(flag: Flag, number: float) -> Any:
-    """Returns the value of a flag nearest to a number, of four digits."""
-    whole = flag.kind in ("count", "whole", "seed")
-    text = str(round(number)) if whole else f"{number:.4g}"
-    with errors.as_user_errors(ValueError):
-        return flag.read(text, f"--{flag.name}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -29,11 +29,11 @@ def write_protocol(sweep: Sweep) -> None:
     Args:
       sweep: The sweep. One with other points on the same axes goes on in its folder.
     """
-    hidden = ("processes", "output_dir", "points")
+    shared = {**sweep.fixed, **({"prune": True} if sweep.prune else {})}
     protocol = {
         "format": _FORMAT,
         "axes": [axis.flag.name for axis in sweep.axes],
-        "flags": {k: v for k, v in sweep.fixed.items() if k not in (*hidden, "seeds")},
+        "flags": {k: v for k, v in shared.items() if k != "output_dir"},
     }
     # As it reads in a file, where tuples are lists.
     protocol = json.loads(json.dumps(protocol))
@@ -54,21 +54,28 @@ def write_protocol(sweep: Sweep) -> None:
     writing.write_json(path, protocol)
 
 
-def tell(sweep: Sweep, diverged: Callable[[RunSettings], bool]) -> Mapping[str, Any]:
+# Returns why the runs of a point do not count, nothing if they do.
+GivenUp = Callable[[Sequence[RunSettings]], str]
+
+
+def tell(
+    sweep: Sweep, points: Sequence[Mapping[str, Any]], given_up: GivenUp
+) -> Mapping[str, Any]:
     """Prints the points from best to worst, and writes table, heat map and best point.
 
     Args:
-      sweep: The sweep, all of whose runs are done.
-      diverged: Whether a run was given up.
+      sweep: The sweep.
+      points: Its points, all of whose runs are done.
+      given_up: Why the runs of a point do not count.
 
     Returns:
       The best point, values by names of flags.
 
     Raises:
-      UserError: If every point diverged.
+      UserError: If every point was given up.
     """
     metric = tasks.describe(_task(sweep)).accuracy_metric
-    table = score(sweep, diverged)
+    table = score(sweep, points, given_up)
     writing.write_table(sweep.folder / f"{TABLE}.csv", table)
     headers = [axis.flag.name for axis in sweep.axes]
     cells = [
@@ -77,61 +84,82 @@ def tell(sweep: Sweep, diverged: Callable[[RunSettings], bool]) -> Mapping[str, 
             texts.metric_with_deviation(metric, row[metric], row[f"{metric}_sd"]),
             texts.metric_with_deviation("loss", row["loss"], row["loss_sd"]),
             f"{row['diverged']:.0f} of {row['seeds']:.0f}",
+            row["given_up"],
         ]
         for row in table.to_dict(orient="records")
     ]
-    headers = [*headers, metric, "loss", "diverged"]
+    headers = [*headers, metric, "loss", "diverged", "given up"]
     text = f"{_describe(sweep)}\n\n{texts.markdown_table(headers, cells)}"
     writing.write_text(sweep.folder / f"{TABLE}.md", text)
     print(_describe(sweep))
     texts.print_table(headers, cells)
     sizes = [len(axis.values) for axis in sweep.axes]
-    is_grid = len(sizes) == 2 and min(sizes) > 1 and len(table) == sizes[0] * sizes[1]
+    is_grid = sweep.sampler == sweeps.GRID and len(sizes) == 2 and min(sizes) > 1
     if is_grid and not table[metric].isna().all():
         _draw(sweep, table, metric)
     best = table.iloc[0]
     if math.isnan(best[metric]):
         raise UserError(f"every point diverged of {sweep.folder}: take smaller rates.")
-    point = sweep.points[int(best["point"])]
-    run = sweep.runs[int(best["point"])][0]
+    point = points[int(best["point"])]
+    run = sweep.runs(point)[0]
     content = found_settings.content(run.task, run.algorithm, point)
     writing.write_json(sweep.folder / BEST, content)
     print(f"Best: {sweeps.label(point)}. To use it: --settings={sweep.folder / BEST}")
     return point
 
 
-def score(sweep: Sweep, diverged: Callable[[RunSettings], bool]) -> pd.DataFrame:
-    """Returns a row per point, from best to worst; what diverged comes last.
+def score(
+    sweep: Sweep, points: Sequence[Mapping[str, Any]], given_up: GivenUp
+) -> pd.DataFrame:
+    """Returns a row per point, from best to worst; what was given up comes last.
 
     A point counts by the mean over seeds of the mean headline metric of the last
     three evaluations on clients held out; the loss decides among equals.
 
     Args:
       sweep: The sweep.
-      diverged: Whether a run was given up.
+      points: Its points.
+      given_up: Why the runs of a point do not count.
     """
     task = tasks.describe(_task(sweep))
     metric = task.accuracy_metric
     rows: list[dict[str, Any]] = []
-    for number, (point, runs) in enumerate(zip(sweep.points, sweep.runs)):
-        figures = pd.DataFrame(
-            [
-                dict.fromkeys((metric, "loss"), math.nan)
-                if diverged(run)
-                else _figures(run, metric)
-                for run in runs
-            ]
-        )
+    for number, point in enumerate(points):
+        runs = sweep.runs(point)
+        figures = _of_point(runs, given_up)
         row: dict[str, Any] = {"point": number, **point, "seeds": len(runs)}
         for name in figures:
             row[name] = figures[name].mean(skipna=False)
             row[f"{name}_sd"] = figures[name].std(skipna=False)
-        row["diverged"] = sum(map(diverged, runs))
+        row["diverged"] = sum(given_up([run]) == "diverged" for run in runs)
+        row["given_up"] = given_up(runs)
         rows.append(row)
     table = pd.DataFrame(rows)
     ascending = [not task.higher_is_better, True]
     return table.sort_values(
         [metric, "loss"], ascending=ascending, kind="stable", ignore_index=True
+    )
+
+
+def headline(runs: Sequence[RunSettings], given_up: GivenUp) -> float:
+    """Returns what a point counts by, NaN if it was given up.
+
+    Args:
+      runs: Its runs, one for each seed.
+      given_up: Why runs do not count.
+    """
+    metric = tasks.describe(runs[0].task).accuracy_metric
+    return float(_of_point(runs, given_up)[metric].mean(skipna=False))
+
+
+def _of_point(runs: Sequence[RunSettings], given_up: GivenUp) -> pd.DataFrame:
+    """Returns the figures of a point, a row for each seed."""
+    metric = tasks.describe(runs[0].task).accuracy_metric
+    lost = dict.fromkeys((metric, "loss"), math.nan)
+    if given_up(runs) == "pruned":  # Seeds after the one that was are not trained.
+        return pd.DataFrame([lost for _ in runs])
+    return pd.DataFrame(
+        [lost if given_up([run]) else _figures(run, metric) for run in runs]
     )
 
 
@@ -153,14 +181,18 @@ def _draw(sweep: Sweep, table: pd.DataFrame, metric: str) -> None:
 
 
 def _task(sweep: Sweep) -> str:
-    return sweep.runs[0][0].task
+    return _example(sweep).task
+
+
+def _example(sweep: Sweep) -> RunSettings:
+    return sweep.runs(next(sweep.corners()))[0]
 
 
 def _describe(sweep: Sweep) -> str:
-    run = sweep.runs[0][0]
+    run = _example(sweep)
     swept = [axis.flag.name for axis in sweep.axes]
     who = [run.task] if "algorithm" in swept else [run.algorithm, "on", run.task]
-    return f"{' '.join(who)}, clients held out, {len(sweep.runs[0])} seed(s)"
+    return f"{' '.join(who)}, clients held out, {len(sweep.seeds)} seed(s)"
 
 
 def _show(value: Any) -> str:

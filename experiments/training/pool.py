@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from experiments.flags import plugins
 from experiments.flags.settings import RunSettings
@@ -40,7 +41,31 @@ def train(
       KeyboardInterrupt: On Ctrl-C; what is finished is kept.
       UserError: If something asked for cannot be had.
     """
-    processes = min(processes, len(waiting))
+    with open_pool(min(processes, len(waiting)), paths) as pool:
+        futures = {pool.submit(train_one, each): each for each in waiting}
+        for number, future in enumerate(
+            concurrent.futures.as_completed(futures), start=1
+        ):
+            run = futures[future]
+            print(
+                f"[{number}/{len(waiting)}] {run.label}, seed {run.seed}: "
+                f"{future.result() or 'done'}",
+                file=sys.stderr,
+            )
+
+
+@contextlib.contextmanager
+def open_pool(
+    processes: int, paths: Sequence[str] = ()
+) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
+    """Opens a pool, whose processes start when there is something for them to do.
+
+    What has not begun when an exception ends the context does not begin any more.
+
+    Args:
+      processes: The number of processes.
+      paths: Files of the user that they need.
+    """
     with concurrent.futures.ProcessPoolExecutor(
         processes,
         # A process that was forked from one with threads may hang.
@@ -48,17 +73,8 @@ def train(
         _begin,
         (paths, max(1, _cores() // processes)),
     ) as pool:
-        futures = {pool.submit(train_one, each): each for each in waiting}
         try:
-            for number, future in enumerate(
-                concurrent.futures.as_completed(futures), start=1
-            ):
-                run = futures[future]
-                print(
-                    f"[{number}/{len(waiting)}] {run.label}, seed {run.seed}: "
-                    f"{future.result() or 'done'}",
-                    file=sys.stderr,
-                )
+            yield pool
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise

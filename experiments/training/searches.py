@@ -89,5 +89,4 @@ def _search(
     sweep = sweeps.build(axes, fixed, (SEED,), processes=processes)
     print(f"{'/'.join(folder.parts[-2:])}: searching for settings")
     report.write_protocol(sweep)
-    training.run(sweep)
-    return report.tell(sweep, training.has_diverged)
+    return report.tell(sweep, training.run(sweep), training.given_up)

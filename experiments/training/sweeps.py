@@ -8,49 +8,141 @@ https://arxiv.org/abs/2106.07820, and the others train.
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import json
 import math
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
+from experiments.flags import sweeps
 from experiments.flags.settings import RunSettings
 from experiments.flags.sweeps import Sweep
+from experiments.reports import sweeps as report
 from experiments.training import pool
 
 HELD_OUT_FRACTION = 0.2
 # In the folder of a run that was given up, with the reason.
-DIVERGED_FILE = "diverged.json"
+DIVERGED_FILE, PRUNED_FILE = "diverged.json", "pruned.json"
 _SUMMARY_FILE = "summary.json"
 
 
-def run(sweep: Sweep) -> None:
+def run(sweep: Sweep) -> list[Mapping[str, Any]]:
     """Trains what has not been trained of a sweep.
 
     Args:
       sweep: The sweep.
 
+    Returns:
+      Its points, values by names of flags.
+
     Raises:
       KeyboardInterrupt: On Ctrl-C; what is finished is kept.
       UserError: If something asked for cannot be had.
     """
-    runs = [run for of_point in sweep.runs for run in of_point]
-    waiting = [run for run in runs if not is_done(run)]
-    print(f"{len(runs)} runs, {len(runs) - len(waiting)} done before", file=sys.stderr)
-    if not waiting:
-        return
-    pool.train(waiting, train, sweep.processes or pool.size(), sweep.plugins)
+    from experiments.training import search
+
+    search.mend(sweep.folder / search.JOURNAL_FILE)
+    points = search.Search(sweep)
+    processes = min(sweep.processes or pool.size(), sweep.num_points)
+    with pool.open_pool(processes, sweep.plugins) as executor:
+        _Training(sweep, points, executor, processes).run()
+    return points.points()
+
+
+class _Training:
+    """Trains the points that a search asks for, several at a time."""
+
+    def __init__(
+        self,
+        sweep: Sweep,
+        search: Any,
+        executor: concurrent.futures.Executor,
+        processes: int,
+    ) -> None:
+        self._sweep = sweep
+        self._search = search
+        self._executor = executor
+        self._processes = processes
+        # Of points that are being trained: those that were asked for, by label.
+        self._futures: dict[Future[list[str]], str] = {}
+        self._waiting: dict[str, list[Any]] = {}
+        self._total = sweep.num_points * len(sweep.seeds)
+        self._done = 0
+
+    def run(self) -> None:
+        known = self._search.points()
+        runs = [run for point in known for run in self._sweep.runs(point)]
+        done = sum(map(is_done, runs))
+        print(f"{self._total} runs, {done} done before", file=sys.stderr)
+        for asked in self._search.unfinished():
+            self._begin(asked)
+        while True:
+            while len(self._futures) < self._processes:
+                asked = self._search.ask()
+                if asked is None:
+                    break
+                self._begin(asked)
+            if not self._futures:
+                return
+            for future in concurrent.futures.wait(
+                self._futures, return_when=concurrent.futures.FIRST_COMPLETED
+            ).done:
+                self._end(future)
+
+    def _begin(self, asked: Any) -> None:
+        """Trains a point, unless it has been or is being trained."""
+        label, runs = sweeps.label(asked.point), self._sweep.runs(asked.point)
+        others = self._waiting.setdefault(label, [])
+        others.append(asked)
+        if len(others) > 1:
+            return
+        if given_up(runs) or all(map(is_done, runs)):
+            self._done += len(runs)
+            self._tell(label)
+            return
+        reporter = self._search.reporter(asked) if self._sweep.prune else None
+        self._futures[self._executor.submit(train, runs, reporter)] = label
+
+    def _end(self, future: Future[list[str]]) -> None:
+        label = self._futures.pop(future)
+        for seed, reason in zip(self._sweep.seeds, future.result()):
+            self._done += 1
+            print(
+                f"[{self._done}/{self._total}] {label}, seed {seed}: "
+                f"{reason or 'done'}",
+                file=sys.stderr,
+            )
+        self._tell(label)
+
+    def _tell(self, label: str) -> None:
+        for asked in self._waiting.pop(label):
+            runs = self._sweep.runs(asked.point)
+            self._search.tell(asked, report.headline(runs, given_up))
+
+
+def _has(run: RunSettings, name: str) -> bool:
+    return (run.folder / name).is_file()
 
 
 def has_diverged(run: RunSettings) -> bool:
-    """Returns whether a run was given up."""
-    return (run.folder / DIVERGED_FILE).is_file()
+    """Returns whether a run was given up because it diverged."""
+    return _has(run, DIVERGED_FILE)
+
+
+def given_up(runs: Sequence[RunSettings]) -> str:
+    """Returns why the runs of a point do not count, nothing if they do."""
+    if any(map(has_diverged, runs)):
+        return "diverged"
+    return "pruned" if any(_has(run, PRUNED_FILE) for run in runs) else ""
 
 
 def is_done(run: RunSettings) -> bool:
     """Returns whether a run has come to its end, or was given up."""
-    if has_diverged(run):
+    if has_diverged(run) or _has(run, PRUNED_FILE):
         return True
     try:
         summary = json.loads((run.folder / _SUMMARY_FILE).read_text())
@@ -59,31 +151,47 @@ def is_done(run: RunSettings) -> bool:
     return isinstance(summary, dict) and summary.get("rounds") == run.rounds
 
 
-def train(run: RunSettings) -> str:
-    """Trains a run, in a process of its own.
+def train(point: Sequence[RunSettings], reporter: Any = None) -> list[str]:
+    """Trains the runs of a point one after another, in a process of their own.
 
     Args:
-      run: The run.
+      point: The runs, one for each seed.
+      reporter: Tells the search of evaluations, a `search.Reporter`; `None` if points
+        are not given up for what others reach.
 
     Returns:
-      Why it was given up, nothing if it was not.
+      Why each run was given up, nothing if it was not. None follows one that is pruned.
 
     Raises:
       UserError: If something asked for cannot be had.
     """
+    reasons = []
+    trial = reporter.open() if reporter else None
+    for number, run in enumerate(point):
+        if is_done(run):
+            reasons.append(given_up([run]))
+        else:
+            reasons.append(_train(run, trial, number * (run.rounds + 1)))
+        if given_up([run]) == "pruned":
+            break
+    return reasons
+
+
+def _train(run: RunSettings, trial: Any, start: int) -> str:
+    """Trains a run; returns why it was given up, nothing if it was not."""
     # Here, so that the process that waits does without TensorFlow.
-    from experiments.reports import writing
+    from experiments.reports import results, writing
     from experiments.training import runs
 
     num_clients = len(load_held_out(run).train)
     cohort = min(run.configuration["clients_per_round"], num_clients)
     changed = {"clients_per_round": cohort, "held_out_fraction": HELD_OUT_FRACTION}
     run = dataclasses.replace(run, configuration={**run.configuration, **changed})
-    watch = _watch()
+    watch = _watch(trial, results.headline_of(run.task), start)
     runs.Runs([run], lambda: [watch], load_held_out).execute(run, progress=False)
     if watch.reason:
         content = {"round": watch.round_number, "reason": watch.reason}
-        writing.write_json(run.folder / DIVERGED_FILE, content)
+        writing.write_json(run.folder / watch.file, content)
     return watch.reason
 
 
@@ -105,13 +213,14 @@ def load_held_out(run: RunSettings) -> Any:
     return dataclasses.replace(task, train=processes.training_data(run, task))
 
 
-def _watch() -> Any:
+def _watch(trial: Any, column: str, start: int) -> Any:
     from tff_drift.simulation import callbacks
 
     class Watch(callbacks.Callback):
-        """Gives a run up when its training diverges."""
+        """Gives a run up when its training diverges, or others do better."""
 
         reason = ""
+        file = ""
         round_number = 0
 
         def before_training(self, run: callbacks.TrainingRun) -> None:
@@ -125,8 +234,27 @@ def _watch() -> Any:
             loss = float(row.get("train_loss", 0.0))
             self._first = loss if self._first is None else self._first
             reason = divergence(loss, self._first, row)
-            if reason and not self.reason:
-                self.reason, self.round_number = reason, round_number
+            if reason:
+                self._give_up(DIVERGED_FILE, round_number, reason)
+
+        def after_evaluation(
+            self, round_number: int, state: Any, row: Mapping[str, Any]
+        ) -> None:
+            del state
+            # After the last round there is nothing left to save.
+            if trial is None or round_number == self._run.rounds:
+                return
+            with warnings.catch_warnings():
+                # A run that goes on may come by a round again.
+                warnings.simplefilter("ignore")
+                trial.report(float(row[column]), start + round_number)
+            if trial.should_prune():
+                reason = f"pruned: worse than the median after {round_number} rounds"
+                self._give_up(PRUNED_FILE, round_number, reason)
+
+        def _give_up(self, file: str, round_number: int, reason: str) -> None:
+            if not self.reason:
+                self.file, self.round_number, self.reason = file, round_number, reason
                 self._run.stop(reason)
 
     return Watch()

@@ -68,7 +68,7 @@ def outputs(tmp_path_factory):
     flags = "--rounds=1 --clients_per_round=2 --rounds_per_evaluation=1"
     lines = {
         "list": f"list --plugin={path}",
-        "help": f"train --help --plugin={path}",
+        "help": f"train --help-all --plugin={path}",
         "train": f"train --plugin {path} --algorithm=toy --toy_gain=0.25 "
         f"--task=toy_task --size=3 {flags} --output_dir={folder / 'train'}",
         "compare": f"compare --plugin={path} --algorithms=fed_avg,toy --seeds=1 "

@@ -181,8 +181,8 @@ def trained(monkeypatch):
     points = []
 
     def run(sweep):
-        for point, runs in zip(sweep.points, sweep.runs):
-            for each in runs:
+        for point in sweep.grid():
+            for each in sweep.runs(point):
                 assert each.seed == searches.SEED
                 if training.is_done(each):
                     continue
@@ -192,6 +192,7 @@ def trained(monkeypatch):
                 made_up_runs.write(each.folder, [0.1] + [0.9 - miss] * each.rounds)
                 if mu == 0.3:
                     (each.folder / training.DIVERGED_FILE).write_text("{}")
+        return list(sweep.grid())
 
     monkeypatch.setattr(training, "run", run)
     return points

@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 
 import pandas as pd
 import pytest
@@ -12,6 +13,7 @@ from experiments.presets.preset import Study, Variant
 from experiments.reports import sweeps as report
 from experiments.training import studies
 from experiments.training import sweeps as training
+from experiments.training.search import JOURNAL_FILE, Search, mend
 from tests.experiments import made_up_runs, programs
 
 
@@ -47,13 +49,14 @@ def test_a_grid_has_every_point_with_every_seed():
         "tau=0.1,1", "beta_1=0,0.5", "--algorithm=fed_adam", "--seeds=3,4",
         "--output_dir=out", "--rounds=7",
     )  # fmt: skip
-    assert sweep.points == (
+    points = list(sweep.grid())
+    assert points == [
         {"tau": 0.1, "beta_1": 0.0},
         {"tau": 0.1, "beta_1": 0.5},
         {"tau": 1.0, "beta_1": 0.0},
         {"tau": 1.0, "beta_1": 0.5},
-    )
-    run = sweep.runs[1][1]
+    ]
+    run = sweep.runs(points[1])[1]
     assert run.configuration["tau"] == 0.1
     assert run.configuration["beta_1"] == 0.5
     assert (run.seed, run.rounds, run.algorithm) == (4, 7, "fed_adam")
@@ -62,19 +65,107 @@ def test_a_grid_has_every_point_with_every_seed():
 
 def test_algorithms_are_an_axis_too():
     sweep = request("algorithm=fed_avg,scaffold")
-    assert [runs[0].algorithm for runs in sweep.runs] == ["fed_avg", "scaffold"]
+    runs = [sweep.runs(point)[0] for point in sweep.grid()]
+    assert [run.algorithm for run in runs] == ["fed_avg", "scaffold"]
 
 
-def test_random_points_are_of_the_ranges_and_always_the_same():
-    words = ("client_learning_rate=log:0.01:1:2", "batch_size=5,10", "--points=40")
-    sweep = request(*words)
-    rates = [point["client_learning_rate"] for point in sweep.points]
+def opened(folder, *words):
+    """Opens the search of a sweep in a folder."""
+    folder.mkdir(exist_ok=True)
+    return Search(request(*words, f"--output_dir={folder}"))
+
+
+def drive(search, goodness=lambda point: 0.0, points=1000):
+    """Asks for points and tells how good they are, as if they had been trained."""
+    for _ in range(points):
+        asked = search.ask()
+        if asked is None:
+            break
+        search.tell(asked, goodness(asked.point))
+    return search.points()
+
+
+RANGES = ("client_learning_rate=log:0.01:1:2", "batch_size=5,10")
+
+
+def test_random_points_are_of_the_ranges_and_always_the_same(tmp_path):
+    words = (*RANGES, "--points=40")
+    points = drive(opened(tmp_path / "whole", *words))
+    assert len(points) == 40
+    rates = [point["client_learning_rate"] for point in points]
     assert len(set(rates)) > 30
     assert 0.01 <= min(rates) < max(rates) <= 1
     # Half of a logarithmic range lies below its geometric mean.
     assert 10 <= sum(rate < 0.1 for rate in rates) <= 30
-    assert {point["batch_size"] for point in sweep.points} == {5, 10}
-    assert request(*words).points == sweep.points
+    assert {point["batch_size"] for point in points} == {5, 10}
+    # Interrupted after eleven, with fewer asked for at first.
+    drive(opened(tmp_path / "parts", *RANGES, "--points=30"), points=11)
+    drive(opened(tmp_path / "parts", *RANGES, "--points=30"))
+    assert drive(opened(tmp_path / "parts", *words)) == points
+
+
+def test_tpe_learns_from_the_points_before(tmp_path):
+    words = ("client_learning_rate=log:0.0001:1:2", "--sampler=tpe", "--points=40")
+
+    def distance(point):
+        return abs(math.log10(point["client_learning_rate"]) + 1)
+
+    def accuracy(point):
+        # Beyond 0.3, training diverges.
+        return math.nan if point["client_learning_rate"] > 0.3 else 1 - distance(point)
+
+    points = drive(opened(tmp_path / "out", *words), accuracy)
+    # The first ten are at random; a few of the others explore.
+    at_random = statistics.median(map(distance, points[:10]))
+    assert statistics.median(map(distance, points[10:])) < at_random / 2
+    again = opened(tmp_path / "again", *words)
+    drive(again, accuracy, points=17)
+    assert drive(opened(tmp_path / "again", *words), accuracy) == points
+
+
+def test_a_point_in_training_is_not_forgotten(tmp_path):
+    words = ("tau=0.1,1,10", "--algorithm=fed_adam")
+    search = opened(tmp_path / "out", *words)
+    search.tell(search.ask(), 0.5)
+    lost = search.ask()
+    # The program is killed here.
+    search = opened(tmp_path / "out", *words)
+    assert search.unfinished() == [lost]
+    search.tell(lost, 0.6)
+    assert search.unfinished() == []
+    assert drive(search) == [{"tau": 0.1}, {"tau": 1.0}, {"tau": 10.0}]
+
+
+def test_a_grid_may_grow(tmp_path):
+    drive(opened(tmp_path / "out", "tau=0.1,1", "--algorithm=fed_adam"))
+    points = drive(opened(tmp_path / "out", "tau=0.01,0.1,1", "--algorithm=fed_adam"))
+    assert points == [{"tau": 0.01}, {"tau": 0.1}, {"tau": 1.0}]
+
+
+def test_a_journal_with_half_a_line_at_its_end_goes_on(tmp_path):
+    words = ("tau=0.1,1", "--algorithm=fed_adam")
+    drive(opened(tmp_path / "out", *words), points=1)
+    path = tmp_path / "out" / JOURNAL_FILE
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"op_code": 4')
+    mend(path)
+    assert path.read_bytes() == whole
+    assert len(drive(opened(tmp_path / "out", *words))) == 2
+
+
+def test_what_is_worse_than_the_median_is_pruned(tmp_path):
+    words = (*RANGES, "--points=9", "--prune")
+    search = opened(tmp_path / "out", *words)
+    for accuracy in (0.5, 0.6, 0.7, 0.8):
+        asked = search.ask()
+        trial = search.reporter(asked).open()
+        trial.report(accuracy / 2, 1)
+        assert not trial.should_prune()
+        search.tell(asked, accuracy)
+    for accuracy, is_pruned in ((0.31, True), (0.34, False)):
+        trial = search.reporter(search.ask()).open()
+        trial.report(accuracy, 1)
+        assert trial.should_prune() == is_pruned
 
 
 @pytest.mark.parametrize(
@@ -92,6 +183,16 @@ def test_random_points_are_of_the_ranges_and_always_the_same():
         (["tau=lin:0.1:1"], "'tau=lin:0.1:1' must be tau=lin:LOW:HIGH:COUNT"),
         (["momentum=0.1"], "--momentum is no option of fed_adam, which has"),
         (["tau=1", "--points=0"], "--points must be an integer of at least 1"),
+        (["tau=lin:0.1:1:1000000000"], "'tau=lin:0.1:1:1000000000': COUNT must be at"),
+        (
+            ["tau=log:0.1:1:500", "beta_1=lin:0:0.9:500"],
+            "250,000 points are more than 10,000. Ask for fewer, by a COUNT",
+        ),
+        (["tau=1", "--points=100000"], "100,000 points are more than 10,000."),
+        (["tau=1", "--sampler=tpe"], "--sampler=tpe needs --points, the number to"),
+        (["tau=1", "--sampler=grid", "--points=1"], "--points has no meaning for"),
+        (["tau=1", "--sampler=tpa"], "Known are grid, random, tpe."),
+        (["tau=lin:-1:1:2", "--points=3"], "--tau must be a finite number greater"),
     ],
 )
 def test_mistakes(words, message):
@@ -109,27 +210,50 @@ def sweep(tmp_path):
         f"--output_dir={tmp_path / 'out'}",
     )  # fmt: skip
     ends = {0.1: (0.5, 0.7), 1.0: (0.8, 0.6), 10.0: (0.9, 0.9)}
-    for point, runs in zip(sweep.points, sweep.runs):
-        for run, end in zip(runs, ends[point["tau"]]):
+    for point in sweep.grid():
+        for run, end in zip(sweep.runs(point), ends[point["tau"]]):
             made_up_runs.write(run.folder, [0.1, 0.1, end, end, end], seed=run.seed)
     return sweep
 
 
-def diverged(run):
-    return run.configuration["tau"] == 10 and run.seed == 2
+def given_up(runs):
+    lost = [run for run in runs if run.configuration["tau"] == 10 and run.seed == 2]
+    return "diverged" if lost else ""
+
+
+def score(sweep, given_up=given_up):
+    return report.score(sweep, list(sweep.grid()), given_up)
+
+
+def tell(sweep, given_up=given_up):
+    return report.tell(sweep, list(sweep.grid()), given_up)
 
 
 def test_points_count_by_their_last_evaluations_and_diverged_ones_last(sweep):
-    table = report.score(sweep, diverged)
+    table = score(sweep)
     assert list(table["tau"]) == [1.0, 0.1, 10.0]
     assert list(table["accuracy"]) == pytest.approx([0.7, 0.6, math.nan], nan_ok=True)
     assert table["accuracy_sd"][0] == pytest.approx(0.2 / math.sqrt(2))
     assert list(table["loss"]) == pytest.approx([0.3, 0.4, math.nan], nan_ok=True)
     assert list(table["diverged"]) == [0, 0, 1]
+    assert list(table["given_up"]) == ["", "", "diverged"]
+    (_, best, last) = (sweep.runs(point) for point in sweep.grid())
+    assert report.headline(best, given_up) == pytest.approx(0.7)
+    assert math.isnan(report.headline(last, given_up))
+
+
+def test_a_pruned_point_comes_last_whatever_its_seeds_reached(sweep):
+    def pruned(runs):
+        return "pruned" if any(run.configuration["tau"] == 1 for run in runs) else ""
+
+    table = score(sweep, pruned)
+    assert list(table["tau"]) == [10.0, 0.1, 1.0]
+    assert list(table["given_up"]) == ["", "", "pruned"]
+    assert math.isnan(table["accuracy"][2])
 
 
 def test_the_best_point_is_a_file_for_other_commands(sweep, capsys):
-    report.tell(sweep, diverged)
+    tell(sweep)
     path = sweep.folder / report.BEST
     assert json.loads(path.read_text())["flags"] == {"tau": 1.0}
     assert f"Best: tau=1. To use it: --settings={path}" in capsys.readouterr().out
@@ -154,7 +278,7 @@ def test_the_best_point_is_a_file_for_other_commands(sweep, capsys):
 
 
 def test_settings_that_fit_nothing(sweep, tmp_path, capsys):
-    report.tell(sweep, diverged)
+    tell(sweep)
     path = str(sweep.folder / report.BEST)
     other = tmp_path / "other.json"
     other.write_text("{}")
@@ -178,7 +302,7 @@ def test_settings_that_fit_nothing(sweep, tmp_path, capsys):
 
 def test_when_every_point_diverged(sweep, capsys):
     with pytest.raises(errors.UserError, match="every point diverged"):
-        report.tell(sweep, lambda run: True)
+        tell(sweep, lambda runs: "diverged")
     assert not (sweep.folder / report.BEST).exists()
 
 
@@ -187,9 +311,9 @@ def test_a_heat_map_is_drawn_of_two_axes(tmp_path):
         "tau=0.1,1", "beta_1=0,0.5", "--algorithm=fed_adam", "--rounds=1",
         f"--output_dir={tmp_path / 'out'}",
     )  # fmt: skip
-    for (run,), end in zip(sweep.runs, (0.1, 0.2, 0.3, 0.4)):
-        made_up_runs.write(run.folder, [0.1, end])
-    report.tell(sweep, lambda run: False)
+    for point, end in zip(sweep.grid(), (0.1, 0.2, 0.3, 0.4)):
+        made_up_runs.write(sweep.runs(point)[0].folder, [0.1, end])
+    tell(sweep, lambda runs: "")
     picture = (sweep.folder / report.HEAT_MAP).read_bytes()
     assert picture.startswith(b"\x89PNG")
 
@@ -244,3 +368,29 @@ def test_a_sweep_from_words_to_its_files(tmp_path):
     assert again.status == 0, again.stderr
     assert "2 runs, 2 done before" in again.stderr
     assert "seed 0: done" not in again.stderr
+
+
+def test_tpe_with_pruning_from_words_to_its_files(tmp_path):
+    folder = tmp_path / "out"
+    words = (
+        "sweep", "client_learning_rate=log:0.00001:0.01:2", "--sampler=tpe", "--prune",
+        "--task=quadratic", "--rounds=6", "--num_clients=5", "--clients_per_round=2",
+        "--rounds_per_evaluation=1", "--processes=2", f"--output_dir={folder}",
+    )  # fmt: skip
+    outcome = programs.run_process(tmp_path, *words, "--points=5")
+    assert outcome.status == 0, outcome.stderr
+    outcome = programs.run_process(tmp_path, *words, "--points=9")
+    assert outcome.status == 0, outcome.stderr
+    assert "9 runs, 5 done before" in outcome.stderr
+    assert outcome.stderr.count("seed 0: ") == 4
+    table = pd.read_csv(folder / "points.csv", keep_default_na=False)
+    assert len(table) == 9
+    # Sixty steps of such rates do not reach the optimum: the largest comes nearest.
+    best = json.loads((folder / "best.json").read_text())["flags"]
+    assert best["client_learning_rate"] == max(
+        float(each.name.split("=")[1]) for each in folder.glob("client_*")
+    )
+    pruned = [each.parents[1].name for each in folder.rglob("pruned.json")]
+    assert len(pruned) == list(table["given_up"]).count("pruned") > 0
+    kept = table[table["given_up"] == ""]["client_learning_rate"]
+    assert max(float(each.split("=")[1]) for each in pruned) < kept.max()
