@@ -103,6 +103,7 @@ RUN_BY = {
     "docs/execution.md": "here",
     "docs/extending.md": "here",
     "docs/getting_started.md": "here",
+    "docs/keras3.md": "tests/keras3/test_document.py",
     "docs/migrating.md": "here",
     "docs/remote.md": "tests/execution/remote/test_document.py",
 }

@@ -9,6 +9,7 @@ Packages, each imported when it is first used:
 *   `tff_drift.client_states`: stores of the state that clients keep.
 *   `tff_drift.client_works`: local training, written as init / step / finish.
 *   `tff_drift.layers`: Keras layers whose training is reproducible and fast.
+*   `tff_drift.models`: models of Keras 3 as models of TFF.
 *   `tff_drift.optimizers`: server optimizers as published, and schedules.
 *   `tff_drift.simulation`: rounds, sampling, evaluation, checkpoints, metrics.
 *   `tff_drift.execution`: execution contexts.
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         client_works,
         execution,
         layers,
+        models,
         optimizers,
         simulation,
     )
@@ -51,6 +53,7 @@ __all__ = [
     "client_works",
     "execution",
     "layers",
+    "models",
     "optimizers",
     "simulation",
 ]

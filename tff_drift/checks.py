@@ -8,6 +8,8 @@ import inspect
 import math
 import numbers
 import os
+import sys
+import types
 from collections.abc import Callable, Collection, Hashable
 from typing import Any, TypeVar
 
@@ -273,3 +275,23 @@ def _meant(name: str, known: Collection[str], others: dict[str, str]) -> str:
     if nearest:
         return f" Did you mean {by_letters[nearest[0]]}?"
     return f" Its arguments are {', '.join(public)}."
+
+
+def is_of_keras3(value: Any) -> bool:
+    """Returns whether a value is an object, a class or a function of Keras 3.
+
+    Nothing is imported for it: such a value has imported Keras.
+
+    Args:
+      value: The value.
+    """
+    keras = sys.modules.get("keras")
+    # Up to TensorFlow 2.15 the package of this name is Keras 2.
+    if not str(getattr(keras, "__version__", "")).startswith("3."):
+        return False
+    if isinstance(value, types.FunctionType):
+        owners = [value.__module__]
+    else:
+        kind = value if isinstance(value, type) else type(value)
+        owners = [each.__module__ for each in kind.__mro__]
+    return any((owner or "").partition(".")[0] == "keras" for owner in owners)

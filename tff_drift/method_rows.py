@@ -27,8 +27,7 @@ from tff_drift.kinds import Option
 if TYPE_CHECKING:
     import tensorflow_federated as tff
 
-NUM_EXAMPLES = "num_examples"
-UNIFORM = "uniform"
+NUM_EXAMPLES, UNIFORM = "num_examples", "uniform"
 NEEDS = (
     "num_clients",
     "total_examples",

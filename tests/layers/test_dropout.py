@@ -7,7 +7,7 @@ import tensorflow_federated as tff
 
 from tests import models
 from tff_drift import algorithms, layers
-from tff_drift.layers import dropout
+from tff_drift.layers import step_seed
 
 FEATURES = np.ones([64, 50], np.float32)
 
@@ -15,7 +15,7 @@ FEATURES = np.ones([64, 50], np.float32)
 def mask(seed, rate=0.5, num_layers=1):
     """The output of the last of some dropout layers on ones, under a seed."""
     stack = [layers.Dropout(rate) for _ in range(num_layers)]
-    with dropout.step_seed(tf.Variable(tf.constant(seed, tf.int64))):
+    with step_seed.step_seed(tf.Variable(tf.constant(seed, tf.int64))):
         outputs = [layer(FEATURES, training=True) for layer in stack]
     return outputs[-1].numpy()
 
@@ -59,7 +59,7 @@ def test_step_seed_depends_on_round_step_and_content():
     labels = np.arange(64)
 
     def seed(round_number=1, step=2, batch=(FEATURES, labels)):
-        return tuple(dropout.build_step_seed(round_number, step, batch).numpy())
+        return tuple(step_seed.build_step_seed(round_number, step, batch).numpy())
 
     other = FEATURES.copy()
     other[3, 4] += 1e-6
@@ -118,9 +118,9 @@ def test_one_step_with_dropout_equals_numpy_on_the_masked_batch():
     state = process.initialize()
     before = models.trainable(process, state)
     state, _ = models.train(process, models.datasets([client], 5), state=state)
-    seed = dropout.build_step_seed(0, 0, client).numpy()
+    seed = step_seed.build_step_seed(0, 0, client).numpy()
     layer = layers.Dropout(0.5)
-    with dropout.step_seed(tf.Variable(seed)):
+    with step_seed.step_seed(tf.Variable(seed)):
         masked = layer(features, training=True).numpy()
     gradient = models.softmax_gradient(before, masked, labels)
     for actual, x, g in zip(models.trainable(process, state), before, gradient):

@@ -16,7 +16,7 @@ from tests.paper import reference
 from tests.paper.contexts import both_contexts
 from tff_drift import algorithms, client_works, optimizers
 from tff_drift.client_works import keep_trace
-from tff_drift.layers import GRU, LSTM, Dropout, dropout
+from tff_drift.layers import GRU, LSTM, Dropout, step_seed
 
 RATE = 0.3
 EPOCHS = 3
@@ -88,7 +88,7 @@ def gradient_by_nested_tapes(weights, client, dropout_rate):
         outer.watch(start)
         current = start
         for step, batch in enumerate(batches[:num_steps]):
-            seed = dropout.build_step_seed(0, step, batch)
+            seed = step_seed.build_step_seed(0, step, batch)
             with tf.GradientTape() as inner:
                 inner.watch(current)
                 loss = hidden_net_loss(current, batch, seed, dropout_rate)
@@ -96,7 +96,7 @@ def gradient_by_nested_tapes(weights, client, dropout_rate):
             current = [w - RATE * g for w, g in zip(current, gradients)]
         total = 0.0
         for step, batch in enumerate(batches[num_steps:], num_steps):
-            seed = dropout.build_step_seed(0, step, batch)
+            seed = step_seed.build_step_seed(0, step, batch)
             loss = hidden_net_loss(current, batch, seed, dropout_rate)
             total += loss * len(batch[1]) / len(labels)
     return [tensor.numpy() for tensor in outer.gradient(total, start)]
@@ -263,7 +263,7 @@ def test_the_gradient_agrees_with_finite_differences(net, draw, decay, norm):
 
     @tf.function
     def loss_and_slope(batch):
-        with dropout.step_seed(seed), tf.GradientTape() as tape:
+        with step_seed.step_seed(seed), tf.GradientTape() as tape:
             loss = loss_fn(batch[1], keras_model(batch[0], training=True))
         return loss, tape.gradient(loss, variables)
 
@@ -273,7 +273,7 @@ def test_the_gradient_agrees_with_finite_differences(net, draw, decay, norm):
             variable.assign(weight)
         total = 0.0
         for step, batch in enumerate(data):
-            seed.assign(dropout.build_step_seed(0, step, batch))
+            seed.assign(step_seed.build_step_seed(0, step, batch))
             loss, slopes = loss_and_slope(batch)
             if step < 2:
                 slopes = [tf.convert_to_tensor(slope) for slope in slopes]

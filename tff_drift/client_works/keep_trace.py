@@ -34,7 +34,7 @@ from tff_drift.client_works.local_work import (
     reject_if_not_finite,
 )
 from tff_drift.client_works.round_state import RATE
-from tff_drift.layers import dropout
+from tff_drift.layers import step_seed
 from tff_drift.tensors import Tensors
 
 
@@ -69,7 +69,7 @@ class _Batches(NamedTuple):
             for each, spec in zip(self.lists, tf.nest.flatten(self.spec))
         ]
         batch = tf.nest.pack_sequence_as(self.spec, leaves)
-        return batch, dropout.build_step_seed(self.round_number, index, batch)
+        return batch, step_seed.build_step_seed(self.round_number, index, batch)
 
 
 def _collect(dataset: tf.data.Dataset, round_number: tf.Tensor) -> _Batches:

@@ -10,21 +10,15 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import compat
-from tff_drift.layers import dropout
+from tff_drift.layers import step_seed
+from tff_drift.models import ModelFn, build_variable_model, check_model_fn
 from tff_drift.tensors import Tensors
-
-# A model: a function without arguments that builds a new
-# `tff.learning.models.VariableModel`, or a `tff.learning.models.FunctionalModel`.
-ModelFn = Union[
-    Callable[[], tff.learning.models.VariableModel],
-    tff.learning.models.FunctionalModel,
-]
 
 
 class StepResult(NamedTuple):
@@ -141,7 +135,7 @@ class _VariableLocalModel(LocalModel):
 
     def gradients(self, model_state: Any, batch: Any, seed: tf.Tensor) -> StepResult:
         self._seed.assign(seed)
-        with dropout.step_seed(self._seed), tf.GradientTape() as tape:
+        with step_seed.step_seed(self._seed), tf.GradientTape() as tape:
             output = self._model.forward_pass(batch, training=True)
         gradients = tape.gradient(
             output.loss,
@@ -303,22 +297,11 @@ def build_model_spec(model_fn: ModelFn) -> ModelSpec:
       A `ModelSpec`.
 
     Raises:
-      TypeError: If `model_fn` is neither.
+      TypeError: If `model_fn` is neither; the message says what to pass.
     """
+    check_model_fn(model_fn)
     if isinstance(model_fn, tff.learning.models.FunctionalModel):
         return _functional_model_spec(model_fn)
-    if isinstance(model_fn, (tf.keras.Model, tff.learning.models.VariableModel)):
-        raise TypeError(
-            "model_fn must be a function that builds the model anew at every call, "
-            f"found a built {type(model_fn).__name__}. Move its construction into a "
-            "function that ends with tff.learning.models.from_keras_model(...)."
-        )
-    if not callable(model_fn):
-        raise TypeError(
-            "model_fn must be a no-arg function returning a "
-            "tff.learning.models.VariableModel, or a "
-            f"tff.learning.models.FunctionalModel, found {model_fn!r}."
-        )
     return _variable_model_spec(model_fn)
 
 
@@ -327,13 +310,7 @@ def _variable_model_spec(
 ) -> ModelSpec:
     # A graph of its own keeps this model's variables out of the caller's.
     with tf.Graph().as_default():
-        model = model_fn()
-        if not isinstance(model, tff.learning.models.VariableModel):
-            raise TypeError(
-                "model_fn must return a tff.learning.models.VariableModel, found "
-                f"{type(model).__name__}. Wrap a Keras model with "
-                "tff.learning.models.from_keras_model."
-            )
+        model = build_variable_model(model_fn)
         weights_type = tff.learning.models.weights_type_from_model(model)
         input_spec = model.input_spec
         finalizers = model.metric_finalizers()

@@ -27,7 +27,7 @@ from tff_drift.client_works.client_state import (
     LocalResult,
 )
 from tff_drift.client_works.local_models import LocalModel, ModelSpec
-from tff_drift.layers import dropout
+from tff_drift.layers import step_seed
 from tff_drift.tensors import Tensors
 
 
@@ -263,7 +263,7 @@ def run_local_work(
 
     def take_step(state: Any, batch: Any) -> Any:
         model_state, work_state, num_examples, num_steps = state
-        seed = dropout.build_step_seed(context.round_number, num_steps, batch)
+        seed = step_seed.build_step_seed(context.round_number, num_steps, batch)
         trainable = model.trainable(model_state)
         result = model.gradients(model_state, batch, seed)
         work_state, trainable = work.step(

@@ -1,85 +1,16 @@
 """Dropout whose masks are a function of the round, the step and the batch.
 
-Keras' own dropout draws its masks from a random stream that lives in the
-process: a run that is stopped and resumed, or whose clients run in another
-order, trains on other masks. Here every mask follows from values that are the
-same in every execution, so a resumed run ends bit for bit like an uninterrupted
-one, and one client's masks do not depend on its neighbours in the cohort.
+See `tff_drift.layers.step_seed` for why.
 """
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from tff_drift import checks
-
-_GOLDEN_RATIO = 0x9E3779B9
-
-
-class _StepSeeds(threading.local):
-    """The seed of the local step that this thread is tracing, if any."""
-
-    def __init__(self) -> None:
-        self.seed: tf.Variable | None = None
-        self.layers_seen = 0
-
-
-_current = _StepSeeds()
-
-
-def build_step_seed(round_number: Any, step: Any, batch: Any) -> tf.Tensor:
-    """Derives the random seed of one local step.
-
-    The seed depends on the content of the batch rather than on a client index,
-    which TFF does not give to client work: two clients of one round differ in
-    their data, hence in their masks.
-
-    Args:
-      round_number: A scalar integer tensor, the training round.
-      step: A scalar integer tensor, the local step within the round.
-      batch: A structure of tensors with a common leading batch dimension.
-
-    Returns:
-      An `int64[2]` tensor, a seed for stateless random operations.
-    """
-    hashes = [
-        tf.reduce_sum(tf.bitcast(tf.fingerprint(leaf), tf.int64))
-        for leaf in tf.nest.flatten(batch)
-    ]
-    # Keys of one structure are combined in their order, so that swapping
-    # features and labels changes the seed.
-    content = tf.constant(0, tf.int64)
-    for leaf_hash in hashes:
-        content = content * _GOLDEN_RATIO + leaf_hash
-    position = tf.cast(round_number, tf.int64) * 2**32 + tf.cast(step, tf.int64)
-    return tf.stack([content, position])
-
-
-@contextlib.contextmanager
-def step_seed(seed: tf.Variable) -> Iterator[None]:
-    """Gives `seed` to the `Dropout` layers that are traced inside the context.
-
-    The seed is a variable, assigned before every step, and not a tensor: models
-    made from Keras wrap their forward pass in a `tf.function`, which is traced
-    once and would hold on to the tensor of its first step.
-
-    Args:
-      seed: An `int64[2]` variable, assigned from `build_step_seed`.
-
-    Yields:
-      Nothing.
-    """
-    previous = (_current.seed, _current.layers_seen)
-    _current.seed, _current.layers_seen = seed, 0
-    try:
-        yield
-    finally:
-        _current.seed, _current.layers_seen = previous
+from tff_drift.layers.step_seed import draw_seed
 
 
 @tf.keras.utils.register_keras_serializable(package="tff_drift")
@@ -123,12 +54,9 @@ class Dropout(tf.keras.layers.Layer):
         )
 
     def _drop(self, inputs: tf.Tensor) -> tf.Tensor:
-        if _current.seed is None:
+        seed = draw_seed()
+        if seed is None:
             return tf.nn.dropout(inputs, self.rate)
-        seed = tf.random.experimental.stateless_fold_in(
-            _current.seed.read_value(), _current.layers_seen
-        )
-        _current.layers_seen += 1
         return tf.nn.experimental.stateless_dropout(
             inputs, self.rate, seed=seed, rng_alg="philox"
         )

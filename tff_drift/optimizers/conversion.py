@@ -48,7 +48,7 @@ def _advice(value: Any) -> str:
         tf.keras.optimizers.experimental.Optimizer,
     )
     keras_type = value if isinstance(value, type) else type(value)
-    if issubclass(keras_type, keras):
+    if issubclass(keras_type, keras) or checks.is_of_keras3(value):
         return (
             " Optimizers of Keras are not supported: take the one of the same name "
             "in tff.learning.optimizers."

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from tff_drift import checks
+from tff_drift.models import ModelFn
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import build_uniform_sampling
-from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator, ModelFn
+from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator
 
 PERCENTILES = (5, 25, 50, 75, 95)
 

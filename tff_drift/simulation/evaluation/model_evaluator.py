@@ -12,17 +12,13 @@ from __future__ import annotations
 import collections
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-# A function that builds a `tff.learning.models.VariableModel`, or a
-# `tff.learning.models.FunctionalModel` itself.
-ModelFn = Union[
-    Callable[[], tff.learning.models.VariableModel], tff.learning.models.FunctionalModel
-]
+from tff_drift.models import ModelFn, build_variable_model, check_model_fn
 
 
 class _FunctionalModelWithVariables:
@@ -136,24 +132,13 @@ class ModelEvaluator:
         self._session.run(initializers)
 
     def _build(self, model_fn: ModelFn, element_spec: Any) -> None:
+        check_model_fn(model_fn)
         if isinstance(model_fn, tff.learning.models.FunctionalModel):
             model = _FunctionalModelWithVariables(model_fn)
             finalize = model.finalize
-        elif callable(model_fn):
-            model = model_fn()
-            if not isinstance(model, tff.learning.models.VariableModel):
-                raise TypeError(
-                    "model_fn must return a tff.learning.models.VariableModel, found "
-                    f"{type(model).__name__}. Wrap a Keras model with "
-                    "tff.learning.models.from_keras_model."
-                )
-            finalize = functools.partial(_finalize_each, model)
         else:
-            raise TypeError(
-                "model_fn must be a function that returns a "
-                "tff.learning.models.VariableModel, or a "
-                f"tff.learning.models.FunctionalModel, found {model_fn!r}."
-            )
+            model = build_variable_model(model_fn)
+            finalize = functools.partial(_finalize_each, model)
         self._build_assignment(model)
         batch = _placeholders(element_spec)
         self._batch_inputs = tf.nest.flatten(batch)

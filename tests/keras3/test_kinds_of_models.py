@@ -1,0 +1,352 @@
+"""What kinds of models, inputs, outputs, losses and metrics of Keras 3 train."""
+
+import collections
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import keras3_models
+from tests import models as small
+from tff_drift import algorithms, models, simulation
+
+pytestmark = keras3_models.needed
+
+CLIENTS = small.client_arrays([9, 6, 4], seed=2)
+
+
+def batches(x, y, size=4):
+    """The batches of one client, with inputs and labels of any structure."""
+    return tf.data.Dataset.from_tensor_slices(collections.OrderedDict(x=x, y=y)).batch(
+        size
+    )
+
+
+def train(model_fn, data, rounds=3):
+    process = algorithms.build_fed_avg(model_fn, 0.1)
+    return keras3_models.Rounds(process, data, rounds)
+
+
+def same_training(one, other):
+    assert one.metrics == other.metrics
+    small.assert_bit_equal(one.weights, other.weights)
+
+
+def reference():
+    """The training of the classifier that others below are."""
+    model_fn = keras3_models.model_fn(keras3_models.softmax_regression())
+    return train(model_fn, small.datasets(CLIENTS))
+
+
+def test_equals_a_keras_model_of_its_own_in_each_call_of_the_model_function():
+    def model_fn():
+        return keras3_models.model_fn(keras3_models.softmax_regression())()
+
+    same_training(train(model_fn, small.datasets(CLIENTS)), reference())
+
+
+class Subclass(keras.Model if keras3_models.IS_THERE else object):
+    """Layers get `training` from Keras, as `call` does not take it."""
+
+    def __init__(self, rate=0.0):
+        super().__init__()
+        self.noise = Custom(rate)
+        self.classes = keras.layers.Dense(
+            small.NUM_CLASSES, kernel_initializer=keras.initializers.GlorotUniform(7)
+        )
+
+    def call(self, inputs):
+        return self.classes(self.noise(inputs))
+
+
+class Custom(keras.layers.Layer):
+    """Scales its inputs in training alone."""
+
+    def __init__(self, rate):
+        super().__init__()
+        self.rate = rate
+
+    def call(self, inputs, training=False):
+        return inputs * (1.0 + self.rate) if training else inputs
+
+
+def test_a_subclass_is_built_for_its_input():
+    keras_model = Subclass()
+    assert not keras_model.built
+    model_fn = keras3_models.model_fn(keras_model)
+    same_training(train(model_fn, small.datasets(CLIENTS)), reference())
+    # Also where it is made in a graph.
+    inside = train(
+        lambda: keras3_models.model_fn(Subclass())(), small.datasets(CLIENTS)
+    )
+    same_training(inside, reference())
+
+
+def test_custom_layers_are_told_whether_they_train():
+    keras_model = Subclass(rate=1.0)
+    client = CLIENTS[0]
+    keras_model(client[0])
+    weights = keras3_models.weights(keras_model)
+    trained = train(
+        keras3_models.model_fn(keras_model), small.datasets([client], 9), rounds=1
+    )
+    gradient = small.softmax_gradient(weights.trainable, 2 * client[0], client[1])
+    for actual, x, g in zip(trained.weights, weights.trainable, gradient):
+        np.testing.assert_allclose(actual, x - 0.1 * g, atol=1e-6)
+    test = simulation.ClientDatasets.from_arrays({"a": client}, batch_size=9)
+    evaluate = simulation.build_evaluation(keras3_models.model_fn(keras_model), test)
+    expected = keras3_models.loss()(client[1], keras_model(client[0]))
+    np.testing.assert_allclose(evaluate(weights)["loss"], expected, rtol=1e-6)
+
+
+def test_frozen_layers_stay_as_they_are():
+    keras_model = keras3_models.softmax_regression(keras.layers.Dense(5, "tanh"))
+    keras_model.layers[0].trainable = False
+    weights = keras3_models.weights(keras_model)
+    assert [w.shape for w in weights.trainable] == [(5, 4), (4,)]
+    trained = train(keras3_models.model_fn(keras_model), small.datasets(CLIENTS))
+    small.assert_bit_equal(trained.weights[2:], weights.non_trainable)
+    assert np.any(trained.weights[0] != weights.trainable[0])
+
+
+def two_inputs_and_outputs(outputs):
+    """A net of numbers and words with a class and a number as its outputs."""
+    numbers = keras.layers.Input([small.NUM_FEATURES], name="numbers")
+    words = keras.layers.Input([2], dtype="int32", name="words")
+    embedded = keras.layers.Flatten()(keras.layers.Embedding(6, 2)(words))
+    hidden = keras.layers.Concatenate()([numbers, embedded])
+    kind = keras.layers.Dense(small.NUM_CLASSES, name="kind")(hidden)
+    size = keras.layers.Dense(1, name="size")(hidden)
+    return keras.Model({"numbers": numbers, "words": words}, outputs(kind, size))
+
+
+def two_inputs_and_labels(labels):
+    random = np.random.default_rng(5)
+    return [
+        batches(
+            collections.OrderedDict(
+                numbers=x, words=random.integers(0, 6, [len(x), 2]).astype(np.int32)
+            ),
+            labels(y, x.sum(axis=1, keepdims=True)),
+        )
+        for x, y in CLIENTS
+    ]
+
+
+def test_several_inputs_and_outputs_by_name():
+    keras_model = two_inputs_and_outputs(
+        lambda kind, size: {"kind": kind, "size": size}
+    )
+    data = two_inputs_and_labels(
+        lambda kind, size: collections.OrderedDict(kind=kind, size=size)
+    )
+    loss = {"kind": keras3_models.loss(), "size": keras.losses.MeanSquaredError()}
+
+    def model_fn():
+        return models.from_keras3(
+            keras_model,
+            loss,
+            data[0].element_spec,
+            {"kind": keras3_models.metrics(), "size": keras.metrics.MeanSquaredError()},
+            loss_weights={"kind": 1.0, "size": 0.5},
+        )
+
+    trained = train(model_fn, data, rounds=1)
+    metrics = trained.metrics[0]
+    assert list(metrics) == [
+        "kind_accuracy",
+        "size_mean_squared_error",
+        "loss",
+        "num_examples",
+        "num_batches",
+    ]
+    # A step on one batch, against Keras' own.
+    (batch,) = data[2]
+    with tf.GradientTape() as tape:
+        outputs = keras_model(batch["x"])
+        of_size = loss["size"](batch["y"]["size"], outputs["size"])
+        total = loss["kind"](batch["y"]["kind"], outputs["kind"]) + 0.5 * of_size
+    gradients = tape.gradient(total, [v.value for v in keras_model.trainable_variables])
+    one_step = train(model_fn, data[2:], rounds=1)
+    np.testing.assert_allclose(one_step.metrics[0]["loss"], total, rtol=1e-6)
+    np.testing.assert_allclose(
+        one_step.metrics[0]["size_mean_squared_error"], of_size, rtol=1e-6
+    )
+    for actual, x, g in zip(
+        one_step.weights, keras_model.trainable_variables, gradients
+    ):
+        expected = x.numpy() - 0.1 * tf.convert_to_tensor(g).numpy()
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+def test_outputs_in_a_list_are_those_by_name():
+    trained = []
+    for form in (dict, list):
+        keras.utils.set_random_seed(1)
+        keras_model = two_inputs_and_outputs(
+            lambda kind, size, form=form: (
+                {"kind": kind, "size": size} if form is dict else [kind, size]
+            )
+        )
+        data = two_inputs_and_labels(
+            lambda kind, size, form=form: (
+                collections.OrderedDict(kind=kind, size=size)
+                if form is dict
+                else (kind, size)
+            )
+        )
+        losses = [keras3_models.loss(), keras.losses.MeanSquaredError()]
+        trained.append(
+            train(
+                lambda model=keras_model, losses=losses, data=data: models.from_keras3(
+                    model,
+                    losses,
+                    data[0].element_spec,
+                    {"kind": keras3_models.metrics()},
+                ),
+                data,
+            )
+        )
+    same_training(*trained)
+
+
+def test_losses_of_functions_and_of_each_example_are_averaged():
+    keras_model = keras3_models.softmax_regression()
+    losses = [
+        keras3_models.loss(),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none"),
+        lambda y, p: keras.losses.sparse_categorical_crossentropy(y, p, True),
+    ]
+    first, *others = [
+        train(
+            lambda loss=loss: models.from_keras3(keras_model, loss, small.INPUT_SPEC),
+            small.datasets(CLIENTS),
+            rounds=1,
+        )
+        for loss in losses
+    ]
+    for other in others:
+        np.testing.assert_allclose(other.metrics[0]["loss"], first.metrics[0]["loss"])
+        for one, two in zip(other.weights, first.weights):
+            np.testing.assert_allclose(one, two, atol=1e-6)
+
+
+class Largest(keras.metrics.Metric):
+    """Makes its variable at the first update; returns several values."""
+
+    def build(self):
+        self.total = self.add_variable((), "zeros", name="total")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        if not self.variables:
+            self.build()
+        self.total.assign_add(keras.ops.sum(keras.ops.max(y_pred, axis=-1)))
+
+    def result(self):
+        return {"once": self.total.value, "twice": 2 * self.total.value}
+
+
+def test_metrics_are_those_of_keras_on_all_examples():
+    keras_model = keras3_models.softmax_regression()
+    labels = [np.eye(small.NUM_CLASSES, dtype=np.float32)[y] for _, y in CLIENTS]
+    data = [
+        tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
+        for (x, _), y in zip(CLIENTS, labels)
+    ]
+
+    def metrics():
+        return [
+            keras.metrics.CategoricalAccuracy(),
+            keras.metrics.AUC(from_logits=True),
+            keras.metrics.F1Score(name="f1"),
+            Largest(name="largest"),
+        ]
+
+    def model_fn():
+        # Metrics themselves, and a function that makes one.
+        *some, last = metrics()
+        return models.from_keras3(
+            keras_model,
+            keras.losses.CategoricalCrossentropy(from_logits=True),
+            data[0].element_spec,
+            [*some, lambda: last],
+        )
+
+    # At a rate near zero, metrics of training are those of the first weights.
+    process = algorithms.build_fed_avg(model_fn, 1e-30)
+    found = keras3_models.Rounds(process, data, 1).metrics[0]
+    every = np.concatenate([x for x, _ in CLIENTS]), np.concatenate(labels)
+    for metric in metrics():
+        metric.update_state(every[1], keras_model(every[0]))
+        expected = keras.tree.map_structure(np.asarray, metric.result())
+        name = "auc" if isinstance(metric, keras.metrics.AUC) else metric.name
+        np.testing.assert_allclose(
+            tf.nest.flatten(found[name]), tf.nest.flatten(expected), rtol=1e-5
+        )
+
+
+def test_metrics_without_names_have_the_same_in_each_call_of_the_model_function():
+    def model_fn():
+        return models.from_keras3(
+            keras3_models.softmax_regression(),
+            keras3_models.loss(),
+            small.INPUT_SPEC,
+            [keras.metrics.SparseCategoricalAccuracy() for _ in range(2)],
+        )
+
+    names = [list(model_fn().metric_finalizers()) for _ in range(2)]
+    assert names[0] == names[1]
+    assert names[0][:2] == [
+        "sparse_categorical_accuracy",
+        "sparse_categorical_accuracy_1",
+    ]
+
+
+def test_counts_of_the_users_own_take_the_place_of_the_default():
+    class Twice(keras.metrics.Sum):
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            super().update_state(2 * keras.ops.shape(y_true)[0])
+
+    def model_fn():
+        return models.from_keras3(
+            keras3_models.softmax_regression(),
+            keras3_models.loss(),
+            small.INPUT_SPEC,
+            [Twice("num_examples")],
+        )
+
+    trained = train(model_fn, small.datasets(CLIENTS), rounds=1)
+    assert trained.metrics[0]["num_examples"] == 2 * 19
+    assert trained.metrics[0]["num_batches"] == 3 + 2 + 1
+
+
+@pytest.mark.parametrize("layer", ["LSTM", "GRU"])
+def test_recurrent_layers_leave_out_what_is_masked(layer):
+    random = np.random.default_rng(0)
+    words = random.integers(1, 9, [6, 5]).astype(np.int32)
+    words[:, 3:] = 0
+    labels = random.integers(0, 9, [6, 5]).astype(np.int32)
+    other = labels.copy()
+    other[:, 3:] = (other[:, 3:] + 1) % 9
+    keras.utils.set_random_seed(2)
+    keras_model = keras.Sequential(
+        [
+            keras.layers.Input([None], dtype="int32"),
+            keras.layers.Embedding(9, 4, mask_zero=True),
+            getattr(keras.layers, layer)(4, return_sequences=True),
+            keras.layers.Dense(9),
+        ]
+    )
+    trained = [
+        train(
+            lambda data=data: models.from_keras3(
+                keras_model, keras3_models.loss(), data[0].element_spec
+            ),
+            data,
+            rounds=1,
+        )
+        for data in ([batches(words, labels)], [batches(words, other)])
+    ]
+    same_training(*trained)
+    assert np.any(trained[0].weights[0] != keras_model.get_weights()[0])

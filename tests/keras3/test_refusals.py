@@ -1,0 +1,232 @@
+"""What cannot work is refused before training starts, with what to do."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import keras3_models
+from tests import models as small
+from tff_drift import algorithms, checks, models, optimizers, simulation
+
+pytestmark = keras3_models.needed
+
+BRIDGE = r"tff_drift\.models\.from_keras3\(keras_model, loss, input_spec, metrics\)"
+
+
+def evaluate(model_fn):
+    arrays = {"client": small.client_arrays([4])[0]}
+    test = simulation.ClientDatasets.from_arrays(arrays, batch_size=4)
+    return simulation.build_evaluation(model_fn, test)
+
+
+PLACES = {
+    "fed_avg": lambda model_fn: algorithms.build_fed_avg(model_fn, 0.1),
+    "scaffold": lambda model_fn: algorithms.build_scaffold(model_fn, 0.1, 4),
+    "uga": lambda model_fn: algorithms.build_uga(model_fn, 0.1, 0.1, local_epochs=1),
+    "evaluation": evaluate,
+}
+every_place = pytest.mark.parametrize("take", PLACES.values(), ids=PLACES)
+
+
+@every_place
+def test_a_keras_model_is_to_go_over_the_bridge(take):
+    keras_model = keras3_models.softmax_regression()
+    with pytest.raises(TypeError, match=f"found Sequential of Keras 3.*{BRIDGE}"):
+        take(keras_model)
+    with pytest.raises(TypeError, match=f"found Sequential of Keras 3.*{BRIDGE}"):
+        take(lambda: keras_model)
+    with pytest.raises(TypeError, match=f"found Sequential of Keras 3.*{BRIDGE}"):
+        take(keras.Sequential)
+    built = keras3_models.model_fn(keras_model)()
+    with pytest.raises(TypeError, match=r"must be a function.*from_keras3\("):
+        take(built)
+
+
+def of_keras2(model=None, loss=None, metrics=None):
+    return lambda: tff.learning.models.from_keras_model(
+        model or small.keras_softmax_regression(),
+        loss or tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        small.INPUT_SPEC,
+        metrics=metrics,
+    )
+
+
+@every_place
+def test_tffs_bridge_is_not_for_keras_3(take):
+    cases = {
+        "Sequential": {"model": keras3_models.softmax_regression()},
+        "SparseCategoricalCrossentropy": {"loss": keras3_models.loss()},
+        "SparseCategoricalAccuracy": {"metrics": keras3_models.metrics()},
+        "Mean": {"metrics": [keras.metrics.Mean]},
+    }
+    for name, arguments in cases.items():
+        message = rf"from_keras_model.*{name} of Keras 3.*{BRIDGE}"
+        with pytest.raises(TypeError, match=message):
+            take(of_keras2(**arguments))
+
+
+def test_other_errors_of_a_model_function_stay_what_they_are():
+    with pytest.raises(TypeError, match="'int' object is not callable"):
+        algorithms.build_fed_avg(lambda: 3(), 0.1)
+    compiled = small.keras_softmax_regression()
+    compiled.compile()
+    with pytest.raises(ValueError, match="must not be compiled"):
+        algorithms.build_fed_avg(of_keras2(compiled), 0.1)
+
+
+def bridge(**changes):
+    arguments = {
+        "keras_model": keras3_models.softmax_regression(),
+        "loss": keras3_models.loss(),
+        "input_spec": small.INPUT_SPEC,
+        **changes,
+    }
+    return models.from_keras3(**arguments)
+
+
+def two_outputs():
+    inputs = keras.layers.Input([small.NUM_FEATURES])
+    return keras.Model(
+        inputs,
+        {"a": keras.layers.Dense(2)(inputs), "b": keras.layers.Dense(1)(inputs)},
+    )
+
+
+def frozen():
+    keras_model = keras3_models.softmax_regression()
+    keras_model.trainable = False
+    return keras_model
+
+
+MSE = "mean_squared_error"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        (
+            lambda: {"keras_model": small.keras_softmax_regression()},
+            TypeError,
+            "keras_model must be.*Sequential of Keras 2.*from_keras_model",
+        ),
+        (
+            lambda: {"keras_model": keras3_models.softmax_regression},
+            TypeError,
+            "keras_model must be.*Pass the model itself",
+        ),
+        (lambda: {"keras_model": 3}, TypeError, "keras_model must be.*found 3"),
+        (lambda: {"keras_model": frozen()}, ValueError, "no trainable weights"),
+        (
+            lambda: {"loss": tf.keras.losses.MeanSquaredError()},
+            TypeError,
+            "loss must be.*MeanSquaredError of Keras 2",
+        ),
+        (lambda: {"loss": MSE}, TypeError, f"loss must be.*'{MSE}'"),
+        (
+            lambda: {"loss": keras.losses.MeanSquaredError},
+            TypeError,
+            "loss must be a loss of Keras 3",
+        ),
+        (lambda: {"loss_weights": [1.0]}, ValueError, "loss_weights needs a loss for"),
+        (
+            lambda: {"keras_model": two_outputs(), "loss": {"a": keras3_models.loss()}},
+            ValueError,
+            "loss must have an entry for each output.*'a', 'b'",
+        ),
+        (
+            lambda: {
+                "keras_model": two_outputs(),
+                "loss": [keras3_models.loss()] * 2,
+                "loss_weights": {"a": 1.0, "b": float("nan")},
+            },
+            ValueError,
+            r"loss_weights\['b'\] must be a finite number",
+        ),
+        (
+            lambda: {"input_spec": small.INPUT_SPEC[:1]},
+            ValueError,
+            "input_spec must be",
+        ),
+        (
+            lambda: {"input_spec": {"x": small.INPUT_SPEC[0], "z": 3}},
+            ValueError,
+            "input_spec must be.*'x' and 'y'",
+        ),
+        (lambda: {"input_spec": (3, 4)}, TypeError, "input_spec must hold.*found 3"),
+        (
+            lambda: {"metrics": [tf.keras.metrics.Mean()]},
+            TypeError,
+            "metrics must be.*metric of Keras 2",
+        ),
+        (lambda: {"metrics": ["accuracy"]}, TypeError, "metrics must be.*'accuracy'"),
+        (lambda: {"metrics": "accuracy"}, TypeError, "metrics must be.*'accuracy'"),
+        (
+            lambda: {"metrics": {"c": keras.metrics.Mean()}},
+            ValueError,
+            "metrics has 'c', which is no output",
+        ),
+        (
+            lambda: {"metrics": [keras.metrics.Mean("loss")]},
+            ValueError,
+            "different names, found 'loss' twice",
+        ),
+    ],
+)
+def test_bad_arguments_of_the_bridge(changes, error, message):
+    with pytest.raises(error, match=message):
+        bridge(**changes())
+
+
+def test_weights_of_another_model_are_not_assigned():
+    keras_model = keras3_models.softmax_regression()
+    weights = keras3_models.weights(keras_model)
+    other = keras3_models.softmax_regression(keras.layers.Dense(5))
+    with pytest.raises(ValueError, match=r"arrays of shapes \[\(3, 4\), \(4,\)\]"):
+        models.assign_to_keras3(weights, other)
+    with pytest.raises(TypeError, match="model_weights must be a tff"):
+        models.assign_to_keras3(keras_model, keras_model)
+    with pytest.raises(TypeError, match=r"keras_model must be a keras\.Model"):
+        models.assign_to_keras3(weights, small.keras_softmax_regression())
+    with pytest.raises(ValueError, match="not built"):
+        models.assign_to_keras3(weights, keras.Sequential([keras.layers.Dense(4)]))
+
+
+def test_an_optimizer_of_keras_3_is_refused_as_one_of_keras_2():
+    with pytest.raises(TypeError, match="Optimizers of Keras are not supported"):
+        optimizers.as_optimizer("client_optimizer_fn", keras.optimizers.SGD(0.1))
+
+
+def test_what_is_of_keras_3():
+    class Mine(keras.layers.Layer):
+        pass
+
+    for value in (keras.Model, Mine, keras.losses.mean_squared_error):
+        assert checks.is_of_keras3(value)
+    assert checks.is_of_keras3(Mine())
+    for value in (tf.keras.Model, np.zeros(3), len, None, tf.keras.losses.mse):
+        assert not checks.is_of_keras3(value)
+
+
+def test_another_backend_is_refused_in_one_line():
+    program = """
+import os
+os.environ["KERAS_BACKEND"] = "jax"
+import keras
+import tff_drift
+try:
+    tff_drift.models.from_keras3(None, None, None)
+except ValueError as error:
+    print(error)
+"""
+    output = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout
+    assert output == (
+        "keras computes with 'jax', and TFF with TensorFlow. Set the environment "
+        "variable KERAS_BACKEND=tensorflow before keras is imported.\n"
+    )

@@ -1,0 +1,12 @@
+"""Models for TFF: those of Keras 3, and the checks that all models pass."""
+
+from tff_drift.models.keras3 import assign_to_keras3, from_keras3
+from tff_drift.models.model_fn import ModelFn, build_variable_model, check_model_fn
+
+__all__ = [
+    "ModelFn",
+    "assign_to_keras3",
+    "build_variable_model",
+    "check_model_fn",
+    "from_keras3",
+]

@@ -1,0 +1,282 @@
+"""Models of Keras 3 (`import keras`) as models of TFF."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift.models.metric_states import MetricState, Seen, build_metric_states
+from tff_drift.models.outputs import Objective
+from tff_drift.models.stateless import (
+    ModelOutput,
+    StatelessModel,
+    import_keras3,
+    split_variables,
+)
+
+
+def from_keras3(
+    keras_model: Any,
+    loss: Any,
+    input_spec: Any,
+    metrics: Any = None,
+    *,
+    loss_weights: Any = None,
+) -> tff.learning.models.VariableModel:
+    """Makes a model of TFF of a model of Keras 3.
+
+    The counterpart of `tff.learning.models.from_keras_model`, which takes models of
+    Keras 2 (`tf.keras`), to be called in a model function:
+
+    ```python
+    keras_model = keras.Sequential([keras.layers.Input([5]), keras.layers.Dense(2)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def model_fn():
+        return tff_drift.models.from_keras3(keras_model, loss, train.element_spec)
+    ```
+
+    The model's weights are where training starts. They stay as they are: see
+    `assign_to_keras3`. The Keras model may also be built in the model function itself.
+
+    In training by this library, `keras.layers.Dropout` and whatever else draws from a
+    `keras.random.SeedGenerator` is seeded with the round, the step and the batch, see
+    `tff_drift.layers.draw_seed`: a run that is resumed goes on bit for bit. Elsewhere,
+    as in TFF's own algorithms, the seeds are a function of the batch and the weights.
+
+    The model reports its metrics, and besides these `loss`, the mean of the loss over
+    examples, `num_examples` and `num_batches`. As with `from_keras_model`, losses that
+    layers add, such as those of regularizers, are trained on and not in `loss`, and
+    what BatchNormalization updates stays on the client.
+
+    Args:
+      keras_model: A `keras.Model`: functional, sequential or a subclass. Whether and
+        how it was compiled does not matter. If it is not built it is, for `input_spec`.
+      loss: A `keras.losses.Loss`, or a function of labels and predictions whose mean
+        is taken; of a model with several outputs also a mapping from their names, or a
+        list in their order, of one for each.
+      input_spec: The `tf.TensorSpec` structure of a batch: a pair of inputs and labels,
+        or a mapping with these as `x` and `y`. Such as `train.element_spec`.
+      metrics: A list of `keras.Metric`s, or of functions that return one; of a model
+        with several outputs also a mapping from their names to such lists, whose
+        metrics are then reported as `<output>_<metric>`. A metric without a name of
+        its own, which Keras numbers through the process, is reported without number,
+        a second one of its class as `<name>_1`.
+      loss_weights: The weights of the outputs' losses, in the form of `loss`; finite,
+        by default all 1.
+
+    Returns:
+      A `tff.learning.models.VariableModel`.
+
+    Raises:
+      ImportError: If `keras` is missing or is Keras 2.
+      TypeError: If an argument has the wrong type; the message names it.
+      ValueError: If Keras computes with another backend than TensorFlow, the model has
+        no trainable weights, `input_spec` is not that of inputs and labels, losses,
+        weights or metrics are not those of the outputs, or two metrics have one name.
+    """
+    keras = import_keras3()
+    _check_model(keras, keras_model)
+    inputs, labels = _inputs_and_labels(_checked_input_spec(input_spec))
+    model = StatelessModel(keras_model, inputs)
+    names = list(getattr(keras_model, "output_names", ()))
+    return _Keras3Model(
+        model,
+        Objective(loss, loss_weights, model.output_spec, names),
+        build_metric_states(metrics, labels, model.output_spec, names),
+        input_spec,
+    )
+
+
+def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
+    """Gives a model of Keras 3 the weights that were trained.
+
+    Afterwards the model predicts, is saved and is exported as any other:
+
+    ```python
+    tff_drift.models.assign_to_keras3(result.model_weights, keras_model)
+    keras_model.save("model.keras")
+    ```
+
+    Args:
+      model_weights: A `tff.learning.models.ModelWeights`, such as
+        `process.get_model_weights` returns.
+      keras_model: The `keras.Model` that was trained, or another one of its form,
+        built.
+
+    Raises:
+      ImportError: If `keras` is missing or is Keras 2.
+      TypeError: If an argument has the wrong type; the message names it.
+      ValueError: If the model is not built, the number or shapes of the weights are
+        not the model's, or Keras computes with another backend than TensorFlow.
+    """
+    keras = import_keras3()
+    _check_model(keras, keras_model)
+    if not isinstance(model_weights, tff.learning.models.ModelWeights):
+        raise TypeError(
+            "model_weights must be a tff.learning.models.ModelWeights, such as "
+            f"process.get_model_weights returns, found {model_weights!r}."
+        )
+    if not keras_model.built:
+        raise ValueError(
+            f"keras_model {keras_model.name!r} is not built, so that it has no weights "
+            "yet. Begin it with a keras.layers.Input, or call it once on a batch."
+        )
+    trainable, non_trainable, _ = split_variables(keras_model)
+    variables = [*trainable, *non_trainable]
+    values = [
+        np.asarray(value)
+        for value in (
+            *tf.nest.flatten(model_weights.trainable),
+            *tf.nest.flatten(model_weights.non_trainable),
+        )
+    ]
+    shapes = [value.shape for value in values]
+    expected = [tuple(variable.shape) for variable in variables]
+    if shapes != expected:
+        raise ValueError(
+            f"model_weights has arrays of shapes {shapes}, but keras_model "
+            f"{keras_model.name!r} has weights of shapes {expected}. Give the model "
+            "that was trained, or one of its form with the same trainable layers."
+        )
+    for variable, value in zip(variables, values):
+        variable.assign(value)
+
+
+def _check_model(keras: Any, model: Any) -> None:
+    if isinstance(model, keras.Model):
+        return
+    found = f"{model!r}."
+    if isinstance(model, tf.keras.Model):
+        found = (
+            f"{type(model).__name__} of Keras 2 (tf.keras), which goes through "
+            "tff.learning.models.from_keras_model."
+        )
+    elif callable(model):
+        found += " Pass the model itself, not a function or class that makes it."
+    raise TypeError(f"keras_model must be a keras.Model of Keras 3, found {found}")
+
+
+def _checked_input_spec(input_spec: Any) -> Any:
+    is_mapping = isinstance(input_spec, Mapping)
+    is_pair = isinstance(input_spec, (list, tuple)) and len(input_spec) == 2
+    if not is_pair and not (is_mapping and set(input_spec) == {"x", "y"}):
+        raise ValueError(
+            "input_spec must be the tf.TensorSpec structure of a batch, a pair of "
+            "inputs and labels or a mapping with these as 'x' and 'y', found "
+            f"{input_spec!r}. The datasets' element_spec has that form."
+        )
+    for leaf in tf.nest.flatten(input_spec):
+        if not isinstance(leaf, tf.TensorSpec):
+            raise TypeError(
+                f"input_spec must hold tf.TensorSpecs alone, found {leaf!r}. Make "
+                "batches of dense tensors."
+            )
+    return input_spec
+
+
+def _inputs_and_labels(batch: Any) -> tuple[Any, Any]:
+    if isinstance(batch, Mapping):
+        return batch["x"], batch["y"]
+    inputs, labels = batch
+    return inputs, labels
+
+
+class _Keras3Model(tff.learning.models.VariableModel):
+    """A Keras 3 model with variables of its own."""
+
+    def __init__(
+        self,
+        model: StatelessModel,
+        objective: Objective,
+        metrics: list[MetricState],
+        input_spec: Any,
+    ) -> None:
+        self._model, self._objective = model, objective
+        self._metrics, self._input_spec = metrics, input_spec
+        trainable, non_trainable = model.initial_values()
+        self._trainable = [tf.Variable(value) for value in trainable]
+        self._non_trainable = [
+            tf.Variable(value, trainable=False) for value in non_trainable
+        ]
+        self._states = [
+            [tf.Variable(value, trainable=False) for value in metric.initial()]
+            for metric in metrics
+        ]
+
+    @property
+    def trainable_variables(self) -> list[tf.Variable]:
+        return self._trainable
+
+    @property
+    def non_trainable_variables(self) -> list[tf.Variable]:
+        return self._non_trainable
+
+    @property
+    def local_variables(self) -> list[tf.Variable]:
+        return tf.nest.flatten(self._states)
+
+    @property
+    def input_spec(self) -> Any:
+        return self._input_spec
+
+    def _call(self, inputs: Any, training: bool) -> ModelOutput:
+        return self._model(
+            _read(self._trainable), _read(self._non_trainable), inputs, training
+        )
+
+    # Keras calls models without AutoGraph, too.
+    @tf.function(autograph=False)
+    def predict_on_batch(self, x: Any, training: bool = True) -> Any:
+        return self._call(x, training).predictions
+
+    @tf.function(autograph=False)
+    def forward_pass(
+        self, batch_input: Any, training: bool = True
+    ) -> tff.learning.models.BatchOutput:
+        inputs, labels = _inputs_and_labels(batch_input)
+        output = self._call(inputs, training)
+        loss = self._objective(labels, output.predictions)
+        num_examples = tf.shape(tf.nest.flatten(inputs)[0], tf.int64)[0]
+        if training:
+            _assign(self._non_trainable, output.non_trainable)
+        seen = Seen(labels, output.predictions, loss, num_examples)
+        for metric, variables in zip(self._metrics, self._states):
+            _assign(variables, metric.update(_read(variables), seen))
+        return tff.learning.models.BatchOutput(
+            loss=tf.add_n([loss, *map(tf.convert_to_tensor, output.losses)]),
+            predictions=output.predictions,
+            num_examples=num_examples,
+        )
+
+    @tf.function(autograph=False)
+    def report_local_unfinalized_metrics(self) -> Any:
+        return collections.OrderedDict(
+            (metric.name, _read(variables))
+            for metric, variables in zip(self._metrics, self._states)
+        )
+
+    def metric_finalizers(self) -> Any:
+        return collections.OrderedDict(
+            (metric.name, tf.function(metric.result, autograph=False))
+            for metric in self._metrics
+        )
+
+    @tf.function(autograph=False)
+    def reset_metrics(self) -> None:
+        for metric, variables in zip(self._metrics, self._states):
+            _assign(variables, metric.initial())
+
+
+def _read(variables: list[tf.Variable]) -> list[tf.Tensor]:
+    return [variable.read_value() for variable in variables]
+
+
+def _assign(variables: list[tf.Variable], values: Any) -> None:
+    for variable, value in zip(variables, values):
+        variable.assign(tf.cast(value, variable.dtype))

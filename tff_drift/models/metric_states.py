@@ -1,0 +1,236 @@
+"""Metrics as functions of their states, which are sums that clients add up."""
+
+from __future__ import annotations
+
+import abc
+import collections
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tff_drift.models.outputs import by_output, named_outputs
+from tff_drift.models.stateless import import_keras3, outside_graphs
+
+_METRICS = (
+    "a list of metrics of Keras 3, such as keras.metrics.SparseCategoricalAccuracy(), "
+    "or of functions that return one, or for several outputs a mapping from their "
+    "names to such lists"
+)
+
+
+class Seen(NamedTuple):
+    """What a metric sees of a batch.
+
+    Attributes:
+      labels: The labels.
+      predictions: What the model returns.
+      loss: The loss of the batch, without the losses that layers add.
+      num_examples: Scalar `int64`.
+    """
+
+    labels: Any
+    predictions: Any
+    loss: tf.Tensor
+    num_examples: tf.Tensor
+
+
+class MetricState(abc.ABC):
+    """A metric whose state is a tuple of tensors.
+
+    Attributes:
+      name: The name under which it is reported.
+    """
+
+    name: str
+
+    @abc.abstractmethod
+    def initial(self) -> Sequence[Any]:
+        """Returns the state of a metric that has seen nothing."""
+
+    @abc.abstractmethod
+    def update(self, state: Sequence[tf.Tensor], seen: Seen) -> Sequence[Any]:
+        """Returns the state after a batch."""
+
+    @abc.abstractmethod
+    def result(self, state: Sequence[tf.Tensor]) -> Any:
+        """Returns the metric's value."""
+
+
+class _MeanLoss(MetricState):
+    """The mean loss over examples."""
+
+    name = "loss"
+
+    def initial(self) -> Sequence[Any]:
+        return [tf.zeros([]), tf.zeros([])]
+
+    def update(self, state: Sequence[tf.Tensor], seen: Seen) -> Sequence[Any]:
+        weight = tf.cast(seen.num_examples, tf.float32)
+        return [state[0] + tf.cast(seen.loss, tf.float32) * weight, state[1] + weight]
+
+    def result(self, state: Sequence[tf.Tensor]) -> Any:
+        return tf.math.divide_no_nan(state[0], state[1])
+
+
+class _Count(MetricState):
+    """The number of examples or of batches."""
+
+    def __init__(self, name: str, of_batch: Callable[[Seen], Any]) -> None:
+        self.name, self._of_batch = name, of_batch
+
+    def initial(self) -> Sequence[Any]:
+        return [tf.zeros([], tf.int64)]
+
+    def update(self, state: Sequence[tf.Tensor], seen: Seen) -> Sequence[Any]:
+        return [state[0] + self._of_batch(seen)]
+
+    def result(self, state: Sequence[tf.Tensor]) -> Any:
+        return state[0]
+
+
+class _KerasMetric(MetricState):
+    """A `keras.Metric`, of all outputs or of one."""
+
+    def __init__(
+        self, name: str, metric: Any, output: str | None, names: Sequence[str]
+    ) -> None:
+        self.name = name if output is None else f"{output}_{name}"
+        self.metric, self._output, self._names = metric, output, names
+
+    def arguments(self, labels: Any, predictions: Any) -> tuple[Any, Any]:
+        if self._output is None:
+            return labels, predictions
+        outputs = named_outputs(predictions, self._names)
+        labels = by_output("the labels of input_spec", labels, outputs)
+        return labels[self._output], outputs[self._output]
+
+    def initial(self) -> Sequence[Any]:
+        return self.metric.stateless_reset_state()
+
+    def update(self, state: Sequence[tf.Tensor], seen: Seen) -> Sequence[Any]:
+        return self.metric.stateless_update_state(
+            list(state), *self.arguments(seen.labels, seen.predictions)
+        )
+
+    def result(self, state: Sequence[tf.Tensor]) -> Any:
+        return self.metric.stateless_result(list(state))
+
+
+def build_metric_states(
+    metrics: Any,
+    label_spec: Any,
+    output_spec: Callable[[], Any],
+    output_names: Sequence[str],
+) -> list[MetricState]:
+    """Builds what a model reports: the metrics given, `loss` and counts.
+
+    Args:
+      metrics: See `from_keras3`.
+      label_spec: The `tf.TensorSpec` structure of the labels.
+      output_spec: Returns the outputs' specifications, as the model returns them.
+      output_names: What the model calls the outputs of a sequence.
+
+    Returns:
+      The metrics; `loss`, `num_examples` and `num_batches` are the last ones.
+
+    Raises:
+      TypeError: If a metric is none of Keras 3.
+      ValueError: If two metrics have one name, or the keys of a mapping are no outputs.
+    """
+    states: list[MetricState] = []
+    numbers: collections.Counter[tuple[str | None, str]] = collections.Counter()
+    for output, metric in _flat(metrics, output_spec, output_names):
+        made = _made(metric)
+        name, is_numbered = _name(made)
+        number = numbers[output, name]
+        numbers[output, name] += 1
+        if is_numbered and number:
+            name = f"{name}_{number}"
+        state = _KerasMetric(name, made, output, output_names)
+        if not state.metric.variables:
+            _make_variables(state, label_spec, output_spec())
+        states.append(state)
+    states.append(_MeanLoss())
+    names = [state.name for state in states]
+    defaults = [
+        _Count("num_examples", lambda seen: seen.num_examples),
+        _Count("num_batches", lambda seen: 1),
+    ]
+    states.extend(each for each in defaults if each.name not in names)
+    twice = [name for name, count in collections.Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"metrics must have different names, found {twice[0]!r} twice. Give one of "
+            "them another name."
+        )
+    return states
+
+
+def _flat(
+    metrics: Any, output_spec: Callable[[], Any], output_names: Sequence[str]
+) -> list[tuple[str | None, Any]]:
+    """Returns pairs of an output, or `None` for all, and a metric or its maker."""
+    if metrics is None:
+        return []
+    if isinstance(metrics, (list, tuple)):
+        return [(None, metric) for metric in metrics]
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"metrics must be {_METRICS}, found {metrics!r}.")
+    outputs = named_outputs(output_spec(), output_names)
+    unknown = [name for name in metrics if name not in outputs]
+    if unknown:
+        raise ValueError(
+            f"metrics has {unknown[0]!r}, which is no output of the model; these are "
+            f"{', '.join(map(repr, outputs))}."
+        )
+    return [
+        (output, metric)
+        for output, some in metrics.items()
+        for metric in (some if isinstance(some, (list, tuple)) else [some])
+    ]
+
+
+def _name(metric: Any) -> tuple[str, bool]:
+    """Returns a metric's name, without Keras' number, and whether it had one.
+
+    Keras numbers metrics without a name of their own through the whole process. A model
+    function may make them, which is called several times, and has to give the same
+    names each time.
+    """
+    kind = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", type(metric).__name__)
+    kind = re.sub("([a-z])([A-Z])", r"\1_\2", kind).lower()
+    is_numbered = re.fullmatch(rf"{kind}(_\d+)?", metric.name) is not None
+    return (kind if is_numbered else metric.name), is_numbered
+
+
+def _made(metric: Any) -> Any:
+    keras = import_keras3()
+    if isinstance(metric, keras.Metric):
+        return metric
+    made = metric
+    if callable(metric) and not isinstance(metric, tf.keras.metrics.Metric):
+        # The metric's own variables are never used: none of them in TFF's graphs.
+        made = outside_graphs(metric)
+        if isinstance(made, keras.Metric):
+            return made
+    kind = "a metric of Keras 2: " if isinstance(made, tf.keras.metrics.Metric) else ""
+    raise TypeError(f"metrics must be {_METRICS}, found {kind}{made!r}.")
+
+
+def _make_variables(state: _KerasMetric, label_spec: Any, output_spec: Any) -> None:
+    """Lets a metric make its variables, which some do at their first update."""
+
+    def zeros(structure: Any) -> Any:
+        return tf.nest.map_structure(
+            lambda spec: tf.zeros([size or 1 for size in spec.shape], spec.dtype),
+            structure,
+        )
+
+    def update() -> None:
+        labels, predictions = zeros(label_spec), zeros(output_spec)
+        state.metric.update_state(*state.arguments(labels, predictions))
+        state.metric.reset_state()
+
+    outside_graphs(update)

@@ -1,0 +1,124 @@
+"""What builders and evaluation take as a model, and what to do about anything else."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Union
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import checks
+
+# A model: a function without arguments that builds a new
+# `tff.learning.models.VariableModel`, or a `tff.learning.models.FunctionalModel`.
+ModelFn = Union[
+    Callable[[], tff.learning.models.VariableModel],
+    tff.learning.models.FunctionalModel,
+]
+
+_REMEDY = (
+    "Pass a function that ends with tff_drift.models.from_keras3, such as lambda: "
+    "tff_drift.models.from_keras3(keras_model, loss, input_spec, metrics)."
+)
+# TFF's functions that take models, losses and metrics of Keras 2.
+_OF_KERAS_2 = ("from_keras_model", "functional_model_from_keras")
+
+
+def check_model_fn(model_fn: Any) -> None:
+    """Raises unless a value can be a model.
+
+    Args:
+      model_fn: A no-arg function that builds a new
+        `tff.learning.models.VariableModel` at every call, or a
+        `tff.learning.models.FunctionalModel`.
+
+    Raises:
+      TypeError: If it is something else; the message says what to pass.
+    """
+    if isinstance(model_fn, tff.learning.models.FunctionalModel):
+        return
+    if checks.is_of_keras3(model_fn):
+        raise TypeError(
+            f"model_fn must be a model of TFF, found {_name(model_fn)} of Keras 3. "
+            + _REMEDY
+        )
+    if isinstance(model_fn, (tf.keras.Model, tff.learning.models.VariableModel)):
+        raise TypeError(
+            "model_fn must be a function that builds the model anew at every call, "
+            f"found a built {type(model_fn).__name__}. Move its construction into a "
+            "function that ends with tff.learning.models.from_keras_model(...) or, "
+            "for a model of Keras 3, tff_drift.models.from_keras3(...)."
+        )
+    if not callable(model_fn):
+        raise TypeError(
+            "model_fn must be a function without arguments that returns a "
+            "tff.learning.models.VariableModel, or a "
+            f"tff.learning.models.FunctionalModel, found {model_fn!r}."
+        )
+
+
+def build_variable_model(
+    model_fn: Callable[[], tff.learning.models.VariableModel],
+) -> tff.learning.models.VariableModel:
+    """Calls a function that builds a model.
+
+    Args:
+      model_fn: The function.
+
+    Returns:
+      The model.
+
+    Raises:
+      TypeError: If the function returns something else, or gives TFF's
+        `from_keras_model` a model, a loss or a metric of Keras 3; the message says
+        what to do.
+    """
+    try:
+        model = model_fn()
+    except Exception as error:
+        found = next(_keras3_arguments(error.__traceback__), None)
+        if found is None:
+            raise
+        function, value = found
+        raise TypeError(
+            f"model_fn gives tff.learning.models.{function}, which takes models, "
+            f"losses and metrics of Keras 2 (tf.keras), {_name(value)} of Keras 3. "
+            "For a model, loss and metrics of Keras 3 call tff_drift.models."
+            "from_keras3(keras_model, loss, input_spec, metrics) in its place."
+        ) from error
+    if isinstance(model, tff.learning.models.VariableModel):
+        return model
+    if checks.is_of_keras3(model):
+        raise TypeError(
+            "model_fn must return a tff.learning.models.VariableModel, found "
+            f"{_name(model)} of Keras 3. " + _REMEDY
+        )
+    raise TypeError(
+        "model_fn must return a tff.learning.models.VariableModel, found "
+        f"{type(model).__name__}. Wrap a Keras model with "
+        "tff.learning.models.from_keras_model."
+    )
+
+
+def _keras3_arguments(
+    traceback: types.TracebackType | None,
+) -> Iterator[tuple[str, Any]]:
+    """Yields TFF's functions that an error passed, each with an object of Keras 3."""
+    while traceback is not None:
+        frame = traceback.tb_frame
+        function = frame.f_code.co_name
+        module = frame.f_globals.get("__name__", "")
+        if function in _OF_KERAS_2 and module.startswith("tensorflow_federated."):
+            for name in frame.f_code.co_varnames[: frame.f_code.co_argcount]:
+                for value in tf.nest.flatten(frame.f_locals.get(name)):
+                    if checks.is_of_keras3(value):
+                        yield function, value
+        traceback = traceback.tb_next
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, (type, types.FunctionType)):
+        return value.__name__
+    return type(value).__name__

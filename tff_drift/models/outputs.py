@@ -1,0 +1,124 @@
+"""The outputs of a model by name, and the losses of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tff_drift import checks
+
+_LOSS = (
+    "a loss of Keras 3 such as keras.losses.SparseCategoricalCrossentropy("
+    "from_logits=True), a function of labels and predictions, or one for each output"
+)
+
+
+def by_output(name: str, values: Any, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns one value for each output of a model.
+
+    Args:
+      name: The argument that holds the values, for the message.
+      values: A mapping with the outputs' names as keys or, in their order, a sequence.
+      outputs: The model's outputs by name.
+
+    Raises:
+      ValueError: If the values are not those of the outputs.
+    """
+    if isinstance(values, Mapping) and set(values) == set(outputs):
+        return {key: values[key] for key in outputs}
+    if isinstance(values, (list, tuple)) and len(values) == len(outputs):
+        return dict(zip(outputs, values))
+    found = list(values) if isinstance(values, Mapping) else values
+    raise ValueError(
+        f"{name} must have an entry for each output of the model, which are "
+        f"{', '.join(map(repr, outputs))}, found {found!r}."
+    )
+
+
+def named_outputs(predictions: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Returns the outputs of a model by name.
+
+    Args:
+      predictions: What the model returns: a mapping, a sequence, or one tensor.
+      names: What the model calls the outputs of a sequence.
+    """
+    if isinstance(predictions, Mapping):
+        return dict(predictions)
+    if not isinstance(predictions, (list, tuple)):
+        predictions = [predictions]
+    if len(names) != len(predictions):
+        names = [f"output_{number}" for number in range(len(predictions))]
+    return dict(zip(names, predictions))
+
+
+class Objective:
+    """The loss of a batch, without the losses that layers add.
+
+    Args:
+      loss: A loss of all outputs, or a mapping or sequence of one for each.
+      loss_weights: The weights of losses of each output, alike; by default 1.
+      output_spec: Returns the outputs' specifications, as the model returns them.
+      output_names: What the model calls the outputs of a sequence.
+
+    Raises:
+      TypeError: If a loss is no loss.
+      ValueError: If there are weights without losses of each output, or the losses or
+        weights are not those of the outputs.
+    """
+
+    def __init__(
+        self,
+        loss: Any,
+        loss_weights: Any,
+        output_spec: Callable[[], Any],
+        output_names: Sequence[str],
+    ) -> None:
+        self._names, self._losses, self._weights = output_names, loss, {}
+        if not isinstance(loss, (Mapping, list, tuple)):
+            _check_loss("loss", loss)
+            if loss_weights is not None:
+                raise ValueError(
+                    "loss_weights needs a loss for each output of the model, found "
+                    f"{loss!r}. Leave loss_weights out, or give a loss for each."
+                )
+            return
+        outputs = named_outputs(output_spec(), output_names)
+        self._losses = by_output("loss", loss, outputs)
+        for name, each in self._losses.items():
+            _check_loss(f"loss[{name!r}]", each)
+        if loss_weights is None:
+            loss_weights = dict.fromkeys(outputs, 1.0)
+        self._weights = by_output("loss_weights", loss_weights, outputs)
+        for name, weight in self._weights.items():
+            checks.check_finite(f"loss_weights[{name!r}]", weight)
+
+    def __call__(self, labels: Any, predictions: Any) -> tf.Tensor:
+        """Returns the loss of a batch, a scalar.
+
+        Args:
+          labels: The labels.
+          predictions: What the model returns.
+        """
+        if not isinstance(self._losses, dict):
+            return _mean(self._losses(labels, predictions))
+        outputs = named_outputs(predictions, self._names)
+        labels = by_output("the labels of input_spec", labels, outputs)
+        terms = [
+            self._weights[name] * _mean(loss(labels[name], outputs[name]))
+            for name, loss in self._losses.items()
+        ]
+        return tf.add_n(terms)
+
+
+def _mean(loss: Any) -> tf.Tensor:
+    """Returns a scalar: functions of Keras return a loss for each example."""
+    return tf.reduce_mean(tf.convert_to_tensor(loss))
+
+
+def _check_loss(name: str, loss: Any) -> None:
+    is_keras_2 = isinstance(loss, tf.keras.losses.Loss)
+    if is_keras_2 or isinstance(loss, type) or not callable(loss):
+        found = f"{type(loss).__name__} of Keras 2" if is_keras_2 else repr(loss)
+        raise TypeError(f"{name} must be {_LOSS}, found {found}.")

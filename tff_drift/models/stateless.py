@@ -1,0 +1,184 @@
+"""A Keras 3 model as a function of its weights, an input and a seed."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import tensorflow as tf
+
+from tff_drift.layers import step_seed
+
+T = TypeVar("T")
+
+# Keras casts a seed to 32 bits, of which one is the sign.
+_SEED_BITS = 0x7FFFFFFF
+
+
+def import_keras3() -> Any:
+    """Returns the module `keras`.
+
+    Raises:
+      ImportError: If it is missing, or is Keras 2.
+      ValueError: If it computes with another backend than TensorFlow.
+    """
+    import keras
+
+    if not keras.__version__.startswith("3."):
+        raise ImportError(
+            f"Models of Keras 3 need Keras 3, and keras is {keras.__version__}. It "
+            "comes with TensorFlow 2.16 and newer, on Python 3.12 and 3.13. Models of "
+            "Keras 2 go through tff.learning.models.from_keras_model."
+        )
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise ValueError(
+            f"keras computes with {backend!r}, and TFF with TensorFlow. Set the "
+            "environment variable KERAS_BACKEND=tensorflow before keras is imported."
+        )
+    return keras
+
+
+def outside_graphs(function: Callable[[], T]) -> T:
+    """Returns what a function returns where operations have values.
+
+    Args:
+      function: A function without arguments.
+    """
+    if tf.executing_eagerly():
+        return function()
+    # TFF builds models in graphs. A new thread is outside of all of them.
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        return executor.submit(function).result()
+
+
+class ModelOutput(NamedTuple):
+    """What a call of a model returns.
+
+    Attributes:
+      predictions: The outputs, a structure of tensors.
+      non_trainable: The new values of the non-trainable weights.
+      losses: The losses that layers add, scalars.
+    """
+
+    predictions: Any
+    non_trainable: tuple[tf.Tensor, ...]
+    losses: Sequence[tf.Tensor]
+
+
+def split_variables(model: Any) -> tuple[list[Any], list[Any], list[Any]]:
+    """Returns trainable weights, other weights, and the states of seed generators.
+
+    Args:
+      model: A built `keras.Model`.
+    """
+    weights = {id(variable) for variable in model.weights}
+    others = list(model.non_trainable_variables)
+    return (
+        list(model.trainable_variables),
+        [variable for variable in others if id(variable) in weights],
+        [variable for variable in others if id(variable) not in weights],
+    )
+
+
+class StatelessModel:
+    """A Keras 3 model as a function of its weights.
+
+    The model's own variables are neither read nor written when it is called. States of
+    seed generators are no weights: a call gets seeds of the local step, or outside of
+    client work seeds made of the input and the weights.
+
+    Args:
+      model: A `keras.Model`, which is built here if it is not yet.
+      input_spec: The `tf.TensorSpec` structure of its input.
+
+    Raises:
+      ValueError: If the model has no trainable weights.
+    """
+
+    def __init__(self, model: Any, input_spec: Any) -> None:
+        self._model, self._input_spec = model, input_spec
+        if not model.built:
+            self.output_spec()
+        self.trainable, self.non_trainable, self._seeds = split_variables(model)
+        if not self.trainable:
+            raise ValueError(
+                f"keras_model {model.name!r} has no trainable weights. Set trainable = "
+                "True for what clients are to train."
+            )
+
+    def output_spec(self) -> Any:
+        """Returns the structure of `keras.KerasTensor`s of the model's outputs."""
+        keras = import_keras3()
+        inputs = tf.nest.map_structure(
+            lambda spec: keras.KerasTensor(tuple(spec.shape), spec.dtype.name),
+            self._input_spec,
+        )
+        in_graph = any(_is_in_graph(variable) for variable in self._model.variables)
+        run = (lambda function: function()) if in_graph else outside_graphs
+        return run(lambda: self._model(inputs, training=False))
+
+    def initial_values(self) -> tuple[list[Any], list[Any]]:
+        """Returns the values of the trainable and of the other weights, now."""
+        return _values(self.trainable), _values(self.non_trainable)
+
+    def __call__(
+        self,
+        trainable: Sequence[tf.Tensor],
+        non_trainable: Sequence[tf.Tensor],
+        inputs: Any,
+        training: bool,
+    ) -> ModelOutput:
+        """Calls the model.
+
+        Args:
+          trainable: The values of its trainable weights.
+          non_trainable: The values of the other weights.
+          inputs: Of the structure of `input_spec`.
+          training: Whether layers do what they do in training.
+
+        Returns:
+          A `ModelOutput`.
+        """
+        keras = import_keras3()
+        mapping = [
+            *zip(self.trainable, trainable),
+            *zip(self.non_trainable, non_trainable),
+            *zip(self._seeds, self._seed_values(inputs, trainable)),
+        ]
+        with keras.StatelessScope(mapping, collect_losses=True) as scope:
+            predictions = self._model(inputs, training=training)
+            losses = self._model.losses
+        return ModelOutput(
+            predictions,
+            tuple(scope.get_current_value(each) for each in self.non_trainable),
+            losses,
+        )
+
+    def _seed_values(self, inputs: Any, trainable: Sequence[tf.Tensor]) -> list[Any]:
+        if not self._seeds:
+            return []
+        seed = step_seed.draw_seed()
+        if seed is None:
+            seed = step_seed.build_step_seed(0, 0, (inputs, trainable[0]))
+        folded = (
+            tf.random.experimental.stateless_fold_in(seed, number)
+            for number in range(len(self._seeds))
+        )
+        return [
+            tf.cast(value & _SEED_BITS, variable.dtype)
+            for variable, value in zip(self._seeds, folded)
+        ]
+
+
+def _is_in_graph(variable: Any) -> bool:
+    """Returns whether a variable was made in a graph, where it has no value yet."""
+    return tf.is_symbolic_tensor(variable.value.handle)
+
+
+def _values(variables: Sequence[Any]) -> list[Any]:
+    if any(map(_is_in_graph, variables)):
+        return [variable.value.initial_value for variable in variables]
+    return outside_graphs(lambda: [np.asarray(v.value.numpy()) for v in variables])
