@@ -52,6 +52,7 @@ Where to change what:
 *   What TensorFlow refuses to run in a function (resources, sessions):
     `graphs/prepare.py`; loops over datasets: `graphs/dataset_loops.py`; devices:
     `graphs/devices.py`.
+*   An operation that TensorFlow vectorizes, exactly or not: `pure/vectorizable.py`.
 *   An operation on variables that cannot be stacked yet: `pure/variables.py`; control
     flow: `pure/graph_interpreter.py`.
 *   Another way to train many clients at a time: a `StackedComputation` of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 
@@ -12,6 +12,7 @@ from tff_drift.execution.local.graphs.prepare import GraphCache
 from tff_drift.execution.local.plans import trees
 from tff_drift.execution.local.plans.plan import Leaf, Operation, distinct
 from tff_drift.execution.local.tensors import give_back_attributes
+from tff_drift.execution.local.values.sequences import is_sequence
 
 
 class PhaseFunction:
@@ -47,11 +48,15 @@ class PhaseFunction:
 
         def body(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             values = dict(zip(self.inputs, tensors))
+            last_pass: dict[Leaf, Sequence[tf.Tensor]] = {}
             for step in self._steps:
+                _pass_after(step, values, last_pass)
                 function = trees.substitute(step.function, values)
                 argument = trees.substitute(step.argument, values)
                 results = self._builder.call(function, argument)
                 values.update(zip(step.outputs, trees.leaves(results)))
+                outputs = [values[leaf] for leaf in step.outputs]
+                last_pass.update(dict.fromkeys(_sequences(step), outputs))
             return [values[leaf] for leaf in self.outputs]
 
         types = [leaf.type_signature for leaf in self.inputs]
@@ -83,3 +88,19 @@ class PhaseFunction:
                 results = self.function(*tensors)
         give_back_attributes(results)
         return results
+
+
+def _sequences(step: Operation) -> list[Leaf]:
+    return [leaf for leaf in step.inputs if is_sequence(leaf.type_signature)]
+
+
+def _pass_after(
+    step: Operation,
+    values: dict[Leaf, tf.Tensor],
+    last_pass: Mapping[Leaf, Sequence[tf.Tensor]],
+) -> None:
+    """Has an operation use datasets after those before it have passed over them."""
+    for leaf in _sequences(step):
+        if leaf in last_pass:
+            with tf.control_dependencies(last_pass[leaf]), tf.device("/CPU:0"):
+                values[leaf] = tf.identity(values[leaf])

@@ -37,6 +37,11 @@ _ANONYMOUS_TABLES = {
 }
 _NAMING_ATTRIBUTES = ("container", "shared_name", "use_node_name_sharing")
 _REFERENCE_VARIABLES = frozenset({"Variable", "VariableV2", "TemporaryVariable"})
+_VARIANT = tf.variant.as_datatype_enum
+# Operations that make a dataset, maybe of others, and do not pass over any.
+_MAKING_DATASETS = tuple(
+    f"Dataset{version}" for version in ("", "V2", "V3", "V4", "V5")
+)
 # Attributes that hold the name of a function as plain text.
 _FUNCTION_NAME_TEXTS = ("forward_function_name", "backward_function_name")
 
@@ -151,6 +156,7 @@ def _prepare(proto: Any, rewrites: Sequence[GraphRewrite]) -> PreparedGraph:
     if initializer:
         _initialize_first(graph_def, initializer)
     _drop_colocation(graph_def)
+    _pass_in_order(graph_def)
     for rewrite in rewrites:
         rewrite(graph_def)
     one_at_a_time = shared or _has_random_stream(graph_def)
@@ -305,6 +311,57 @@ def _drop_colocation(graph_def: tf.compat.v1.GraphDef) -> None:
     for nodes in _all_nodes(graph_def):
         for node in nodes:
             node.attr.pop("_class", None)
+
+
+def _pass_in_order(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Has passes over one dataset follow each other.
+
+    A shuffle gives each pass another order, of one seeded stream: without this, which
+    pass has which order would differ from run to run.
+    """
+    # What a graph passes on of datasets, by the name of the node that they come from.
+    sources: dict[str, set[str]] = {}
+    last_pass: dict[str, str] = {}
+    for node in _in_order(graph_def):
+        used = set[str]().union(
+            *(sources.get(_node_name(name), set()) for name in node.input)
+        )
+        if node.op == "Placeholder" and node.attr["dtype"].type == _VARIANT:
+            sources[node.name] = {node.name}
+        elif _passes_on(node):
+            sources[node.name] = used
+        elif used:
+            waits_for = {last_pass[source] for source in used & last_pass.keys()}
+            given = set(map(_node_name, node.input))
+            node.input.extend(f"^{name}" for name in sorted(waits_for - given))
+            last_pass.update(dict.fromkeys(used, node.name))
+
+
+def _passes_on(node: Any) -> bool:
+    """Whether a node gives on a dataset, or makes another one of it."""
+    makes = node.op.endswith(_MAKING_DATASETS) and node.op != "ReduceDataset"
+    return makes or node.op == "Identity"
+
+
+def _in_order(graph_def: tf.compat.v1.GraphDef) -> Iterable[Any]:
+    """Yields nodes after their inputs, and else in their order."""
+    nodes = {node.name: node for node in graph_def.node}
+    pending = list(reversed(nodes))
+    entered: set[str] = set()
+    done: set[str] = set()
+    while pending:
+        name = pending[-1]
+        # What is entered again is in the circle of a loop of TensorFlow 1.
+        inputs = [] if name in entered else map(_node_name, nodes[name].input)
+        missing = [source for source in inputs if source not in done]
+        entered.add(name)
+        if missing:
+            pending.extend(reversed(missing))
+            continue
+        pending.pop()
+        if name not in done:
+            done.add(name)
+            yield nodes[name]
 
 
 def _has_random_stream(graph_def: tf.compat.v1.GraphDef) -> bool:

@@ -26,6 +26,7 @@ from tff_drift.execution.local.pure import (
     client_parts,
     graph_interpreter,
     list_loops,
+    vectorizable,
 )
 from tff_drift.execution.local.pure.client_parts import (
     ClientGraph,
@@ -131,6 +132,9 @@ class CutClient:
         if graph_interpreter.LOOPS & self.operations:
             # TensorFlow fails to vectorize some of these, and may abort the program.
             raise UnsupportedGraphError("it has a loop, as recurrent layers do")
+        obstacle = vectorizable.obstacle(self.operations)
+        if obstacle is not None:
+            raise UnsupportedGraphError(obstacle)
 
     def element_specs(self, number: int) -> list[tf.TensorSpec]:
         """Returns the specs of a batch of a loop, and of what it reads of tapes."""

@@ -47,6 +47,7 @@ _CHEAP = frozenset(
 LOOPS = frozenset({"While", "StatelessWhile"})
 _DATASET_OPERATIONS = ("Dataset", "Iterator", "Optional")
 NESTED_LOOP = "a loop in a loop"
+UNKNOWN_SHAPES = "a branch with results of any shape"
 
 
 class GraphInterpreter:
@@ -59,8 +60,9 @@ class GraphInterpreter:
 
     Attributes:
       variables: The variables, in the order in which the graph makes them.
-      operations: The kinds of operations met so far; `NESTED_LOOP` for a loop in a
-        loop.
+      operations: The kinds of operations added so far; `NESTED_LOOP` for a loop in a
+        loop, `UNKNOWN_SHAPES` for a branch whose results may be of another shape than
+        the other one's.
     """
 
     def __init__(
@@ -147,7 +149,6 @@ class GraphInterpreter:
             condition, body = (node.attr[k].func.name for k in ("cond", "body"))
             loop = ListLoop(inputs, condition, body, _shapes(node))
             return self._on_list_loop(loop), {"output": 0}
-        self.operations.add(node.op)
         if node.op == "VarHandleOp":
             variable = Variable()
             self.variables.append(variable)
@@ -165,6 +166,7 @@ class GraphInterpreter:
                 node, inputs
             )
         if node.op == "Assert":
+            self.operations.add(node.op)
             return [tf.debugging.Assert(inputs[0], inputs[1:])], {}
         if any(isinstance(value, Variable) for value in inputs):
             return use_variable(node, inputs)
@@ -172,12 +174,15 @@ class GraphInterpreter:
             outputs = self.call_function(node.op, inputs)
             names = self._functions[node.op].signature.output_arg
             return outputs, {arg.name: index for index, arg in enumerate(names)}
+        if node.op == "Identity" and not tf.is_tensor(inputs[0]):
+            return inputs, {"output": 0}
         if not all(tf.is_tensor(value) for value in inputs):
             raise UnsupportedGraphError(
                 f"it has the operation {node.op!r} on a dataset"
             )
         if any(part in node.op for part in _DATASET_OPERATIONS):
             raise UnsupportedGraphError(f"it has the dataset operation {node.op!r}")
+        self.operations.add(node.op)
         return emit(node, inputs)
 
     def _reduce(self, node: Any, inputs: list[Any]) -> list[tf.Tensor]:
@@ -196,6 +201,7 @@ class GraphInterpreter:
             name = node.attr[attribute].func.name
             return lambda values: self.call_function(name, values)
 
+        self.operations.add(node.op)
         return self.loop(call("cond"), call("body"), inputs, _shapes(node))
 
     def loop(
@@ -279,7 +285,10 @@ class GraphInterpreter:
             # A choice is stacked at once, where a branch takes a second to build.
             results = _choices(condition, *(run() for run in branches))
         if results is None:
+            self.operations.add(node.op)
             results = tf.nest.flatten(tf.cond(condition, *branches))
+            if not all(result.shape.is_fully_defined() for result in results):
+                self.operations.add(UNKNOWN_SHAPES)
         return without_values(results, variables)
 
     def _may_fail(self, node: Any) -> bool:

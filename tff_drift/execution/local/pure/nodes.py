@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_drift.execution.local.pure import vectorizable
 from tff_drift.execution.local.pure.variables import UnsupportedGraphError
 
 # Attributes that TensorFlow adds for itself: of shapes and of placement.
@@ -78,6 +79,11 @@ def in_order(nodes: Iterable[Any], done: set[str]) -> Iterable[Any]:
 
 def emit(node: Any, inputs: Sequence[tf.Tensor]) -> tuple[list[Any], dict[str, int]]:
     """Adds a node to the graph being built."""
+    if any(
+        value.WhichOneof("value") == "func" or value.list.func
+        for value in node.attr.values()
+    ):
+        raise UnsupportedGraphError(f"it has the operation {node.op!r} on functions")
     attributes = {
         name: value
         for name, value in node.attr.items()
@@ -87,6 +93,7 @@ def emit(node: Any, inputs: Sequence[tf.Tensor]) -> tuple[list[Any], dict[str, i
     operation = tf.compat.v1.get_default_graph().create_op(
         node.op, inputs, name="operation", attrs=attributes
     )
+    vectorizable.choose_conversion(operation)
     return list(operation.outputs), _layout(operation)
 
 

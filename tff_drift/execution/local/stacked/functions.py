@@ -96,8 +96,10 @@ def concrete(function: Callable[..., TensorList], signature: Any) -> Any:
 
 def vectorized_map(function: Callable[[Any], TensorList], elements: Any) -> TensorList:
     """Returns a function's stacked results for stacked elements."""
+    # What TensorFlow would do in a loop may have results of another shape for each
+    # client; of what may not, `vectorizable` knows.
     return tf.vectorized_map(
-        function, elements, fallback_to_while_loop=True, warn=False
+        function, elements, fallback_to_while_loop=False, warn=False
     )
 
 

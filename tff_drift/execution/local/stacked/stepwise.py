@@ -8,7 +8,9 @@ see `stacked_loop`, are part of one graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -56,9 +58,11 @@ class VectorizedSteps:
           UnsupportedGraphError: If TensorFlow cannot vectorize an operation.
         """
         try:
-            self._function(kind)
-        except (ValueError, TypeError, NotImplementedError) as error:
-            raise UnsupportedGraphError(str(error)) from error
+            with _silent():
+                self._function(kind)
+        except Exception as error:  # TensorFlow's own, of any class.
+            (reason, *_) = str(error).strip().splitlines() or [type(error).__name__]
+            raise UnsupportedGraphError(reason) from error
 
     def run(
         self,
@@ -164,3 +168,15 @@ class VectorizedSteps:
             return part(self._functions.of_client(common, parts[0]), parts[2])
 
         return vectorized_results(of_client, (own, clients, done))
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Keeps TensorFlow from telling what it cannot vectorize: `explain` does."""
+    logger = tf.get_logger()
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

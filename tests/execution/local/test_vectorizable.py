@@ -1,0 +1,141 @@
+"""Operations that clients are vectorized with, each compared with one by one."""
+
+import inspect
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.execution.local.operation_cases import CASES, NUM_CLIENTS, Own
+from tff_drift.execution.local.pure import vectorizable
+from tff_drift.execution.local.pure.graph_interpreter import GraphInterpreter
+from tff_drift.execution.local.stacked.functions import vectorized_map
+
+# What draws other numbers for every client, and what clients' computations are
+# compared for in `test_one_by_one`.
+RANDOM = {
+    "RandomStandardNormal",
+    "RandomUniform",
+    "RandomUniformInt",
+    "TruncatedNormal",
+}
+CONTROL_FLOW = {"Assert", "If", "StatelessIf"}
+
+
+def test_every_trusted_operation_has_a_case():
+    cases = {each.operation for each in CASES}
+    others = RANDOM | CONTROL_FLOW | vectorizable.WITHOUT_CLIENTS
+    assert cases | others == vectorizable.TRUSTED
+    assert not cases & others
+
+
+def _apply(each, inputs):
+    function = getattr(tf.raw_ops, each.operation)
+    names = list(inspect.signature(function).parameters)
+    return tf.nest.flatten(function(**dict(zip(names, inputs)), **each.attributes))
+
+
+def _gradients(results, inputs):
+    """The gradients of a function of all results, by inputs that have one."""
+    floats = [result for result in results if result.dtype == tf.float32]
+    inputs = [x for x in inputs if x.dtype == tf.float32]
+    if not floats or not inputs:
+        return []
+    total = tf.add_n([tf.reduce_sum(tf.sin(result)) for result in floats])
+    try:
+        gradients = tf.gradients(total, inputs)
+    except (LookupError, NotImplementedError):
+        return []
+    return [tf.convert_to_tensor(each) for each in gradients if each is not None]
+
+
+def _graph(each):
+    """Returns a client's graph, its inputs, its results, and their gradients."""
+    flat = tf.nest.flatten(list(each.inputs))
+    with tf.Graph().as_default() as graph:
+        inputs = [
+            tf.compat.v1.placeholder(x.values.dtype, x.values.shape[1:])
+            if isinstance(x, Own)
+            else tf.constant(x)
+            for x in flat
+        ]
+        results = _apply(each, tf.nest.pack_sequence_as(list(each.inputs), inputs))
+        own = [tensor for x, tensor in zip(flat, inputs) if isinstance(x, Own)]
+        gradients = _gradients(results, own)
+    return graph.as_graph_def(), own, results, gradients
+
+
+def _evaluate(graph_def, own, values, fetches):
+    interpreter = GraphInterpreter(graph_def, None, None)
+    feeds = {tensor.op.name: value for tensor, value in zip(own, values)}
+    results = interpreter.evaluate(feeds, [tensor.name for tensor in fetches])
+    return results, interpreter.operations
+
+
+def _compare(graph_def, own, values, fetches, num_clients):
+    """Compares vectorized and single results, whoever has inputs of its own."""
+    subsets = [
+        subset
+        for number in range(1, len(own) + 1)
+        for subset in itertools.combinations(range(len(own)), number)
+    ]
+    pairs = []
+    with tf.Graph().as_default():
+        # Not constants, which TensorFlow would look into.
+        stacks = [
+            tf.compat.v1.placeholder_with_default(
+                x[:num_clients], [num_clients, *x.shape[1:]]
+            )
+            for x in values
+        ]
+        for subset in subsets:
+
+            def of_client(given, subset=subset):
+                fed = [stack[0] for stack in stacks]
+                for position, value in zip(subset, given):
+                    fed[position] = value
+                return _evaluate(graph_def, own, fed, fetches)[0]
+
+            vectorized = vectorized_map(of_client, [stacks[k] for k in subset])
+            single = [
+                of_client([stacks[k][client] for k in subset])
+                for client in range(num_clients)
+            ]
+            pairs += [(v, s) for v, s in zip(vectorized, zip(*single))]
+        with tf.compat.v1.Session() as session:
+            pairs = session.run(pairs)
+    for vectorized, single in pairs:
+        assert vectorized.dtype == single[0].dtype
+        np.testing.assert_allclose(vectorized, np.stack(single), rtol=2e-5, atol=2e-5)
+
+
+def _is_trusted(graph_def, own, values, fetches):
+    with tf.Graph().as_default():
+        fed = [tf.constant(each[0]) for each in values]
+        operations = _evaluate(graph_def, own, fed, fetches)[1]
+    # What is fetched alone counts.
+    return vectorizable.obstacle(operations) is None
+
+
+@pytest.mark.parametrize("operation", sorted({each.operation for each in CASES}))
+def test_vectorized_as_one_by_one(operation):
+    for each in CASES:
+        if each.operation != operation:
+            continue
+        values = [
+            x.values for x in tf.nest.flatten(list(each.inputs)) if isinstance(x, Own)
+        ]
+        graph_def, own, results, gradients = _graph(each)
+        fetches = [*results, *gradients]
+        if not _is_trusted(graph_def, own, values, fetches):
+            # Who takes the gradient trains one by one.
+            with tf.Graph().as_default() as forward:
+                tf.graph_util.import_graph_def(graph_def, name="")
+            fetches = results
+            graph_def = tf.compat.v1.graph_util.extract_sub_graph(
+                forward.as_graph_def(), [x.op.name for x in results]
+            )
+            assert _is_trusted(graph_def, own, values, fetches)
+        for num_clients in (NUM_CLIENTS, 1):
+            _compare(graph_def, own, values, fetches, num_clients)
