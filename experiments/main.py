@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from experiments import terminal
+from experiments import escape, terminal
 
 _OVERVIEW = """\
 tff-drift: federated learning in simulation, and methods against client drift.
@@ -61,7 +61,7 @@ def _dispatch(words: list[str]) -> int:
         else:
             COMMANDS[name].call(words[1:])
     except errors.UserError as error:
-        print(f"tff-drift: error: {error}", file=sys.stderr)
+        print(f"tff-drift: error: {escape.terminal(str(error))}", file=sys.stderr)
         return error.status
     except SystemExit as end:  # After help, or SIGTERM.
         return int(end.code or 0)

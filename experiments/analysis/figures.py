@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.axes
 import matplotlib.figure
@@ -10,6 +11,7 @@ import matplotlib.ticker
 import numpy as np
 import pandas as pd
 
+from experiments import escape
 from experiments.analysis import measures, style
 from experiments.analysis.finished import FinishedRuns
 from tff_drift import kinds
@@ -53,7 +55,7 @@ def draw_curves(
     """
     if band not in BANDS:
         raise ValueError(f"band must be one of {', '.join(BANDS)}, found {band!r}.")
-    names = measures.labels(runs) if labels is None else labels
+    names = _names(runs, labels)
     figure, panels = style.panels(len(columns))
     for axes, column in zip(panels, columns):
         table = measures.curves(runs, column, axis, names)
@@ -96,7 +98,7 @@ def draw_against(
     if at.isna().any():
         raise ValueError(f"{setting} is not a number in every run.")
     others = [name for name in measures.varying(runs) if name != setting]
-    names = measures.labels(runs, ["algorithm", *others]) if labels is None else labels
+    names = _names(runs, labels, ["algorithm", *others])
     figure, panels = style.panels(values.shape[1])
     for axes, column in zip(panels, values):
         table = pd.DataFrame({"label": names, "x": at, "value": values[column]})
@@ -141,7 +143,7 @@ def draw_clients(
     Raises:
       ValueError: If the runs have no percentiles of it.
     """
-    names = measures.labels(runs) if labels is None else labels
+    names = _names(runs, labels)
     columns = [f"{column}_client_p{percent}" for percent in _PERCENTS]
     table = measures.over_seeds(measures.last_mean(runs, columns, last), names)
     boxes = [
@@ -159,7 +161,7 @@ def draw_clients(
     for position, box in enumerate(drawn["boxes"]):
         box.set_facecolor(style.colour(position))
     _finish(axes, column, "")
-    axes.set_ylabel(f"{column}, test clients: 5, 25, 50, 75, 95 %")
+    axes.set_ylabel(f"{escape.figure(column)}, test clients: 5, 25, 50, 75, 95 %")
     style.name_places(axes, list(table.index))
     figure.suptitle(_title(runs), fontweight="bold")
     return figure
@@ -185,7 +187,7 @@ def draw_train_and_test(
     Raises:
       ValueError: If there is no such column.
     """
-    names = measures.labels(runs) if labels is None else labels
+    names = _names(runs, labels)
     table = measures.over_seeds(measures.last_mean(runs, [train, test], last), names)
     figure, (axes,) = style.panels(1, style.size_for_places(list(table.index)))
     places = np.arange(len(table))
@@ -197,7 +199,7 @@ def draw_train_and_test(
             yerr=table[f"{column}_sd"].fillna(0),
             capsize=3,
             color=style.colour(colour),
-            label=column,
+            label=escape.figure(column),
         )
     style.name_places(axes, list(table.index))
     _finish(axes, test, "")
@@ -234,10 +236,10 @@ def draw_heat_map(
             column, row, text, ha="center", va="center", fontsize=9,
             color="black" if bright or np.isnan(number) else "white",
         )  # fmt: skip
-    axes.set_xticks(range(columns), [kinds.show(each) for each in table.columns])
-    axes.set_yticks(range(rows), [kinds.show(each) for each in table.index])
-    axes.set_xlabel(str(table.columns.name))
-    axes.set_ylabel(str(table.index.name))
+    axes.set_xticks(range(columns), [_shown(each) for each in table.columns])
+    axes.set_yticks(range(rows), [_shown(each) for each in table.index])
+    axes.set_xlabel(_shown(table.columns.name))
+    axes.set_ylabel(_shown(table.index.name))
     bar = figure.colorbar(image, label=name)
     style.in_percent(bar.ax.yaxis, name)
     figure.suptitle(title, fontweight="bold")
@@ -279,8 +281,8 @@ def _draw_line(
 
 def _finish(axes: matplotlib.axes.Axes, column: str, across: str) -> None:
     style.plain(axes)
-    axes.set_xlabel(across)
-    axes.set_ylabel(column)
+    axes.set_xlabel(escape.figure(across))
+    axes.set_ylabel(escape.figure(column))
     style.in_percent(axes.yaxis, column)
     drawn = [np.asarray(line.get_ydata(), float) for line in axes.get_lines()]
     values = np.concatenate([*drawn, np.empty(0)])
@@ -290,8 +292,20 @@ def _finish(axes: matplotlib.axes.Axes, column: str, across: str) -> None:
         axes.set_yscale("log")
 
 
+def _names(
+    runs: FinishedRuns, labels: pd.Series | None, by: Sequence[str] | None = None
+) -> pd.Series:
+    """Returns what each run is called in a figure."""
+    names = measures.labels(runs, by) if labels is None else labels
+    return names.map(escape.figure)
+
+
+def _shown(value: Any) -> str:
+    return escape.figure(kinds.show(value))
+
+
 def _title(runs: FinishedRuns) -> str:
-    parts = [", ".join(dict.fromkeys(runs.settings["task"]))]
+    parts = [escape.figure(", ".join(dict.fromkeys(runs.settings["task"])))]
     cohorts = set(runs.settings["clients_per_round"])
     clients = set(runs.settings["clients"])
     if len(cohorts) == len(clients) == 1:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
+
+from experiments import stored_files
 
 CONFIGURATION, SUMMARY = "config.json", "summary.json"
 METRICS = ("metrics.csv", "metrics.csv.gz")
@@ -48,10 +48,11 @@ def runs_below(folder: pathlib.Path) -> Iterator[Run]:
     """
     comparisons = []
     own = set()
-    for path in sorted(folder.rglob(CONFIGURATION)):
-        content, metrics = read_json(path), _metrics(path.parent)
+    for path in stored_files.find(folder, [CONFIGURATION]):
+        metrics = _metrics(path.parent)
         if metrics is None:
             continue
+        content = stored_files.read_json(path, stored_files.Configuration)
         if content.get("format") == RUN:
             own.add(str(path.parent))
             yield _run(path.parent, content, metrics)
@@ -63,53 +64,48 @@ def runs_below(folder: pathlib.Path) -> Iterator[Run]:
                 yield run
 
 
-def read_json(path: pathlib.Path) -> dict[str, Any]:
-    """Returns what a file says, nothing if there is none.
+def _metrics(folder: pathlib.Path) -> pathlib.Path | None:
+    paths = (folder / name for name in METRICS)
+    return next((path for path in paths if stored_files.is_file(path)), None)
+
+
+def read_summary(
+    folder: pathlib.Path, inside: pathlib.Path | None = None
+) -> dict[str, Any]:
+    """Returns what a folder's summary says, nothing if there is none.
 
     Args:
-      path: The file.
+      folder: The folder.
+      inside: The folder that it must lie in.
 
     Raises:
       ValueError: If it is damaged.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{str(path)!r} is damaged: it holds no JSON object.")
-    return content
-
-
-def _metrics(folder: pathlib.Path) -> pathlib.Path | None:
-    return next((folder / name for name in METRICS if (folder / name).is_file()), None)
-
-
-@contextlib.contextmanager
-def _whole(folder: pathlib.Path) -> Iterator[None]:
-    """Says that a folder is damaged where something is missing in its files."""
-    try:
-        yield
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{str(folder)!r} is damaged: no {error}.") from error
+    return stored_files.read_json(folder / SUMMARY, stored_files.Summary, inside)
 
 
 def _run(
     folder: pathlib.Path, content: Mapping[str, Any], metrics: pathlib.Path
 ) -> Run:
-    with _whole(folder):
-        configuration = content["configuration"]
-        summary = read_json(folder / SUMMARY)
-        is_finished = summary.get("rounds") == configuration["rounds"]
-        clients = summary["clients"] if is_finished else None
+    configuration = content.get("configuration") or {}
+    stored_files.check(folder / CONFIGURATION, configuration, stored_files.RunSettings)
+    summary = read_summary(folder)
+    is_finished = summary.get("rounds") == configuration["rounds"]
     return Run(
         name=str(folder),
-        settings={**configuration, "clients": clients},
+        settings={
+            **configuration,
+            "clients": _clients(folder, summary) if is_finished else None,
+        },
         is_finished=is_finished,
-        read=lambda: _read_csv(metrics, ["round"]),
+        read=lambda: stored_files.read_metrics(metrics),
     )
+
+
+def _clients(folder: pathlib.Path, summary: Mapping[str, Any]) -> int:
+    if summary.get("clients") is None:
+        raise ValueError(f"{str(folder / SUMMARY)!r} is damaged: no 'clients'.")
+    return summary["clients"]
 
 
 def kept(folder: pathlib.Path) -> Iterator[Run]:
@@ -124,30 +120,24 @@ def kept(folder: pathlib.Path) -> Iterator[Run]:
     metrics = _metrics(folder)
     if metrics is None:
         raise ValueError(f"{str(folder)!r} has no {METRICS[1]}.")
-    with _whole(folder):
-        content = read_json(folder / CONFIGURATION)
-        clients = read_json(folder / SUMMARY)["clients"]
-        table = _read_csv(metrics, ["method", "seed", "round"])
-        for settings in content["runs"]:
-            settings = dict(settings)
-            name = settings.pop("folder")
-            method = str(pathlib.PurePath(name).parent)
-            is_this = (table["method"].astype(str) == method) & (
-                table["seed"] == settings["seed"]
-            )
-            rows = table[is_this].drop(columns=["method", "seed"])
-            yield Run(
-                name=str(folder / name),
-                settings={**settings, "clients": clients},
-                is_finished=bool((rows["round"] == settings["rounds"]).any()),
-                read=rows.copy,
-            )
-
-
-def _read_csv(path: pathlib.Path, columns: list[str]) -> pd.DataFrame:
-    try:
-        frame = pd.read_csv(path)
-        frame[columns]
-    except (ValueError, KeyError, EOFError, OSError) as error:
-        raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
-    return frame
+    path = folder / CONFIGURATION
+    content = stored_files.read_json(path, stored_files.Configuration)
+    clients = _clients(folder, read_summary(folder))
+    table = stored_files.read_metrics(metrics, ["method"])
+    for settings in content.get("runs", []):
+        stored_files.check(path, settings, stored_files.RunEntry)
+        settings = dict(settings)
+        name = settings.pop("folder")
+        place = pathlib.PurePath(name)
+        if place.is_absolute() or ".." in place.parts:
+            raise ValueError(f"{str(path)!r} is damaged: {name!r} is not below it.")
+        is_this = (table["method"] == str(place.parent)) & (
+            table["seed"] == settings["seed"]
+        )
+        rows = table[is_this].drop(columns=["method", "seed"])
+        yield Run(
+            name=str(folder / name),
+            settings={**settings, "clients": clients},
+            is_finished=bool((rows["round"] == settings["rounds"]).any()),
+            read=rows.copy,
+        )

@@ -11,6 +11,7 @@ import math
 import matplotlib.figure
 import pandas as pd
 
+from experiments import escape
 from experiments.analysis import measures, style
 from experiments.analysis.finished import FinishedRuns
 
@@ -95,6 +96,6 @@ def draw_predicted_norms(runs: FinishedRuns) -> matplotlib.figure.Figure:
         axes.set_yscale("log")
         axes.set_xlabel("round of communication")
         axes.set_ylabel("norm of the mean pseudo-gradient ‖Δ‖")
-        axes.set_title(label, fontsize=10)
+        axes.set_title(escape.figure(label), fontsize=10)
     style.legend(figure, "dashed: predicted from the smallest cohort by 1/√M")
     return figure

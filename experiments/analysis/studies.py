@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from experiments import stored_files
 from experiments.analysis import finished, folders
 from experiments.analysis.finished import FinishedRuns
 
@@ -92,6 +93,8 @@ def read_study(folder: str | os.PathLike[str]) -> StudyResults:
     return StudyResults(
         runs=found,
         labels=labels.rename("label"),
-        flags=folders.read_json(path / folders.CONFIGURATION).get("flags", {}),
-        summary=folders.read_json(path / folders.SUMMARY),
+        flags=stored_files.read_json(
+            path / folders.CONFIGURATION, stored_files.Configuration
+        ).get("flags", {}),
+        summary=folders.read_summary(path),
     )

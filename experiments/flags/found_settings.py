@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.flags import fit
+from experiments import stored_files
+from experiments.flags import declarations, fit
 from experiments.flags.errors import UserError
+from experiments.flags.flag import CIRCUMSTANCES, TRAIN
 
 FORMAT = "tff_drift settings"
 
@@ -82,15 +83,20 @@ def with_found(given: Mapping[str, Any]) -> dict[str, Any]:
 def _read(path: str) -> dict[str, Any]:
     """Returns what a file says: a task, an algorithm and flags."""
     try:
-        said = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-        if said["format"] != FORMAT or not isinstance(said["flags"], dict):
+        said = stored_files.read_json(pathlib.Path(path), stored_files.FoundSettings)
+        if not said:
+            raise FileNotFoundError(f"[Errno 2] No such file or directory: {path!r}")
+        if said["format"] != FORMAT:
             raise ValueError(f"its format is {said['format']!r}")
-        if not all(isinstance(said[name], str) for name in ("task", "algorithm")):
-            raise ValueError("its task or algorithm is no name")
+        known = declarations.flags_of(TRAIN)
+        for name in said["flags"]:
+            # Where results go and what code runs is nobody's to say but the user's.
+            if name in known and known[name].group == CIRCUMSTANCES:
+                raise ValueError(f"it sets --{name}, which only a command may")
         return said
     except OSError as error:
         raise UserError(f"--settings: {error}.") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise UserError(
             f"--settings: {path!r} is no file of `tff-drift sweep`: {error}."
         ) from error

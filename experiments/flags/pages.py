@@ -65,7 +65,7 @@ def request(given: Mapping[str, Any]) -> PageRequest:
     """
     values = declarations.values(flags(), given)
     name = values["name"]
-    if pathlib.Path(name).name != name or name.startswith("."):
+    if not name or pathlib.Path(name).name != name or name.startswith("."):
         raise errors.UserError(
             f"--name must be the name of a file without its folder, found {name!r}. "
             "--output_dir says where it goes."

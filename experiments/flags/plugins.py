@@ -18,7 +18,7 @@ def load(paths: Sequence[str]) -> None:
         `tasks.register` when it is imported.
 
     Raises:
-      UserError: If there is no such file, or it is no Python file.
+      UserError: If there is no such file, it is no Python file, or it exits.
     """
     for path in map(pathlib.Path, paths):
         name = f"tff_drift_plugin_{path.resolve()}"
@@ -29,4 +29,10 @@ def load(paths: Sequence[str]) -> None:
             raise errors.UserError(f"--plugin: {str(path)!r} is no Python file.")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except SystemExit as end:
+            raise errors.UserError(
+                f"--plugin: {str(path)!r} ends the program when it is imported (exit "
+                f"status {end.code!r}). Take that out of it."
+            ) from end

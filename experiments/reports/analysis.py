@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import matplotlib.figure
 import pandas as pd
 
-from experiments import analysis
+from experiments import analysis, escape
 from experiments.analysis import FinishedRuns, style
 from experiments.flags.analyses import Analysis
 from experiments.reports import texts, writing
@@ -32,7 +32,8 @@ def tell(wanted: Analysis) -> None:
     """
     runs = analysis.read(*wanted.folders)
     if runs.unfinished:
-        print(f"Left out, not finished: {', '.join(runs.unfinished)}", file=sys.stderr)
+        unfinished = escape.terminal(", ".join(runs.unfinished))
+        print(f"Left out, not finished: {unfinished}", file=sys.stderr)
     columns = wanted.columns or (analysis.headline(runs), "test_loss")
     labels = analysis.labels(runs, wanted.by)
     # Drawn before anything is written, so that mistakes leave no half of the files.
@@ -41,11 +42,11 @@ def tell(wanted: Analysis) -> None:
     wanted.output_dir.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         headers, cells = readable(table, columns[0])
-        text = f"{title(name, wanted, columns[0])}\n\n"
+        text = f"{escape.markdown(title(name, wanted, columns[0]))}\n\n"
         text += texts.markdown_table(headers, cells)
         writing.write_text(wanted.output_dir / f"{name}.md", text)
         writing.write_table(wanted.output_dir / f"{name}.csv", table.reset_index())
-        print(title(name, wanted, columns[0]))
+        print(escape.terminal(title(name, wanted, columns[0])))
         texts.print_table(headers, cells)
     for name, figure in drawn.items():
         style.save(figure, wanted.output_dir / f"{name}.png")

@@ -17,12 +17,11 @@ from typing import Any
 import jinja2
 import markupsafe
 
+from experiments import escape
 from experiments.reports import writing
 
 _TEMPLATES = pathlib.Path(__file__).with_name("templates")
 _MEDIA = {".svg": "image/svg+xml", ".png": "image/png"}
-# What would be markup in a line of Markdown, or end a cell.
-_MARKUP = re.compile(r"([\\`*_\[\]<>|#&~$])")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,4 +178,4 @@ def _escape(value: object) -> object:
     """Returns a text that Markdown shows as it is."""
     if isinstance(value, _Address) or not isinstance(value, str):
         return value
-    return _MARKUP.sub(r"\\\1", " ".join(value.split()))
+    return escape.markdown(value)

@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from experiments import stored_files
 from experiments.analysis import folders
 
 _SWEEP = "sweep.json"
@@ -59,8 +60,11 @@ class Place:
         if not self.content:
             return []
         left_out = ("README.md", *but)
-        paths = sorted(self.folder.glob(f"*{ending}"))
-        return [path for path in paths if path.name not in left_out]
+        return [
+            path
+            for path in sorted(self.folder.glob(f"*{ending}"))
+            if path.name not in left_out and stored_files.is_file(path)
+        ]
 
 
 def find(names: Sequence[str]) -> Iterator[Place]:
@@ -104,10 +108,11 @@ def _with_files(
 ) -> Iterator[Place]:
     """Yields comparisons and sweeps; a run belongs to the innermost."""
     contents: dict[pathlib.Path, tuple[bool, dict[str, Any]]] = {}
-    for path in folder.rglob(_SWEEP):
-        contents[path.parent] = (True, folders.read_json(path))
-    for path in folder.rglob(folders.CONFIGURATION):
-        content = folders.read_json(path)
+    for path in stored_files.find(folder, [_SWEEP]):
+        content = stored_files.read_json(path, stored_files.Sweep)
+        contents[path.parent] = (True, content)
+    for path in stored_files.find(folder, [folders.CONFIGURATION]):
+        content = stored_files.read_json(path, stored_files.Configuration)
         if content.get("format") == folders.COMPARISON:
             contents[path.parent] = (False, content)
     owners: dict[pathlib.Path, list[folders.Run]] = {place: [] for place in contents}

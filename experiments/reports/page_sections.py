@@ -12,8 +12,13 @@ from typing import Any
 import matplotlib.figure
 import pandas as pd
 
-from experiments import analysis
-from experiments.analysis import FinishedRuns, finished, folders, style
+from experiments import analysis, escape, stored_files
+from experiments.analysis import (
+    FinishedRuns,
+    finished,
+    folders,
+    style,
+)
 from experiments.flags.analyses import Analysis
 from experiments.flags.pages import PageRequest
 from experiments.reports import analysis as tables
@@ -78,9 +83,9 @@ def build(request: PageRequest, presets: Mapping[str, str]) -> Page:
 
 def _section(wanted: Analysis, place: Place, about: str, number: int) -> Section:
     ended = [run for run in place.runs if run.is_finished]
-    summaries = [folders.read_json(place.folder / folders.SUMMARY)]
+    summaries = [folders.read_summary(place.folder)]
     summaries += [
-        folders.read_json(pathlib.Path(run.name) / folders.SUMMARY) for run in ended
+        folders.read_summary(pathlib.Path(run.name), place.folder) for run in ended
     ]
     # Points of a sweep are told by its own table.
     if place.is_sweep or not ended:
@@ -223,7 +228,7 @@ def _picture(
 
 
 def _read_picture(path: pathlib.Path, number: int) -> Picture:
-    content = path.read_bytes()
+    content = stored_files.read_bytes(path)
     if not content.startswith(_PNG) or len(content) < _PNG_HEAD:
         raise ValueError(f"{str(path)!r} is damaged: it is no PNG.")
     title = path.stem.replace("_", " ")
@@ -250,14 +255,17 @@ def read_table(path: pathlib.Path) -> Table:
       ValueError: If it holds no table.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = stored_files.read_text(path).splitlines()
         rule = next(i for i, line in enumerate(lines) if _RULE.match(line.strip()))
     except (StopIteration, ValueError) as error:
         raise ValueError(f"{str(path)!r} is damaged: it holds no table.") from error
     words = " ".join(line.strip() for line in lines[: rule - 1])
-    note = " ".join(words.replace("`", "").split())
+    note = escape.from_markdown(" ".join(words.replace("`", "").split()))
     cells = [
-        [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        [
+            escape.from_markdown(cell.strip())
+            for cell in line.strip().strip("|").split(" | ")
+        ]
         for line in lines[rule - 1 :]
         if line.startswith("|")
     ]

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from experiments import escape
 from experiments.flags import pages
 from experiments.flags.pages import PageRequest
 from experiments.reports import page, page_sections
@@ -59,7 +60,8 @@ def tell(request: PageRequest, presets: Mapping[str, str]) -> None:
     """
     files, made = _write(request, presets)
     if made.unfinished:
-        print(f"Left out, not finished: {', '.join(made.unfinished)}", file=sys.stderr)
+        names = escape.terminal(", ".join(made.unfinished))
+        print(f"Left out, not finished: {names}", file=sys.stderr)
     print(f"Files in {request.analysis.output_dir}: {', '.join(files)}")
 
 

@@ -12,6 +12,9 @@ import pandas as pd
 import rich.box
 import rich.console
 import rich.table
+import rich.text
+
+from experiments import escape
 
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _NOTHING = "-"
@@ -87,16 +90,19 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for index, header in enumerate(headers):
         # Names that are cut off could not be told apart.
         justify: Literal["left", "right"] = "right" if index else "left"
-        table.add_column(header, justify=justify, overflow="fold")
+        shown = rich.text.Text(escape.terminal(header))
+        table.add_column(shown, justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        # As texts: rich would take brackets for markup.
+        table.add_row(*(rich.text.Text(escape.terminal(cell)) for cell in row))
     rich.console.Console(highlight=False, width=terminal_width()).print(table)
 
 
 def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Returns a table in Markdown; the first column is of names."""
     rules = [":--"] + ["--:"] * (len(headers) - 1)
-    lines = [headers, rules, *rows]
+    escaped = [[escape.markdown(cell) for cell in line] for line in (headers, *rows)]
+    lines = [escaped[0], rules, *escaped[1:]]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 
+from experiments import escape
 from tff_drift import files
 
 
@@ -37,7 +38,14 @@ def write_table(path: pathlib.Path, table: pd.DataFrame) -> None:
     Raises:
       OSError: If the file cannot be written.
     """
+    texts = table.select_dtypes(exclude="number")
+    table = table.assign(**{name: texts[name].map(_plain) for name in texts})
+    table.columns = [_plain(name) for name in table]
     write_text(path, table.to_csv(index=False))
+
+
+def _plain(value: Any) -> Any:
+    return escape.csv(value) if isinstance(value, str) else value
 
 
 def write_compressed_table(path: pathlib.Path, table: pd.DataFrame) -> None:

@@ -115,3 +115,12 @@ def test_a_file_that_is_none(run_command, tmp_path):
     outcome = run_command("list", f"--plugin={tmp_path / 'absent.py'}")
     assert outcome.status == 2
     assert "absent.py' is no Python file." in outcome.stderr
+
+
+def test_a_file_that_ends_the_program(run_command, tmp_path):
+    path = tmp_path / "leaves.py"
+    path.write_text("import sys\nsys.exit(130)\n")
+    outcome = run_command("list", f"--plugin={path}")
+    assert outcome.status == 2
+    assert "ends the program when it is imported (exit status 130)" in outcome.stderr
+    assert "interrupted" not in outcome.stderr

@@ -328,6 +328,7 @@ def test_a_damaged_file_is_named_and_nothing_written(
         (["absent"], "'absent' is no folder."),
         (["EMPTY"], "holds no finished run, comparison or sweep."),
         (["TO GO"], "no finished run, comparison or sweep: 1 with rounds to go."),
+        (["STUDY", "--name="], "--name must be the name of a file"),
         (
             ["STUDY", "--name=a/b"],
             "--name must be the name of a file without its folder",

@@ -1,0 +1,256 @@
+"""Reading of result files that somebody else may have written.
+
+Nothing but regular files in the folder is opened, links are not followed, sizes are
+limited, and what is read is held against a schema: a damaged or a crafted file is one
+`ValueError` that names it.
+"""
+
+# msgspec evaluates annotations, which Python 3.9 can only with `Optional`.
+# ruff: noqa: UP045
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import pathlib
+import stat
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+import msgspec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST_BYTES = 2**26
+_MOST_METRICS = 2**30
+_MOST_COLUMNS = 10_000
+_DEEPEST = 32
+_MOST_FOLDERS = 100_000
+
+Value = Union[bool, int, float, str, None]
+Settings = dict[str, Union[bool, int, float, str, list[Value], None]]
+
+
+class RunSettings(msgspec.Struct):
+    """What every reader needs of a run's settings."""
+
+    task: str
+    seed: int
+    rounds: int
+    clients_per_round: int
+
+
+class RunEntry(RunSettings):
+    """A run in the configuration of a comparison."""
+
+    folder: str
+
+
+class Configuration(msgspec.Struct):
+    """config.json: of a run or of a comparison."""
+
+    format: Optional[str] = None
+    configuration: Optional[Settings] = None
+    runs: list[Settings] = []
+    flags: Settings = {}
+
+
+class Totals(msgspec.Struct):
+    """Sums over a run, or over the runs of a comparison."""
+
+    seconds: float
+    seconds_evaluation: float
+
+
+class Machine(msgspec.Struct):
+    """Where a run ran."""
+
+    processor: Optional[str] = None
+    processors: Optional[int] = None
+    ram: Optional[float] = None
+    accelerators: list[str] = []
+    system: Optional[str] = None
+
+
+class Summary(msgspec.Struct):
+    """summary.json: of a run or of a comparison."""
+
+    task: Optional[str] = None
+    rounds: Optional[int] = None
+    clients: Optional[int] = None
+    totals: Optional[Totals] = None
+    versions: Optional[dict[str, str]] = None
+    git_revision: Optional[str] = None
+    machine: Optional[Machine] = None
+
+
+class Sweep(msgspec.Struct):
+    """sweep.json: the protocol of a search."""
+
+    flags: Settings = {}
+
+
+class FoundSettings(msgspec.Struct):
+    """best.json: the settings that a search found."""
+
+    format: str
+    task: str
+    algorithm: str
+    flags: Settings
+
+
+def find(folder: pathlib.Path, names: Collection[str]) -> Iterator[pathlib.Path]:
+    """Yields the files of some names in a folder and below, without following links.
+
+    Args:
+      folder: The folder.
+      names: The names of the files.
+
+    Raises:
+      ValueError: If folders lie too deep in one another, or are too many.
+    """
+    start = len(folder.parts)
+    for number, (place, folders, files) in enumerate(os.walk(folder)):
+        path = pathlib.Path(place)
+        if len(path.parts) - start > _DEEPEST or number > _MOST_FOLDERS:
+            raise ValueError(
+                f"{str(folder)!r} has more than {_DEEPEST} folders in one another, or "
+                f"more than {_MOST_FOLDERS:,} in all. Name the folder of the results."
+            )
+        folders.sort()
+        yield from (path / name for name in sorted(set(files) & set(names)))
+
+
+def is_file(path: pathlib.Path) -> bool:
+    """Returns whether there is a regular file, rather than a link or a device."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def read_bytes(
+    path: pathlib.Path, most: int = _MOST_BYTES, inside: pathlib.Path | None = None
+) -> bytes:
+    """Returns what a regular file holds.
+
+    Args:
+      path: The file.
+      most: The largest number of bytes to read.
+      inside: The folder that it must lie in, wherever links lead; default: not checked.
+
+    Raises:
+      FileNotFoundError: If there is no such file.
+      OSError: If it cannot be read.
+      ValueError: If it is no regular file, too large, or elsewhere.
+    """
+    if inside is not None and not path.resolve().is_relative_to(inside.resolve()):
+        raise ValueError(f"{str(path)!r} is not in {str(inside)!r}. Copy it there.")
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    if path.is_symlink():
+        raise ValueError(f"{str(path)!r} is a link, not a file. Copy the file there.")
+    handle = os.open(path, flags)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ValueError(f"{str(path)!r} is no regular file. Leave it out.")
+        with open(handle, "rb", closefd=False) as file:
+            content = file.read(most + 1)
+    finally:
+        os.close(handle)
+    if len(content) > most:
+        raise ValueError(f"{str(path)!r} is larger than {most:,} bytes. Leave it out.")
+    return content
+
+
+def read_text(path: pathlib.Path) -> str:
+    """Returns the text of a file, see `read_bytes`, which raises what this does."""
+    try:
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
+
+
+def read_json(
+    path: pathlib.Path, schema: Any, inside: pathlib.Path | None = None
+) -> dict[str, Any]:
+    """Returns what a JSON file says, nothing if there is none.
+
+    Args:
+      path: The file.
+      schema: The `msgspec.Struct` that it must fit; it may say more.
+      inside: As for `read_bytes`.
+
+    Raises:
+      ValueError: If it is damaged, or not as it should be.
+    """
+    try:
+        content = msgspec.json.decode(read_bytes(path, inside=inside))
+    except FileNotFoundError:
+        return {}
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{str(path)!r} is damaged: it holds no JSON object.")
+    check(path, content, schema)
+    return content
+
+
+def check(path: pathlib.Path, content: Any, schema: Any) -> None:
+    """Raises a `ValueError` unless what a file says fits a schema.
+
+    Args:
+      path: The file.
+      content: What it says, or a part of it.
+      schema: A type that msgspec knows.
+    """
+    try:
+        msgspec.convert(content, schema)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
+
+
+def read_metrics(path: pathlib.Path, names: Sequence[str] = ()) -> pd.DataFrame:
+    """Returns the metrics of runs: numbers, in a row per round.
+
+    Args:
+      path: The file, which may be compressed.
+      names: The columns of names, which must be there as `round` must.
+
+    Raises:
+      ValueError: If it is damaged: no table, or texts among the numbers.
+    """
+    # Here: it takes a while to import, and flags are read without it.
+    import pandas as pd
+
+    try:
+        content = read_bytes(path, _MOST_METRICS)
+        if path.suffix == ".gz":
+            content = _decompressed(content)
+        if content.split(b"\n", 1)[0].count(b",") >= _MOST_COLUMNS:
+            raise ValueError(f"there are more than {_MOST_COLUMNS:,} columns")
+        frame = pd.read_csv(
+            io.BytesIO(content), dtype=dict.fromkeys(names, str), low_memory=False
+        )
+        frame[[*names, *(["seed"] if names else []), "round"]]
+        for name in frame:
+            if name not in names and frame[name].dtype.kind not in "biuf":
+                raise ValueError(f"the column {name!r} holds what is no number")
+        if frame.empty or frame["round"].dtype.kind not in "iu":
+            raise ValueError("there are no rounds in it, counted from 0")
+    except (ValueError, KeyError, EOFError, OSError, zlib.error) as error:
+        if str(error).startswith(repr(str(path))):
+            raise
+        raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
+    return frame
+
+
+def _decompressed(content: bytes) -> bytes:
+    """Returns compressed bytes as they were, unless they were too many."""
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        whole = file.read(_MOST_METRICS + 1)
+    if len(whole) > _MOST_METRICS:
+        raise ValueError(f"it holds more than {_MOST_METRICS:,} bytes")
+    return whole

@@ -1,0 +1,247 @@
+"""`report` and `analyze` on folders that somebody else, or something, has changed.
+
+Whatever their files say, a reader makes of them what can be made, or one line that
+names the file. It opens no links, waits for no pipe, and what it writes is escaped.
+"""
+
+import copy
+import gzip
+import json
+import os
+import shutil
+import signal
+
+import pytest
+
+from experiments import analysis, escape
+from experiments.flags import errors, found_settings
+from experiments.reports import analysis as tables
+from experiments.reports import report, texts, writing
+from tests.experiments import made_up_runs
+
+RUN = "a/seed_1"
+GONE = object()
+VALUES = (
+    *(GONE, None, [], ["a"], {}, {"a": 1}, "x", "", True, -1, 0, 1.5, 1e308, 10**30),
+    *([[1]], "$x_{", "\x1b[31m", "<script>", "=1+1"),
+)
+
+
+def make(folder):
+    for name, method in (("a", "fed_avg"), ("b", "fed_adam")):
+        made_up_runs.write(folder / name / "seed_1", [0.1, 0.2, 0.3], algorithm=method)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_time():
+    """Ends a test that hangs."""
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    # They take most of the time, and a test below draws them.
+    monkeypatch.setattr(tables, "figures", lambda *_, **__: iter(()))
+
+
+def report_or_refuse(folder, out):
+    """Whether a page was made; a refusal must be one line."""
+    told = ""
+    try:
+        report.write([folder], out)
+    except (errors.UserError, ValueError) as error:
+        told = str(error)
+    assert "\n" not in told
+    assert not told or str(folder) in told or "Unknown task" in told
+    return not told
+
+
+def places(content, above=()):
+    """The keys that lead to every value of nested mappings."""
+    if above:
+        yield above
+    for key in content if isinstance(content, dict) else ():
+        yield from places(content[key], (*above, key))
+
+
+def changed(content, keys, value):
+    content = copy.deepcopy(content)
+    inner = content
+    for key in keys[:-1]:
+        inner = inner[key]
+    inner[keys[-1]] = value
+    if value is GONE:
+        del inner[keys[-1]]
+    return content
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json"])
+def test_values_of_other_kinds_are_told_or_refused(tmp_path, no_figures, name):
+    path = make(tmp_path / "in") / RUN / name
+    whole = json.loads(path.read_text())
+    made = 0
+    for keys in places(whole):
+        for value in VALUES:
+            path.write_text(json.dumps(changed(whole, keys, value)))
+            made += report_or_refuse(tmp_path / "in", tmp_path / "out")
+    assert made > 10
+
+
+def metrics():
+    text = (
+        "round,test_accuracy,test_loss,seconds\n0,0.1,0.9,\n1,0.2,0.8,2\n2,0.3,0.7,2\n"
+    )
+    header, *rows = text.splitlines()
+    return {
+        "a header alone": f"{header}\n",
+        "nothing": "",
+        "a text among numbers": text.replace("0.2", "abc"),
+        "bytes": "\0\1\2",
+        "columns twice": f"{header},{header}\n{rows[0]},{rows[0]}\n",
+        "a negative round": text.replace("\n0,", "\n-5,"),
+        "a round in words": text.replace("\n0,", "\nzero,"),
+        "half a round": text.replace("\n1,", "\n1.5,"),
+        "a round twice": f"{text}{rows[-1]}\n",
+        "infinity": text.replace("0.2", "inf"),
+        "more than infinity": text.replace("0.2", "1e400"),
+        "no metrics": "round,seconds\n0,\n1,2\n2,2\n",
+        "an open quote": f'"{text}',
+        "short rows": f"{header}\n0\n1\n2\n",
+        "no rounds": text.replace("round", "rnd"),
+        "many columns": "round," + ",".join(map(str, range(100_000))) + "\n0\n",
+    }
+
+
+@pytest.mark.parametrize("kind", metrics())
+def test_metrics_are_told_or_refused(tmp_path, no_figures, kind):
+    path = make(tmp_path / "in") / RUN / "metrics.csv"
+    path.write_text(metrics()[kind])
+    report_or_refuse(tmp_path / "in", tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["a header alone", "a text among numbers", "nothing"])
+def test_metrics_that_are_none_are_refused(tmp_path, kind):
+    path = make(tmp_path / "in") / RUN / "metrics.csv"
+    path.write_text(metrics()[kind])
+    with pytest.raises(ValueError, match=r"metrics\.csv' is damaged"):
+        analysis.read(tmp_path / "in")
+
+
+def test_deep_files_and_bombs_are_refused(tmp_path, monkeypatch):
+    path = make(tmp_path / "in") / RUN / "config.json"
+    path.write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(ValueError, match=r"config\.json' is damaged: .*recursion"):
+        analysis.read(tmp_path / "in")
+    shutil.rmtree(tmp_path / "in")
+    run = make(tmp_path / "in") / RUN
+    metrics = (run / "metrics.csv").read_bytes()
+    (run / "metrics.csv").unlink()
+    monkeypatch.setattr("experiments.stored_files._MOST_METRICS", 10_000_000)
+    (run / "metrics.csv.gz").write_bytes(gzip.compress(metrics + b"\n" * 20_000_000))
+    with pytest.raises(ValueError, match=r"holds more than 10,000,000 bytes"):
+        analysis.read(tmp_path / "in")
+    (run / "metrics.csv.gz").write_bytes(gzip.compress(metrics))
+    assert len(analysis.read(tmp_path / "in").settings) == 2
+
+
+@pytest.mark.parametrize("name", ["config.json", "summary.json", "metrics.csv"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "link", "folder"])
+def test_what_is_no_regular_file_is_not_opened(tmp_path, no_figures, name, kind):
+    path = make(tmp_path / "in") / RUN / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else "/etc/passwd")
+    report_or_refuse(tmp_path / "in", tmp_path / "out")
+
+
+def test_no_file_from_elsewhere_comes_onto_a_page(tmp_path, no_figures):
+    secret = tmp_path / "secret"
+    secret.mkdir()
+    (secret / "summary.json").write_text('{"git_revision": "private"}')
+    (secret / "private.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"private" * 9)
+    (secret / "private.md").write_text("private\n\n| private |\n| :-- |\n")
+    study = tmp_path / "in"
+    made_up_runs.write_study(study, [("fed_avg", {}, [0.1, 0.2])])
+    config = json.loads((study / "config.json").read_text())
+    config["format"] = "tff_drift comparison"
+    (study / "config.json").write_text(json.dumps(config))
+    for name in ("private.png", "private.md"):
+        (study / name).symlink_to(secret / name)
+    (study / "fed_avg").symlink_to(tmp_path)
+    (tmp_path / "seed_1").symlink_to(secret)
+    with pytest.raises(ValueError, match="is not in"):
+        report.write([study], tmp_path / "out")
+    (study / "fed_avg").unlink()
+    page = report.write([study], tmp_path / "out")
+    assert "private" not in page.read_text()
+    config["runs"][0]["folder"] = "../secret/seed_1"
+    (study / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="is not below it"):
+        report.write([study], tmp_path / "out")
+
+
+NAMES = ("\x1b[31mred", "<script>", "$x_{", "=cmd", "a|b", "[red]", "`x`")
+
+
+def test_names_are_shown_as_they_are_in_every_medium(tmp_path, capsys):
+    for name in NAMES:
+        made_up_runs.write(
+            tmp_path / "in" / name / "seed_1", [0.1, 0.2], algorithm=name
+        )
+    page = report.write([tmp_path / "in"], tmp_path / "out")
+    html, markdown = page.read_text(), page.with_suffix(".md").read_text()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert r"\<script>" in markdown
+    assert r"a\|b" in markdown
+    texts.print_table(["name"], [[name] for name in NAMES])
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert "[red]" in shown
+
+
+def test_escaping():
+    assert escape.terminal("a\x1b[2J\u202eb\n") == "a\\x1b[2J\\u202eb\n"
+    assert escape.markdown("fed_avg | <b> _x_ \n`y`") == (
+        r"fed_avg \| \<b> \_x\_ \`y\`"
+    )
+    assert escape.from_markdown(escape.markdown("> a|b [c]")) == "> a|b [c]"
+    assert escape.figure("$x$") == r"\$x\$"
+    assert [escape.csv(text) for text in ("=1+1", "@x", "fed_avg")] == [
+        "'=1+1",
+        "'@x",
+        "fed_avg",
+    ]
+
+
+def test_tables_for_spreadsheets_hold_no_formulas(tmp_path):
+    frame = analysis.read(make(tmp_path / "in")).settings.assign(label="=1+1")
+    writing.write_table(tmp_path / "table.csv", frame)
+    assert "'=1+1" in (tmp_path / "table.csv").read_text()
+    assert ",=1+1" not in (tmp_path / "table.csv").read_text()
+
+
+@pytest.mark.parametrize("flag", ["output_dir", "plugin", "callbacks", "cache_dir"])
+def test_settings_choose_neither_folders_nor_code(tmp_path, flag):
+    path = tmp_path / "best.json"
+    content = found_settings.content("digits", "fed_avg", {flag: "x"})
+    path.write_text(json.dumps(content))
+    with pytest.raises(errors.UserError, match=f"sets --{flag}, which only a command"):
+        found_settings.with_found({"settings": (str(path),)})
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"format": 3}', "[" * 100_000, '{"flags": []}', "\xff"]
+)
+def test_settings_that_are_none_are_refused(tmp_path, content):
+    path = tmp_path / "best.json"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(errors.UserError, match=r"is no file of `tff-drift sweep`"):
+        found_settings.with_found({"settings": (str(path),)})
