@@ -273,6 +273,18 @@ def test_tff_s_csv_manager_reads_what_was_released(tmp_path):
     [
         ({"seconds": 1}, ValueError, "Bad returned the column 'seconds', which"),
         ([1], TypeError, r"Bad returned \[1\]. Return a mapping"),
+        ({"best": "ann"}, TypeError, "Bad returned 'ann' for 'best'. Return a number"),
+        ({"best": None}, TypeError, "Bad returned None for 'best'"),
+        ({"m": {"table": np.ones([3, 3])}}, TypeError, r"shape \(3, 3\) for 'm/table'"),
+        ({"many": np.ones(17)}, TypeError, r"an array of shape \(17,\) for 'many'"),
+        (
+            {"a b": 1, "a_b": 2},
+            ValueError,
+            "'a b' and 'a_b', which are both the column",
+        ),
+        ({"a": {"b": 1}, "a/b": 2}, ValueError, "'a/b' and 'a/b', which are both"),
+        ({"a": list(range(10**5))}, ValueError, "Bad returned more than 1000 columns"),
+        ({"a": 'x"' * 10**6}, TypeError, r"Bad returned .{80,90} for 'a'"),
     ],
 )
 def test_bad_columns_are_errors(columns, error, message):
@@ -288,7 +300,11 @@ def test_bad_columns_are_errors(columns, error, message):
     ("found", "message"),
     [
         (None, "evaluation must return a mapping of metrics by name, found None"),
-        ({"confusion": {"name": "a"}}, "found 'a' for 'confusion/name'"),
+        ({"confusion": {"name": "a"}}, "returned 'a' for 'confusion/name'"),
+        (
+            {"confusion": np.eye(10)},
+            r"evaluation returned an array of shape \(10, 10\)",
+        ),
     ],
 )
 def test_an_evaluation_that_returns_no_metrics_is_an_error(found, message):

@@ -1,6 +1,7 @@
 import math
 import types
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -28,15 +29,35 @@ def test_catastrophic_means_half_or_less(previous, now, expected):
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_non_finite_loss_or_weight(bad):
     good = [np.zeros(3, np.float32), np.array([1], np.int64)]
-    assert not failures.is_non_finite(1.0, good)
-    assert not failures.is_non_finite(None, ())
-    assert failures.is_non_finite(bad, good)
-    assert failures.is_non_finite(1.0, [*good, np.array([0, bad], np.float32)])
+    norm = failures.weights_norm(good)
+    assert norm == 0
+    assert not failures.is_non_finite(1.0, norm)
+    assert not failures.is_non_finite(None, failures.weights_norm(()))
+    assert failures.is_non_finite(bad, norm)
+    worse = failures.weights_norm([*good, np.array([0, bad], np.float32)])
+    assert failures.is_non_finite(1.0, worse)
 
 
-def test_rounds_that_leave_all_clients_out_are_warned_of_once(caplog):
+@pytest.mark.parametrize(
+    ("leaves", "norm"),
+    [
+        ([np.array([3, 4], np.float32), np.array([[12.0]])], 13.0),
+        # Whose squares are beyond the dtype.
+        ([np.array([3e30, 4e30], np.float32)], 5e30),
+        ([np.array([3e200, 4e200])], 5e200),
+        ([np.array([300, 400], np.float16)], 500.0),
+        ([np.array([3, 4], ml_dtypes.bfloat16)], 5.0),
+        ([np.array([3 + 4j])], 5.0),
+        ([np.array([7], np.int32)], 0.0),
+    ],
+)
+def test_the_norm_of_a_model(leaves, norm):
+    assert failures.weights_norm(leaves) == pytest.approx(norm, rel=1e-6)
+
+
+def test_the_first_rejection_and_rounds_that_leave_all_out_are_warned_of_once(caplog):
     watch = callbacks.FailureWatch()
-    run = types.SimpleNamespace(rows=[])
+    run = types.SimpleNamespace(rows=[], cohort=(), state=())
     watch.before_training(run)
     for number, rejected in enumerate([2, 3, 3, 0, 3], 1):
         row = {
@@ -47,8 +68,9 @@ def test_rounds_that_leave_all_clients_out_are_warned_of_once(caplog):
         watch.after_round(number, (), row)
         run.rows.append(row)
     warned = [record.getMessage() for record in caplog.records]
-    assert [text.split(":")[0] for text in warned] == ["Round 2", "Round 5"]
-    assert "no client's update is finite" in warned[0]
+    assert [text.split(":")[0] for text in warned] == ["Round 1", "Round 2", "Round 5"]
+    assert "2 of 3 clients were rejected" in warned[0]
+    assert "no client's update is finite" in warned[1]
 
 
 def test_failures_are_read_from_rows():

@@ -340,4 +340,5 @@ class ClientDatasets(ClientExamples):
         """Returns what `training_batches` are cut from; see `batching.of_round`."""
         checks.check_integer("round_number", round_number, at_least=0)
         self._check_known(client_id)
+        self._check_values(client_id)
         return self.batching.of_round(self._store, client_id, int(round_number))

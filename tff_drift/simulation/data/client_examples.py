@@ -15,6 +15,7 @@ from tff_drift.simulation.data.example_store import (
     check_known,
     checked_ids,
 )
+from tff_drift.simulation.data.model_fit import ValueCheck, check_fit
 
 _Clients = TypeVar("_Clients", bound="ClientExamples")
 
@@ -39,6 +40,7 @@ class ClientExamples:
         """
         self._set_clients(client_ids)
         self._store = store
+        self._check: ValueCheck | None = None
 
     def _set_clients(self, client_ids: Iterable[str]) -> None:
         self.client_ids = checked_ids(client_ids)
@@ -96,6 +98,34 @@ class ClientExamples:
         """Returns the number of clients."""
         return len(self.client_ids)
 
+    def fitting(self: _Clients, name: str, wanted: Any) -> _Clients:
+        """Returns the same clients, of whose values none is changed by a cast.
+
+        Structure, shapes and kinds are compared at once, and the first client's values;
+        those of the others when their batches are first made.
+
+        Args:
+          name: The argument that they are, for messages.
+          wanted: What a model takes: the `tf.TensorSpec`s or the TFF type of a batch.
+
+        Returns:
+          The clients, which raise a `ValueError` that names client and example where a
+          value would be another one in the model's dtype.
+
+        Raises:
+          TypeError: If the examples have another structure, shape or kind.
+          ValueError: If a value of the first client would be changed.
+        """
+        check = check_fit(name, self.element_spec, wanted)
+        other = copy.copy(self)
+        other._check = check
+        other._check_values(self.client_ids[0])
+        return other
+
+    def _check_values(self, client_id: str) -> None:
+        if self._check is not None:
+            self._check(client_id, lambda: self.examples(client_id))
+
     def _check_known(self, client_id: str) -> None:
         check_known(client_id, self._known, self.client_ids)
 
@@ -152,4 +182,5 @@ class ClientExamples:
             client's examples are not as `examples` wants them.
         """
         checks.check_integer("batch_size", batch_size)
+        self._check_values(client_id)
         return split(self.examples(client_id), batch_size)

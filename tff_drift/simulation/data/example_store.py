@@ -99,6 +99,7 @@ def checked(client_id: str, examples: Examples) -> Examples:
       ValueError: If there is no array or no example, if the arrays differ in their
         first dimension, or if TensorFlow has no type for an array.
     """
+    _check_not_masked(client_id, examples)
     try:
         arrays = tf.nest.map_structure(np.asarray, examples)
     except ValueError as error:
@@ -137,10 +138,27 @@ def checked(client_id: str, examples: Examples) -> Examples:
     return arrays
 
 
+def _check_not_masked(client_id: str, examples: Examples) -> None:
+    """Raises if a value is masked: an array of its own would hold what is below it."""
+    for leaf in tf.nest.flatten(examples):
+        if isinstance(leaf, np.ma.MaskedArray) and np.ma.getmaskarray(leaf).any():
+            hidden = np.ma.getmaskarray(leaf).reshape(len(leaf), -1).any(axis=1)
+            raise ValueError(
+                f"Client {client_id!r}, example {int(np.argmax(hidden))}, has a masked "
+                "value. Fill masked values, or leave such examples out."
+            )
+
+
 def _has_type(array: np.ndarray) -> bool:
     if array.dtype == object:
         return all(isinstance(item, (str, bytes)) for item in array.flat)
-    return array.dtype.kind in "biufcSU"
+    if array.dtype.kind == "U":
+        return True
+    try:
+        tf.as_dtype(array.dtype)
+    except TypeError:
+        return False
+    return True
 
 
 def check_known(

@@ -1,4 +1,4 @@
-"""Naming of the example whose label a model has no output for."""
+"""Naming of the example that a model has no output or no embedding for."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import tree
 
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 
-# What TensorFlow's cross-entropy says, on CPUs, through any execution context.
-_COMPLAINT = re.compile(
+# What TensorFlow's cross-entropy and its gather say, on CPUs, through any context.
+_LABEL = re.compile(
     r"label value of (-?\d+) which is outside the valid range of \[(\d+), (\d+)\)"
 )
+_INDEX = re.compile(r"indices\S* = (-?\d+) is not in \[0, (\d+)\)")
 
 
 @contextlib.contextmanager
 def naming_bad_labels(
     datasets: ClientDatasets, cohort: Sequence[str]
 ) -> Iterator[None]:
-    """Turns TensorFlow's complaint of a label into an error that names the example.
+    """Turns TensorFlow's complaint of a label or an id into one that names the example.
 
     Args:
       datasets: The clients' data.
@@ -31,27 +32,43 @@ def naming_bad_labels(
       Nothing.
 
     Raises:
-      ValueError: Instead of the complaint, if the label is found.
+      ValueError: Instead of the complaint, if the label or the id is found.
     """
     try:
         yield
     except Exception as error:
-        found = _COMPLAINT.search(str(error))
-        place = found and _find(datasets, cohort, int(found[1]))
-        if not (found and place):
+        explained = _explained(str(error), datasets, cohort)
+        if explained is None:
             raise
-        raise ValueError(
+        raise ValueError(explained) from error
+
+
+def _explained(
+    complaint: str, datasets: ClientDatasets, cohort: Sequence[str]
+) -> str | None:
+    """Returns what is wrong with which example, if a complaint is of one."""
+    if found := _LABEL.search(complaint):
+        place = _find(datasets, cohort, int(found[1]))
+        return place and (
             f"{place}: found the label {found[1]}, but the model has outputs for the "
             f"labels {found[2]} to {int(found[3]) - 1}. Correct the label, or build "
             "the model with an output for each."
-        ) from error
+        )
+    if found := _INDEX.search(complaint):
+        place = _find(datasets, cohort, int(found[1]))
+        return place and (
+            f"{place}: found {found[1]}, but the model has an embedding for 0 to "
+            f"{int(found[2]) - 1}. Correct the example, or build the model with an "
+            "embedding for each."
+        )
+    return None
 
 
 def _find(datasets: ClientDatasets, cohort: Sequence[str], label: int) -> str | None:
-    """Returns the client and the example that have a label, if one has."""
+    """Returns the client and the example that have a number, if one has."""
     for client_id in cohort:
         for leaf in tree.flatten(datasets.examples(client_id)):
-            if leaf.dtype.kind not in "iu" or leaf.ndim > 2:
+            if leaf.dtype.kind not in "iu":
                 continue
             rows = (leaf == label).reshape(len(leaf), -1).any(axis=1)
             if rows.any():

@@ -10,6 +10,7 @@ import numpy as np
 
 from tff_drift import checks
 from tff_drift.models import ModelFn
+from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import build_uniform_sampling
 from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator
@@ -106,6 +107,7 @@ def build_evaluation(
         size = min(max_clients, len(client_ids))
         client_ids = build_uniform_sampling(client_ids, size, seed)(0)
     evaluator = ModelEvaluator(model_fn, test.element_spec)
+    clients = test.fitting("test", evaluator.input_spec)
     if accuracy_metric is not None and accuracy_metric not in evaluator.metric_names:
         raise ValueError(
             f"accuracy_metric is {accuracy_metric!r}, but the model's metrics are "
@@ -118,8 +120,9 @@ def build_evaluation(
         totals: list[np.ndarray] = []
         of_clients: list[float] = []
         for client_id in client_ids:
-            batches = test.evaluation_batches(client_id, batch_size)
-            unfinalized = evaluator.unfinalized_metrics(batches)
+            batches = clients.evaluation_batches(client_id, batch_size)
+            with label_errors.naming_bad_labels(clients, [client_id]):
+                unfinalized = evaluator.unfinalized_metrics(batches)
             totals = _add(totals or _zeros(unfinalized), unfinalized)
             for value in evaluator.finalize(unfinalized, headline).values():
                 of_clients.append(float(value))

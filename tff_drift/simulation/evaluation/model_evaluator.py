@@ -19,6 +19,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift.models import ModelFn, build_variable_model, check_model_fn
+from tff_drift.simulation.data import model_fit
 
 
 class _FunctionalModelWithVariables:
@@ -101,6 +102,7 @@ class ModelEvaluator:
     """Evaluates a model on batches under given weights.
 
     Attributes:
+      input_spec: The `tf.TensorSpec`s of the batches that the model takes.
       metric_names: The names of the model's metrics.
     """
 
@@ -114,7 +116,8 @@ class ModelEvaluator:
             or a pair.
 
         Raises:
-          TypeError: If `model_fn` is neither.
+          TypeError: If `model_fn` is neither, or batches of `element_spec` have
+            another structure, shape or kind than the model's.
         """
         with tf.Graph().as_default() as graph:
             variables: list[tf.Variable] = []
@@ -134,13 +137,16 @@ class ModelEvaluator:
     def _build(self, model_fn: ModelFn, element_spec: Any) -> None:
         check_model_fn(model_fn)
         if isinstance(model_fn, tff.learning.models.FunctionalModel):
-            model = _FunctionalModelWithVariables(model_fn)
+            model: Any = _FunctionalModelWithVariables(model_fn)
+            self.input_spec = model_fn.input_spec
             finalize = model.finalize
         else:
             model = build_variable_model(model_fn)
+            self.input_spec = model.input_spec
             finalize = functools.partial(_finalize_each, model)
         self._build_assignment(model)
-        batch = _placeholders(element_spec)
+        model_fit.check_fit("test", element_spec, self.input_spec)
+        batch = _placeholders(model_fit.as_taken(element_spec, self.input_spec))
         self._batch_inputs = tf.nest.flatten(batch)
 
         # A tf.function runs its stateful operations in the order of its lines.

@@ -119,6 +119,7 @@ def run_training(
     """
     _check_process_and_data(process, train)
     checks.check_integer("rounds", rounds)
+    train = _fitting(process, train)
     choose = _choose_sampling(train, cohort_size, seed, sampling)
     participants = _with_defaults(callbacks)
     runner = build_round_runner(process, train, client_states)
@@ -148,6 +149,24 @@ def _check_process_and_data(process: Any, train: Any) -> None:
             f"{len(train)} clients. N is the number of all clients, not of those in a "
             f"round: build the process with num_clients={len(train)}."
         )
+
+
+def _fitting(process: Any, train: ClientDatasets) -> ClientDatasets:
+    """Returns the clients, whose examples are what the model of a process takes.
+
+    Raises:
+      TypeError: If they have another structure, shape or kind.
+      ValueError: If a value would become another one.
+    """
+    try:
+        clients = process.next.type_signature.parameter[1].member
+    except (AttributeError, IndexError, TypeError):
+        return train  # A process that is no computation of TFF has no types.
+    if not isinstance(clients, compat.SequenceType):
+        clients = getattr(clients, "examples", None)
+    if not isinstance(clients, compat.SequenceType):
+        return train
+    return train.fitting("train", clients.element)
 
 
 def _choose_sampling(

@@ -17,7 +17,7 @@ from tff_drift.simulation.data.sampling import Sampling
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.loop.rounds import RoundRunner
 from tff_drift.simulation.loop.traffic import Traffic, model_traffic
-from tff_drift.simulation.records import metrics
+from tff_drift.simulation.records import failures, metrics
 from tff_drift.simulation.records.results import TrainingResult, build_result
 from tff_drift.simulation.records.run_directory import OutputDirError
 from tff_drift.simulation.records.run_store import RunStore, TrainingState
@@ -167,6 +167,9 @@ class TrainingLoop:
             metrics.SECONDS: seconds,
         }
         _count(run, traffic, cohort, row)
+        if failures.nobody_counted(row):
+            row = metrics.of_nobody(row)
+        run.cohort = tuple(cohort)
         view = types.MappingProxyType(row)
         for callback in self._callbacks:
             columns = callback.after_round(round_number + 1, state, view)
@@ -232,7 +235,7 @@ def _add_columns(
             f"callbacks: {name} returned {columns!r}. Return a mapping of numbers by "
             "column name, or None."
         )
-    for column, value in metrics.flatten_metrics(columns).items():
+    for column, value in metrics.columns_of(f"callbacks: {name}", columns).items():
         if column in row:
             raise ValueError(
                 f"callbacks: {name} returned the column {column!r}, which the row has "

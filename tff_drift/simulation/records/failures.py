@@ -58,21 +58,37 @@ def is_catastrophic(previous_accuracy: float | None, accuracy: float | None) -> 
     return previous_accuracy > 0 and accuracy <= previous_accuracy / 2
 
 
-def is_non_finite(loss: float | None, model_weights: Any) -> bool:
+def is_non_finite(loss: float | None, norm: float) -> bool:
     """Returns whether the training loss or a weight is infinite or not a number.
 
     Args:
       loss: The training loss, `None` if it is not known.
-      model_weights: A structure of arrays.
-
-    Returns:
-      Whether a value is not finite.
+      norm: The model's `weights_norm`.
     """
-    if loss is not None and not math.isfinite(loss):
-        return True
-    return not all(
-        np.all(np.isfinite(np.asarray(leaf))) for leaf in tf.nest.flatten(model_weights)
-    )
+    return not math.isfinite(norm) or (loss is not None and not math.isfinite(loss))
+
+
+def weights_norm(model_weights: Any) -> float:
+    """Returns the Euclidean norm of a model; NaN if a weight is not finite.
+
+    Args:
+      model_weights: A structure of arrays, of which integers do not count.
+    """
+    leaves = map(np.asarray, tf.nest.flatten(model_weights))
+    return math.hypot(*(_norm(leaf) for leaf in leaves if leaf.dtype.kind in "fcV"))
+
+
+def _norm(array: np.ndarray) -> float:
+    # Of NumPy's own floats the product is quick, and tells whether all are finite.
+    flat = array.ravel() if array.dtype.kind in "fc" else array.ravel().astype(float)
+    with np.errstate(over="ignore", invalid="ignore"):
+        square = float(np.vdot(flat, flat).real)
+    if math.isfinite(square):
+        return math.sqrt(square)
+    if not np.all(np.isfinite(flat)):
+        return math.nan
+    largest = float(np.max(np.abs(flat)))
+    return largest * float(np.linalg.norm(flat.astype(np.complex128) / largest))
 
 
 def all_rejected(row: Mapping[str, Any]) -> bool:
@@ -85,6 +101,21 @@ def all_rejected(row: Mapping[str, Any]) -> bool:
     """
     cohort = row.get("cohort_size", 0)
     return cohort > 0 and row.get("client_work/rejected_clients", 0) >= cohort
+
+
+def nobody_counted(row: Mapping[str, Any]) -> bool:
+    """Returns whether a round's training metrics are those of no example.
+
+    So they are of a cohort without clients or examples, and where every client was
+    rejected.
+
+    Args:
+      row: The metrics of the round.
+    """
+    examples = row.get("train_num_examples")
+    if examples is not None:
+        return examples == 0
+    return row.get("cohort_size") == 0 or all_rejected(row)
 
 
 def failures_of(rows: Sequence[Mapping[str, Any]]) -> list[Failure]:

@@ -14,6 +14,7 @@ A row's columns are named after where a number comes from:
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,9 @@ SECONDS_EVALUATION = "seconds_evaluation"
 _TRAINING_METRICS = "client_work/train/"
 # A longer vector is data to plot by itself rather than numbers of a table.
 _MAX_VECTOR_SIZE = 16
+_MOST_COLUMNS = 1000
+# Of a value in a message.
+_LONGEST_VALUE = 80
 _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_./@-]+")
 
 
@@ -114,16 +118,67 @@ def flatten_metrics(structure: Any) -> MetricsRecord:
     """
     row: MetricsRecord = {}
     for path, leaf in _leaves(structure):
-        name = _UNSAFE_CHARACTERS.sub("_", path)
-        array = np.asarray(leaf)
-        if array.dtype.kind not in "biuf":
-            continue
-        if array.ndim == 0:
-            row[name] = plain_number(array)
-        elif array.ndim == 1 and array.size <= _MAX_VECTOR_SIZE:
-            for index, element in enumerate(array):
-                row[f"{name}/{index}"] = plain_number(element)
+        row.update(_columns(_UNSAFE_CHARACTERS.sub("_", path), leaf) or {})
     return row
+
+
+def columns_of(who: str, structure: Any) -> MetricsRecord:
+    """Returns what somebody gives as columns, of which nothing may be lost.
+
+    Args:
+      who: Who gives it, for messages.
+      structure: As for `flatten_metrics`.
+
+    Returns:
+      The numbers by paths.
+
+    Raises:
+      TypeError: If a value is no number, or an array of more than 16.
+      ValueError: If two names become one, as `a b` and `a_b` do, or there are more
+        than 1,000.
+    """
+    row: MetricsRecord = {}
+    names: dict[str, str] = {}
+    for path, leaf in _leaves(structure):
+        name = _UNSAFE_CHARACTERS.sub("_", path)
+        columns = _columns(name, leaf)
+        if columns is None:
+            shape = np.shape(leaf)
+            found = f"an array of shape {shape}" if shape else _shortened(leaf)
+            raise TypeError(
+                f"{who} returned {found} for {path!r}. Return a number for each "
+                f"column, or up to {_MAX_VECTOR_SIZE} of them in a vector."
+            )
+        for column, value in columns.items():
+            if column in row:
+                raise ValueError(
+                    f"{who} returned {names[column]!r} and {path!r}, which are both "
+                    f"the column {column!r}. Choose names that differ in letters."
+                )
+            row[column], names[column] = value, path
+        if len(row) > _MOST_COLUMNS:
+            raise ValueError(
+                f"{who} returned more than {_MOST_COLUMNS} columns. Return what a "
+                "table can show, and write the rest to a file of your own."
+            )
+    return row
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
+
+
+def _columns(name: str, leaf: Any) -> MetricsRecord | None:
+    """Returns the numbers of a leaf by their columns, None if it is none."""
+    array = np.asarray(leaf)
+    if array.dtype.kind not in "biuf":
+        return None
+    if array.ndim == 0:
+        return {name: plain_number(array)}
+    if array.ndim > 1 or array.size > _MAX_VECTOR_SIZE:
+        return None
+    return {f"{name}/{k}": plain_number(element) for k, element in enumerate(array)}
 
 
 def training_columns(metrics: Any) -> MetricsRecord:
@@ -149,6 +204,25 @@ def training_columns(metrics: Any) -> MetricsRecord:
     return {**train, **others}
 
 
+def of_nobody(row: Mapping[str, Number]) -> MetricsRecord:
+    """Returns a row whose training metrics are those of no example.
+
+    A mean over nothing is no number: neither a loss of 0 nor an accuracy of 0.
+
+    Args:
+      row: The row.
+
+    Returns:
+      The row with NaN for training metrics; numbers of examples and the like stay.
+    """
+    return {
+        name: math.nan
+        if name.startswith(TRAIN_PREFIX) and isinstance(value, float)
+        else value
+        for name, value in row.items()
+    }
+
+
 def evaluation_columns(metrics: Any) -> MetricsRecord:
     """Returns the columns of an evaluation's result.
 
@@ -157,7 +231,10 @@ def evaluation_columns(metrics: Any) -> MetricsRecord:
 
     Returns:
       The numbers by their column names.
+
+    Raises:
+      TypeError: If a value is no number, or an array of more than 16.
+      ValueError: If two names become one.
     """
-    return {
-        TEST_PREFIX + path: value for path, value in flatten_metrics(metrics).items()
-    }
+    columns = columns_of("evaluation", metrics)
+    return {TEST_PREFIX + path: value for path, value in columns.items()}

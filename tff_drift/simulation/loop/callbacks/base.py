@@ -29,6 +29,7 @@ class TrainingRun:
       rounds: The number of rounds in all.
       client_states: The store of the clients' states; None if they keep none.
       stop_reason: Why the run was asked to stop; None while it was not.
+      cohort: The clients of the latest round; none before the first.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class TrainingRun:
         self.rounds = rounds
         self.client_states = client_states
         self.stop_reason: str | None = None
+        self.cohort: Sequence[str] = ()
         self._run_store = run_store
         self._get_training_state = get_training_state
 

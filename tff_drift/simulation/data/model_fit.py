@@ -1,0 +1,241 @@
+"""Whether clients' examples are what a model takes: refused if not, never changed.
+
+TFF and TensorFlow cast silently. A label of 3.9 is a 3 to a model of integers, a token
+2**32 + 5 is a 5 to one of 32 bits, a NaN is -2147483648. Here structure, shapes and
+kinds are compared once, before anything runs, and the values of each client that a cast
+could change are looked at once, when its examples are first read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Union
+
+import numpy as np
+import tensorflow as tf
+import tree
+from absl import logging
+
+from tff_drift import compat
+from tff_drift.simulation.data.example_store import Examples
+
+# How to get to an array in a structure: by names and numbers.
+_Path = tuple[Union[int, str], ...]
+
+# What has been said already: once in a program is enough.
+_said: set[str] = set()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cast:
+    """An array that the model takes in another dtype.
+
+    Attributes:
+      path: Where it is in the examples.
+      name: What to call it, such as `y` or `[1]`.
+      wanted: The model's dtype.
+    """
+
+    path: _Path
+    name: str
+    wanted: tf.DType
+
+
+class ValueCheck:
+    """Looks at each client's values once, whether a cast would change one."""
+
+    def __init__(self, casts: Sequence[_Cast]) -> None:
+        self._casts = casts
+        self._checked: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, client_id: str, read: Callable[[], Examples]) -> None:
+        """Checks a client, unless it has been checked before.
+
+        Args:
+          client_id: The client.
+          read: Returns its examples in the order in which they were loaded.
+
+        Raises:
+          ValueError: If a value would become another one.
+        """
+        with self._lock:
+            if client_id in self._checked:
+                return
+        examples = read()
+        for cast in self._casts:
+            leaf = np.asarray(_at(examples, cast.path))
+            changes = _changes(leaf, cast.wanted)
+            if changes is not None and changes.any():
+                example = int(np.argmax(changes.reshape(len(leaf), -1).any(axis=1)))
+                value = leaf[changes][0]
+                raise ValueError(
+                    f"client {client_id!r}, example {example}: found {value!s} of "
+                    f"{leaf.dtype} in {cast.name}, which the model takes as "
+                    f"{cast.wanted.name}: it would be another value there. Correct the "
+                    "examples, or build the model for what they are."
+                )
+        with self._lock:
+            self._checked.add(client_id)
+
+
+def _changes(values: np.ndarray, wanted: tf.DType) -> np.ndarray | None:
+    """Returns which values a cast would change, None if it can change none.
+
+    A float may lose digits, which is what a smaller float is for, but not its size.
+    """
+    kind = values.dtype.kind
+    if wanted.is_bool:
+        return (values != 0) & (values != 1)
+    if kind == "b":
+        return None
+    if wanted.is_integer:
+        low, high = int(wanted.min), int(wanted.max)
+        if kind in "iu":
+            own = np.iinfo(values.dtype)
+            if low <= own.min and own.max <= high:
+                return None
+            # NumPy compares integers of different kinds as floats.
+            below = values < low if own.min < low else np.zeros(values.shape, bool)
+            above = values > high if own.max > high else np.zeros(values.shape, bool)
+            return below | above
+        # In floats `high` may be one more than it is.
+        inside = (values >= low) & (values < float(high) + 1)
+        with np.errstate(invalid="ignore"):
+            return ~(inside & (np.floor(values) == values))
+    if kind in "iu":
+        exact = 2 ** (tf.experimental.numpy.finfo(wanted.as_numpy_dtype).nmant + 1)
+        own = np.iinfo(values.dtype)
+        if -exact <= own.min and own.max <= exact:
+            return None
+        return (values > exact) | ((values < -exact) if own.min < 0 else False)
+    if wanted.is_complex:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.isfinite(values) & ~np.isfinite(values.astype(wanted.as_numpy_dtype))
+
+
+def check_fit(name: str, found: Any, wanted: Any) -> ValueCheck | None:
+    """Compares the types of batches with what a model takes.
+
+    Args:
+      name: The argument that the batches are of, for messages.
+      found: The `tf.TensorSpec`s of a batch.
+      wanted: The `tf.TensorSpec`s, or the TFF type, of what the model takes.
+
+    Returns:
+      A check of clients' values; `None` if their dtypes say that all is well.
+
+    Raises:
+      TypeError: If structure, shapes or kinds differ.
+    """
+    found_type, wanted_type = _to_type(found), _to_type(wanted)
+    casts = []
+    try:
+        for path, label, have, want in _pairs(found_type, wanted_type, (), ""):
+            _check_tensor(name, label, have, want)
+            if tf.as_dtype(have.dtype) != tf.as_dtype(want.dtype):
+                casts.append(_Cast(path, label, tf.as_dtype(want.dtype)))
+                _say_once(
+                    f"{name} has {label} as {tf.as_dtype(have.dtype).name}, and the "
+                    f"model takes {tf.as_dtype(want.dtype).name}: it is cast. A value "
+                    "that would be another one is refused."
+                )
+    except _MismatchError as error:
+        raise TypeError(
+            f"{name} has examples of {found_type}, but the model takes {wanted_type}. "
+            "Give examples of that structure, or build the model with theirs."
+        ) from error
+    return ValueCheck(casts) if casts else None
+
+
+def as_taken(found: Any, wanted: Any) -> Any:
+    """Returns the types of batches in the dtypes that a model takes.
+
+    Args:
+      found: The `tf.TensorSpec`s of a batch, which `check_fit` has let pass.
+      wanted: The `tf.TensorSpec`s, or the TFF type, of what the model takes.
+    """
+    dtypes = {
+        path: tf.as_dtype(want.dtype)
+        for path, _, _, want in _pairs(_to_type(found), _to_type(wanted), (), "")
+    }
+    return tree.map_structure_with_path(
+        lambda path, spec: tf.TensorSpec(spec.shape, dtypes[path]), found
+    )
+
+
+def _to_type(spec: Any) -> Any:
+    return spec if isinstance(spec, compat.Type) else compat.tensorflow_to_type(spec)
+
+
+class _MismatchError(Exception):
+    """Two types that have not the same structure."""
+
+
+def _pairs(
+    found: Any, wanted: Any, path: _Path, label: str
+) -> Iterator[tuple[_Path, str, Any, Any]]:
+    """Yields each tensor of two types, with its path in the first and its name."""
+    if isinstance(found, compat.TensorType) and isinstance(wanted, compat.TensorType):
+        yield path, label or "them", found, wanted
+        return
+    if not isinstance(found, compat.StructType) or not isinstance(
+        wanted, compat.StructType
+    ):
+        raise _MismatchError
+    have, want = map(compat.structure_names, (found, wanted))
+    if len(have) != len(want):
+        raise _MismatchError
+    by_name = None not in (*have, *want)
+    if by_name and set(have) != set(want):
+        raise _MismatchError
+    for index, name in enumerate(have):
+        # Tuples take the names of the model's elements.
+        shown = name or want[index]
+        inner = f"{label}/{shown}" if label and shown else shown or f"{label}[{index}]"
+        yield from _pairs(
+            found[index],
+            wanted[want.index(name)] if by_name else wanted[index],
+            (*path, index if name is None else name),
+            inner,
+        )
+
+
+def _at(examples: Examples, path: _Path) -> Any:
+    for step in path:
+        is_field = isinstance(step, str) and not isinstance(examples, Mapping)
+        examples = getattr(examples, str(step)) if is_field else examples[step]
+    return examples
+
+
+def _check_tensor(name: str, label: str, have: Any, want: Any) -> None:
+    """Raises a `TypeError` if a tensor's shape or kind is not the model's."""
+    shape, wanted = tf.TensorShape(have.shape), tf.TensorShape(want.shape)
+    if not shape.is_compatible_with(wanted):
+        raise TypeError(
+            f"{name} has {label} of shape {shape}, but the model takes {wanted}. "
+            "Reshape the examples, or build the model for their shape."
+        )
+    found, takes = tf.as_dtype(have.dtype), tf.as_dtype(want.dtype)
+    if (found == tf.string) != (takes == tf.string):
+        remedy = "Give texts, or build a model that takes numbers."
+        if found == tf.string:
+            remedy = "Number them: np.unique(texts, return_inverse=True)[1] does."
+        raise TypeError(
+            f"{name} has {label} as {found.name}, but the model takes {takes.name}. "
+            f"{remedy}"
+        )
+    if found.is_complex and not takes.is_complex:
+        raise TypeError(
+            f"{name} has {label} as {found.name}, but the model takes {takes.name}, "
+            "which has no imaginary part. Give real and imaginary part as two numbers."
+        )
+
+
+def _say_once(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        logging.warning("%s", text)
