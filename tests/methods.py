@@ -9,7 +9,7 @@ import functools
 
 import pytest
 
-from tests import stateful
+from tests import keras3_models, stateful
 from tff_drift import algorithms
 
 _METHODS = algorithms.methods()
@@ -70,17 +70,32 @@ def build(method, model_fn=stateful.LinearRegression, num_clients=10, **options)
     return method.build(model_fn, **{**arguments, **options})
 
 
+# Of the same model, functions that make a `model_fn`.
+MODELS = {
+    "variables": lambda: stateful.LinearRegression,
+    "keras3": keras3_models.linear_regression,
+}
+every_model = pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(name, marks=[keras3_models.needed] if name == "keras3" else [])
+        for name in MODELS
+    ],
+)
+
+
 @functools.cache
-def _process(name, options):
-    return build(_METHODS[name], **dict(options))
+def _process(name, options, model):
+    return build(_METHODS[name], MODELS[model](), **dict(options))
 
 
-def drive(method, options=()):
+def drive(method, options=(), model="variables"):
     """Rounds by hand of a process that is built once for all tests.
 
     Args:
       method: Its row.
       options: Values for some of its options.
+      model: A name of `MODELS`.
     """
-    process = _process(method.name, tuple(dict(options).items()))
+    process = _process(method.name, tuple(dict(options).items()), model)
     return stateful.Driver(process, CLIENTS)

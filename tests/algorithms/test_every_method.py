@@ -70,18 +70,20 @@ def test_costs_grow_with_the_work(method):
             assert twice.total - once.total == once.total - none.total >= 0
 
 
+@methods.every_model
 @methods.every
-def test_sends_what_the_row_says(method):
-    traffic = simulation.model_traffic(methods.drive(method).process)
+def test_sends_what_the_row_says(method, model):
+    traffic = simulation.model_traffic(methods.drive(method, model=model).process)
     # A client's weight is one number more than what the papers count.
     weight = np.dtype(np.float32).itemsize
     units = (traffic.bytes_down, traffic.bytes_up - weight)
     assert units == tuple(traffic.model_bytes * unit for unit in method.traffic)
 
 
+@methods.every_model
 @methods.every
-def test_has_the_types_of_a_learning_process(method):
-    process = methods.drive(method).process
+def test_has_the_types_of_a_learning_process(method, model):
+    process = methods.drive(method, model=model).process
     assert isinstance(process, tff.learning.templates.LearningProcess)
     state_type = process.initialize.type_signature.result
     arguments = process.next.type_signature.parameter
@@ -106,9 +108,10 @@ def test_has_the_types_of_a_learning_process(method):
     assert str(collected) == f"<index=int32[?],state={stacked}>"
 
 
+@methods.every_model
 @methods.every_variant
-def test_learns_at_the_rates_it_shows(method, options):
-    driver = methods.drive(method, options)
+def test_learns_at_the_rates_it_shows(method, options, model):
+    driver = methods.drive(method, options, model)
     losses = [
         driver.round(list(methods.CLIENTS))["client_work"]["train"]["loss"]
         for _ in range(8)
@@ -125,11 +128,12 @@ def test_learns_at_the_rates_it_shows(method, options):
         assert driver.metrics["client_work"]["learning_rate"] == rate
 
 
+@methods.every_model
 @methods.every_variant
 def test_hyperparameters_can_be_changed_and_at_rates_of_zero_nothing_moves(
-    method, options
+    method, options, model
 ):
-    driver = methods.drive(method, options)
+    driver = methods.drive(method, options, model)
     process = driver.process
     assert_equal(
         process.set_hparams(driver.state, process.get_hparams(driver.state)),
@@ -151,9 +155,10 @@ def test_hyperparameters_can_be_changed_and_at_rates_of_zero_nothing_moves(
     np.testing.assert_array_equal(driver.model, before)
 
 
+@methods.every_model
 @methods.every_variant
-def test_a_model_that_is_set_is_the_model(method, options):
-    driver = methods.drive(method, options)
+def test_a_model_that_is_set_is_the_model(method, options, model):
+    driver = methods.drive(method, options, model)
     driver.round(["client_0", "client_2"])
     w = np.arange(5) / 8
     driver.set_model(w)
@@ -174,10 +179,14 @@ def broken_and_empty(method):
     return clients
 
 
+@methods.every_model
 @methods.every_variant
-def test_broken_and_empty_clients_change_nothing(method, options):
+def test_broken_and_empty_clients_change_nothing(method, options, model):
     of_round = broken_and_empty(method)
-    driver, without = methods.drive(method, options), methods.drive(method, options)
+    driver, without = (
+        methods.drive(method, options, model),
+        methods.drive(method, options, model),
+    )
     driver.round(list(methods.CLIENTS))
     without.round(list(methods.CLIENTS))
     before = dict(driver.client_states)
@@ -201,9 +210,10 @@ def test_broken_and_empty_clients_change_nothing(method, options):
         assert_equal(driver.client_states[client], before[client])
 
 
+@methods.every_model
 @methods.every_variant
-def test_measures_the_drift_of_clients_with_states(method, options):
-    driver = methods.drive(method, options)
+def test_measures_the_drift_of_clients_with_states(method, options, model):
+    driver = methods.drive(method, options, model)
     x = driver.model
     if isinstance(driver.process, algorithms.StatefulLearningProcess):
         metrics = driver.round(["client_2"])
@@ -215,9 +225,13 @@ def test_measures_the_drift_of_clients_with_states(method, options):
         assert np.any(driver.model != x)
 
 
+@methods.every_model
 @methods.every_variant
-def test_the_order_of_the_cohort_does_not_matter(method, options):
-    one, other = methods.drive(method, options), methods.drive(method, options)
+def test_the_order_of_the_cohort_does_not_matter(method, options, model):
+    one, other = (
+        methods.drive(method, options, model),
+        methods.drive(method, options, model),
+    )
     for cohort in (list(methods.CLIENTS), ["client_0", "client_2"]):
         one.round(cohort)
         other.round(cohort[::-1])
