@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tasks.definitions import Clients, Task
     from tasks.example_checks import DataError
     from tasks.loading import load
+    from tasks.partitioning import partition
     from tasks.sqlite_writer import write_sqlite
     from tasks.user_data import from_folder, from_frame, from_sqlite
 
@@ -39,6 +40,7 @@ __all__ = [
     "from_sqlite",
     "load",
     "names",
+    "partition",
     "register",
     "write_sqlite",
 ]
@@ -52,6 +54,7 @@ _MODULES = {
     "from_frame": "user_data",
     "from_sqlite": "user_data",
     "load": "loading",
+    "partition": "partitioning",
     "write_sqlite": "sqlite_writer",
 }
 

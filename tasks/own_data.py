@@ -11,13 +11,11 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
-
-from tasks import definitions, user_data
+from tasks import definitions, user_data, user_files
 from tasks import options as shared
 from tasks.registry import TaskDefinition
 
-_TABLES = (".csv", ".csv.gz")
+_TABLES = (".csv", ".csv.gz", ".parquet")
 _SQLITE = (".sqlite", ".db")
 
 
@@ -37,8 +35,9 @@ def build(
     del cache_dir
     if options["data"] is None:
         raise ValueError(
-            "data must be a folder with a file per client, a CSV table or a SQLite "
-            "file of TFF's format, found None. Give --data=FOLDER or --data=FILE."
+            "data must be a folder with a file per client, a CSV or Parquet table or "
+            "a SQLite file of TFF's format, found None. Give --data=FOLDER or "
+            "--data=FILE."
         )
     path = pathlib.Path(options["data"])
     shared: dict[str, Any] = {
@@ -54,7 +53,7 @@ def build(
         if not path.is_file():
             raise FileNotFoundError(f"data: there is no file {str(path)!r}.")
         task = user_data.from_frame(
-            pd.read_csv(path),
+            user_files.read_table(path, f"data: {path}"),
             client_id=options["client_column"],
             test_fraction=options["test_fraction"],
             **shared,
@@ -74,8 +73,8 @@ def build(
 
 TASK = TaskDefinition(
     "own_data",
-    "Your own data: a folder with a file per client, a CSV table or a SQLite file; "
-    "softmax regression.",
+    "Your own data: a folder with a file per client, a CSV or Parquet table, or a "
+    "SQLite file; softmax regression.",
     (
         *shared.OWN_DATA,
         shared.batch_size(20),

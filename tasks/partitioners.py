@@ -28,6 +28,9 @@ import numpy as np
 from tasks import seeds
 from tff_drift import checks
 
+# Below, NumPy draws from a Dirichlet law in a time that grows as 1/α.
+_SMALLEST_ALPHA = 1e-3
+
 
 def balanced_sizes(num_examples: int, num_clients: int) -> np.ndarray:
     """Returns numbers of examples that differ by at most one and use every example.
@@ -141,7 +144,16 @@ def dirichlet_proportions(
     checks.check_positive("alpha", alpha)
     checks.check_integer("seed", seed, at_least=0)
     draw = seeds.generator(seed, "class proportions")
-    return draw.dirichlet(np.full(num_classes, float(alpha)), size=num_clients)
+    shape = (num_clients, num_classes)
+    if alpha >= _SMALLEST_ALPHA:
+        return draw.dirichlet(np.full(num_classes, float(alpha)), size=num_clients)
+    # A variable of Γ(α) is one of Γ(α + 1) times U^(1/α). Times α, and relative to the
+    # largest, no logarithm is too large.
+    scaled = alpha * np.log(draw.standard_gamma(alpha + 1, shape))
+    scaled -= draw.standard_exponential(shape)
+    with np.errstate(over="ignore"):  # To minus infinity: such a class has no share.
+        weights = np.exp((scaled - scaled.max(axis=1, keepdims=True)) / alpha)
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def partition_by_proportions(
@@ -312,13 +324,19 @@ def hold_out_clients(
 
     Raises:
       TypeError: If an argument has the wrong type.
-      ValueError: If `num_held_out` is negative or leaves no client, or `seed` is
-        negative.
+      ValueError: If a client comes twice, `num_held_out` is negative or leaves no
+        client, or `seed` is negative.
     """
     if isinstance(client_ids, str) or not isinstance(client_ids, Sequence):
         raise TypeError(f"client_ids must be a list of ids, found {client_ids!r}.")
     checks.check_integer("num_held_out", num_held_out, at_least=0)
     checks.check_integer("seed", seed, at_least=0)
+    if len(set(client_ids)) < len(client_ids):
+        twice = next(each for each in client_ids if client_ids.count(each) > 1)
+        raise ValueError(
+            f"client_ids has {twice!r} more than once, which would be trained on and "
+            "held out. Give each client once."
+        )
     if num_held_out >= len(client_ids):
         raise ValueError(
             f"num_held_out is {num_held_out}, but there are only {len(client_ids)} "

@@ -141,7 +141,8 @@ def from_folder(
     """Makes a task of a folder with one file per client.
 
     A file is a CSV table in UTF-8, named after its client (`ann.csv`), with a column
-    of classes and columns of numbers; or a file of NumPy arrays (`ann.npz`), with the
+    of classes and columns of numbers; the same as Parquet (`ann.parquet`), which
+    pyarrow reads; or a file of NumPy arrays (`ann.npz`), with the
     classes under the name of `label` and numbers of any shape, one row per example,
     under `x`. All files are of one kind. Columns count by their names, in the order
     of the first file; all clients have the same. Files in the subfolders `train` and

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import io
 import pathlib
+import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
 INPUTS = "x"
 _PARTS = ("train", "test")
 _ARRAYS = ".npz"
-_SUFFIXES = (".csv", _ARRAYS)
+_PARQUET = ".parquet"
+_SUFFIXES = (".csv", _PARQUET, _ARRAYS)
 _FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Examples = tuple[np.ndarray, np.ndarray]
@@ -121,7 +124,7 @@ def find_layout(
             )
         inputs, _ = _read_arrays(path, label, where)
         return Layout(path, None, inputs.shape[1:], False)
-    table = _read_table(path, where, all_columns=features is None)
+    table = read_table(path, where, all_columns=features is None)
     columns = user_tables.feature_columns(list(table.columns), [label], features, where)
     return Layout(path, tuple(columns), (len(columns),), features is not None)
 
@@ -158,7 +161,7 @@ def read_file(path: pathlib.Path, label: str, layout: Layout) -> Examples:
                 "clients the same."
             )
         return inputs, labels
-    table = _read_table(path, where, all_columns=not layout.given)
+    table = read_table(path, where, all_columns=not layout.given)
     names = layout.columns if layout.given else None
     found = user_tables.feature_columns(list(table.columns), [label], names, where)
     if set(found) != set(layout.columns):
@@ -174,10 +177,25 @@ def _where(path: pathlib.Path) -> str:
     return f"{path}: client {path.stem!r}"
 
 
-def _read_table(path: pathlib.Path, where: str, all_columns: bool) -> pd.DataFrame:
+def read_table(
+    path: pathlib.Path, where: str, all_columns: bool = True
+) -> pd.DataFrame:
+    """Returns a table, whose columns have a name each.
+
+    Args:
+      path: A CSV table in UTF-8, by gzip or not, or a Parquet table.
+      where: The table, for messages.
+      all_columns: Whether all columns are used, so that none may be without a name.
+
+    Raises:
+      DataError: If it cannot be read, or columns are called the same or not at all.
+      ValueError: If pyarrow, which reads Parquet, is not installed.
+    """
     # Takes a while to import, and tables are read here alone.
     import pandas as pd
 
+    if path.suffix.lower() == _PARQUET:
+        return _read_parquet(path, where)
     text = _decode(path, where)
     try:
         # With the first row, because one longer than the header is an error here, and
@@ -208,10 +226,33 @@ def _read_table(path: pathlib.Path, where: str, all_columns: bool) -> pd.DataFra
     return table
 
 
+def _read_parquet(path: pathlib.Path, where: str) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        table = pd.read_parquet(path)
+    except ImportError as error:
+        raise ValueError(
+            f"{where} is read by pyarrow, which is not installed. Install it, or write "
+            "the table as CSV."
+        ) from error
+    # Neither pandas nor pyarrow says what damaged files make their parsers raise.
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise example_checks.DataError(
+            f"{where} cannot be read as a Parquet table ({reason}). It may be damaged: "
+            "write it again, with pandas."
+        ) from error
+    user_tables.check_distinct(list(table.columns), where)
+    return table
+
+
 def _decode(path: pathlib.Path, where: str) -> str:
     try:
         data = path.read_bytes()
-    except OSError as error:
+        if path.suffix.lower() == ".gz":
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
         raise example_checks.DataError(
             f"{where} cannot be read ({error}). Check the file and its rights."
         ) from error

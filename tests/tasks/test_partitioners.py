@@ -1,3 +1,6 @@
+import math
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -20,7 +23,7 @@ def test_balanced_sizes_differ_by_at_most_one(num_clients, extra):
 @given(
     labels=st.lists(st.integers(0, 4), min_size=1, max_size=80),
     num_clients=st.integers(1, 10),
-    alpha=st.floats(1e-4, 1e6),
+    alpha=st.floats(1e-300, 1e6),
     fraction=st.floats(0, 1),
     seed=st.integers(0, 2**40),
 )
@@ -71,6 +74,20 @@ def test_a_tiny_alpha_gives_every_client_one_class():
     assert counts.max(axis=1).tolist() == [100] * 20
     # Twenty clients that each draw one of ten classes do not all draw the same.
     assert np.count_nonzero(counts.sum(axis=0)) > 1
+
+
+@pytest.mark.parametrize("alpha", [1e-300, 1e-12, 1e-5, 9.9e-4])
+def test_the_smallest_alphas_take_no_time_and_choose_classes_evenly(alpha):
+    start = time.monotonic()
+    proportions = partitioners.dirichlet_proportions(20_000, 5, alpha, 0)
+    assert time.monotonic() - start < 5
+    np.testing.assert_allclose(proportions.sum(axis=1), 1)
+    # The chance of two classes with a share of a thousandth is about α · 5 · log 1000.
+    several = (proportions > 1e-3).sum(axis=1) > 1
+    assert several.mean() <= 2 * alpha * 5 * math.log(1000)
+    counts = np.bincount(proportions.argmax(axis=1), minlength=5)
+    # Five standard deviations of a binomial law.
+    assert np.abs(counts - 4000).max() < 5 * math.sqrt(20_000 * 0.2 * 0.8)
 
 
 def test_a_huge_alpha_gives_clients_the_same_mix():
@@ -272,6 +289,11 @@ def test_every_client_is_held_out_equally_often():
             partitioners.hold_out_clients,
             (["a", "b"], 2, 0),
             "num_held_out is 2, but there are only 2 clients",
+        ),
+        (
+            partitioners.hold_out_clients,
+            (["a", "b", "a"], 1, 0),
+            "client_ids has 'a' more than once, which would be trained on and held out",
         ),
         (
             partitioners.hold_out_clients,

@@ -217,3 +217,47 @@ def test_unsigned_integers_that_have_no_room_are_refused(tmp_path):
     tasks.write_sqlite(path, {"train": [("ann", {"x": largest, "label": [0]})]})
     task = tasks.from_sqlite(path, num_classes=1, test_split="train")
     assert task.train.examples("ann")[0].tolist() == [2.0**63]
+
+
+def test_parquet_is_read_like_csv(tmp_path):
+    frame = _frame().drop(columns="owner")
+    for kind in ("csv", "parquet"):
+        (tmp_path / kind).mkdir()
+    frame.to_csv(tmp_path / "csv" / "ann.csv", index=False)
+    frame.to_parquet(tmp_path / "parquet" / "ann.parquet", index=False)
+
+    csv, parquet = (
+        tasks.from_folder(tmp_path / kind, label="ill") for kind in ("csv", "parquet")
+    )
+
+    for a, b in zip(csv.train.examples("ann"), parquet.train.examples("ann")):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(tasks.DataError, match=r"has no column \['il'\]"):
+        tasks.from_folder(tmp_path / "parquet", label="il")
+    content = (tmp_path / "parquet" / "ann.parquet").read_bytes()
+    (tmp_path / "parquet" / "ann.parquet").write_bytes(content[:-9])
+    with pytest.raises(
+        tasks.DataError, match=r"ann\.parquet: client 'ann' cannot be read as a Parquet"
+    ) as caught:
+        tasks.from_folder(tmp_path / "parquet", label="ill")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["all.csv", "all.csv.gz", "all.parquet"])
+def test_own_data_reads_one_table_of_all_clients(tmp_path, name):
+    path = tmp_path / name
+    frame = _frame()
+    if path.suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+    else:
+        frame.to_csv(path, index=False)
+    options = {"client_column": "owner", "label": "ill", "data": str(path)}
+
+    task = tasks.load("own_data", **options)
+
+    assert task.train.client_ids == ("a", "b")
+    assert task.train.element_spec[0].shape == (None, 1)
+    path.write_bytes(path.read_bytes()[:-20])
+    if path.suffix != ".csv":
+        with pytest.raises(tasks.DataError, match=rf"{name}.* cannot be read"):
+            tasks.load("own_data", **options)

@@ -1,0 +1,133 @@
+"""Whose examples are whose: one data set dealt to clients, as an array or a column.
+
+frame["client"] = tasks.partition(frame["label"], 100, alpha=0.3)
+task = tasks.from_frame(frame, client_id="client", label="label")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks import partitioners, seeds
+from tff_drift import checks
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def partition(
+    labels: np.ndarray | pd.Series,
+    num_clients: int,
+    *,
+    alpha: float | None = None,
+    similarity: float | None = None,
+    classes_per_client: int | None = None,
+    size_sigma: float = 0.0,
+    seed: int = 0,
+) -> np.ndarray | pd.Series:
+    """Deals every example of a data set to one of some clients.
+
+    Without `alpha`, `similarity` and `classes_per_client` the split is IID.
+
+    Args:
+      labels: The classes of the examples, of any kind that can be sorted.
+      num_clients: The number of clients, at most that of examples.
+      alpha: The concentration of Dirichlet label skew, see
+        `tasks.partitioners.dirichlet_proportions`: a small one leaves a client few
+        classes.
+      similarity: The share of a client's examples that is dealt at random, from 0 to
+        1, the rest by label, see `tasks.partitioners.partition_by_similarity`.
+      classes_per_client: Deal by classes: examples sorted by label are cut into
+        shards, of which each client gets so many, as in McMahan et al. (2017),
+        https://arxiv.org/abs/1602.05629, section 3, with 2.
+      size_sigma: The standard deviation of the logarithm of clients' sizes; with 0
+        they differ by at most one, by classes by at most `classes_per_client`.
+      seed: The seed of the deal.
+
+    Returns:
+      The id of each example's client, such as "client_07": a series with the index of
+      `labels` if that is one, otherwise an array.
+
+    Raises:
+      TypeError: If an argument has the wrong type, or labels cannot be sorted.
+      ValueError: If an argument is out of its range, several kinds of skew are asked
+        for, or there are fewer examples than clients or shards.
+    """
+    values = np.asarray(labels)
+    if values.ndim != 1 or not len(values):
+        raise TypeError(
+            "labels must be an array or a column with a label for each example, found "
+            f"the shape {values.shape}."
+        )
+    skews = {
+        "alpha": alpha,
+        "similarity": similarity,
+        "classes_per_client": classes_per_client,
+    }
+    given = [name for name, value in skews.items() if value is not None]
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)} are given. Give one of them.")
+    numbers = _numbers(values)
+    sizes = partitioners.log_normal_sizes(len(values), num_clients, size_sigma, seed)
+    if classes_per_client is not None:
+        if size_sigma:
+            raise ValueError(
+                f"size_sigma is {size_sigma}, but shards are of one size. Leave it out "
+                "with classes_per_client."
+            )
+        shares = _by_shards(numbers, num_clients, classes_per_client, seed)
+    elif similarity is not None:
+        shares = partitioners.partition_by_similarity(numbers, similarity, sizes, seed)
+    elif alpha is not None:
+        proportions = partitioners.dirichlet_proportions(
+            num_clients, int(numbers.max()) + 1, alpha, seed
+        )
+        shares = partitioners.partition_by_proportions(
+            numbers, proportions, sizes, seed
+        )
+    else:
+        shares = partitioners.partition_iid(len(values), sizes, seed)
+    digits = len(str(num_clients - 1))
+    owners = np.empty(len(values), f"<U{len('client_') + digits}")
+    for index, share in enumerate(shares):
+        owners[share] = f"client_{index:0{digits}}"
+    return _like(labels, owners)
+
+
+def _numbers(labels: np.ndarray) -> np.ndarray:
+    """Returns labels as integers from 0, in sorted order."""
+    try:
+        return np.unique(labels, return_inverse=True)[1].reshape(-1)
+    except TypeError as error:
+        raise TypeError(
+            f"labels cannot be sorted ({error}). Give numbers, or texts."
+        ) from error
+
+
+def _by_shards(
+    labels: np.ndarray, num_clients: int, classes_per_client: int, seed: int
+) -> list[np.ndarray]:
+    checks.check_integer("classes_per_client", classes_per_client)
+    num_shards = num_clients * classes_per_client
+    if num_shards > len(labels):
+        raise ValueError(
+            f"num_clients {num_clients} and classes_per_client {classes_per_client} "
+            f"ask for {num_shards} shards of {len(labels)} examples. Ask for fewer."
+        )
+    rng = seeds.generator(seed, "partition")
+    order = rng.permutation(len(labels))
+    # Stable, so that examples of a label stay in random order.
+    shards = np.array_split(order[np.argsort(labels[order], kind="stable")], num_shards)
+    dealt = rng.permutation(num_shards).reshape(num_clients, classes_per_client)
+    return [np.concatenate([shards[shard] for shard in share]) for share in dealt]
+
+
+def _like(labels: Any, owners: np.ndarray) -> np.ndarray | pd.Series:
+    # Takes a while to import, and arrays do without.
+    import pandas as pd
+
+    if isinstance(labels, pd.Series):
+        return pd.Series(owners, index=labels.index, name="client")
+    return owners
