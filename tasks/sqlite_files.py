@@ -231,6 +231,16 @@ class SqliteExamples:
             protos = [row[0] for row in connection.execute(query)]
         self._parse(protos, str(path))
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process, which has the file under the same path, opens it anew.
+        state = self.__dict__.copy()
+        del state["_lock"]
+        return {**state, "_index": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+
     @property
     def _rows(self) -> row_index.RowIndex:
         with self._lock:

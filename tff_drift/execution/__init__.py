@@ -10,6 +10,11 @@ from tff_drift.execution.native import (
     create_native_execution_context,
     set_native_execution_context,
 )
+from tff_drift.execution.on_ray import (
+    RayExecutionContext,
+    create_ray_execution_context,
+    set_ray_execution_context,
+)
 from tff_drift.execution.preferences import Preferences, current_preferences
 from tff_drift.execution.remote import (
     create_remote_execution_context,
@@ -20,13 +25,16 @@ from tff_drift.execution.worker import WorkerError
 __all__ = [
     "LocalExecutionContext",
     "Preferences",
+    "RayExecutionContext",
     "WorkerError",
     "create_async_local_execution_context",
     "create_local_execution_context",
     "create_native_execution_context",
+    "create_ray_execution_context",
     "create_remote_execution_context",
     "current_preferences",
     "set_local_execution_context",
     "set_native_execution_context",
+    "set_ray_execution_context",
     "set_remote_execution_context",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Union
+from typing import Any, Protocol, Union
 
 import numpy as np
 import tensorflow as tf
@@ -95,3 +95,42 @@ class BatchesOnDemand(Sequence[Any]):
                 if stop == end:
                     break
                 start = stop
+
+
+class ClientSource(Protocol):
+    """Where the batches of clients come from: it can be pickled.
+
+    Attributes:
+      client_ids: The clients that it has.
+    """
+
+    @property
+    def client_ids(self) -> Sequence[str]:
+        """The clients that it has."""
+
+    def in_parts(self, parts: Sequence[Sequence[str]]) -> Sequence[ClientSource]:
+        """Returns a source for each part of the clients, or one for all of them."""
+
+    def num_examples_per_round(self, client_id: str) -> int:
+        """Returns how many examples a client trains on in a round."""
+
+    def batches_on_demand(self, client_id: str, round_number: int) -> BatchesOnDemand:
+        """Returns a client's batches of a round, the same in every process."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundOfClient:
+    """A client's batches of a round, by name alone.
+
+    What the context on Ray takes for a sequence: the batches are made where the client
+    is trained, and nothing of it is read before.
+
+    Attributes:
+      source: Where the batches come from.
+      client_id: The client.
+      round_number: The round, from 0.
+    """
+
+    source: ClientSource
+    client_id: str
+    round_number: int

@@ -81,3 +81,9 @@ def current_preferences() -> Preferences:
     if isinstance(context, compat.framework.SyncExecutionContext):
         return _OfTffsEngine()
     return _OfUnknownContexts()
+
+
+def takes_rounds_of_clients() -> bool:
+    """Whether TFF's current context takes a client's batches as a `RoundOfClient`."""
+    context = compat.framework.get_context_stack().current
+    return bool(getattr(context, "takes_rounds_of_clients", False))

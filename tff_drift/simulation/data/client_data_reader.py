@@ -37,26 +37,50 @@ def client_data_reader(
     if preprocess is not None:
         checks.check_callable("preprocess", preprocess, "a function of examples")
 
-    # One traced function for all clients. `create_tf_dataset_for_client` would
-    # trace the data's parsing functions anew for every client, which takes longer
-    # than reading it, and TensorFlow keeps part of every trace.
-    @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
-    def read(client_id: tf.Tensor) -> Any:
-        dataset = client_data.serializable_dataset_fn(client_id)
-        # More than any client holds: one batch has them all.
-        return dataset.batch(2**40).get_single_element()
+    return _Reader(client_data, preprocess)
 
-    def load_client(client_id: str) -> Examples:
+
+class _Reader:
+    """Reads clients; it can be sent to other processes if its parts can."""
+
+    def __init__(
+        self,
+        client_data: tff.simulation.datasets.ClientData,
+        preprocess: Callable[[Examples], Examples] | None,
+    ) -> None:
+        self._client_data = client_data
+        self._preprocess = preprocess
+        self._read = self._build()
+
+    def _build(self) -> Callable[[tf.Tensor], Any]:
+        # One traced function for all clients. `create_tf_dataset_for_client` would
+        # trace the data's parsing functions anew for every client, which takes longer
+        # than reading it, and TensorFlow keeps part of every trace.
+        @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
+        def read(client_id: tf.Tensor) -> Any:
+            dataset = self._client_data.serializable_dataset_fn(client_id)
+            # More than any client holds: one batch has them all.
+            return dataset.batch(2**40).get_single_element()
+
+        return read
+
+    def __getstate__(self) -> tuple[Any, Any]:
+        return self._client_data, self._preprocess
+
+    def __setstate__(self, state: tuple[Any, Any]) -> None:
+        self._client_data, self._preprocess = state
+        self._read = self._build()
+
+    def __call__(self, client_id: str) -> Examples:
+        """Returns the structure of arrays of a client's examples."""
         try:
-            tensors = read(tf.constant(client_id))
+            tensors = self._read(tf.constant(client_id))
         except tf.errors.InvalidArgumentError as error:
-            dataset = client_data.create_tf_dataset_for_client(client_id)
+            dataset = self._client_data.create_tf_dataset_for_client(client_id)
             if next(iter(dataset), None) is None:
                 raise ValueError(
                     f"Client {client_id!r} has no examples. Leave it out."
                 ) from error
             raise
         examples = tf.nest.map_structure(lambda tensor: tensor.numpy(), tensors)
-        return examples if preprocess is None else preprocess(examples)
-
-    return load_client
+        return examples if self._preprocess is None else self._preprocess(examples)

@@ -18,6 +18,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, summaries
+from tff_drift.execution.batches_on_demand import BatchesOnDemand, ChosenRows
 from tff_drift.simulation.data.arguments import UNCHANGED, changed, suggest_names
 from tff_drift.simulation.data.batching import Batching, split, to_dataset
 from tff_drift.simulation.data.client_data_reader import client_data_reader
@@ -280,6 +281,27 @@ class ClientDatasets(ClientExamples):
     def _repr_html_(self) -> str:
         return summaries.html(*summary(self.client_ids, self._store, self.batching))
 
+    def in_parts(self, parts: Sequence[Sequence[str]]) -> list[ClientDatasets]:
+        """Returns what to send to processes that train parts of the clients.
+
+        Args:
+          parts: The ids of the clients of each part; together all of them.
+
+        Returns:
+          For each part client datasets that have its examples alone, if they are in
+          RAM. If they are loaded, client datasets of all clients, once.
+        """
+        if not self._store.holds_examples:
+            return [self]
+        divided = []
+        for part in parts:
+            other = copy.copy(self)
+            # A part may have no clients, unlike what users make.
+            other.client_ids, other._known = tuple(part), frozenset(part)
+            other._store = self._store.only(part)
+            divided.append(other)
+        return divided
+
     def num_examples_per_round(self, client_id: str) -> int:
         """Returns the examples of a client's batches in a round; see `num_examples`."""
         return self.batching.num_examples(self.num_examples(client_id))
@@ -333,6 +355,28 @@ class ClientDatasets(ClientExamples):
             for rows in self.training_rows(client_id, round_number)
             for batch in split(take(*rows), self.batching.batch_size)
         ]
+
+    def batches_on_demand(self, client_id: str, round_number: int) -> BatchesOnDemand:
+        """Returns what `training_batches` returns, made when a client is trained.
+
+        Args:
+          client_id: The id of the client. It is read, for the sizes of its batches.
+          round_number: The round, see `training_data`.
+
+        Returns:
+          What the local execution context takes for a sequence.
+
+        Raises:
+          TypeError: As in `training_data`, like ValueError.
+        """
+
+        def rows() -> list[ChosenRows]:
+            return list(
+                starmap(ChosenRows, self.training_rows(client_id, round_number))
+            )
+
+        sizes = self.batch_sizes(client_id)
+        return BatchesOnDemand(sizes, self._store.spec(client_id), rows)
 
     def training_rows(
         self, client_id: str, round_number: int

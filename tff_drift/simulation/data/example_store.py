@@ -277,6 +277,32 @@ class ExampleStore:
         kept = {name: getattr(self, name) for name in _OPTIONS}
         return ExampleStore(self.load_client, **{**kept, **options})
 
+    @property
+    def holds_examples(self) -> bool:
+        """Whether the examples of all clients are in RAM, not to be loaded."""
+        return isinstance(self.load_client, InRam)
+
+    def only(self, client_ids: Sequence[str]) -> ExampleStore:
+        """Returns a store of the examples of some clients, which are in RAM."""
+        assert isinstance(self.load_client, InRam)
+        clients = {each: self.load_client.clients[each] for each in client_ids}
+        other = ExampleStore(
+            InRam(clients), self.max_examples, self.cache_bytes, self.transform
+        )
+        # So that the clients of all parts are compared with the same one.
+        other._spec = self._spec
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process loads, and keeps, what it needs.
+        state = self.__dict__.copy()
+        del state["_lock"]
+        return {**state, "_examples": collections.OrderedDict(), "used_bytes": 0}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
     def spec(self, any_client_id: str) -> Any:
         """Returns the `tf.TensorSpec`s of a batch; reads a client if need be."""
         with self._lock:
@@ -349,7 +375,7 @@ class ExampleStore:
 
     def _num_bytes(self, examples: Examples) -> int:
         """Returns the RAM that they take because they are kept here."""
-        held = isinstance(self.load_client, InRam) and self.max_examples is None
+        held = self.holds_examples and self.max_examples is None
         return 0 if held else _num_bytes(examples)
 
     def _load(self, client_id: str) -> Examples:

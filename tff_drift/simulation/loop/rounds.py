@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -11,7 +10,7 @@ import tensorflow_federated as tff
 from tff_drift import execution
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
-from tff_drift.execution import batches_on_demand
+from tff_drift.execution import batches_on_demand, preferences
 from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.loop.process_with_client_states import ProcessWithClientStates
@@ -142,15 +141,10 @@ def client_data(train: ClientDatasets, client_id: str, round_number: int) -> Any
       round_number: The round, from 0.
 
     Returns:
-      Batches that are made on demand, or a `tf.data.Dataset`.
+      Batches that are named or made on demand, or a `tf.data.Dataset`.
     """
+    if preferences.takes_rounds_of_clients():
+        return batches_on_demand.RoundOfClient(train, client_id, round_number)
     if execution.current_preferences().takes_batches_on_demand:
-
-        def rows() -> list[batches_on_demand.ChosenRows]:
-            of_epochs = train.training_rows(client_id, round_number)
-            return list(itertools.starmap(batches_on_demand.ChosenRows, of_epochs))
-
-        return batches_on_demand.BatchesOnDemand(
-            train.batch_sizes(client_id), train.element_spec, rows
-        )
+        return train.batches_on_demand(client_id, round_number)
     return train.training_data(client_id, round_number)

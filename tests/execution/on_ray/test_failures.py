@@ -1,0 +1,212 @@
+"""Actors that are killed or hang, and programs that are: nothing is lost or wrong."""
+
+import functools
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests import models
+from tests.execution.on_ray.conftest import OPTIONS
+from tests.execution.on_ray.test_data import client_arrays, train
+from tff_drift import execution
+from tff_drift.execution.on_ray import actors, cluster
+from tff_drift.simulation import ClientDatasets
+
+# How long a test waits for what should take some seconds.
+PATIENCE = 120.0
+
+
+def once(path):
+    """Returns whether this is the first call with a path, in any process."""
+    try:
+        pathlib.Path(path).open("x").close()
+    except FileExistsError:
+        return False
+    return True
+
+
+def load(path, action, client_id):
+    """Loads a client; the first time that it is client 3, something happens."""
+    if client_id == "client 3" and action is not None and once(path):
+        action()
+    return client_arrays()[client_id]
+
+
+def kill_self():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hang():
+    time.sleep(10 * PATIENCE)
+
+
+def datasets(path, action=None):
+    return ClientDatasets(
+        list(client_arrays()),
+        functools.partial(load, path, action),
+        batch_size=4,
+        cache_bytes=0,  # So that every round loads.
+    )
+
+
+@pytest.mark.parametrize(
+    ("action", "options"),
+    [(kill_self, {}), (hang, {"part_seconds": 40.0})],
+)
+def test_an_actor_that_is_lost_changes_no_number(two, tmp_path, action, options):
+    expected = train(two, datasets(tmp_path / "never"))
+    context = execution.create_ray_execution_context(**OPTIONS, **options)
+    try:
+        found = train(context, datasets(tmp_path / "once", action))
+    finally:
+        context.close()
+    assert (tmp_path / "once").exists()
+    models.assert_bit_equal(
+        found.model_weights.trainable, expected.model_weights.trainable
+    )
+
+
+def test_a_part_that_loses_every_actor_is_an_error(instance, tmp_path):
+    context = execution.create_ray_execution_context(**OPTIONS, max_retries=1)
+
+    def load_never(client_id):
+        if client_id == "client 3":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return client_arrays()[client_id]
+
+    deadly = ClientDatasets(list(client_arrays()), load_never, batch_size=4)
+    try:
+        with pytest.raises(execution.WorkerError, match="lost 2 times"):
+            train(context, deadly)
+        # The context goes on with what harms no actor.
+        train(context, datasets(tmp_path / "never"))
+    finally:
+        context.close()
+
+
+def test_a_mistake_of_loading_is_raised_as_it_is(two):
+    def load_nothing(client_id):
+        raise FileNotFoundError(f"there is no file of {client_id}")
+
+    wrong = ClientDatasets(list(client_arrays()), load_nothing, batch_size=4)
+    with pytest.raises(FileNotFoundError, match="there is no file of client"):
+        train(two, wrong)
+
+
+def test_actors_that_find_no_room_are_an_error_that_says_what_is_free(instance):
+    with pytest.raises(execution.WorkerError, match="Ask for fewer actors") as error:
+        execution.create_ray_execution_context(
+            num_actors=1, processors=1000, start_seconds=2.0
+        )
+    assert "'CPU'" in str(error.value)
+
+
+def test_another_version_at_an_actor_is_an_error(instance, monkeypatch):
+    ours = {**actors.versions(), "TensorFlow": "1.0"}
+    monkeypatch.setattr(actors, "versions", lambda: ours)
+    with pytest.raises(execution.WorkerError, match=r"this process TensorFlow 1\.0"):
+        execution.create_ray_execution_context(num_actors=1, processors=0.25)
+
+
+PROGRAM = """
+import os, time
+from tff_drift import execution
+context = execution.create_ray_execution_context(
+    num_actors=1, processors=0.25, object_store_bytes=100 * 2**20
+)
+print("actors", *(each["pid"] for each in context._actors.described), flush=True)
+time.sleep(1000)
+"""
+
+
+def test_nothing_outlives_a_program_that_is_killed():
+    environment = {
+        name: value for name, value in os.environ.items() if "RAY_" not in name
+    }
+    pytest.importorskip("ray", reason="Ray, the optional extra, is not installed")
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        lines = iter(program.stdout.readline, "")
+        line = next(each for each in lines if each.startswith("actors"))
+        (pid,) = map(int, line.split()[1:])
+        os.kill(pid, 0)
+    finally:
+        program.kill()
+        program.wait()
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and os.path.exists(f"/proc/{pid}"):
+        time.sleep(0.2)
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_strangers_are_refused(instance):
+    program = (
+        "import ray\n"
+        f"ray.init({cluster.address_of(instance)!r}, logging_level='error')\n"
+        "print('in')"
+    )
+    for token, is_in in (("0" * 64, False), (os.environ["RAY_AUTH_TOKEN"], True)):
+        found = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "RAY_AUTH_TOKEN": token},
+            capture_output=True,
+            text=True,
+        )
+        assert (found.stdout.strip() == "in") is is_in
+        assert ("token" in found.stderr) is not is_in
+
+
+def test_without_ray_there_is_a_remedy(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"pip install 'tff-drift\[ray\]'"):
+        execution.create_ray_execution_context()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("num_actors", 0, ValueError),
+        ("num_actors", "two", TypeError),
+        ("processors", 0.0, ValueError),
+        ("gpus", -1, ValueError),
+        ("max_concurrent_clients", 0, ValueError),
+        ("object_store_bytes", 0, ValueError),
+        ("start_seconds", 0.0, ValueError),
+        ("part_seconds", float("nan"), ValueError),
+        ("max_retries", -1, ValueError),
+        ("address", 7, TypeError),
+    ],
+)
+def test_bad_options_are_named_before_ray_starts(monkeypatch, name, value, kind):
+    monkeypatch.setattr(cluster, "connect", lambda *_: pytest.fail("Ray was started"))
+    with pytest.raises(kind, match=name):
+        execution.create_ray_execution_context(**{name: value})
+
+
+def test_an_address_where_nothing_listens_is_told_at_once(monkeypatch):
+    monkeypatch.setattr(cluster, "import_ray", lambda: NotConnected)
+    with pytest.raises(execution.WorkerError, match=r"at '127\.0\.0\.1:9'") as error:
+        execution.create_ray_execution_context(address="127.0.0.1:9")
+    assert "ray start --head" in str(error.value)
+
+
+class NotConnected:
+    """Ray, as it is before `ray.init`."""
+
+    @staticmethod
+    def is_initialized():
+        return False
+
+    @staticmethod
+    def init(**options):
+        raise AssertionError(f"Ray would try for ten minutes: {options}")

@@ -1,0 +1,119 @@
+"""What one actor does: it runs its clients on the local context."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import os
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tff_drift
+from tff_drift import compat
+from tff_drift.execution.local import create_local_execution_context
+from tff_drift.execution.on_ray import cluster, partition, wire
+from tff_drift.execution.on_ray.sources import Sources
+
+# Programs that build one process after the other leave computations behind.
+_KEPT_COMPUTATIONS = 64
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions that driver and actors must have in common."""
+    return {
+        "Python": ".".join(platform.python_version_tuple()[:2]),
+        "tff_drift": tff_drift.__version__,
+        "TensorFlow": tf.__version__,
+        "TensorFlow Federated": tff.__version__,
+    }
+
+
+class Actor:
+    """Runs computations on some of the clients, in a process of Ray's.
+
+    Every call brings, or refers to, all that it needs: an actor that was started anew
+    goes on where the lost one was.
+    """
+
+    def __init__(self, processors: int, max_concurrent_clients: int) -> None:
+        """Starts the local context.
+
+        Args:
+          processors: How many threads TensorFlow may keep busy.
+          max_concurrent_clients: How many clients are trained at a time.
+        """
+        tf.config.threading.set_intra_op_parallelism_threads(processors)
+        tf.config.threading.set_inter_op_parallelism_threads(processors)
+        self._fetch = cluster.import_ray().get
+        self._context = create_local_execution_context(
+            max_concurrent_clients=max_concurrent_clients
+        )
+        self._sources = Sources(self._fetch)
+        self._computations: collections.OrderedDict[str, Any] = (
+            collections.OrderedDict()
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the versions, the node and the process of this actor."""
+        return {
+            "versions": versions(),
+            "node": platform.node(),
+            "pid": os.getpid(),
+            "gpus": len(tf.config.list_physical_devices("GPU")),
+        }
+
+    def run(self, computation: wire.Sent, shared: Any, part: wire.Part) -> Any:
+        """Runs a computation.
+
+        Args:
+          computation: A serialized `tff.Computation`.
+          shared: The part of the argument that all clients share, see
+            `partition.separate`.
+          part: The clients' part.
+
+        Returns:
+          The result, packed by `wire.pack`.
+        """
+        found = self._computation(computation)
+        result = self._context.invoke(found, self._argument(found, shared, part))
+        return wire.pack(result, found.type_signature.result)
+
+    def explain(
+        self, computation: wire.Sent, shared: Any, part: wire.Part | None
+    ) -> str:
+        """Returns what the local context says of a computation, see `run`."""
+        found = self._computation(computation)
+        argument = None if part is None else self._argument(found, shared, part)
+        return self._context.explain(found, argument)
+
+    def count(self, source: wire.Sent, client_ids: Sequence[str]) -> list[int]:
+        """Returns how many examples clients train on in a round."""
+        return self._sources.count(source, client_ids)
+
+    def _argument(self, computation: Any, shared: Any, part: wire.Part) -> Any:
+        parameter = computation.type_signature.parameter
+        sources = {source.key: source for source in part.sources}
+
+        def make(sent: wire.SentRound) -> Any:
+            return self._sources.batches(sources[sent.source], sent)
+
+        unpack = functools.partial(wire.unpack, make_round=make)
+        columns = [
+            [unpack(value, type_) for value in column]
+            for column, type_ in zip(part.columns, partition.client_types(parameter))
+        ]
+        return partition.fill(unpack(shared, parameter), parameter, iter(columns))
+
+    def _computation(self, sent: wire.Sent) -> Any:
+        kept = self._computations
+        if sent.key not in kept:
+            message = self._fetch(sent.reference[0])
+            kept[sent.key] = compat.framework.deserialize_computation(message)
+            if len(kept) > _KEPT_COMPUTATIONS:
+                kept.popitem(last=False)
+        kept.move_to_end(sent.key)
+        return kept[sent.key]

@@ -1,0 +1,191 @@
+"""The actors as the driver sees them: their losses, retries and time limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import logging
+
+from tff_drift.execution.on_ray import cluster
+from tff_drift.execution.on_ray.actor import Actor, versions
+from tff_drift.execution.worker import WorkerError
+
+
+class Actors:
+    """Actors that share the clients of a computation, each its own part.
+
+    Ray starts an actor anew that is lost, where there is room for it, and repeats the
+    call that was lost with it.
+
+    Attributes:
+      places: Where they are, in their order.
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        places: Sequence[cluster.Place],
+        max_concurrent_clients: int | None,
+        *,
+        start_seconds: float,
+        part_seconds: float,
+        max_retries: int,
+    ) -> None:
+        """Starts the actors.
+
+        Args:
+          ray: The package, connected.
+          places: What each actor is to have.
+          max_concurrent_clients: How many clients each trains at a time; None for two
+            more than it has processors.
+          start_seconds: How long they may take to start.
+          part_seconds: How long one may take for its part of a computation.
+          max_retries: How often a part is run again whose actor was lost.
+
+        Raises:
+          WorkerError: If they do not start, or have other versions than this process.
+        """
+        self.places = tuple(places)
+        self._ray = ray
+        self._part_seconds = part_seconds
+        self._max_retries = max_retries
+        self._actors = [self._start(place, max_concurrent_clients) for place in places]
+        self._check(start_seconds)
+
+    def _start(self, place: cluster.Place, max_concurrent_clients: int | None) -> Any:
+        strategy: Any = "SPREAD"
+        if place.node is not None:
+            scheduling = self._ray.util.scheduling_strategies
+            strategy = scheduling.NodeAffinitySchedulingStrategy(place.node, soft=True)
+        remote = self._ray.remote(Actor).options(
+            num_cpus=place.processors,
+            num_gpus=place.gpus,
+            max_restarts=-1,
+            max_task_retries=self._max_retries,
+            scheduling_strategy=strategy,
+        )
+        processors = max(1, int(place.processors))
+        return remote.remote(processors, max_concurrent_clients or processors + 2)
+
+    def _check(self, start_seconds: float) -> None:
+        """Waits for the actors and compares their versions with this process's."""
+        answers = [actor.describe.remote() for actor in self._actors]
+        _, late = self._ray.wait(
+            answers, num_returns=len(answers), timeout=start_seconds
+        )
+        if late:
+            self.close()
+            place = self.places[answers.index(late[0])]
+            raise WorkerError(
+                f"{len(late)} of {len(answers)} actors did not start within "
+                f"{start_seconds:g} seconds. Each asks for {place.processors:g} "
+                f"processors and {place.gpus:g} GPUs; free in Ray's cluster: "
+                f"{self._ray.available_resources()}. Ask for fewer actors, or less for "
+                "each, or let the cluster grow."
+            )
+        self.described = self._get(answers)
+        for found in self.described:
+            theirs, ours = found["versions"], versions()
+            differing = [name for name in ours if theirs[name] != ours[name]]
+            if differing:
+                self.close()
+                raise WorkerError(
+                    f"The actor on node {found['node']!r} has "
+                    + ", ".join(f"{name} {theirs[name]}" for name in differing)
+                    + ", this process "
+                    + ", ".join(f"{name} {ours[name]}" for name in differing)
+                    + ". Install the same versions on every node."
+                )
+
+    def __len__(self) -> int:
+        return len(self._actors)
+
+    def put(self, value: Any) -> Any:
+        """Stores an object for all actors and returns a reference to it."""
+        return self._ray.put(value)
+
+    def run(self, calls: Sequence[tuple[int, str, tuple[Any, ...]]]) -> list[Any]:
+        """Calls methods of actors side by side.
+
+        Args:
+          calls: The number of an actor, the name of its method and the arguments, of
+            which references are resolved.
+
+        Returns:
+          The results, in the order of the calls.
+
+        Raises:
+          WorkerError: If an actor was lost too often, took too long too often, or Ray
+            itself has ended.
+          Exception: What a method raised.
+        """
+
+        def start(call: tuple[int, str, tuple[Any, ...]]) -> Any:
+            number, method, arguments = call
+            return getattr(self._actors[number], method).remote(*arguments)
+
+        return self._guarded(lambda: self._wait(calls, start))
+
+    def _wait(
+        self,
+        calls: Sequence[tuple[int, str, tuple[Any, ...]]],
+        start: Callable[[tuple[int, str, tuple[Any, ...]]], Any],
+    ) -> list[Any]:
+        answers = [start(call) for call in calls]
+        for attempt in range(self._max_retries + 1):
+            _, late = self._ray.wait(
+                answers, num_returns=len(answers), timeout=self._part_seconds
+            )
+            if not late:
+                return self._ray.get(answers)
+            for index in [answers.index(each) for each in late]:
+                number = calls[index][0]
+                message = (
+                    f"Actor {number} of {len(self)} did not finish its part within "
+                    f"{self._part_seconds:g} seconds"
+                )
+                if attempt == self._max_retries:
+                    raise WorkerError(
+                        f"{message}, {attempt + 1} times. Raise part_seconds if parts "
+                        "rightly take that long, or train fewer clients in a round."
+                    )
+                logging.warning("%s. It is started anew.", message)
+                self._ray.kill(self._actors[number], no_restart=False)
+        raise AssertionError("unreachable")
+
+    def _get(self, answers: Sequence[Any]) -> list[Any]:
+        return self._guarded(lambda: self._ray.get(list(answers)))
+
+    def _guarded(self, function: Callable[[], Any]) -> Any:
+        """Calls a function, and turns Ray's errors into ours."""
+        errors = self._ray.exceptions
+        try:
+            return function()
+        except errors.RayTaskError as error:
+            # What the actor raised, as if it had been raised here.
+            cause = error.cause
+            if isinstance(cause, Exception) and not isinstance(cause, errors.RayError):
+                raise cause from error
+            raise WorkerError(str(error)) from error
+        except (errors.OutOfMemoryError, errors.RayActorError) as error:
+            raise WorkerError(
+                f"An actor was lost {self._max_retries + 1} times with the same part "
+                f"of the clients: {_first_lines(error)} If it ran out of memory, lower "
+                "max_concurrent_clients or the cohort, or use more nodes. A run with "
+                "output_dir goes on from its checkpoint when it is started again."
+            ) from error
+        except errors.RayError as error:
+            raise WorkerError(
+                f"Ray lost a part of the computation: {_first_lines(error)} A run with "
+                "output_dir goes on from its checkpoint when it is started again."
+            ) from error
+
+    def close(self) -> None:
+        """Ends the actors."""
+        for actor in self._actors:
+            self._ray.kill(actor, no_restart=True)
+
+
+def _first_lines(error: Exception) -> str:
+    return " ".join(line.strip() for line in str(error).splitlines()[:4])

@@ -1,0 +1,167 @@
+"""Finding or starting Ray, and placing actors on its nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+import socket
+import sys
+from typing import Any
+
+from absl import logging
+
+from tff_drift.execution.worker import WorkerError
+
+_AUTHENTICATION = "RAY_AUTH_MODE"
+_TOKEN = "RAY_AUTH_TOKEN"
+# How long a cluster may take to answer at all.
+_SECONDS = 10.0
+# Ray would warn of what it will do otherwise one day, and of metrics that nobody reads.
+_QUIET = {
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_enable_metrics_collection": "0",
+}
+
+
+def import_ray() -> Any:
+    """Returns the package `ray`.
+
+    Raises:
+      ImportError: If it is not installed; the message says how to.
+    """
+    try:
+        import ray
+        import ray.util.scheduling_strategies
+    except ImportError as error:
+        raise ImportError(
+            "Training on Ray needs the package ray, which cannot be imported here "
+            f"({error}). Install it beside tff_drift: pip install 'tff-drift[ray]'"
+        ) from error
+    return ray
+
+
+def connect(address: str | None, object_store_bytes: int | None) -> Any:
+    """Connects this process to Ray, unless it is already.
+
+    Ray's token authentication is switched on unless the environment says otherwise; a
+    local instance has a token of its own.
+
+    Args:
+      address: Of a cluster; None starts a local instance, which ends with this
+        process.
+      object_store_bytes: The RAM for objects of a local instance; None leaves it to
+        Ray.
+
+    Returns:
+      The package `ray`.
+
+    Raises:
+      ImportError: If Ray is not installed.
+      WorkerError: If it cannot be started or joined.
+    """
+    if "ray" not in sys.modules:
+        _set_environment(address)
+    elif _AUTHENTICATION not in os.environ:
+        logging.warning(
+            "Ray was imported before, without token authentication: whoever reaches "
+            "its ports can run code. Set RAY_AUTH_MODE=token in the environment."
+        )
+    ray = import_ray()
+    if ray.is_initialized():
+        return ray
+    if address is not None:
+        _check_reachable(address)
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
+    if address is None:
+        options.update(address="local", include_dashboard=False)
+        options.update(object_store_memory=object_store_bytes)
+    else:
+        options.update(address=address)
+    try:
+        ray.init(**options)
+    # Ray raises a dozen kinds of errors here, of the network, of versions, of tokens.
+    except Exception as error:
+        where = "start here" if address is None else f"be joined at {address!r}"
+        raise WorkerError(
+            f"Ray could not {where}: {error} Start a cluster with `ray start --head`, "
+            "with the same Ray and Python everywhere and, unless RAY_AUTH_MODE is "
+            "'disabled', the cluster's token in RAY_AUTH_TOKEN."
+        ) from error
+    return ray
+
+
+def _set_environment(address: str | None) -> None:
+    """Sets what Ray reads when it is imported, unless the user has set it."""
+    mode = os.environ.setdefault(_AUTHENTICATION, "token")
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    if address is None and mode == "token":
+        os.environ.setdefault(_TOKEN, secrets.token_hex(32))
+
+
+def _check_reachable(address: str) -> None:
+    """Raises unless something listens; Ray would try for ten minutes."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not port.isdigit():
+        return  # `auto`, which Ray looks up on this machine.
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
+    except OSError as error:
+        raise WorkerError(
+            f"Ray could not be joined at {address!r}: {error}. Start a cluster there "
+            "with `ray start --head`, or give the address that it told."
+        ) from error
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What one actor has.
+
+    Attributes:
+      processors: Its processors.
+      gpus: Its GPUs.
+      node: The id of the node it is to run on, None for any.
+    """
+
+    processors: float
+    gpus: float
+    node: str | None
+
+
+def places(
+    ray: Any, num_actors: int | None, processors: float | None, gpus: float
+) -> list[Place]:
+    """Returns where actors are to run.
+
+    Args:
+      ray: The package, connected.
+      num_actors: Their number; None for one on each node.
+      processors: The processors of each; None shares out those that there are.
+      gpus: The GPUs of each.
+
+    Raises:
+      WorkerError: If there is no node with a processor.
+    """
+    nodes = {
+        node["NodeID"]: int(node["Resources"].get("CPU", 0))
+        for node in ray.nodes()
+        if node["Alive"]
+    }
+    nodes = {node: count for node, count in nodes.items() if count}
+    if not nodes:
+        raise WorkerError(
+            "Ray's cluster has no node with a processor. Start one with `ray start "
+            "--address=... --num-cpus=...`."
+        )
+    if num_actors is None:
+        # Sorted, so that the same nodes give the same places.
+        return [Place(processors or nodes[node], gpus, node) for node in sorted(nodes)]
+    # An actor cannot take processors of two nodes.
+    share = max(1, min(sum(nodes.values()) // num_actors, max(nodes.values())))
+    return [Place(processors or share, gpus, None)] * num_actors
+
+
+def address_of(ray: Any) -> str:
+    """Returns the address of the cluster that this process is connected to."""
+    return str(ray.get_runtime_context().gcs_address)

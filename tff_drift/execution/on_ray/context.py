@@ -1,0 +1,333 @@
+"""The execution context that spreads clients over actors on Ray."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import threading
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+from absl import logging
+
+from tff_drift import checks, compat
+from tff_drift.execution.local import create_local_execution_context
+from tff_drift.execution.on_ray import cluster, partition, wire
+from tff_drift.execution.on_ray.actors import Actors
+from tff_drift.execution.on_ray.dealing import Argument, Dealer
+
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """A computation, prepared.
+
+    Attributes:
+      form: Its mergeable form, None if it has none.
+      clients: What actors compute of it: of the form, all up to the merge, else the
+        whole.
+      after_merge: What actors compute after the merge, None if this process does.
+    """
+
+    form: compat.framework.MergeableCompForm | None
+    clients: wire.Sent
+    after_merge: wire.Sent | None = None
+
+
+class RayExecutionContext(compat.framework.SyncContext):
+    """Runs TFF computations, see `create_ray_execution_context`."""
+
+    def __init__(self, actors: Actors, address: str) -> None:
+        self._actors = actors
+        self._address = address
+        self._server = create_local_execution_context()
+        self._dealer = Dealer(actors)
+        # They go with the computations that they are for.
+        self._plans: weakref.WeakKeyDictionary[Any, _Plan] = weakref.WeakKeyDictionary()
+        self._lock = threading.RLock()
+
+    @property
+    def takes_batches_on_demand(self) -> bool:
+        """True: arrays are sent as they are, a dataset is a message to be made."""
+        return True
+
+    @property
+    def takes_rounds_of_clients(self) -> bool:
+        """True: a client's batches may be given as a `RoundOfClient`."""
+        return True
+
+    def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
+        """False: what actors send is merged, so that states are collected.
+
+        Args:
+          client_bytes: The size of one client's state, in bytes.
+          num_clients: The number of clients in the cohort.
+        """
+        del client_bytes, num_clients
+        return False
+
+    def invoke(self, comp: Any, arg: Any) -> Any:
+        """Runs a computation.
+
+        Args:
+          comp: A `tff.Computation`.
+          arg: Its argument, None if it has none.
+
+        Returns:
+          The result, as TFF's native execution context returns it.
+
+        Raises:
+          NotImplementedError: If the computation holds something that the local
+            context does not support; the message names it.
+          TypeError: If the argument is not of the parameter's type.
+          ValueError: If parts of the argument are of different numbers of clients.
+          WorkerError: If an actor was lost or took too long too often, or Ray ended.
+          tf.errors.OpError: If an operation fails, such as an assertion of the
+            computation.
+        """
+        # Out of any graph that the caller may be building.
+        with self._lock, tf.init_scope():
+            parameter = comp.type_signature.parameter
+            if not partition.client_types(parameter):
+                return self._server.invoke(comp, arg)
+            plan = self._plan(comp)
+            argument = self._dealer.deal(arg, parameter, whole=plan.form is None)
+            results = self._run(plan.clients, argument)
+            if plan.form is None:
+                return partition.join(
+                    results, comp.type_signature.result, argument.dealt
+                )
+            merge = functools.partial(self._merge, plan.form)
+            return self._after_merge(plan, argument, functools.reduce(merge, results))
+
+    def _merge(
+        self, form: compat.framework.MergeableCompForm, one: Any, two: Any
+    ) -> Any:
+        return self._server.invoke(form.merge, _pair(one, two))
+
+    def _after_merge(self, plan: _Plan, argument: Argument, merged: Any) -> Any:
+        assert plan.form is not None
+        types = plan.form.after_merge.type_signature
+        if plan.after_merge is None:
+            # What does not depend on the clients needs none.
+            nobody = partition.fill(
+                argument.shared,
+                types.parameter[0],
+                iter([[] for _ in partition.client_types(types.parameter[0])]),
+            )
+            return self._server.invoke(plan.form.after_merge, _pair(nobody, merged))
+        packed = self._actors.put(
+            _pair(wire.pack(argument.shared, types.parameter[0]), merged)
+        )
+        results = self._run(
+            plan.after_merge, dataclasses.replace(argument, packed=packed)
+        )
+        return partition.join(
+            results, types.result, [argument.dealt[k] for k in argument.busy]
+        )
+
+    def _run(self, computation: wire.Sent, argument: Argument) -> list[Any]:
+        return self._actors.run(
+            [
+                (number, "run", (computation, argument.packed, argument.parts[number]))
+                for number in argument.busy
+            ]
+        )
+
+    def _plan(self, computation: Any) -> _Plan:
+        plan = self._plans.get(computation)
+        if plan is None:
+            plan = self._plans[computation] = self._compile(computation)
+        return plan
+
+    def _compile(self, computation: Any) -> _Plan:
+        try:
+            form = tff.backends.native.compile_to_mergeable_comp_form(computation)
+        except ValueError as error:
+            logging.warning(
+                "A computation cannot be spread over actors, because one of its "
+                "aggregations depends on another or is secure. It runs on one actor. "
+                "(%s)",
+                str(error).splitlines()[0],
+            )
+            return _Plan(None, self._send(computation))
+        after_merge = None
+        if partition.client_types(form.after_merge.type_signature.result):
+            after_merge = self._send(form.after_merge)
+        return _Plan(form, self._send(form.up_to_merge), after_merge)
+
+    def _send(self, computation: Any) -> wire.Sent:
+        message = compat.framework.serialize_computation(computation)
+        key = hashlib.sha256(message.SerializeToString(deterministic=True)).hexdigest()
+        return wire.Sent(key, [self._actors.put(message)])
+
+    def explain(self, computation: Any, argument: Any = None) -> str:
+        """Says what a computation does here, and where, without running it.
+
+        Args:
+          computation: A `tff.Computation`.
+          argument: An argument as `computation` takes it, a tuple if it takes several.
+            Without one, what depends on the cohort is told as a condition.
+
+        Returns:
+          The explanation, a text of several lines: which actors there are, what they
+          and this process compute, and what the local context of the first actor says
+          of its part (see `LocalExecutionContext.explain`). It is for people and may
+          change between versions.
+
+        Raises:
+          NotImplementedError: As in `invoke`, like TypeError, ValueError, WorkerError.
+        """
+        if not isinstance(computation, compat.Computation):
+            raise TypeError(
+                "computation must be a tff.Computation, such as process.next, found "
+                f"{computation!r}."
+            )
+        parameter = computation.type_signature.parameter
+        if not partition.client_types(parameter):
+            told = self._server.explain(computation, argument)
+            return f"in this process, for it has no clients:\n{_indented(told)}"
+        with self._lock, tf.init_scope():
+            plan = self._plan(computation)
+            shared, part, numbers = None, None, []
+            if argument is not None:
+                dealt = self._dealer.deal(argument, parameter, whole=plan.form is None)
+                first = dealt.busy[0]
+                shared, part = dealt.packed, dealt.parts[first]
+                numbers = [len(clients) for clients in dealt.dealt]
+            call = (0, "explain", (plan.clients, shared, part))
+            (told,) = self._actors.run([call])
+        return "\n".join([*self._told_of_actors(plan, numbers), _indented(told)])
+
+    def _told_of_actors(self, plan: _Plan, numbers: Sequence[int]) -> list[str]:
+        lines = [f"on Ray at {self._address}, {len(self._actors)} actors:"]
+        for number, (place, found) in enumerate(
+            zip(self._actors.places, self._actors.described)
+        ):
+            line = (
+                f"  {number}: on {found['node']}, {place.processors:g} processors, "
+                f"{place.gpus:g} GPUs"
+            )
+            lines.append(line + (f", {numbers[number]} clients" if numbers else ""))
+        if plan.form is None:
+            return [*lines, "all of it on actor 0, for it cannot be split:"]
+        after = "in this process" if plan.after_merge is None else "on the actors"
+        return [
+            *lines,
+            "the actors' aggregates are merged in this process, in the actors' order",
+            f"what comes after the merge is computed {after}",
+            "up to the merge, on each actor for its own clients; actor 0 says:",
+        ]
+
+    def close(self) -> None:
+        """Ends the actors; Ray itself runs on."""
+        self._actors.close()
+
+
+def _pair(one: Any, two: Any) -> compat.structure.Struct:
+    return compat.structure.Struct.unnamed(one, two)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def create_ray_execution_context(
+    *,
+    address: str | None = None,
+    num_actors: int | None = None,
+    processors: float | None = None,
+    gpus: float = 0,
+    max_concurrent_clients: int | None = None,
+    object_store_bytes: int | None = None,
+    start_seconds: float = 300.0,
+    part_seconds: float = 3600.0,
+    max_retries: int = 3,
+) -> RayExecutionContext:
+    """Returns an execution context that trains clients on actors on Ray.
+
+    The clients of a cohort are dealt to actors, processes on the nodes of a Ray
+    cluster. Each runs its clients on the local execution context and sends back one
+    aggregate; this process merges the aggregates and does the server's part. The split
+    is TFF's own, its mergeable form. A computation without clients runs in this
+    process, one that cannot be split on one actor.
+
+    Results are those of the local context, up to the rounding of sums that are added
+    up in another order. That order depends on the number of actors and on the cohort
+    alone: runs repeat bit for bit, also when an actor is lost in the middle of a round.
+    Ray starts it anew, and it trains its clients again.
+
+    `run_training` sends a round's client ids; what `ClientDatasets` load is loaded by
+    the actors. Datasets and lists of batches that are given to `next` are sent.
+
+    See `docs/remote.md` for clusters, and for who can run code on one.
+
+    Args:
+      address: Of a Ray cluster, such as `auto` for the one that runs on this machine,
+        or `10.0.0.5:6379`. By default the instance that this process is connected to
+        already (`ray.init`), else a local one that ends with it.
+      num_actors: The number of actors; by default one on each node.
+      processors: The processors of each; by default all that there are, shared out.
+      gpus: The GPUs of each.
+      max_concurrent_clients: How many clients an actor trains at a time; by default two
+        more than it has processors.
+      object_store_bytes: The RAM that a local instance may use for data that processes
+        share; by default Ray's, 30 % of the machine's.
+      start_seconds: How long the actors may take to start.
+      part_seconds: How long an actor may take for its part of a computation, that is,
+        for training all of its clients of a round. It is started anew then.
+      max_retries: How often a part of the clients is run again whose actor was lost.
+
+    Returns:
+      An execution context for `tff.framework.set_default_context`.
+
+    Raises:
+      ImportError: If Ray is not installed.
+      TypeError: If an argument has the wrong type.
+      ValueError: If a number is out of its range.
+      WorkerError: If Ray cannot be started or joined, or the actors do not start or
+        have other versions than this process.
+    """
+    if address is not None:
+        checks.check_text("address", address)
+    for name, count in (
+        ("num_actors", num_actors),
+        ("max_concurrent_clients", max_concurrent_clients),
+        ("object_store_bytes", object_store_bytes),
+    ):
+        if count is not None:
+            checks.check_integer(name, count)
+    if processors is not None:
+        checks.check_positive("processors", processors)
+    checks.check_non_negative("gpus", gpus)
+    checks.check_positive("start_seconds", start_seconds)
+    checks.check_positive("part_seconds", part_seconds)
+    checks.check_integer("max_retries", max_retries, 0)
+    ray = cluster.connect(address, object_store_bytes)
+    actors = Actors(
+        ray,
+        cluster.places(ray, num_actors, processors, gpus),
+        max_concurrent_clients,
+        start_seconds=start_seconds,
+        part_seconds=part_seconds,
+        max_retries=max_retries,
+    )
+    return RayExecutionContext(actors, cluster.address_of(ray))
+
+
+def set_ray_execution_context(**options: Any) -> None:
+    """Makes `create_ray_execution_context`'s result TFF's default context.
+
+    Args:
+      **options: Those of `create_ray_execution_context`, by name.
+
+    Raises:
+      ImportError: If Ray is not installed.
+      TypeError: If an option is unknown or has the wrong type.
+      ValueError: If a number is out of its range.
+      WorkerError: As in `create_ray_execution_context`.
+    """
+    compat.framework.set_default_context(create_ray_execution_context(**options))

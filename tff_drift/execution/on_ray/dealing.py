@@ -1,0 +1,137 @@
+"""Deals the clients of an argument to actors, by their data or in their order."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from tff_drift import compat
+from tff_drift.execution import containers
+from tff_drift.execution.batches_on_demand import RoundOfClient
+from tff_drift.execution.on_ray import partition, wire
+from tff_drift.execution.on_ray.actors import Actors
+from tff_drift.execution.on_ray.sources import SentSources
+
+
+@dataclasses.dataclass(frozen=True)
+class Argument:
+    """An argument, dealt to actors.
+
+    Attributes:
+      shared: What all clients share, see `partition.separate`.
+      packed: The same, packed and stored for all actors.
+      dealt: Of each actor the numbers of its clients.
+      parts: Of each actor its part.
+    """
+
+    shared: Any
+    packed: Any
+    dealt: list[list[int]]
+    parts: list[wire.Part]
+
+    @property
+    def busy(self) -> list[int]:
+        """The actors that have clients; the first, if there is no client."""
+        return [k for k, part in enumerate(self.dealt) if part] or [0]
+
+
+class Dealer:
+    """Deals the clients of arguments to actors."""
+
+    def __init__(self, actors: Actors) -> None:
+        self._actors = actors
+        self._sources = SentSources(len(actors), actors.put)
+
+    def deal(self, value: Any, parameter: compat.Type, whole: bool) -> Argument:
+        """Deals the clients of an argument to actors.
+
+        Args:
+          value: The argument.
+          parameter: Its type.
+          whole: Whether one actor is to have all of them.
+        """
+        count = containers.cardinalities(value, parameter).get(compat.CLIENTS, 0)
+        shared, columns = partition.separate(value, parameter)
+        packer = _Packer(self._sources)
+        packed = [
+            [packer.pack(client, each, type_) for client, each in enumerate(column)]
+            for column, type_ in zip(columns, partition.client_types(parameter))
+        ]
+        num_actors = len(self._actors)
+        if whole:
+            dealt = [list(range(count)), *([] for _ in range(num_actors - 1))]
+        elif len(packer.rounds) == count:
+            dealt = self._deal_by_examples(packer.rounds)
+        else:
+            dealt = partition.deal_in_order(count, num_actors)
+        parts = [
+            wire.Part(
+                [[column[client] for client in clients] for column in packed],
+                packer.sources,
+            )
+            for clients in dealt
+        ]
+        return Argument(
+            shared, self._actors.put(wire.pack(shared, parameter)), dealt, parts
+        )
+
+    def _deal_by_examples(self, rounds: dict[int, RoundOfClient]) -> list[list[int]]:
+        """Deals clients by where their data is and how many examples they have."""
+        num_actors = len(self._actors)
+        in_order = [rounds[client] for client in sorted(rounds)]
+        homes = [partition.home(each.client_id, num_actors) for each in in_order]
+        self._count_examples(in_order, homes)
+        loads = [
+            self._sources.find(each.source).examples[each.client_id]
+            for each in in_order
+        ]
+        return partition.deal(homes, loads, num_actors)
+
+    def _count_examples(
+        self, rounds: Sequence[RoundOfClient], homes: Sequence[int]
+    ) -> None:
+        """Asks actors for the examples of the clients that have not been seen."""
+        wanted: dict[tuple[int, int], tuple[Any, list[str]]] = {}
+        for each, number in zip(rounds, homes):
+            source = self._sources.find(each.source)
+            if each.client_id not in source.examples:
+                _, ids = wanted.setdefault((id(source), number), (source, []))
+                ids.append(each.client_id)
+        counts = self._actors.run(
+            [
+                (number, "count", (source.sent, ids))
+                for (_, number), (source, ids) in wanted.items()
+            ]
+        )
+        for (source, ids), found in zip(wanted.values(), counts):
+            source.examples.update(zip(ids, found))
+
+
+class _Packer:
+    """Packs the values of clients.
+
+    Attributes:
+      rounds: By the number of the client, what names its data, of those that have it.
+      sources: What these come from.
+    """
+
+    def __init__(self, sources: SentSources) -> None:
+        self.rounds: dict[int, RoundOfClient] = {}
+        self._known = sources
+        self._sources: dict[str, wire.Sent] = {}
+
+    @property
+    def sources(self) -> list[wire.Sent]:
+        return list(self._sources.values())
+
+    def pack(self, client: int, value: Any, type_signature: compat.Type) -> Any:
+        """Returns a client's value in a form that can be sent."""
+
+        def send_round(named: RoundOfClient) -> wire.SentRound:
+            self.rounds[client] = named
+            sent = self._known.find(named.source).sent
+            self._sources[sent.key] = sent
+            return wire.SentRound(sent.key, named.client_id, named.round_number)
+
+        return wire.pack(value, type_signature, send_round)

@@ -1,0 +1,104 @@
+"""Clients' data that stays at the actors: it is sent once, and then named by key.
+
+Where a source's clients are in RAM, each part of them is an object of its own in Ray's
+object store, which all processes of a node read in place. Where they are loaded, by a
+function or from a file, the function is sent, and an actor loads the clients that it
+trains.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import uuid
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tff_drift.execution.batches_on_demand import BatchesOnDemand, ClientSource
+from tff_drift.execution.on_ray import partition, wire
+
+# Training and test clients, under some options each.
+_KEPT_SOURCES = 16
+
+
+class Sources:
+    """The sources that an actor knows."""
+
+    def __init__(self, fetch: Callable[[Any], Any]) -> None:
+        """Makes an actor that knows none.
+
+        Args:
+          fetch: Returns the object of a reference.
+        """
+        self._fetch = fetch
+        # Of each source the references to its parts, and the parts used here.
+        self._kept: collections.OrderedDict[str, tuple[Any, dict[int, ClientSource]]]
+        self._kept = collections.OrderedDict()
+
+    def batches(self, source: wire.Sent, sent: wire.SentRound) -> BatchesOnDemand:
+        """Returns a client's batches of a round."""
+        part = self._part_of(source, sent.client_id)
+        return part.batches_on_demand(sent.client_id, sent.round_number)
+
+    def count(self, source: wire.Sent, client_ids: Sequence[str]) -> list[int]:
+        """Returns how many examples clients train on in a round."""
+        return [
+            self._part_of(source, client_id).num_examples_per_round(client_id)
+            for client_id in client_ids
+        ]
+
+    def _part_of(self, source: wire.Sent, client_id: str) -> ClientSource:
+        if source.key not in self._kept:
+            self._kept[source.key] = (self._fetch(source.reference[0]), {})
+            if len(self._kept) > _KEPT_SOURCES:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(source.key)
+        references, parts = self._kept[source.key]
+        number = partition.home(client_id, len(references))
+        if number not in parts:
+            parts[number] = self._fetch(references[number])
+        return parts[number]
+
+
+class SentSources:
+    """The sources that actors have been told of, and their clients' examples."""
+
+    def __init__(self, num_parts: int, put: Callable[[Any], Any]) -> None:
+        """Makes one that has told them of none.
+
+        Args:
+          num_parts: How many parts to make of a source.
+          put: Stores an object and returns a reference.
+        """
+        self._num_parts = num_parts
+        self._put = put
+        self._sent: weakref.WeakKeyDictionary[Any, SentSource]
+        self._sent = weakref.WeakKeyDictionary()
+
+    def find(self, source: ClientSource) -> SentSource:
+        """Returns what is known of a source; stores it if it is new."""
+        found = self._sent.get(source)
+        if found is None:
+            found = self._sent[source] = self._store(source)
+        return found
+
+    def _store(self, source: ClientSource) -> SentSource:
+        ids: list[list[str]] = [[] for _ in range(self._num_parts)]
+        for client_id in source.client_ids:
+            ids[partition.home(client_id, self._num_parts)].append(client_id)
+        references = [self._put(part) for part in source.in_parts(ids)]
+        return SentSource(wire.Sent(uuid.uuid4().hex, [self._put(references)]))
+
+
+@dataclasses.dataclass(frozen=True)
+class SentSource:
+    """A source that actors have been told of.
+
+    Attributes:
+      sent: What actors are told: it refers to the list of references to its parts.
+      examples: Of clients that have been trained, the examples of a round.
+    """
+
+    sent: wire.Sent
+    examples: dict[str, int] = dataclasses.field(default_factory=dict)
