@@ -48,7 +48,14 @@ def test_what_the_rows_say_of_rates_and_defaults():
     no_client_rate = [name for name, each in known.items() if not each.has_client_rate]
     no_server_rate = [name for name, each in known.items() if not each.has_server_rate]
     assert no_client_rate == ["fed_sgd"]
-    assert no_server_rate == ["adabest", "central", "fed_dyn", "scaffold_m"]
+    assert no_server_rate == [
+        "adabest",
+        "central",
+        "fed_dc",
+        "fed_dyn",
+        "fed_exp",
+        "scaffold_m",
+    ]
 
     def defaults(name):
         return {option.name: option.default for option in known[name].options}

@@ -104,6 +104,9 @@ class Method:
       traffic: What the server sends to a client and the client sends back in a
         round, in units of the model's n weights: the model down and one vector up,
         and a control variate or the like besides.
+      scalars: How many numbers the server sends and the client sends back besides,
+      which
+        no paper counts as traffic; a client's weight is not among them.
       sends_gradients: Whether clients send gradients, so that the server's rate is
         one of gradient descent, rather than differences of models.
       pools_data: Whether all examples are to be one client's, as of
@@ -132,6 +135,7 @@ class Method:
     url: str
     weighting: str = NUM_EXAMPLES
     traffic: tuple[float, float] = (1, 1)
+    scalars: tuple[int, int] = (0, 0)
     sends_gradients: bool = False
     pools_data: bool = False
     keeps_client_states: bool = False

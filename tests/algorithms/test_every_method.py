@@ -75,8 +75,12 @@ def test_costs_grow_with_the_work(method):
 def test_sends_what_the_row_says(method, model):
     traffic = simulation.model_traffic(methods.drive(method, model=model).process)
     # A client's weight is one number more than what the papers count.
-    weight = np.dtype(np.float32).itemsize
-    units = (traffic.bytes_down, traffic.bytes_up - weight)
+    number = np.dtype(np.float32).itemsize
+    numbers_down, numbers_up = method.scalars
+    units = (
+        traffic.bytes_down - numbers_down * number,
+        traffic.bytes_up - (1 + numbers_up) * number,
+    )
     assert units == tuple(traffic.model_bytes * unit for unit in method.traffic)
 
 

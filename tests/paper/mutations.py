@@ -16,6 +16,13 @@ VARIATE = "tff_drift/aggregators/control_variate.py"
 TRACE = "tff_drift/client_works/keep_trace.py"
 LOCAL = "tff_drift/client_works/local_sgd.py"
 PROXIMAL = "tff_drift/client_works/proximal.py"
+FED_NOVA = "tff_drift/algorithms/fed_nova.py"
+FED_EXP = "tff_drift/algorithms/fed_exp.py"
+FED_CM = "tff_drift/algorithms/fed_cm.py"
+SCAFFOLD_MOMENTUM = "tff_drift/algorithms/scaffold_momentum.py"
+FED_DC = "tff_drift/algorithms/fed_dc.py"
+MIME = "tff_drift/algorithms/mime.py"
+LOCAL_WORK = "tff_drift/client_works/local_work.py"
 APPENDED = "tff_drift/algorithms/appended_step.py"
 
 
@@ -292,5 +299,63 @@ MUTATIONS = [
         "federated_map(self._weights_of, output.state)",
         "federated_map(self._weights_of, compat.federated_map(self._unwrap, state))",
         tests="test_fed_meta.py",
+    ),
+    _mutation(
+        "FedNova: K_i for the ‖a‖₁ of momentum",
+        FED_NOVA,
+        "of_z, z = self._optimizer.next(of_z, z, 1 + tf.cast(self._mu, z.dtype) * z)",
+        'z = z - tf.cast(context.hparams["learning_rate"], z.dtype)',
+    ),
+    _mutation(
+        "FedExP: without the ½",
+        FED_EXP,
+        "squared_norm / (2 * (of_mean + self._epsilon))",
+        "squared_norm / (of_mean + self._epsilon)",
+    ),
+    _mutation(
+        "FedCM: the two weights exchanged",
+        FED_CM,
+        "return (1 - self._share) * context.server_message",
+        "return self._share * context.server_message",
+    ),
+    _mutation(
+        "FedCM: m for η in the place of η K",
+        FED_CM,
+        "path = cohort.mean_steps * tf.cast(",
+        "path = tf.ones_like(cohort.mean_steps) * tf.cast(",
+    ),
+    _mutation(
+        "SCAFFOLD-M: variates of the directions, momentum included",
+        SCAFFOLD_MOMENTUM,
+        "change = (mean_direction - (1 - self._share) * m) / self._share - c",
+        "change = mean_direction - c",
+    ),
+    _mutation(
+        "FedDC: h before its update",
+        FED_DC,
+        "return tuple(move - h for move, h in zip(moves, new_h_i))",
+        "return tuple(move - h for move, h in zip(moves, h_i))",
+    ),
+    _mutation(
+        "FedDC: δ - δ_i for δ_i - δ",
+        FED_DC,
+        'context.server_message - context.client_state["direction"]',
+        'context.client_state["direction"] - context.server_message',
+    ),
+    _mutation(
+        "Mime: the gradient at x on another minibatch, the first",
+        LOCAL_WORK,
+        "at_x = initial_model.gradients(initial_state, batch, seed).gradients",
+        "at_x = initial_model.gradients("
+        "initial_state, next(iter(dataset.take(1))), seed).gradients",
+        tests="test_mime.py",
+    ),
+    _mutation(
+        "Mime: statistics that move during local training",
+        MIME,
+        """        _, trainable = super().step(context, state, step)
+        return state, trainable
+""",
+        "        return super().step(context, state, step)\n",
     ),
 ]

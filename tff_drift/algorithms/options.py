@@ -94,7 +94,9 @@ _DEFAULTS = {
 }
 
 
-def explicit_options(accepted: Any) -> Callable[[_Builder], _Builder]:
+def explicit_options(
+    accepted: Any, client_weighting: tff.learning.ClientWeighting | None = None
+) -> Callable[[_Builder], _Builder]:
     """Spells out a builder's `**options` in its signature.
 
     Help and the completion of notebooks list them then. What the builder takes is not
@@ -102,6 +104,7 @@ def explicit_options(accepted: Any) -> Callable[[_Builder], _Builder]:
 
     Args:
       accepted: The class of the options that it accepts, such as `TrainingOptions`.
+      client_weighting: The builder's default; None for that of `accepted`.
 
     Returns:
       A decorator. The signature without the options stays as `own_signature`.
@@ -109,6 +112,8 @@ def explicit_options(accepted: Any) -> Callable[[_Builder], _Builder]:
     defaults = dict(_DEFAULTS)
     if accepted is StatefulOptions:
         defaults["client_weighting"] = tff.learning.ClientWeighting.UNIFORM
+    if client_weighting is not None:
+        defaults["client_weighting"] = client_weighting
 
     def decorate(builder: _Builder) -> _Builder:
         own = inspect.signature(builder)

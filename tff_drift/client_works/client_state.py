@@ -32,6 +32,7 @@ class LocalResult(NamedTuple):
     Attributes:
       update: The update that the client sends, a flat tuple of tensors: zeros if it
         is not finite.
+      trainable: The local weights y_i after the last step, alike.
       num_steps: K_i, the minibatches trained on, a scalar of the weights' dtype.
       num_examples: The examples trained on, epochs included, alike.
       full_gradient: The gradient of the whole local loss at x, a vector; None
@@ -41,6 +42,7 @@ class LocalResult(NamedTuple):
     """
 
     update: Tensors
+    trainable: Tensors
     num_steps: tf.Tensor
     num_examples: tf.Tensor
     full_gradient: tf.Tensor | None
@@ -48,5 +50,5 @@ class LocalResult(NamedTuple):
 
     @property
     def pseudo_gradient(self) -> tf.Tensor:
-        """X - y_i, a vector."""
+        """The update as a vector: x - y_i, unless the work sends another."""
         return to_vector(self.update)

@@ -44,6 +44,8 @@ class LocalContext(NamedTuple):
         variate; empty for methods that send nothing else.
       num_examples: Scalar `int64`, the examples that the client is about to train on;
         empty unless the work asks for it.
+      cohort_gradient: The mean of the gradients at x of the whole losses of the
+        cohort's clients, a vector; empty unless the work asks for it.
     """
 
     initial_trainable: Tensors
@@ -52,6 +54,7 @@ class LocalContext(NamedTuple):
     client_state: Any = ()
     server_message: Any = ()
     num_examples: Any = ()
+    cohort_gradient: Any = ()
 
 
 class LocalOutcome(NamedTuple):
@@ -97,6 +100,12 @@ class ClientWork(abc.ABC):
     needs_full_gradient = False
     # Whether the work wants `LocalContext.num_examples`, for a pass that counts.
     needs_num_examples = False
+    # Whether the work wants `LocalContext.cohort_gradient`, for another pass and
+    # another exchange with the server before training.
+    needs_cohort_gradient = False
+    # Whether a client's update is multiplied by the cohort's mean message over its own
+    # before updates are aggregated.
+    normalizes_update = False
 
     @abc.abstractmethod
     def initial_hparams(self) -> collections.OrderedDict[str, Any]:
@@ -173,15 +182,22 @@ class Step(NamedTuple):
       trainable: The current local weights y, a flat tuple of tensors.
       gradients: The minibatch gradient g(y), alike.
       num_examples: Scalar `int64`, the examples in the minibatch.
+      initial_gradients: The gradient of the same minibatch at x, alike; empty unless
+        the work asks for it.
     """
 
     trainable: Tensors
     gradients: Tensors
     num_examples: tf.Tensor
+    initial_gradients: Tensors = ()
 
 
 class LocalWork(ClientWork):
     """A client's half that passes over the client's batches once."""
+
+    # Whether the work wants `Step.initial_gradients`, at the price of a second
+    # gradient in each step.
+    needs_initial_gradients = False
 
     @abc.abstractmethod
     def init(self, context: LocalContext) -> Any:
@@ -217,6 +233,8 @@ class LocalWork(ClientWork):
     ) -> RunWork:
         """Builds the model; see `run_local_work` for what a client does."""
         model = spec.build()
+        # A model of its own, whose metrics nobody reads.
+        initial_model = spec.build() if self.needs_initial_gradients else None
 
         def run(
             weights: tff.learning.models.ModelWeights,
@@ -230,6 +248,7 @@ class LocalWork(ClientWork):
                 dataset,
                 context=context,
                 loop_implementation=loop_implementation,
+                initial_model=initial_model,
             )
 
         return run
@@ -243,6 +262,7 @@ def run_local_work(
     *,
     context: LocalContext,
     loop_implementation: tff.learning.LoopImplementation,
+    initial_model: LocalModel | None = None,
 ) -> LocalOutcome:
     """Runs one client's work over its dataset.
 
@@ -256,20 +276,26 @@ def run_local_work(
       dataset: The client's batches.
       context: What stays fixed during the work.
       loop_implementation: How the loop over the batches is built.
+      initial_model: The same model once more, whose gradients are taken at x; None
+        for work that needs none.
 
     Returns:
       A `LocalOutcome`.
     """
+    initial_state = () if initial_model is None else initial_model.start(weights)
 
     def take_step(state: Any, batch: Any) -> Any:
         model_state, work_state, num_examples, num_steps = state
         seed = step_seed.build_step_seed(context.round_number, num_steps, batch)
         trainable = model.trainable(model_state)
         result = model.gradients(model_state, batch, seed)
+        at_x: Tensors = ()
+        if initial_model is not None:
+            at_x = initial_model.gradients(initial_state, batch, seed).gradients
         work_state, trainable = work.step(
             context,
             work_state,
-            Step(trainable, result.gradients, result.num_examples),
+            Step(trainable, result.gradients, result.num_examples, at_x),
         )
         model_state = model.replace_trainable(result.model_state, trainable)
         return (

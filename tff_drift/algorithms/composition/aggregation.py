@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import aggregators, compat
@@ -29,6 +30,8 @@ class CohortAggregation:
       update_type: The type of an update.
       message_type: The type of a message.
       keeps_client_state: Whether clients keep a state.
+      normalizes_update: Whether an update is multiplied by the mean message over the
+        client's own, a scalar, before it is aggregated.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class CohortAggregation:
         update_type: compat.Type,
         message_type: compat.Type,
         keeps_client_state: bool,
+        normalizes_update: bool,
     ) -> None:
         self._model = arguments.build_weighted_aggregator(
             "model_aggregator", model_aggregator, update_type
@@ -53,6 +57,9 @@ class CohortAggregation:
             self._messages = arguments.build_weighted_aggregator(
                 "message_aggregator", message_aggregator, message_type
             )
+        self._normalize = None
+        if normalizes_update:
+            self._normalize = _build_normalize(update_type, message_type)
         self._is_nested = keeps_client_state or self._messages is not None
 
     @property
@@ -80,39 +87,68 @@ class CohortAggregation:
             state[self._name] = self._messages.initialize()
         return compat.federated_zip(state)
 
+    def average_messages(self, state: compat.Value, client: compat.Value) -> Any:
+        """Aggregates the clients' messages, within a federated computation.
+
+        Args:
+          state: The state.
+          client: At the clients, by name, `message` and `weight`.
+
+        Returns:
+          The output of the messages' process; None if there is none.
+        """
+        if self._messages is None:
+            return None
+        weight = [client.weight] if self._name == _MESSAGE else []
+        return self._messages.next(state[self._name], client.message, *weight)
+
     def next(
-        self, state: compat.Value, client: compat.Value
-    ) -> tuple[tff.templates.MeasuredProcessOutput, collections.OrderedDict[str, Any]]:
-        """Aggregates what the clients send, within a federated computation.
+        self, state: compat.Value, client: compat.Value, messages: Any
+    ) -> tff.templates.MeasuredProcessOutput:
+        """Aggregates the clients' updates, within a federated computation.
 
         Args:
           state: The state.
           client: At the clients, by name, `update`, `weight` and `message`.
+          messages: What `average_messages` returned.
 
         Returns:
-          The new state, the mean update and the measurements; and the mean `message`,
-          by this name, if messages are averaged.
+          The new state, the mean update and the measurements.
         """
-        reports: collections.OrderedDict[str, Any] = collections.OrderedDict()
         if not self._is_nested:
-            return self._model.next(state, client.update, client.weight), reports
-        model = self._model.next(state[_MODEL], client.update, client.weight)
+            return self._model.next(state, client.update, client.weight)
+        update = client.update
+        if self._normalize is not None:
+            mean = compat.federated_broadcast(messages.result)
+            update = compat.federated_map(
+                self._normalize, (update, client.message, mean)
+            )
+        model = self._model.next(state[_MODEL], update, client.weight)
         new_state = collections.OrderedDict([(_MODEL, model.state)])
         measurements = collections.OrderedDict([(_MODEL, model.measurements)])
-        if self._messages is not None:
-            averages = self._name == _MESSAGE
-            weight = [client.weight] if averages else []
-            messages = self._messages.next(state[self._name], client.message, *weight)
+        if messages is not None:
             new_state[self._name] = messages.state
             measurements[self._name] = messages.measurements
-            if averages:
-                reports[_MESSAGE] = messages.result
-        output = tff.templates.MeasuredProcessOutput(
+        return tff.templates.MeasuredProcessOutput(
             compat.federated_zip(new_state),
             model.result,
             compat.federated_zip(measurements),
         )
-        return output, reports
+
+
+def _build_normalize(
+    update_type: compat.Type, message_type: compat.Type
+) -> compat.Computation:
+    """Builds `(<T, m, m> -> T)`: the update times the mean message over its own."""
+
+    @compat.tf_computation(update_type, message_type, message_type)
+    def normalize(update: Any, message: Any, mean: Any) -> Any:
+        factor = tf.math.divide_no_nan(mean, message)
+        return tf.nest.map_structure(
+            lambda tensor: tensor * tf.cast(factor, tensor.dtype), update
+        )
+
+    return normalize
 
 
 def is_empty(type_spec: compat.Type) -> bool:

@@ -15,6 +15,8 @@ from tff_drift.client_works import round_state
 
 # The name in a client's state of the model that it trained last, if it keeps that.
 LATEST_MODEL = "latest_model"
+# The parts of what clients receive where the mean of their gradients comes first.
+SERVER, COHORT_GRADIENT = "server", "cohort_gradient"
 
 
 class ClientHalf(NamedTuple):
@@ -29,14 +31,19 @@ class ClientHalf(NamedTuple):
         client reports of itself, to be summed over the cohort; and `index` and the
         new `state` where a client keeps one.
       data_type: `D`.
+      server_message_type: `M`, `<>` where the server sends none.
       message_type: The type of a client's message.
+      gradient: `(<R, W, D> -> <message, weight>)`, the gradient of a client's whole
+        loss at x, which is averaged before clients train; None if nobody needs it.
       initial_state: The state of a client that has not taken part yet, as arrays;
         None where clients keep none.
     """
 
     train: compat.Computation
     data_type: compat.Type
+    server_message_type: compat.Type
     message_type: compat.Type
+    gradient: compat.Computation | None
     initial_state: client_works.ClientState | None
 
 
@@ -45,7 +52,7 @@ def build_client_half(
     rounds: round_state.RoundState,
     work: client_works.ClientWork,
     *,
-    message_type: compat.Type,
+    server_message_type: compat.Type,
     client_weighting: tff.learning.ClientWeighting,
     keep_latest_models: bool,
     loop_implementation: tff.learning.LoopImplementation,
@@ -56,7 +63,7 @@ def build_client_half(
       spec: The model.
       rounds: The round's state.
       work: The client's half of the method.
-      message_type: The type of what the server sends besides the model.
+      server_message_type: The type of what the server sends besides the model.
       client_weighting: A client's weight in the aggregate.
       keep_latest_models: Whether a client keeps the model that it trained last.
       loop_implementation: How the loop over the client's batches is built.
@@ -68,6 +75,16 @@ def build_client_half(
     data_type: Any = spec.data_type
     if initial_state is not None:
         data_type = _data_type_with_state(spec, initial_state)
+
+    gradient = None
+    message_type = server_message_type
+    if work.needs_cohort_gradient:
+        gradient = _build_gradient(
+            spec, rounds, data_type, client_weighting, loop_implementation
+        )
+        message_type = with_cohort_gradient(
+            server_message_type, gradient.type_signature.result.message
+        )
 
     def client_update(state: Any, weights: Any, message: Any, client: Any) -> Any:
         run = work.prepare(spec, loop_implementation)
@@ -85,8 +102,9 @@ def build_client_half(
                 rounds.hparams_of_round(state),
                 state["round_number"],
                 () if initial_state is None else client["state"],
-                message,
+                message.get(SERVER, ()) if work.needs_cohort_gradient else message,
                 _count(examples) if work.needs_num_examples else (),
+                message[COHORT_GRADIENT] if work.needs_cohort_gradient else (),
             )
             outcome = run(weights, examples, context)
             full_gradient = None
@@ -136,9 +154,67 @@ def build_client_half(
             message_type,
             data_type,
         )
+    sends = train if gradient is None else gradient
     return ClientHalf(
-        train, data_type, train.type_signature.result.message, initial_state
+        train,
+        data_type,
+        message_type,
+        sends.type_signature.result.message,
+        gradient,
+        initial_state,
     )
+
+
+def with_cohort_gradient(server_message: Any, gradient: Any) -> Any:
+    """Returns what clients receive where the mean of their gradients comes first.
+
+    Args:
+      server_message: The server's message, or its type.
+      gradient: The mean gradient, or its type.
+    """
+    message = collections.OrderedDict()
+    if not (isinstance(server_message, compat.Type) and is_empty(server_message)):
+        message[SERVER] = server_message
+    message[COHORT_GRADIENT] = gradient
+    if isinstance(gradient, compat.Type):
+        return compat.to_type(message)
+    return compat.federated_zip(message)
+
+
+def _build_gradient(
+    spec: client_works.ModelSpec,
+    rounds: round_state.RoundState,
+    data_type: compat.Type,
+    client_weighting: tff.learning.ClientWeighting,
+    loop_implementation: tff.learning.LoopImplementation,
+) -> compat.Computation:
+    """Builds `ClientHalf.gradient`."""
+    work = client_works.FullGradient()
+
+    @compat.tf_computation(rounds.type_signature, spec.weights_type, data_type)
+    def gradient(state: Any, weights: Any, client: Any) -> Any:
+        run = work.prepare(spec, loop_implementation)
+        has_state = isinstance(data_type, compat.StructType)
+
+        @tf.function
+        def of_client(state: Any, weights: Any, client: Any) -> Any:
+            context = client_works.LocalContext(
+                tuple(tf.nest.flatten(weights.trainable)),
+                work.initial_hparams(),
+                state["round_number"],
+            )
+            examples = client["examples"] if has_state else client
+            outcome = run(weights, examples, context)
+            return collections.OrderedDict(
+                message=tensors.to_vector(outcome.update),
+                weight=client_weight(
+                    client_weighting, outcome.num_examples, outcome.rejected
+                ),
+            )
+
+        return of_client(state, weights, client)
+
+    return gradient
 
 
 def client_weight(
@@ -210,6 +286,7 @@ def _local_result(
     dtype = outcome.update[0].dtype
     return client_works.LocalResult(
         outcome.update,
+        outcome.trainable,
         tf.cast(outcome.num_steps, dtype),
         tf.cast(outcome.num_examples, dtype),
         full_gradient,
@@ -244,7 +321,7 @@ def _sums(outcome: client_works.LocalOutcome, idle: tf.Tensor) -> Any:
         clients=counts,
         steps=tf.cast(outcome.num_steps, tf.float32) * counts,
         examples=tf.cast(outcome.num_examples, tf.float32) * counts,
-        drift=drift,
-        squared_drift=tf.square(drift),
+        drift=drift * counts,
+        squared_drift=tf.square(drift * counts),
         rejected=tf.cast(outcome.rejected, tf.int32),
     )

@@ -112,7 +112,7 @@ def compose(
         spec,
         rounds,
         work,
-        message_type=message.type_signature.result,
+        server_message_type=message.type_signature.result,
         client_weighting=client_weighting,
         keep_latest_models=keep_latest_models,
         loop_implementation=loop_implementation or spec.loop_implementation,
@@ -124,6 +124,7 @@ def compose(
         update_type=spec.weights_type.trainable,
         message_type=client.message_type,
         keeps_client_state=keeps_client_state,
+        normalizes_update=work.normalizes_update,
     )
     parts = Parts(
         rounds,

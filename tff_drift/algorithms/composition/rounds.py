@@ -17,7 +17,7 @@ import tensorflow_federated as tff
 
 from tff_drift import aggregators, compat
 from tff_drift.algorithms.composition.aggregation import CohortAggregation, is_empty
-from tff_drift.algorithms.composition.client import ClientHalf
+from tff_drift.algorithms.composition.client import ClientHalf, with_cohort_gradient
 from tff_drift.algorithms.composition.process import (
     CLIENT_STATES,
     ComposedLearningProcess,
@@ -73,7 +73,7 @@ def build_process(parts: Parts, num_clients: int | None) -> ComposedLearningProc
         compat.FederatedType(client.data_type, compat.CLIENTS),
     )
     messages: dict[str, Any] = {
-        "message_down": parts.message.type_signature.result,
+        "message_down": client.server_message_type,
         "message_up": client.message_type,
         "num_clients": num_clients,
     }
@@ -101,17 +101,24 @@ def _build_run_round(parts: Parts) -> RunRound:
         distributed = parts.distributor.next(
             state.distributor, state.global_model_weights
         )
+        at_clients = compat.federated_broadcast(state.client_work), distributed.result
+        messages = None
+        if parts.client.gradient is not None:
+            asked = compat.federated_map(
+                parts.client.gradient, (*at_clients, client_data)
+            )
+            messages = aggregation.average_messages(state.aggregator, asked)
         trained = compat.federated_map(
             parts.client.train,
-            (
-                compat.federated_broadcast(state.client_work),
-                distributed.result,
-                *_broadcast_message(parts, state),
-                client_data,
-            ),
+            (*at_clients, *_broadcast_message(parts, state, messages), client_data),
         )
-        aggregated, reports = aggregation.next(state.aggregator, trained)
-        reports["sums"] = sums = compat.federated_sum(trained.sums)
+        if messages is None:
+            messages = aggregation.average_messages(state.aggregator, trained)
+        aggregated = aggregation.next(state.aggregator, trained, messages)
+        sums = compat.federated_sum(trained.sums)
+        reports = collections.OrderedDict(sums=sums)
+        if aggregation.mean_message_type is not None:
+            reports = collections.OrderedDict(message=messages.result, sums=sums)
         stepped = compat.federated_map(
             parts.server.next,
             (
@@ -149,14 +156,19 @@ def _build_run_round(parts: Parts) -> RunRound:
     return run_round
 
 
-def _broadcast_message(parts: Parts, state: Any) -> tuple[Any, ...]:
+def _broadcast_message(parts: Parts, state: Any, messages: Any) -> tuple[Any, ...]:
     """Returns what the server sends besides the model: nothing, or one message."""
-    if is_empty(parts.message.type_signature.result):
+    message: Any = parts.message.type_signature.result
+    if not is_empty(message):
+        argument = state.finalizer
+        if parts.aggregation.has_control_variate:
+            argument = argument, parts.aggregation.control_variate(state.aggregator)
+        message = compat.federated_map(parts.message, argument)
+    if messages is not None:
+        message = with_cohort_gradient(message, messages.result)
+    elif isinstance(message, compat.Type):
         return ()
-    argument = state.finalizer
-    if parts.aggregation.has_control_variate:
-        argument = argument, parts.aggregation.control_variate(state.aggregator)
-    return (compat.federated_broadcast(compat.federated_map(parts.message, argument)),)
+    return (compat.federated_broadcast(message),)
 
 
 def _client_states(parts: Parts, trained: Any) -> Any:

@@ -1,0 +1,73 @@
+"""FedCM of Xu et al. (2021): what the paper says must hold.
+
+https://arxiv.org/abs/2106.10874
+"""
+
+import functools
+
+import numpy as np
+import pytest
+
+from tests import stateful
+from tests.paper import reference_since
+from tff_drift import algorithms
+
+D = stateful.DIMENSION
+RATE, STEPS = 0.05, 3
+pytestmark = pytest.mark.usefixtures("local_context")
+CLIENTS = stateful.quadratic_clients(6, steps=STEPS, seed=2)
+COHORTS = stateful.dealt_cohorts(list(CLIENTS), 4, rounds=5)
+
+
+@functools.cache
+def build(alpha, server_rate=1.0, rate=RATE, **options):
+    return algorithms.build_fed_cm(
+        stateful.LinearRegression, rate, server_rate, alpha=alpha, **options
+    )
+
+
+def momentum(driver):
+    return stateful.vector(driver.state.finalizer["momentum"])
+
+
+def test_rounds_equal_algorithm_2(each_context):
+    driver = stateful.Driver(build(0.25, 1.5), CLIENTS)
+    paper = reference_since.ScaffoldMomentum(D, None, RATE, 0.25, 1.5 * RATE * STEPS)
+    for cohort in COHORTS:
+        metrics = driver.round(cohort)
+        paper.round(stateful.batches(CLIENTS, cohort))
+        np.testing.assert_allclose(driver.model, paper.x, atol=1e-6)
+        np.testing.assert_allclose(momentum(driver), paper.m, atol=1e-6)
+        np.testing.assert_allclose(
+            metrics["finalizer"]["momentum_norm"], np.linalg.norm(paper.m), rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_clipping_norm": 0.5}])
+def test_with_alpha_1_it_is_fed_avg_bit_for_bit(options):
+    driver = stateful.Driver(build(1.0, **options), CLIENTS)
+    fed_avg = stateful.Driver(stateful.fed_avg(RATE, **options), CLIENTS)
+    for cohort in COHORTS:
+        driver.round(cohort)
+        fed_avg.round(cohort)
+        np.testing.assert_array_equal(driver.model, fed_avg.model)
+
+
+def test_under_a_constant_gradient_the_momentum_grows_to_it():
+    # f(w) = w on the first axis, as near as a quadratic comes to it.
+    client = {"line": stateful.axis_client(1e-8, optimum=-1e8, steps=STEPS)}
+    driver = stateful.Driver(build(0.25), client)
+    for number in range(1, 6):
+        driver.round(["line"])
+        np.testing.assert_allclose(momentum(driver)[0], 1 - 0.75**number, rtol=1e-5)
+
+
+def test_a_direction_of_the_last_round_is_no_local_gradient():
+    # α = 1/2, η = 1/2, K = 1, f = (w - 1)² / 2: m = -1/2, y = 1/4; then
+    # y = 1/4 - 1/2 (-3/4 / 2 - 1/4) = 9/16 with m = -5/8.
+    client = {"one": stateful.axis_client(1.0, optimum=1.0)}
+    driver = stateful.Driver(build(0.5, rate=0.5), client)
+    driver.round(["one"])
+    np.testing.assert_allclose([driver.model[0], momentum(driver)[0]], [0.25, -0.5])
+    driver.round(["one"])
+    np.testing.assert_allclose([driver.model[0], momentum(driver)[0]], [0.5625, -0.625])

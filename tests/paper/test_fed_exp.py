@@ -1,0 +1,123 @@
+"""FedExP of Jhunjhunwala et al. (2023): what the paper says must hold.
+
+https://arxiv.org/abs/2301.09604
+"""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow_federated as tff
+
+from tests import stateful
+from tests.paper import reference, reference_since
+from tff_drift import algorithms
+from tff_drift.algorithms import fed_exp
+
+D = stateful.DIMENSION
+pytestmark = pytest.mark.usefixtures("local_context")
+RAGGED = stateful.ragged_clients([5, 6, 8, 3, 11, 1, 9])
+COHORTS = [
+    [f"client_{index}" for index in indices]
+    for indices in ((4, 0, 5), (2, 4, 1, 6), (6, 0, 4))
+]
+EPSILON = 1e-5
+
+
+@functools.cache
+def build(rate, **options):
+    return algorithms.build_fed_exp(
+        stateful.LinearRegression, rate, epsilon=EPSILON, **options
+    )
+
+
+def test_rounds_equal_algorithm_1(each_context):
+    driver = stateful.Driver(build(0.1), RAGGED)
+    paper = reference_since.FedExp(D, 0.1, EPSILON)
+    rates = []
+    for cohort in COHORTS:
+        metrics = driver.round(cohort)
+        paper.round(stateful.batches(RAGGED, cohort))
+        np.testing.assert_allclose(driver.model, paper.x, atol=1e-6)
+        rates.append(paper.server_rate)
+        np.testing.assert_allclose(
+            metrics["finalizer"]["extrapolation"], rates[-1], rtol=1e-5
+        )
+        np.testing.assert_allclose(
+            driver.deployed_model(), (paper.x + paper.last) / 2, atol=1e-6
+        )
+    assert max(rates) > 1
+
+
+def test_of_identical_clients_it_is_fed_avg_bit_for_bit():
+    clients = dict.fromkeys(("a", "b", "c"), RAGGED["client_2"])
+    driver = stateful.Driver(build(0.1), clients)
+    fed_avg = stateful.Driver(stateful.fed_avg(0.1), clients)
+    for _ in range(3):
+        assert driver.round(list(clients))["finalizer"]["extrapolation"] == 1.0
+        fed_avg.round(list(clients))
+        np.testing.assert_array_equal(driver.model, fed_avg.model)
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_of_orthogonal_updates_of_one_norm_it_goes_half_their_number(size):
+    clients = {
+        f"axis_{axis}": stateful.axis_client(1.0, optimum=9.0, steps=3, axis=axis)
+        for axis in range(size)
+    }
+    driver = stateful.Driver(build(0.1), clients)
+    metrics = driver.round(list(clients))
+    np.testing.assert_allclose(
+        metrics["finalizer"]["extrapolation"], size / 2, rtol=1e-5
+    )
+    # y_i = 9 (1 - 0.9³) on its axis, of which the mean is y_i / M.
+    expected = np.where(np.arange(D) < size, 9 * (1 - 0.9**3) / 2, 0)
+    np.testing.assert_allclose(driver.model, expected, rtol=1e-5)
+
+
+def test_it_is_faster_than_fed_avg_where_a_model_fits_all_clients():
+    # Each client knows one direction of five: all fit w = 1 ... 5.
+    clients = {
+        f"axis_{axis}": stateful.axis_client(1.0, optimum=axis + 1, steps=3, axis=axis)
+        for axis in range(D)
+    }
+    optimum, distances = np.arange(D) + 1, []
+    for process in (build(0.1), stateful.fed_avg(0.1)):
+        driver = stateful.Driver(process, clients)
+        for _ in range(10):
+            driver.round(list(clients))
+        distances.append(np.linalg.norm(driver.deployed_model() - optimum))
+    assert distances[0] < 0.5 * distances[1]
+
+
+def test_both_sums_may_be_secure():
+    # Fixed-point numbers of 32 bits in [-8, 8].
+    secure = tff.aggregators.SecureSumFactory(8.0, -8.0)
+    mean = tff.aggregators.MeanFactory(secure, secure)
+    driver = stateful.Driver(
+        build(0.1, model_aggregator=mean, message_aggregator=mean), RAGGED
+    )
+    paper = reference_since.FedExp(D, 0.1, EPSILON)
+    for cohort in COHORTS:
+        driver.round(cohort)
+        paper.round(stateful.batches(RAGGED, cohort))
+    np.testing.assert_allclose(driver.model, paper.x, atol=1e-5)
+
+
+def test_its_step_goes_with_the_clients_of_other_methods():
+    step = fed_exp.FedExpStep(EPSILON)
+    scaffold = algorithms.build_scaffold(stateful.LinearRegression, 0.1, 7, step)
+    prox = algorithms.build_fed_exp(
+        stateful.LinearRegression, 0.1, epsilon=EPSILON, mu=2.0
+    )
+    # Variates are 0 in the first round.
+    for process, mu in ((scaffold, 0.0), (prox, 2.0)):
+        driver = stateful.Driver(process, RAGGED)
+        driver.round(COHORTS[1])
+        moves = [
+            -reference.Sgd(0.1).run(np.zeros(D), batches, lambda w, mu=mu: mu * w)
+            for batches in stateful.batches(RAGGED, COHORTS[1]).values()
+        ]
+        mean = np.mean(moves, axis=0)
+        ratio = np.mean(np.square(moves).sum(axis=1)) / (2 * (mean @ mean + EPSILON))
+        np.testing.assert_allclose(driver.model, -max(1, ratio) * mean, atol=1e-6)
