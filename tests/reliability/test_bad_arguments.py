@@ -126,6 +126,37 @@ _CASES = [
         },
     ),
     (
+        algorithms.build_fed_nova,
+        _CLIENTS,
+        {"client_optimizer_fn": _STEPS, "mu": NUMBER, "message_aggregator": SMALL},
+    ),
+    (
+        algorithms.build_fed_exp,
+        _CLIENTS,
+        {"epsilon": POSITIVE, "mu": NUMBER, "message_aggregator": SMALL},
+    ),
+    (
+        algorithms.build_fed_cm,
+        {"model_fn": _MODEL, "client_learning_rate": 0.1},
+        {"client_learning_rate": _RATE, "alpha": [*POSITIVE, 1.5]},
+    ),
+    (
+        algorithms.build_scaffold_momentum,
+        {"model_fn": _MODEL, "client_learning_rate": 0.1, "num_clients": 6},
+        {"client_learning_rate": _RATE, "num_clients": COUNT, "beta": [*POSITIVE, 1.5]},
+    ),
+    (
+        algorithms.build_fed_dc,
+        {"model_fn": _MODEL, "client_learning_rate": 0.1},
+        {"client_learning_rate": _RATE, "alpha": NUMBER, "correct_gradients": FLAG},
+    ),
+    (
+        algorithms.build_mime,
+        _CLIENTS,
+        {"client_optimizer_fn": _STEPS, "message_aggregator": SMALL},
+    ),
+    (algorithms.build_mime_lite, _CLIENTS, {"client_optimizer_fn": _STEPS}),
+    (
         algorithms.build_adabest,
         _CLIENTS,
         {
