@@ -1,6 +1,5 @@
 """The site has a place for everything: names, methods, documents, links."""
 
-import ast
 import os
 import pathlib
 import re
@@ -13,6 +12,8 @@ from tff_drift import from_source
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
+
+griffe = pytest.importorskip("griffe")
 
 import docstrings  # noqa: E402
 import figures  # noqa: E402
@@ -123,10 +124,10 @@ def test_signatures_have_names_that_readers_know():
         for each in public_names.public_names("tff_drift.simulation")
         if each.name == "ClientDatasets"
     ]
-    shown = signatures.constructor(clients.node, clients.module)
-    assert "cache_bytes: int=2 ** 30" in shown  # Not the name of a constant.
+    shown = signatures.constructor(clients.definition)
+    assert "cache_bytes: int = 2 ** 30" in shown  # Not the name of a constant.
     aggregation = public_names.public_names("tff_drift.aggregators.wrapping")[0]
-    assert signatures.signature(aggregation.node, aggregation.module) == (
+    assert signatures.signature(aggregation.definition) == (
         "(inner_factory: tff.aggregators.AggregationFactory | None, describe: "
         "Callable[[tff.templates.AggregationProcess, tff.Type, tff.Type | None], "
         "Steps]) -> tff.aggregators.AggregationFactory"
@@ -136,14 +137,17 @@ def test_signatures_have_names_that_readers_know():
 @pytest.mark.parametrize("package", public_names.PACKAGES)
 def test_every_argument_is_described_where_it_is_shown(package):
     for each in public_names.public_names(package):
-        entry, node = reference.entry(each), each.node
-        if isinstance(node, ast.ClassDef):
-            shown = signatures.constructor(node, each.module)
-            node = signatures.initializer(node) if shown else None
-        if not isinstance(node, ast.FunctionDef):
+        entry, called = reference.entry(each), each.definition
+        if called.is_class:
+            shown = signatures.constructor(called)
+            called = signatures.initializer(called) if shown else None
+        if called is None or not called.is_function:
             continue
-        arguments = [*node.args.args, *node.args.kwonlyargs]
-        names = [each.arg for each in arguments if each.arg != "self"]
+        # What `**options` takes is told where it is listed.
+        kinds = griffe.ParameterKind
+        stars = (kinds.var_positional, kinds.var_keyword)
+        arguments = [one for one in called.parameters if one.kind not in stars]
+        names = [one.name for one in arguments if one.name != "self"]
         assert [name for name in names if f"*   `{name}`:" not in entry] == []
 
 

@@ -27,7 +27,8 @@ from tff_drift.kinds import Option
 if TYPE_CHECKING:
     import tensorflow_federated as tff
 
-NUM_EXAMPLES, UNIFORM = "num_examples", "uniform"
+NUM_EXAMPLES = "num_examples"
+UNIFORM = "uniform"
 NEEDS = (
     "num_clients",
     "total_examples",

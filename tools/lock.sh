@@ -8,10 +8,11 @@ find_python=$PWD/tools/find_python.sh
 
 lock() { # the Pythons, the file, the list of TFF's own packages, a Python of those
   local folder
+  local -x UV_PYTHON=$4
   folder=$(mktemp -d)
   sed "s/^requires-python = .*/requires-python = \"$1\"/" pyproject.toml >"$folder/pyproject.toml"
   cp README.md LICENSE "$folder"
-  (cd "$folder" && uv lock --quiet --python "$4")
+  (cd "$folder" && uv lock --quiet)
   {
     echo "# The whole environment of a checkout for Python $1 on Linux x86-64, pinned"
     echo "# and hashed. To be installed without dependencies and, because TFF declares"

@@ -76,6 +76,10 @@ def write_pages(*_: object) -> None:
         path.parent.mkdir(exist_ok=True)
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
+    for folder in ("docs/api", "docs/methods"):
+        for path in (ROOT / folder).glob("*.md"):
+            if str(path.relative_to(ROOT)) not in pages:
+                path.unlink()  # Of a name that was public once.
 
 
 def add_heading(_: object, page: str, source: list[str]) -> None:

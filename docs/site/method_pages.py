@@ -55,7 +55,7 @@ def page(method: method_rows.Method) -> str:
         if each.name == name
     ]
     doc = docstrings.to_markdown(builder.doc, public_names.addresses(), builder.package)
-    signature = signatures.signature(builder.node, builder.module)
+    signature = signatures.signature(builder.definition)
     entry = "\n".join(
         [
             f":::::{{py:function}} {name}{signature}",
@@ -93,8 +93,7 @@ def keeps_state(method: method_rows.Method) -> bool:
         for each in public_names.public_names("tff_drift.algorithms")
         if each.name == method.builder.__name__
     ]
-    returns = builder.node.returns
-    return getattr(returns, "id", "") == "StatefulLearningProcess"
+    return str(builder.definition.returns) == "StatefulLearningProcess"
 
 
 def cost(value: method_rows.Cost | None, count: str) -> str:

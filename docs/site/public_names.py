@@ -1,4 +1,4 @@
-"""The public names of the packages, read from their source.
+"""The public names of the packages, read from their source by griffe.
 
 Nothing is imported: the pages of the reference are made in seconds, in an environment
 without TensorFlow.
@@ -6,12 +6,11 @@ without TensorFlow.
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import functools
 import pathlib
-from collections.abc import Iterator
-from typing import Union
+from typing import NamedTuple
+
+import griffe
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What a method or an aggregator of one's own is made of, beside the packages' names.
@@ -45,61 +44,87 @@ PACKAGES = (
     "tasks",
     *BUILDING_BLOCKS,
 )
-Definition = Union[ast.FunctionDef, ast.ClassDef, ast.Assign]
 
 
-@dataclasses.dataclass(frozen=True)
-class PublicName:
+class PublicName(NamedTuple):
     """A name that a package offers.
 
     Attributes:
       package: The package, dotted.
       name: The name in it.
-      module: The module that defines it, dotted.
-      node: Its definition there.
-      doc: Its docstring; of a value, the comment above it.
+      definition: What it is, where it is defined.
     """
 
     package: str
     name: str
-    module: str
-    node: Definition
-    doc: str
+    definition: griffe.Object
 
     @property
     def kind(self) -> str:
         """Which of Sphinx's directives describes it."""
-        if isinstance(self.node, ast.FunctionDef):
-            return "function"
-        return "class" if isinstance(self.node, ast.ClassDef) else "data"
+        kind = self.definition.kind.value
+        return "data" if kind == "attribute" else kind
 
-
-def path_of(module: str) -> pathlib.Path:
-    """Returns a module's file."""
-    path = ROOT.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    @property
+    def doc(self) -> str:
+        """Its docstring; of a value, the comment above it."""
+        if self.kind != "data":
+            return doc_of(self.definition)
+        lines = self.definition.filepath.read_text("utf-8").splitlines()
+        comment: list[str] = []
+        for line in reversed(lines[: self.definition.lineno - 1]):
+            if not line.startswith("#"):
+                break
+            comment.insert(0, line.removeprefix("#").strip())
+        return "\n".join(comment)
 
 
 @functools.cache
-def parse(module: str) -> ast.Module:
-    """Returns a module's syntax tree."""
-    return ast.parse(path_of(module).read_text("utf-8"))
+def _modules() -> griffe.ModulesCollection:
+    loader = griffe.GriffeLoader(search_paths=[ROOT], allow_inspection=False)
+    for package in ("tff_drift", "tasks"):
+        loader.load(package)
+    return loader.modules_collection
+
+
+def find(path: str) -> griffe.Object | None:
+    """Returns what a dotted path leads to, if it is of this project.
+
+    Args:
+      path: The path, by way of other modules that import it too.
+    """
+    try:
+        found = _modules()[path]
+        if found.is_module:
+            # What is imported from a module of its name hides the module.
+            found = found.members.get(found.name, found)
+        return found.final_target if found.is_alias else found
+    except (KeyError, griffe.AliasResolutionError):
+        return None
+
+
+def doc_of(definition: griffe.Object) -> str:
+    """Returns a docstring, empty if there is none."""
+    return definition.docstring.value if definition.docstring else ""
 
 
 def module_doc(module: str) -> str:
     """Returns a module's docstring."""
-    return ast.get_docstring(parse(module)) or ""
+    return doc_of(_modules()[module])
 
 
+@functools.cache
 def public_names(package: str) -> list[PublicName]:
     """Returns what a package offers, in the order in which it lists it."""
-    found = []
-    for name in _offered(package):
-        if f"{package}.{name}" in PACKAGES:
-            continue  # It has a page of its own.
-        module, node = definition(package, name)
-        found.append(PublicName(package, name, module, node, _doc(module, node)))
-    return found
+    module = _modules()[package]
+    offered = BUILDING_BLOCKS.get(package) or module.exports
+    if offered is None:  # `from x import y as y` offers y.
+        offered = sorted(name for name, each in module.members.items() if each.is_alias)
+    return [
+        PublicName(package, str(name), find(f"{package}.{name}"))
+        for name in offered
+        if f"{package}.{name}" not in PACKAGES  # They have pages of their own.
+    ]
 
 
 @functools.cache
@@ -114,61 +139,3 @@ def addresses() -> dict[str, str]:
             for short in (each.name, f"{package.split('.', 1)[-1]}.{each.name}"):
                 found.setdefault(short, whole)
     return found
-
-
-def _offered(package: str) -> list[str]:
-    if package in BUILDING_BLOCKS:
-        return BUILDING_BLOCKS[package]
-    for node in parse(package).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            return ast.literal_eval(node.value)
-    # Without `__all__`, `from x import y as y` offers y.
-    return sorted(
-        alias.name
-        for node in parse(package).body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.name == alias.asname
-    )
-
-
-def definition(module: str, name: str) -> tuple[str, Definition]:
-    """Returns the module that defines a name which another one has, and how.
-
-    Args:
-      module: The module that has the name, dotted.
-      name: The name.
-
-    Raises:
-      LookupError: If the module has no such name.
-    """
-    for node in statements(parse(module)):
-        if isinstance(node, ast.ImportFrom):
-            if any((alias.asname or alias.name) == name for alias in node.names):
-                return definition(node.module or "", name)
-        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            if node.name == name:
-                return module, node
-        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
-            return module, node
-    raise LookupError(f"{module} offers {name} and does not define it.")
-
-
-def statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Yields a module's statements, those for type checkers too."""
-    for node in tree.body:
-        yield node
-        if isinstance(node, ast.If):  # `if TYPE_CHECKING:`
-            yield from node.body
-
-
-def _doc(module: str, node: Definition) -> str:
-    if not isinstance(node, ast.Assign):
-        return ast.get_docstring(node) or ""
-    lines = path_of(module).read_text("utf-8").splitlines()
-    comment: list[str] = []
-    for line in reversed(lines[: node.lineno - 1]):
-        if not line.startswith("#"):
-            break
-        comment.insert(0, line.removeprefix("#").strip())
-    return "\n".join(comment)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-
 import docstrings
+import griffe
 import public_names
 import signatures
 from public_names import PublicName
@@ -60,63 +59,53 @@ def _summary(each: PublicName) -> str:
 def entry(each: PublicName) -> str:
     """Returns what the page says of a name."""
     text = docstrings.to_markdown(each.doc, public_names.addresses(), each.package)
-    node = each.node
-    if isinstance(node, ast.FunctionDef):
-        arguments = signatures.signature(node, each.module)
+    definition = each.definition
+    if definition.is_function:
+        arguments = signatures.signature(definition)
         return _directive("function", each.name + arguments, text)
-    if isinstance(node, ast.ClassDef):
-        parts = [text, _initializer(each, node), *_members(each, node)]
-        arguments = signatures.constructor(node, each.module)
+    if definition.is_class:
+        parts = [text, _initializer(each), *_members(each)]
+        arguments = signatures.constructor(definition)
         return _directive("class", each.name + arguments, "\n\n".join(parts))
+    value = signatures.spell(definition.value, definition.module.path)
     # Sphinx takes a pair of quotes off.
-    value = signatures.value(node.value, each.module).replace('"', '\\"')
+    value = value.replace('"', '\\"')
     return _directive("data", each.name, text, [f':value: "{value}"'])
 
 
-def _initializer(each: PublicName, node: ast.ClassDef) -> str:
+def _initializer(each: PublicName) -> str:
     """What a class's `__init__` says of its arguments, below the class's own text."""
-    made = signatures.initializer(node)
-    doc = ast.get_docstring(made) if made else None
+    made = signatures.initializer(each.definition)
     # The first sentence says that it makes one.
-    _, _, rest = (doc or "").partition("\n\n")
+    _, _, rest = (public_names.doc_of(made) if made else "").partition("\n\n")
     return docstrings.to_markdown(rest, public_names.addresses(), each.package)
 
 
-def _members(each: PublicName, node: ast.ClassDef) -> list[str]:
+def _members(each: PublicName) -> list[str]:
     """The documented public methods and properties of a class."""
     found = []
     told = docstrings.attributes(each.doc)
-    for child in _statements(each.module, node):
-        doc = ast.get_docstring(child) if isinstance(child, ast.FunctionDef) else None
-        if not doc or child.name.startswith("_") or child.name in told:
+    for name, child in _own_members(each.definition):
+        doc = public_names.doc_of(child)
+        if not doc or name.startswith("_") or name in told:
             continue
         text = docstrings.to_markdown(doc, public_names.addresses(), each.package)
-        decorators = {ast.unparse(each) for each in child.decorator_list}
-        if "property" in decorators:
-            found.append(_directive("property", child.name, text, depth=4))
-            continue
-        flags = [
-            f":{kind}:"
-            for kind in ("classmethod", "staticmethod")
-            if kind in decorators
-        ]
-        title = child.name + signatures.signature(child, each.module, bound=True)
-        found.append(_directive("method", title, text, flags, depth=4))
+        if "property" in child.labels:
+            found.append(_directive("property", name, text, depth=4))
+        elif child.is_function:
+            kinds = ("classmethod", "staticmethod")
+            flags = [f":{kind}:" for kind in kinds if kind in child.labels]
+            title = name + signatures.signature(child, bound=True)
+            found.append(_directive("method", title, text, flags, depth=4))
     return found
 
 
-def _statements(module: str, node: ast.ClassDef) -> list[ast.stmt]:
-    """The statements of a class, and of those below it that have no page."""
-    found = list(node.body)
-    for base in map(ast.unparse, node.bases):
-        if base in public_names.addresses():
-            continue
-        try:
-            where, definition = public_names.definition(module, base)
-        except (LookupError, FileNotFoundError):
-            continue  # Not of this project.
-        if isinstance(definition, ast.ClassDef):
-            found += _statements(where, definition)
+def _own_members(definition: griffe.Class) -> list[tuple[str, griffe.Object]]:
+    """The members of a class, and of those below it that have no page."""
+    found = list(definition.members.items())
+    for base in definition.resolved_bases:
+        if base.is_class and base.name not in public_names.addresses():
+            found += _own_members(base)
     return found
 
 

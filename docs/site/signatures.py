@@ -6,200 +6,129 @@ package is written with it, and so linked.
 
 from __future__ import annotations
 
-import ast
 import functools
-from typing import Union
 
+import griffe
 import public_names
 
-# The module that defines a name and what it is there, the module that the name is, or
-# nothing of ours.
-_Place = Union[tuple[str, ast.AST], str, None]
+_UNIONS = ("Optional", "Union")
+_MODULE = "collections."  # Its types are known by their names.
+_STARS = {
+    griffe.ParameterKind.var_positional: "*",
+    griffe.ParameterKind.var_keyword: "**",
+}
 
 
-def signature(node: ast.FunctionDef, module: str, *, bound: bool = False) -> str:
+def signature(function: griffe.Function, *, bound: bool = False) -> str:
     """Returns a function's arguments and result.
 
     Args:
-      node: The function.
-      module: The module that defines it, dotted.
+      function: The function.
       bound: Whether it is a method, whose first argument is not shown.
     """
-    spelled = ast.parse(ast.unparse(node)).body[0]
-    assert isinstance(spelled, ast.FunctionDef)
-    is_static = any(ast.unparse(each) == "staticmethod" for each in node.decorator_list)
-    if bound and not is_static:
-        spelled.args.args = spelled.args.args[1:]
-    arguments = ast.unparse(_Spelled(module).visit(spelled.args))
-    returns = f" -> {spell(node.returns, module)}" if node.returns else ""
-    return f"({arguments}){returns}"
+    parameters = list(function.parameters)
+    if bound and "staticmethod" not in function.labels:
+        del parameters[0]
+    module = function.module.path
+    returns = (
+        f" -> {spell(function.returns, module, is_type=True)}"
+        if function.returns
+        else ""
+    )
+    return f"({_parameters(parameters, module)}){returns}"
 
 
-def constructor(node: ast.ClassDef, module: str) -> str:
+def constructor(definition: griffe.Class) -> str:
     """Returns the arguments that a class is called with, if its readers call it.
 
     Args:
-      node: The class.
-      module: The module that defines it, dotted.
+      definition: The class.
     """
-    made = initializer(node)
-    if made:
-        is_told = "Args:" in f"{ast.get_docstring(node)}{ast.get_docstring(made)}"
-        whole = signature(made, module, bound=True).removesuffix(" -> None")
-        return whole if is_told else ""
-    if any("dataclass" in ast.unparse(each) for each in node.decorator_list):
-        fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
-        return f"({', '.join(_field(each, module) for each in fields)})"
-    return ""
+    made = initializer(definition)
+    if made is None:
+        return ""
+    docs = public_names.doc_of(definition) + public_names.doc_of(made)
+    if "dataclass" not in definition.labels and "Args:" not in docs:
+        return ""
+    return signature(made, bound=True).removesuffix(" -> None")
 
 
-def initializer(node: ast.ClassDef) -> ast.FunctionDef | None:
-    """Returns a class's own `__init__`, if it has one.
+def initializer(definition: griffe.Class) -> griffe.Function | None:
+    """Returns a class's own `__init__`, if it has one; dataclasses have.
 
     Args:
-      node: The class.
+      definition: The class.
     """
-    for child in node.body:
-        if isinstance(child, ast.FunctionDef) and child.name == "__init__":
-            return child
-    return None
+    return definition.members.get("__init__")
 
 
-def _field(node: ast.AnnAssign, module: str) -> str:
-    field = f"{ast.unparse(node.target)}: {spell(node.annotation, module)}"
-    return f"{field} = {value(node.value, module)}" if node.value else field
+def _parameters(parameters: list[griffe.Parameter], module: str) -> str:
+    shown, has_star = [], False
+    for each in parameters:
+        star = _STARS.get(each.kind, "")
+        if each.kind is griffe.ParameterKind.keyword_only and not has_star:
+            shown.append("*")
+        has_star |= bool(star) or each.kind is griffe.ParameterKind.keyword_only
+        text = star + each.name
+        if each.annotation:
+            text += f": {spell(each.annotation, module, is_type=True)}"
+        if each.default is not None and not star:
+            text += f" = {spell(each.default, module)}"
+        shown.append(text)
+    return ", ".join(shown)
 
 
-def value(node: ast.expr, module: str) -> str:
-    """Returns a value in names that readers know.
+def spell(expression: griffe.Expr | str, module: str, *, is_type: bool = False) -> str:
+    """Returns a type or a value in names that readers know.
 
     Args:
-      node: The value, as a module writes it.
-      module: The module, dotted.
+      expression: The type or the value.
+      module: The module that writes it, dotted.
+      is_type: Whether it is a type, where what is in quotes is one too.
     """
-    return ast.unparse(_Spelled(module).visit(_copy(node)))
-
-
-def spell(node: ast.expr, module: str) -> str:
-    """Returns a type in names that readers know.
-
-    Args:
-      node: The type, as a module writes it.
-      module: The module, dotted.
-    """
-    return ast.unparse(_Spelled(module, is_type=True).visit(_copy(node)))
-
-
-class _Spelled(ast.NodeTransformer):
-    """Writes names for readers, in an expression of a module.
-
-    Args:
-      module: The module, dotted.
-      is_type: Whether the expression is a type, where what is in quotes is one too.
-    """
-
-    def __init__(self, module: str, is_type: bool = False) -> None:
-        self._module = module
-        self._is_type = is_type
-
-    def visit_arg(self, node: ast.arg) -> ast.arg:
-        if node.annotation:
-            node.annotation = _parse(spell(node.annotation, self._module))
-        return node
-
-    def visit_Constant(self, node: ast.Constant) -> ast.expr:
-        if self._is_type and isinstance(node.value, str):
-            return self.visit(_parse(node.value))
-        return node
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._spelled(node, _find(self._module, node.id))
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        if not isinstance(node.value, ast.Name):
-            return self.generic_visit(node)  # type: ignore[return-value]
-        if node.value.id == "collections":
-            return ast.Name(node.attr)
-        base = _find(self._module, node.value.id)
-        return self._spelled(
-            node, _find(base, node.attr) if isinstance(base, str) else None
-        )
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        kind = ast.unparse(node.value)
+    if isinstance(expression, str):
+        is_quoted = is_type and expression[0] in "'\""
+        return expression[1:-1].removeprefix(_MODULE) if is_quoted else expression
+    if isinstance(expression, (griffe.ExprName, griffe.ExprAttribute)):
+        return _name(expression, module, is_type)
+    parts = list(expression.iterate(flat=False))
+    if isinstance(expression, griffe.ExprSubscript):
+        kind, kinds = str(expression.left), expression.slice
         if kind == "Literal":
-            return node
-        self.generic_visit(node)
-        kinds = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if kind == "Optional":
-            return _either([*kinds, ast.Constant(None)])
-        return _either(kinds) if kind == "Union" else node
-
-    def _spelled(self, node: ast.expr, place: _Place) -> ast.expr:
-        if place is None or isinstance(place, str):
-            return node
-        module, found = place
-        name = ast.unparse(node).rpartition(".")[2]
-        address = _public().get((module, name))
-        if address:
-            package = address.rpartition(".")[0]
-            is_near = f"{self._module}.".startswith(f"{package}.")
-            return _parse(name if is_near else address.removeprefix("tff_drift."))
-        if isinstance(found, ast.expr) and not isinstance(found, ast.Call):
-            return _Spelled(module, self._is_type).visit(_copy(found))
-        return ast.Name(name)
+            return str(expression)
+        if kind in _UNIONS:
+            kinds = kinds.elements if isinstance(kinds, griffe.ExprTuple) else [kinds]
+            parts = [part for each in kinds for part in (" | ", each)][1:]
+            parts += [" | None"] if kind == "Optional" else []
+    return "".join(spell(each, module, is_type=is_type) for each in parts)
 
 
-def _parse(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
-
-
-def _copy(node: ast.expr) -> ast.expr:
-    return _parse(ast.unparse(node))
-
-
-def _either(kinds: list[ast.expr]) -> ast.expr:
-    return functools.reduce(
-        lambda left, right: ast.BinOp(left, ast.BitOr(), right), kinds
-    )
-
-
-def _find(module: str, name: str) -> _Place:
-    """Where a name of a module is defined, or the module that it is."""
-    for node in public_names.statements(public_names.parse(module)):
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name == name:
-            return module, node
-        if isinstance(node, ast.Assign) and (value := _assigned(node, name)):
-            return module, value
-        if isinstance(node, ast.ImportFrom) and node.module:
-            for alias in node.names:
-                if (alias.asname or alias.name) != name:
-                    continue
-                if node.module.split(".")[0] not in ("tff_drift", "tasks"):
-                    return None
-                if public_names.path_of(f"{node.module}.{alias.name}").exists():
-                    return f"{node.module}.{alias.name}"
-                return _find(node.module, alias.name)
-    return None
-
-
-def _assigned(node: ast.Assign, name: str) -> ast.expr | None:
-    """What a statement gives to a name, as in `A, B = 1, 2`."""
-    for target in node.targets:
-        if isinstance(target, ast.Name) and target.id == name:
-            return node.value
-        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-            for each, value in zip(target.elts, node.value.elts):
-                if isinstance(each, ast.Name) and each.id == name:
-                    return value
-    return None
+def _name(
+    expression: griffe.ExprName | griffe.ExprAttribute, module: str, is_type: bool
+) -> str:
+    found = public_names.find(expression.canonical_path)
+    if found is None or found.is_module:
+        if isinstance(expression, griffe.ExprName):
+            return expression.name
+        *left, name = expression.values
+        base = left[0] if len(left) == 1 else griffe.ExprAttribute(left)
+        return f"{spell(base, module)}.{name}".removeprefix(_MODULE)
+    address = _public().get(found.path)
+    if address:
+        package, _, name = address.rpartition(".")
+        is_near = f"{module}.".startswith(f"{package}.")
+        return name if is_near else address.removeprefix("tff_drift.")
+    value = found.value if found.is_attribute else None
+    if value is None or isinstance(value, griffe.ExprCall):
+        return found.name
+    return spell(value, found.module.path, is_type=is_type)
 
 
 @functools.cache
-def _public() -> dict[tuple[str, str], str]:
+def _public() -> dict[str, str]:
     """The address of each public name, by where it is defined."""
     return {
-        (each.module, each.name): f"{package}.{each.name}"
+        each.definition.path: f"{package}.{each.name}"
         for package in reversed(public_names.PACKAGES)
         for each in public_names.public_names(package)
     }

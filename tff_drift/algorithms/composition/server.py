@@ -17,7 +17,10 @@ from tff_drift.algorithms.server_steps import Cohort, ServerStep
 from tff_drift.client_works import round_state
 from tff_drift.tensors import Tensors, global_norm, selected, to_vector
 
-AGGREGATE, CLOUD, AVERAGE = EVALUATED_MODELS = ("aggregate", "cloud", "average")
+AGGREGATE = "aggregate"
+CLOUD = "cloud"
+AVERAGE = "average"
+EVALUATED_MODELS = (AGGREGATE, CLOUD, AVERAGE)
 
 # What the clients report of themselves, summed over the cohort.
 SUMS_TYPE = compat.to_type(
