@@ -13,6 +13,7 @@ import pandas as pd
 
 from experiments import escape
 from experiments.analysis import measures, style
+from experiments.analysis.arguments import checked
 from experiments.analysis.finished import FinishedRuns
 from tff_drift import kinds
 
@@ -33,6 +34,7 @@ _PERCENTS = (5, 25, 50, 75, 95)
 _LOG_RATIO = 100.0
 
 
+@checked
 def draw_curves(
     runs: FinishedRuns,
     columns: Sequence[str],
@@ -70,6 +72,7 @@ def draw_curves(
     return figure
 
 
+@checked
 def draw_against(
     runs: FinishedRuns,
     setting: str,
@@ -124,6 +127,7 @@ def draw_against(
     return figure
 
 
+@checked
 def draw_clients(
     runs: FinishedRuns, column: str, last: int = 1, labels: pd.Series | None = None
 ) -> matplotlib.figure.Figure:
@@ -167,6 +171,7 @@ def draw_clients(
     return figure
 
 
+@checked
 def draw_train_and_test(
     runs: FinishedRuns,
     train: str,
@@ -212,6 +217,7 @@ def draw_train_and_test(
     return figure
 
 
+@checked
 def draw_heat_map(
     table: pd.DataFrame, name: str, title: str, missing: str = "diverged"
 ) -> matplotlib.figure.Figure:

@@ -18,6 +18,7 @@ from experiments.analysis.folders import (
     Run,
     runs_below,
 )
+from tff_drift import checks
 
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?(?:e[-+]?\d+)?)")
 
@@ -73,8 +74,13 @@ def read(*folders: str | os.PathLike[str]) -> FinishedRuns:
 
     Raises:
       FileNotFoundError: If a folder does not exist.
-      ValueError: If there is no finished run in a folder, or a file is damaged.
+      TypeError: If a folder is no path.
+      ValueError: If there is no folder, no finished run in one, or a file is damaged.
     """
+    if not folders:
+        raise ValueError("folders is empty. Name a folder of runs.")
+    for each in folders:
+        checks.check_path("folders", each)
     found: list[Run] = []
     for folder in map(pathlib.Path, folders):
         if not folder.is_dir():

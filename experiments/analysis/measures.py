@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 import tasks
+from experiments.analysis.arguments import checked
 from experiments.analysis.finished import AXES, FinishedRuns
 
 _TEST = "test_"
@@ -19,6 +20,7 @@ _FAILURES = ("catastrophic_failure", "non_finite")
 _LOWER_IS_BETTER = ("loss", "error", "distance", "norm")
 
 
+@checked
 def headline(runs: FinishedRuns) -> str:
     """Returns the column of the headline metric of the runs' task.
 
@@ -38,6 +40,7 @@ def headline(runs: FinishedRuns) -> str:
     return _TEST + metrics.pop()
 
 
+@checked
 def falls(runs: FinishedRuns, column: str) -> bool:
     """Returns whether a column is better the lower it is.
 
@@ -54,6 +57,7 @@ def falls(runs: FinishedRuns, column: str) -> bool:
     return known.get(metric, metric.endswith(_LOWER_IS_BETTER))
 
 
+@checked
 def measured(runs: FinishedRuns, column: str) -> pd.DataFrame:
     """Returns the rows in which a column was measured, NaNs among them.
 
@@ -80,6 +84,7 @@ def measured(runs: FinishedRuns, column: str) -> pd.DataFrame:
     return rounds[has_it & (rounds[family].notna() | rounds[column].notna())]
 
 
+@checked
 def varying(runs: FinishedRuns) -> list[str]:
     """Returns the settings, but for seeds, that tell runs of a method on a task apart.
 
@@ -91,6 +96,7 @@ def varying(runs: FinishedRuns) -> list[str]:
     return [name for name in settings if (by_method[name].nunique() > 1).any()]
 
 
+@checked
 def labels(runs: FinishedRuns, by: Sequence[str] | None = None) -> pd.Series:
     """Returns what to call each run; runs of one label differ in their seeds alone.
 
@@ -133,6 +139,7 @@ def _setting(name: str, value: Any) -> str:
     return f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
 
 
+@checked
 def to_thresholds(
     runs: FinishedRuns,
     column: str,
@@ -167,6 +174,7 @@ def to_thresholds(
     return pd.DataFrame(found, index=runs.settings.index)
 
 
+@checked
 def axis_column(runs: FinishedRuns, axis: str) -> str:
     """Returns the column of an axis.
 
@@ -184,6 +192,7 @@ def axis_column(runs: FinishedRuns, axis: str) -> str:
     return AXES[axis]
 
 
+@checked
 def last_mean(
     runs: FinishedRuns, columns: Sequence[str], last: int = 1
 ) -> pd.DataFrame:
@@ -216,6 +225,7 @@ def last_mean(
     return pd.DataFrame(found, index=runs.settings.index)
 
 
+@checked
 def failed(runs: FinishedRuns) -> pd.Series:
     """Returns which runs broke down in any round, as 1 or 0 by run.
 
@@ -232,6 +242,7 @@ def failed(runs: FinishedRuns) -> pd.Series:
     return by_run.reindex(runs.settings.index).rename("failed")
 
 
+@checked
 def over_seeds(values: pd.DataFrame, labels: pd.Series) -> pd.DataFrame:
     """Returns means and standard deviations over the runs of each label.
 
@@ -252,6 +263,7 @@ def over_seeds(values: pd.DataFrame, labels: pd.Series) -> pd.DataFrame:
     return table
 
 
+@checked
 def curves(
     runs: FinishedRuns, column: str, axis: str, labels: pd.Series
 ) -> pd.DataFrame:

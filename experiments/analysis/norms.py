@@ -13,6 +13,7 @@ import pandas as pd
 
 from experiments import escape
 from experiments.analysis import measures, style
+from experiments.analysis.arguments import checked
 from experiments.analysis.finished import FinishedRuns
 
 # ‖θ‖, ‖Δ‖ and the mean norm of what clients send, of every run.
@@ -22,6 +23,7 @@ _COSINE = "/mean_pairwise_cosine"
 _COHORT = "clients_per_round"
 
 
+@checked
 def cosine_column(runs: FinishedRuns) -> str | None:
     """Returns the column of the mean pairwise cosine of clients' updates, if any.
 
@@ -32,6 +34,7 @@ def cosine_column(runs: FinishedRuns) -> str | None:
     return str(found[0]) if found else None
 
 
+@checked
 def predicted_norms(runs: FinishedRuns) -> pd.DataFrame:
     """Returns ‖Δ‖ by round, and what the smallest cohort's lets expect.
 
@@ -70,6 +73,7 @@ def predicted_norms(runs: FinishedRuns) -> pd.DataFrame:
     return table.assign(predicted=reference * shrinking).reset_index(drop=True)
 
 
+@checked
 def draw_predicted_norms(runs: FinishedRuns) -> matplotlib.figure.Figure:
     """Draws ‖Δ‖ over rounds by cohort size, dashed what √(M₁ / M) predicts.
 
