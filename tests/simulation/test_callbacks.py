@@ -209,8 +209,9 @@ def as_before(folder):
     training = dict(saved.description["training"])
     for settings in training.pop("callbacks").values():
         training.update(settings)
-    for name in ("data_sha256", "sampling"):
+    for name in ("method", "sampling"):
         training.pop(name, None)
+    training["train"].pop("examples_sha256")
     description = {**saved.description, "training": training}
     with np.load(path) as arrays:
         members = dict(arrays)

@@ -66,7 +66,11 @@ def append_step(
     initialize, next_fn = wrapper.initialize(), wrapper.next(process.next)
     accessors = wrapper.accessors()
     if isinstance(process, ComposedLearningProcess):
-        return process.rebuilt(initialize, next_fn, accessors, wrapper.next_at_clients)
+        rebuilt = process.rebuilt(
+            initialize, next_fn, accessors, wrapper.next_at_clients
+        )
+        rebuilt.settings = {**process.settings, "appended_step": appended.name}
+        return rebuilt
     return tff.learning.templates.LearningProcess(
         initialize,
         next_fn,

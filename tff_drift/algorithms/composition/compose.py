@@ -16,6 +16,7 @@ from tff_drift.algorithms.composition import arguments, server
 from tff_drift.algorithms.composition.aggregation import CohortAggregation
 from tff_drift.algorithms.composition.client import build_client_half
 from tff_drift.algorithms.composition.rounds import Parts, build_process
+from tff_drift.algorithms.composition.settings import settings_of
 from tff_drift.algorithms.options import MetricsAggregator, check_client_weighting
 from tff_drift.algorithms.server_steps import AveragedStep, ServerStep
 from tff_drift.client_works import round_state
@@ -143,4 +144,12 @@ def compose(
         ),
         arguments.build_metrics_aggregation(metrics_aggregator, spec),
     )
-    return build_process(parts, num_clients)
+    process = build_process(parts, num_clients)
+    process.settings = {
+        "client_work": settings_of(work),
+        "server_step": settings_of(server_step),
+        "client_weighting": str(client_weighting),
+        "evaluated_model": evaluated_model,
+        "keep_latest_models": keep_latest_models,
+    }
+    return process

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -28,6 +28,8 @@ class ComposedLearningProcess(tff.learning.templates.LearningProcess):
       message_up: The TFF type of what a client sends besides its update.
       num_clients: N, the number of all clients that the method was built for; `None`
         for methods that do not ask for it.
+      settings: What the method was built with, in JSON values, as far as it holds
+        numbers, flags and texts: by it a run that is resumed knows its method.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class ComposedLearningProcess(tff.learning.templates.LearningProcess):
         self.message_down = message_down
         self.message_up = message_up
         self.num_clients = num_clients
+        self.settings: Mapping[str, Any] = {}
 
     def rebuilt(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from tff_drift.simulation.data.example_store import (
     check_known,
     checked_ids,
 )
+from tff_drift.simulation.data.examples_digest import examples_digest
 from tff_drift.simulation.data.model_fit import ValueCheck, check_fit
 
 _Clients = TypeVar("_Clients", bound="ClientExamples")
@@ -121,6 +123,22 @@ class ClientExamples:
         other._check = check
         other._check_values(self.client_ids[0])
         return other
+
+    def digest(self) -> dict[str, Any]:
+        """Returns what tells these clients and their examples from others.
+
+        Reads some of the clients.
+
+        Returns:
+          The number of clients, and hashes of their ids and of samples of their
+          examples, by name.
+        """
+        ids = hashlib.sha256("\n".join(self.client_ids).encode()).hexdigest()
+        return {
+            "clients": len(self.client_ids),
+            "client_ids_sha256": ids,
+            "examples_sha256": examples_digest(self.client_ids, self._store),
+        }
 
     def _check_values(self, client_id: str) -> None:
         if self._check is not None:

@@ -11,7 +11,11 @@ from collections.abc import Callable, Sequence
 
 from tff_drift import checks
 from tff_drift.simulation.data.client_datasets import ClientDatasets
-from tff_drift.simulation.data.sampling import Sampling, build_uniform_sampling
+from tff_drift.simulation.data.sampling import (
+    Described,
+    Sampling,
+    build_uniform_sampling,
+)
 
 
 def doubling_cohorts(
@@ -45,7 +49,13 @@ def doubling_cohorts(
         doublings = bisect.bisect_right(rounds, round_number)
         return _at_most(cohort_size * 2**doublings, maximum)
 
-    return size
+    return Described(
+        size,
+        name="doubling_cohorts",
+        cohort_size=cohort_size,
+        rounds=list(rounds),
+        maximum=maximum,
+    )
 
 
 def build_growing_sampling(
@@ -94,7 +104,14 @@ def build_growing_sampling(
         return _at_most(cohort_size * 2**doublings, maximum)
 
     sampling = build_uniform_sampling(train.client_ids, size, seed)
-    return sampling
+    return Described(
+        sampling,
+        name="growing_sampling",
+        cohort_size=cohort_size,
+        examples=list(examples),
+        maximum=maximum,
+        seed=int(seed),
+    )
 
 
 def _at_most(size: int, maximum: int | None) -> int:

@@ -76,13 +76,27 @@ def checked_ids(client_ids: Iterable[str]) -> tuple[str, ...]:
         raise ValueError("client_ids is empty. Give at least one client id.")
     for client_id in checked:
         if not isinstance(client_id, str):
-            raise TypeError(f"client_ids must be strings, found {client_id!r}.")
+            raise TypeError(
+                f"client_ids must be strings, found {client_id!r}. Give str() of it."
+            )
+        if not client_id.isascii():
+            _check_is_text(client_id)
     if len(set(checked)) < len(checked):
         twice = collections.Counter(checked).most_common(1)[0][0]
         raise ValueError(
             f"client_ids holds {twice!r} more than once. Give each id once."
         )
     return checked
+
+
+def _check_is_text(client_id: str) -> None:
+    try:
+        client_id.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"client_ids holds {client_id!r}, which is no text: it has half of a "
+            "character. Read the ids in their own encoding."
+        ) from error
 
 
 def checked(client_id: str, examples: Examples) -> Examples:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 import tensorflow_federated as tff
@@ -16,6 +16,37 @@ Sampling = Callable[[int], Sequence[str]]
 CohortSize = Union[int, Callable[[int], int]]
 
 _LARGEST_SEED = 2**32 - 1
+
+
+class Described:
+    """A function of a round number that says what it is.
+
+    Attributes:
+      settings: What it depends on, in JSON values by name.
+    """
+
+    def __init__(self, function: Callable[[int], Any], **settings: Any) -> None:
+        """Describes a function.
+
+        Args:
+          function: The function.
+          **settings: What it depends on; of a function that is described itself, its
+            settings count.
+        """
+        self._function = function
+        self.settings = {
+            name: getattr(value, "settings", None) if callable(value) else value
+            for name, value in settings.items()
+        }
+
+    def __call__(self, round_number: int) -> Any:
+        """Returns the function's value."""
+        return self._function(round_number)
+
+    def __repr__(self) -> str:
+        name, *settings = self.settings.items()
+        arguments = ", ".join(f"{key}={value!r}" for key, value in settings)
+        return f"{name[1]}({arguments})"
 
 
 def build_uniform_sampling(
@@ -72,4 +103,6 @@ def build_uniform_sampling(
             size = min(size(round_number), len(client_ids))
         return [client_ids[index] for index in sample(round_number, size)]
 
-    return sampling
+    return Described(
+        sampling, name="uniform_sampling", cohort_size=cohort_size, seed=int(seed)
+    )

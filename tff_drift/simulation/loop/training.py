@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import dataclasses
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional, Union
 
-import numpy as np
 import tensorflow_federated as tff
-import tree
 
 from tff_drift import checks, compat
 from tff_drift.client_states import ClientStates
@@ -24,6 +19,7 @@ from tff_drift.simulation.callbacks import (
 )
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Sampling, build_uniform_sampling
+from tff_drift.simulation.loop import identity
 from tff_drift.simulation.loop.rounds import RoundRunner, build_round_runner
 from tff_drift.simulation.loop.traffic import check_process
 from tff_drift.simulation.loop.training_loop import TrainingLoop
@@ -84,7 +80,8 @@ def run_training(
       seed: The seed of the sampling.
       sampling: A function of a round number (from 0) that returns the ids of the
         round's clients; it replaces uniform sampling. For a run that resumes
-        identically it must depend on nothing else.
+        identically it must depend on nothing else: a resumed run samples the last
+        round once more, and is refused if that gives other clients.
       client_states: Where the clients' states are kept, if the process's clients have
         any: by default in RAM and in the checkpoint. A
         `tff_drift.client_states.DiskClientStates` keeps them on disk; it is left open.
@@ -109,8 +106,9 @@ def run_training(
       KeyboardInterrupt: On Ctrl-C; the rounds completed are kept in `output_dir`.
       MetricsFileError: If the metrics file is damaged.
       OutputDirError: If `output_dir` cannot be written, is in use, holds other
-        files, or holds a run with another configuration, cohort size, seed, data,
-        hyperparameters or settings of callbacks.
+        files, or holds a run with another configuration, cohort size, seed, sampling,
+        method, hyperparameters or settings of callbacks, or of other data: of some of
+        the clients, 16 that are read on demand or 200 in RAM, examples are compared.
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range, `cohort_size` is above the
         number of clients, the process was built for another number of them, `rounds`
@@ -123,10 +121,13 @@ def run_training(
     choose = _choose_sampling(train, cohort_size, seed, sampling)
     participants = _with_defaults(callbacks)
     runner = build_round_runner(process, train, client_states)
-    training = _training_arguments(
-        train, rounds, cohort_size, seed, initial_state, participants
+    training = identity.training_arguments(process, train, initial_state, participants)
+    training.update(rounds=int(rounds), seed=int(seed))
+    training["cohort_size"] = None if cohort_size is None else int(cohort_size)
+    training["sampling"] = getattr(sampling, "settings", None)
+    run_store, rounds_per_checkpoint = _open_run_store(
+        output_dir, training, train, runner
     )
-    run_store, rounds_per_checkpoint = _open_run_store(output_dir, training, runner)
     with contextlib.closing(run_store):
         loop = TrainingLoop(
             runner, choose, run_store, participants, rounds_per_checkpoint
@@ -215,55 +216,11 @@ def _with_defaults(callbacks: Sequence[Participant]) -> list[Callback]:
     return participants
 
 
-def _training_arguments(
-    train: ClientDatasets,
-    rounds: int,
-    cohort_size: int | None,
-    seed: int,
-    initial_state: Any,
-    callbacks: Sequence[Callback],
-) -> dict[str, Any]:
-    """Returns the arguments that the results depend on, to compare runs."""
-    ids = hashlib.sha256("\n".join(train.client_ids).encode()).hexdigest()
-    arguments: dict[str, Any] = {
-        "rounds": int(rounds),
-        "cohort_size": None if cohort_size is None else int(cohort_size),
-        "seed": int(seed),
-        "train": {
-            "clients": len(train.client_ids),
-            "client_ids_sha256": ids,
-            "max_examples": train.max_examples,
-            **dataclasses.asdict(train.batching),
-        },
-    }
-    if initial_state is not None:
-        digest = hashlib.sha256()
-        for leaf in tree.flatten(initial_state):
-            digest.update(np.asarray(leaf).tobytes())
-        arguments["initial_state_sha256"] = digest.hexdigest()
-    arguments["callbacks"] = _callback_settings(callbacks)
-    return configurations.to_json("training", arguments)
-
-
-def _callback_settings(callbacks: Sequence[Callback]) -> dict[str, Any]:
-    """Returns the callbacks' settings by class, numbered where a class comes again."""
-    found: dict[str, Any] = {}
-    counts: collections.Counter[str] = collections.Counter()
-    for callback in callbacks:
-        name = type(callback).__name__
-        counts[name] += 1
-        settings = callback.settings
-        checks.check_instance(
-            f"settings of {name}", settings, Mapping, "a mapping of JSON values by name"
-        )
-        if settings:
-            number = "" if counts[name] == 1 else f" {counts[name]}"
-            found[name + number] = dict(settings)
-    return found
-
-
 def _open_run_store(
-    output_dir: Output, training: Mapping[str, Any], runner: RoundRunner
+    output_dir: Output,
+    training: Mapping[str, Any],
+    train: ClientDatasets,
+    runner: RoundRunner,
 ) -> tuple[RunStore, int]:
     """Returns where the run is kept, and the rounds from checkpoint to checkpoint."""
     if output_dir is None:
@@ -272,12 +229,15 @@ def _open_run_store(
         return output_dir, 1
     if not isinstance(output_dir, OutputDir):
         output_dir = OutputDir(output_dir)
+    # Read only here: without a folder nothing is compared.
+    examples = train.digest()
+    described = {**training, "train": {**training["train"], **examples}}
     folder = RunDirectory(
         output_dir.path,
         user_configuration=configurations.to_json(
             "configuration", output_dir.configuration
         ),
-        training=training,
+        training=configurations.to_json("training", described),
         client_states=runner.client_states,
     )
     return folder, output_dir.rounds_per_checkpoint

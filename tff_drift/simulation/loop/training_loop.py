@@ -14,6 +14,7 @@ from absl import logging
 from tff_drift.client_states import ClientStatesError
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Sampling
+from tff_drift.simulation.loop import identity
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.loop.rounds import RoundRunner
 from tff_drift.simulation.loop.traffic import Traffic, model_traffic
@@ -70,6 +71,7 @@ class TrainingLoop:
                 f"{self._saved}. Ask for at least as many, or choose another "
                 "output_dir."
             )
+        self._check_sampling()
         self._runner.begin(self._training_state.state)
         run = TrainingRun(
             process,
@@ -89,6 +91,19 @@ class TrainingLoop:
                 run.stop_reason if run.rounds_completed < rounds else None,
             )
         return result
+
+    def _check_sampling(self) -> None:
+        """Raises unless the last round's clients are sampled once more."""
+        kept, last = self._training_state.cohort_sha256, self._saved - 1
+        if not kept or last < 0:
+            return
+        cohort = _checked_cohort(self._sampling(last), last)
+        if identity.cohort_digest(cohort) != kept:
+            raise OutputDirError(
+                f"sampling returns other clients for round {last} than those that the "
+                "run in output_dir trained in it. Give the sampling of that run, which "
+                "must depend on the round number alone, or choose another output_dir."
+            )
 
     def _check_store_is_new(self, initial_state_is_given: bool) -> None:
         store = self._runner.client_states
@@ -180,7 +195,9 @@ class TrainingLoop:
                 _add_columns(row, columns, callback)
         # The row comes first: a training state without its row must not be saved.
         self._run_store.add(row)
-        self._training_state = TrainingState(round_number + 1, state)
+        self._training_state = TrainingState(
+            round_number + 1, state, identity.cohort_digest(cohort)
+        )
         for callback in self._callbacks:
             callback.after_row(view)
 

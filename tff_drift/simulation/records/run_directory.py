@@ -50,7 +50,11 @@ _ROWS = "rows_sha256"
 _OUR_FILES = (CHECKPOINT_FILE, CONFIGURATION_FILE, METRICS_FILE)
 _TRAINING = "training"
 _CALLBACKS = "callbacks"
-_ADDED = ("data_sha256", "sampling")
+_TRAIN = "train"
+_EXAMPLES = "examples_sha256"
+_EVALUATION = "evaluation"
+_ADDED = ("method", "sampling")
+_COHORT = "cohort_sha256"
 # A run may be extended.
 _MAY_CHANGE = ("rounds",)
 
@@ -65,14 +69,23 @@ def _comparable(configuration_: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _as_before(training: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a training as earlier versions wrote them.
+def _as_then(training: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a training as the version wrote them that saved others.
 
-    They kept callbacks' settings among the run's own, and nothing of `_ADDED`.
+    Earlier versions kept callbacks' settings among the run's own, and did not know the
+    method, the sampling, and what examples there are.
     """
-    plain = {name: value for name, value in training.items() if name not in _ADDED}
-    for settings in plain.pop(_CALLBACKS, {}).values():
-        plain.update(settings)
+    plain = {
+        name: value
+        for name, value in training.items()
+        if name in was or name not in _ADDED
+    }
+    if _EXAMPLES not in was.get(_TRAIN, {}):
+        train = plain.get(_TRAIN, {})
+        plain[_TRAIN] = {name: train[name] for name in train if name != _EXAMPLES}
+    if _CALLBACKS not in was:
+        for settings in plain.pop(_CALLBACKS, {}).values():
+            plain.update({k: v for k, v in settings.items() if k != _EVALUATION})
     return plain
 
 
@@ -244,8 +257,8 @@ class RunDirectory:
         phrases: list[str] = []
         for section in sections:
             was, now = saved.description.get(section, {}), self._description[section]
-            if section == _TRAINING and _CALLBACKS not in was:
-                now = _as_before(now)
+            if section == _TRAINING:
+                now = _as_then(now, was)
             phrases += configuration.differences(was, now)
         if phrases:
             raise OutputDirError(
@@ -305,6 +318,7 @@ class RunDirectory:
             training_state = TrainingState(
                 self._checkpoint.rounds_completed,
                 self._checkpoint.restore(_SERVER_STATE, initial_state),
+                self._checkpoint.description.get(_COHORT, ""),
             )
         self._restore_client_states()
         if training_state is not None:
@@ -385,7 +399,11 @@ class RunDirectory:
         checkpoint.save_checkpoint(
             self._path(CHECKPOINT_FILE),
             training_state.rounds_completed,
-            {**self._description, _ROWS: self._rows_digest.hex},
+            {
+                **self._description,
+                _ROWS: self._rows_digest.hex,
+                _COHORT: training_state.cohort_sha256,
+            },
             structures,
         )
         if store is not None:

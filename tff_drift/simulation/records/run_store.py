@@ -18,10 +18,13 @@ class TrainingState:
     Attributes:
       rounds_completed: The number of rounds trained.
       state: The server state.
+      cohort_sha256: A hash of the ids of the last round's clients; empty if it is not
+        known, or there was none.
     """
 
     rounds_completed: int
     state: Any
+    cohort_sha256: str = ""
 
 
 @runtime_checkable

@@ -61,8 +61,8 @@ class PeriodicEvaluation(Callback):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The rounds from one evaluation to the next."""
-        return {"rounds_per_evaluation": self._every}
+        """The rounds from one evaluation to the next, and what is evaluated on."""
+        return {"rounds_per_evaluation": self._every, **_settings(self._evaluation)}
 
     def before_training(self, run: TrainingRun) -> metrics.MetricsRecord | None:
         """Evaluates the initial model, if the run begins."""
@@ -121,6 +121,11 @@ class FinalEvaluation(Callback):
         self._prefix = prefix
         self._model = model or _model_of_process
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What is evaluated on."""
+        return _settings(self._evaluation)
+
     def before_training(self, run: TrainingRun) -> None:
         """Remembers the run."""
         self._run = run
@@ -137,6 +142,11 @@ class FinalEvaluation(Callback):
             self._prefix + name: value
             for name, value in metrics.columns_of("evaluation", _checked(found)).items()
         }
+
+
+def _settings(evaluation: Evaluation) -> dict[str, Any]:
+    settings = getattr(evaluation, "settings", None)
+    return {} if settings is None else {"evaluation": dict(settings)}
 
 
 def _checked(found: Any) -> Mapping[str, Any]:

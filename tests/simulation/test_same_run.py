@@ -1,0 +1,204 @@
+"""A run that is resumed is the same run, or is refused with what differs."""
+
+import numpy as np
+import pytest
+
+from tests import models
+from tests.simulation import fakes
+from tff_drift import algorithms, simulation
+from tff_drift.simulation import ClientDatasets, build_uniform_sampling, run_training
+from tff_drift.simulation.callbacks import FinalEvaluation, PeriodicEvaluation
+
+
+def arrays(num_clients=6, size=5):
+    random = np.random.default_rng(1)
+    return {
+        f"client_{k}": (
+            random.normal(size=(size, fakes.NUM_FEATURES)).astype(np.float32),
+            np.arange(size, dtype=np.int32),
+        )
+        for k in range(num_clients)
+    }
+
+
+def run(folder, clients=None, rounds=3, process=None, train=None, **options):
+    if not {"cohort_size", "sampling"} & set(options):
+        options["cohort_size"] = 2
+    return run_training(
+        process or fakes.AveragingProcess(),
+        train or ClientDatasets.from_arrays(clients or arrays(), batch_size=2),
+        rounds=rounds,
+        output_dir=folder,
+        **options,
+    )
+
+
+def in_ram(clients):
+    return ClientDatasets.from_arrays(clients, batch_size=2)
+
+
+def read_on_demand(clients):
+    return ClientDatasets(list(clients), clients.__getitem__, batch_size=2)
+
+
+def changed(client_id, change):
+    clients = arrays()
+    clients[client_id] = change(*clients[client_id])
+    return clients
+
+
+OTHER_DATA = {
+    "a value": lambda: changed("client_3", lambda x, y: (x + (x == x[2]), y)),
+    "another order": lambda: changed("client_0", lambda x, y: (x[::-1], y)),
+    "other labels": lambda: changed("client_5", lambda x, y: (x, y[::-1])),
+    "fewer examples": lambda: changed("client_2", lambda x, y: (x[:4], y[:4])),
+    "another dtype": lambda: {
+        name: (x, y.astype(np.int64)) for name, (x, y) in arrays().items()
+    },
+}
+
+
+@pytest.mark.parametrize("make", [in_ram, read_on_demand])
+@pytest.mark.parametrize("other", OTHER_DATA)
+def test_other_data_under_the_same_ids_are_refused(other, make, tmp_path):
+    run(tmp_path, train=make(arrays()))
+    with pytest.raises(ValueError, match=r"train\.examples_sha256 was"):
+        run(tmp_path, rounds=5, train=make(OTHER_DATA[other]()))
+    assert run(tmp_path, rounds=5, train=make(arrays())).totals.rounds == 5
+
+
+def test_of_many_clients_few_are_read():
+    read = []
+
+    def load(client_id):
+        read.append(client_id)
+        return np.zeros([2, 1]), np.zeros(2)
+
+    ids = [str(k) for k in range(342_477)]
+    ClientDatasets(ids, load, batch_size=1).digest()
+    assert len(read) == 16
+    assert {ids[0], ids[-1]} <= set(read)
+
+
+def test_without_a_folder_no_data_are_read_for_it():
+    read = []
+
+    def load(client_id):
+        read.append(client_id)
+        return arrays()[client_id]
+
+    train = ClientDatasets(list(arrays()), load, batch_size=2)
+    run(None, train=train, rounds=1, sampling=lambda _: ["client_4"])
+    assert set(read) == {"client_4"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda ids: build_uniform_sampling(ids, 2, seed=1),
+        lambda ids: build_uniform_sampling(ids, simulation.doubling_cohorts(2, [9])),
+        lambda ids: simulation.build_growing_sampling(in_ram(arrays()), 2, [99]),
+    ],
+)
+def test_another_schedule_is_refused(other, tmp_path):
+    ids = list(arrays())
+    run(tmp_path, sampling=build_uniform_sampling(ids, 2))
+    with pytest.raises(ValueError, match=r"sampling\.\S+ was"):
+        run(tmp_path, rounds=5, sampling=other(ids))
+    run(tmp_path, rounds=5, sampling=build_uniform_sampling(ids, 2))
+
+
+def test_a_schedule_that_differs_in_the_future_is_refused(tmp_path):
+    def sampling(*rounds):
+        sizes = simulation.doubling_cohorts(1, rounds)
+        return build_uniform_sampling(list(arrays()), sizes)
+
+    run(tmp_path, sampling=sampling(30, 60))
+    with pytest.raises(ValueError, match=r"cohort_size\.rounds was \[30, 60\]"):
+        run(tmp_path, sampling=sampling(30, 50))
+
+
+def test_a_function_that_samples_others_is_refused(tmp_path):
+    run(tmp_path, sampling=lambda number: [f"client_{number}"])
+    with pytest.raises(ValueError, match="sampling returns other clients for round 2"):
+        run(tmp_path, rounds=5, sampling=lambda number: [f"client_{number + 1}"])
+    run(tmp_path, rounds=5, sampling=lambda number: [f"client_{number}"])
+
+
+def test_samplings_say_what_they_are():
+    sizes = simulation.doubling_cohorts(1, [30], maximum=4)
+    assert repr(sizes) == "doubling_cohorts(cohort_size=1, rounds=[30], maximum=4)"
+    sampling = build_uniform_sampling(["a", "b"], 1, seed=3)
+    assert repr(sampling) == "uniform_sampling(cohort_size=1, seed=3)"
+
+
+def built(method):
+    model = models.softmax_regression
+    builders = {
+        "fed_avg": lambda: algorithms.build_fed_avg(model, 0.1),
+        "fed_prox": lambda: algorithms.build_fed_prox(model, 0.1, mu=0.1),
+        "other mu": lambda: algorithms.build_fed_prox(model, 0.1, mu=0.2),
+        "scaffold": lambda: algorithms.build_scaffold(model, 0.1, 3),
+        "option I": lambda: algorithms.build_scaffold(model, 0.1, 3, option="I"),
+    }
+    return builders[method]()
+
+
+@pytest.mark.parametrize(
+    ("method", "other", "message"),
+    [
+        ("fed_avg", "fed_prox", r"method\.client_work\.class was \"LocalSgd\""),
+        ("fed_prox", "other mu", r"method\.client_work\.mu was 0.1 and is now 0.2"),
+        ("scaffold", "option I", r"method\.client_work\.\S+ was "),
+    ],
+)
+def test_another_method_is_refused(method, other, message, tmp_path):
+    clients = {
+        f"client_{k}": client for k, client in enumerate(models.client_arrays([4] * 3))
+    }
+    run(tmp_path, clients, rounds=1, process=built(method))
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path, clients, rounds=2, process=built(other))
+    again = run(tmp_path, clients, rounds=2, process=built(method))
+    assert again.totals.rounds == 2
+
+
+def evaluation(clients, **options):
+    return simulation.build_evaluation(
+        models.softmax_regression, in_ram(clients), **options
+    )
+
+
+def test_evaluation_on_other_clients_is_refused(tmp_path):
+    clients = {
+        f"client_{k}": client for k, client in enumerate(models.client_arrays([4] * 3))
+    }
+    others = {**clients, "client_1": (-clients["client_1"][0], clients["client_1"][1])}
+
+    def go(test, callback=PeriodicEvaluation, **options):
+        return run(
+            tmp_path / callback.__name__,
+            clients,
+            process=built("fed_avg"),
+            callbacks=[callback(evaluation(test, **options))],
+            rounds=1,
+        )
+
+    for callback in (PeriodicEvaluation, FinalEvaluation):
+        go(clients, callback)
+        with pytest.raises(ValueError, match=r"evaluation\.examples_sha256 was"):
+            go(others, callback)
+        with pytest.raises(ValueError, match=r"evaluation\.clients was 3 and is now 2"):
+            go(clients, callback, max_clients=2)
+        go(clients, callback)
+
+
+@pytest.mark.parametrize("bad", ["\ud800", "client\udfff"])
+def test_an_id_that_is_no_text_is_refused(bad):
+    with pytest.raises(ValueError, match="no text: it has half of a character"):
+        ClientDatasets.from_arrays({bad: (np.zeros(2), np.zeros(2))}, batch_size=1)
+
+
+def test_a_number_as_an_id_is_refused():
+    with pytest.raises(TypeError, match=r"client_ids must be strings, found 0\. Give"):
+        ClientDatasets.from_arrays({0: (np.zeros(2), np.zeros(2))}, batch_size=1)

@@ -1,0 +1,81 @@
+"""What a run is, by which a program that resumes it knows that it is the same."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tree
+
+from tff_drift import checks
+from tff_drift.simulation.data.client_datasets import ClientDatasets
+from tff_drift.simulation.loop.callbacks.base import Callback
+from tff_drift.simulation.loop.process_with_client_states import ProcessWithClientStates
+
+
+def training_arguments(
+    process: Any,
+    train: ClientDatasets,
+    initial_state: Any,
+    callbacks: Sequence[Callback],
+) -> dict[str, Any]:
+    """Returns what the results of a run depend on, besides numbers of the run.
+
+    Args:
+      process: The learning process. Methods of this library say what they are.
+      train: The clients.
+      initial_state: The state that the run begins with, or `None`.
+      callbacks: What takes part in the run.
+
+    Returns:
+      JSON values by name.
+
+    Raises:
+      TypeError: If the settings of a callback are no mapping.
+    """
+    if isinstance(process, ProcessWithClientStates):
+        process = process.process
+    arguments: dict[str, Any] = {
+        "train": {
+            "max_examples": train.max_examples,
+            **dataclasses.asdict(train.batching),
+        },
+        "method": getattr(process, "settings", None),
+        "callbacks": _callback_settings(callbacks),
+    }
+    if initial_state is not None:
+        digest = hashlib.sha256()
+        for leaf in tree.flatten(initial_state):
+            digest.update(np.asarray(leaf).tobytes())
+        arguments["initial_state_sha256"] = digest.hexdigest()
+    return arguments
+
+
+def _callback_settings(callbacks: Sequence[Callback]) -> dict[str, Any]:
+    """Returns the callbacks' settings by class, numbered where a class comes again."""
+    found: dict[str, Any] = {}
+    counts: collections.Counter[str] = collections.Counter()
+    for callback in callbacks:
+        name = type(callback).__name__
+        counts[name] += 1
+        settings = callback.settings
+        checks.check_instance(
+            f"settings of {name}", settings, Mapping, "a mapping of JSON values by name"
+        )
+        if settings:
+            number = "" if counts[name] == 1 else f" {counts[name]}"
+            found[name + number] = dict(settings)
+    return found
+
+
+def cohort_digest(cohort: Sequence[str]) -> str:
+    """Returns a hash of a cohort, in its order.
+
+    Args:
+      cohort: The clients' ids.
+    """
+    return hashlib.sha256("\n".join(map(str, cohort)).encode()).hexdigest()
