@@ -18,7 +18,10 @@ import tensorflow_federated as tff
 from tff_drift import compat
 from tff_drift.layers import step_seed
 from tff_drift.models import ModelFn, build_variable_model, check_model_fn
+from tff_drift.models.functional import leaves_placeholders
 from tff_drift.tensors import Tensors
+
+_SEED = "tff_drift/step_seed"
 
 
 class StepResult(NamedTuple):
@@ -172,18 +175,20 @@ class _VariableLocalModel(LocalModel):
 
 
 class _FunctionalLocalModel(LocalModel):
-    """A `FunctionalModel`: all state is in `(trainable, rest, metrics)`."""
+    """A `FunctionalModel`: all state is in `(trainable, rest, metrics)`.
+
+    Each of the three is a flat tuple: `dataset.reduce` takes a list for one tensor.
+    """
 
     def __init__(self, model: tff.learning.models.FunctionalModel) -> None:
         self._model = model
+        self._metrics_state: Any = None
+        self._seed = _graph_seed()
 
     def start(self, weights: tff.learning.models.ModelWeights) -> Any:
-        trainable, non_trainable = weights
-        return (
-            tuple(tf.nest.flatten(trainable)),
-            non_trainable,
-            self._model.initialize_metrics_state(),
-        )
+        metrics_state = self._model.initialize_metrics_state()
+        self._metrics_state = tf.nest.map_structure(lambda _: None, metrics_state)
+        return tuple(_flat(part) for part in (*weights, metrics_state))
 
     def trainable(self, model_state: Any) -> Tensors:
         return model_state[0]
@@ -192,21 +197,25 @@ class _FunctionalLocalModel(LocalModel):
         return (trainable, *model_state[1:])
 
     def gradients(self, model_state: Any, batch: Any, seed: tf.Tensor) -> StepResult:
-        trainable, non_trainable, metrics_state = model_state
+        trainable, rest, metrics_state = model_state
         features, labels = _features_and_labels(batch)
-        packed = tf.nest.pack_sequence_as(self._model.initial_weights[0], trainable)
-        with tf.GradientTape() as tape:
+        self._seed.assign(seed)
+        with step_seed.step_seed(self._seed), tf.GradientTape() as tape:
             tape.watch(trainable)
-            output = self._model.predict_on_batch(
-                (packed, non_trainable), features, training=True
+            weights = tuple(
+                tf.nest.pack_sequence_as(structure, part)
+                for structure, part in zip(
+                    self._model.initial_weights, (trainable, rest)
+                )
             )
+            output = self._model.predict_on_batch(weights, features, training=True)
             loss = self._model.loss(output=output, label=labels)
         gradients = tape.gradient(
             loss, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
         num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
-        metrics_state = self._model.update_metrics_state(
-            metrics_state,
+        new_metrics_state = self._model.update_metrics_state(
+            self._pack_metrics(metrics_state),
             batch_output=tff.learning.models.BatchOutput(
                 loss=loss, predictions=output, num_examples=num_examples
             ),
@@ -215,8 +224,11 @@ class _FunctionalLocalModel(LocalModel):
         return StepResult(
             _dense(gradients),
             tf.cast(num_examples, tf.int64),
-            (trainable, non_trainable, metrics_state),
+            (trainable, rest, _flat(new_metrics_state)),
         )
+
+    def _pack_metrics(self, metrics_state: Tensors) -> Any:
+        return tf.nest.pack_sequence_as(self._metrics_state, metrics_state)
 
     def hessian_product(
         self,
@@ -233,8 +245,26 @@ class _FunctionalLocalModel(LocalModel):
 
     def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
         return tf.cond(
-            discard, self._model.initialize_metrics_state, lambda: model_state[2]
+            discard,
+            self._model.initialize_metrics_state,
+            lambda: self._pack_metrics(model_state[2]),
         )
+
+
+def _flat(structure: Any) -> Tensors:
+    return tuple(tf.nest.flatten(structure))
+
+
+def _graph_seed() -> tf.Variable:
+    """Returns the variable of a graph that holds the seed of a step.
+
+    A functional model is traced once in a graph, however many local models of it are
+    built there, so that they have to share the seed.
+    """
+    shared = [] if tf.executing_eagerly() else tf.compat.v1.get_collection_ref(_SEED)
+    if not shared:
+        shared.append(tf.Variable(tf.zeros([2], tf.int64), trainable=False))
+    return shared[0]
 
 
 def _differentiate(
@@ -340,7 +370,9 @@ def _functional_model_spec(model: tff.learning.models.FunctionalModel) -> ModelS
         weights_type=initial_weights.type_signature.result,
         data_type=compat.SequenceType(compat.tensorflow_to_type(model.input_spec)),
         metric_finalizers=model.finalize_metrics,
-        # Functional models made from Keras models with dropout do not run inside
-        # `dataset.reduce`; they run in a loop over an iterator.
-        loop_implementation=tff.learning.LoopImplementation.DATASET_ITERATOR,
+        loop_implementation=(
+            tff.learning.LoopImplementation.DATASET_ITERATOR
+            if leaves_placeholders(model)
+            else tff.learning.LoopImplementation.DATASET_REDUCE
+        ),
     )

@@ -1,0 +1,160 @@
+"""Functional models train as others do: vectorized, and with seeds of their own."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import models
+from tff_drift import algorithms, client_works, execution, layers
+from tff_drift.models import functional
+
+REDUCE = tff.learning.LoopImplementation.DATASET_REDUCE
+ITERATOR = tff.learning.LoopImplementation.DATASET_ITERATOR
+CLIENTS = models.client_arrays([8] * 8, seed=3)
+
+
+@pytest.fixture(autouse=True)
+def local():
+    context = execution.create_local_execution_context()
+    with tff.framework.get_context_stack().install(context):
+        yield context
+
+
+def by_hand(rate=0.0, in_lists=False):
+    """Softmax regression, as people write it, with dropout of its inputs."""
+    kernel = np.zeros([models.NUM_FEATURES, models.NUM_CLASSES], np.float32)
+    bias = np.zeros([models.NUM_CLASSES], np.float32)
+
+    @tf.function
+    def predict(weights, x, training=True):
+        (kernel, bias), _ = weights
+        if rate and training:
+            x = tf.nn.experimental.stateless_dropout(x, rate, layers.draw_seed())
+        return x @ kernel + bias
+
+    def loss(output, label, sample_weight=None):
+        del sample_weight
+        return tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(label, output)
+        )
+
+    container = list if in_lists else tuple
+
+    @tf.function
+    def initialize():
+        return collections.OrderedDict(
+            loss=container([tf.zeros([]), tf.zeros([], tf.int32)])
+        )
+
+    @tf.function
+    def update(state, labels, batch_output, sample_weight=None):
+        del labels, sample_weight
+        count = batch_output.num_examples
+        total = batch_output.loss * tf.cast(count, tf.float32)
+        sums = zip(state["loss"], (total, count))
+        return collections.OrderedDict(
+            loss=container([before + more for before, more in sums])
+        )
+
+    @tf.function
+    def finalize(state):
+        total, count = state["loss"]
+        return collections.OrderedDict(loss=total / tf.cast(count, tf.float32))
+
+    return tff.learning.models.FunctionalModel(
+        initial_weights=(container([kernel, bias]), container([])),
+        predict_on_batch_fn=predict,
+        loss_fn=loss,
+        metrics_fns=(initialize, update, finalize),
+        input_spec=models.INPUT_SPEC,
+    )
+
+
+def train(model, **options):
+    process = algorithms.build_fed_avg(model, 0.2, **options)
+    state, metrics = models.train(process, models.datasets(CLIENTS), rounds=2)
+    return models.trainable(process, state), metrics[-1]["client_work"]["train"]
+
+
+@pytest.mark.parametrize("in_lists", [False, True])
+def test_clients_are_vectorized_and_equal_numpy(local, in_lists):
+    process = algorithms.build_fed_avg(by_hand(in_lists=in_lists), 0.2)
+    state, data = process.initialize(), models.datasets(CLIENTS)
+    text = str(local.explain(process.next, (state, data)))
+    assert "16 steps come in 2 turns" in text
+    before = models.trainable(process, state)
+    state, _ = models.train(process, data, state=state)
+    delta = models.pseudo_gradient(before, CLIENTS, rate=0.2)
+    for actual, x, d in zip(models.trainable(process, state), before, delta):
+        np.testing.assert_allclose(actual, x - d, atol=1e-6)
+
+
+def test_those_of_keras_are_vectorized_where_nothing_hangs_on_a_placeholder():
+    def loop(more):
+        model = models.functional(lambda: models.keras_softmax_regression(*more()))
+        return client_works.build_model_spec(model).loop_implementation
+
+    assert loop(list) == REDUCE
+    assert loop(lambda: [tf.keras.layers.Dropout(0.5)]) == ITERATOR
+
+
+def keras_dropout():
+    return models.functional(
+        lambda: models.keras_softmax_regression(tf.keras.layers.Dropout(0.5))
+    )
+
+
+def test_tffs_worker_trains_what_needs_an_iterator(native_context):
+    model = keras_dropout()
+    assert functional.leaves_placeholders(model)
+    process = algorithms.build_fed_avg(model, 0.2)
+    _, metrics = models.train(process, models.datasets(CLIENTS[:2]))
+    assert np.isfinite(metrics[0]["client_work"]["train"]["loss"])
+
+
+def test_masks_are_those_of_round_step_and_batch():
+    weights, metrics = train(by_hand(rate=0.5))
+    again, metrics_again = train(by_hand(rate=0.5))
+    models.assert_bit_equal(again, weights)
+    assert metrics == metrics_again
+    one_by_one, _ = train(by_hand(rate=0.5), loop_implementation=ITERATOR)
+    for one, other in zip(one_by_one, weights):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert np.any(train(by_hand())[0][0] != weights[0])
+
+
+def test_uga_repeats_the_steps_that_it_differentiates():
+    """In two local models of one functional model, as one step on all data shows."""
+    rate, eta = 0.5, 0.3
+    client = CLIENTS[0]
+    process = algorithms.build_uga(by_hand(rate), eta, 1.0, local_epochs=2)
+    data = models.datasets([client], 8)[0].repeat(2)
+    state, _ = models.train(process, [data])
+    found = models.trainable(process, state)
+
+    seeds = [layers.step_seed.build_step_seed(0, step, client) for step in range(2)]
+    masked = []
+    for seed in seeds:
+        with layers.step_seed.step_seed(tf.Variable(seed)):
+            draw = layers.draw_seed()
+        masked.append(tf.nn.experimental.stateless_dropout(client[0], rate, draw))
+    start = [tf.zeros([models.NUM_FEATURES, models.NUM_CLASSES]), tf.zeros([4])]
+
+    def loss(weights, x):
+        logits = x @ weights[0] + weights[1]
+        return tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(client[1], logits)
+        )
+
+    with tf.GradientTape() as outer:
+        outer.watch(start)
+        with tf.GradientTape() as inner:
+            inner.watch(start)
+            first = loss(start, masked[0])
+        step = inner.gradient(first, start)
+        last = loss([x - eta * g for x, g in zip(start, step)], masked[1])
+    for actual, gradient in zip(found, outer.gradient(last, start)):
+        np.testing.assert_allclose(actual, -gradient, atol=1e-6)

@@ -1,0 +1,56 @@
+"""What keeps the step of a functional model out of `dataset.reduce`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift.layers import step_seed
+
+
+def leaves_placeholders(model: tff.learning.models.FunctionalModel) -> bool:
+    """Returns whether a call of a model runs operations on an input that is not fed.
+
+    `tff.learning.models.functional_model_from_keras` builds the Keras model anew in
+    each call, first on a placeholder. Operations on that are not run, but for those
+    with effects, as random and recurrent layers have. TFF's worker then fails inside of
+    `dataset.reduce`, and goes through in a loop over an iterator.
+
+    Args:
+      model: The model.
+    """
+
+    def call(weights: Any, inputs: Any) -> Any:
+        return model.predict_on_batch(weights, inputs, training=True)
+
+    weights = tf.nest.map_structure(
+        lambda value: tf.TensorSpec(np.shape(value), np.asarray(value).dtype),
+        tuple(model.initial_weights),
+    )
+    spec = model.input_spec
+    inputs = spec["x"] if hasattr(spec, "keys") else spec[0]
+    # Functional models made from Keras models refuse to run outside of graphs.
+    with tf.Graph().as_default():
+        seed = tf.Variable(tf.zeros([2], tf.int64))
+        with step_seed.step_seed(seed):
+            function = tf.function(call).get_concrete_function(weights, inputs)
+        library = function.graph.as_graph_def().library.function
+    return any(map(_needs_a_placeholder, library))
+
+
+def _needs_a_placeholder(function: Any) -> bool:
+    """Returns whether what a function must run depends on a placeholder in it."""
+    nodes = {node.name: node for node in function.node_def}
+    waiting, seen = list(function.control_ret.values()), set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in nodes:
+            continue
+        seen.add(name)
+        if nodes[name].op == "Placeholder":
+            return True
+        waiting += [each.lstrip("^").partition(":")[0] for each in nodes[name].input]
+    return False
