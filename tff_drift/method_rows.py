@@ -25,6 +25,7 @@ from tff_drift import checks
 from tff_drift.kinds import Option
 
 if TYPE_CHECKING:
+    import pandas as pd
     import tensorflow_federated as tff
 
 NUM_EXAMPLES = "num_examples"
@@ -114,6 +115,9 @@ class Method:
         `tff_drift.simulation.pool`, which takes part in every round.
       keeps_client_states: Whether clients keep a state between rounds, so that the
         builder takes `StatefulOptions`.
+      second_gradients: Whether an example costs a client more than the gradient of each
+        local step: one at the server's model besides, or one through the steps.
+      needs_full_participation: Whether all clients must take part in every round.
       client_cost: What a client computes in a round beyond K steps of SGD, repeated
         K times; `None` if nobody has counted it.
       server_cost: What the server computes in a round, repeated for each of the M
@@ -140,6 +144,8 @@ class Method:
     sends_gradients: bool = False
     pools_data: bool = False
     keeps_client_states: bool = False
+    second_gradients: bool = False
+    needs_full_participation: bool = False
     client_cost: Cost | None = None
     server_cost: Cost | None = None
     options: tuple[Option, ...] = ()
@@ -269,6 +275,43 @@ def register(method: Method) -> Method:
     return method
 
 
-def methods() -> Mapping[str, Method]:
-    """Returns all methods by name, in alphabetical order."""
-    return dict(sorted(_METHODS.items()))
+class Methods(dict[str, Method]):
+    """Methods by name, which can be shown as a table."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns the methods as a `pandas.DataFrame`, a method of one's own included.
+
+        By name it has the columns `paper`, `url`, `client_state` (whether clients keep
+        one), `down` and `up` (what a client receives and sends in a round, in units of
+        the model), `sends` ('gradient' or 'update'), `second_gradients` and
+        `full_participation` (see `Method`).
+        """
+        # The command line lists methods without waiting for pandas.
+        import pandas as pd
+
+        return pd.DataFrame.from_dict(
+            {name: _table_line(method) for name, method in self.items()}, orient="index"
+        ).rename_axis("name")
+
+    def _repr_html_(self) -> str:
+        """Returns the table for notebooks."""
+        return self.to_frame().to_html()
+
+
+def _table_line(method: Method) -> dict[str, Any]:
+    down, up = method.traffic
+    return {
+        "paper": method.paper,
+        "url": method.url,
+        "client_state": method.keeps_client_states,
+        "down": down,
+        "up": up,
+        "sends": "gradient" if method.sends_gradients else "update",
+        "second_gradients": method.second_gradients,
+        "full_participation": method.needs_full_participation,
+    }
+
+
+def methods() -> Methods:
+    """Returns all methods by name, in alphabetical order; `to_frame()` is a table."""
+    return Methods(sorted(_METHODS.items()))

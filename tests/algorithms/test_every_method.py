@@ -331,6 +331,24 @@ def test_methods_are_in_alphabetical_order_and_named_after_their_builders():
     assert {row.builder.__name__ for row in rows.values()} == built
 
 
+def test_the_methods_are_a_table():
+    table = algorithms.methods().to_frame()
+    assert list(table.index) == list(algorithms.methods())
+    assert list(table.index[table["second_gradients"]]) == [
+        "fed_meta_uga",
+        "mime",
+        "mime_lite",
+        "uga",
+    ]
+    assert not table["full_participation"].any()
+    scaffold, mime = table.loc["scaffold"], table.loc["mime"]
+    assert scaffold["client_state"]
+    assert not mime["client_state"]
+    assert (scaffold["down"], scaffold["up"]) == (mime["down"], mime["up"]) == (2, 2)
+    assert table.loc["uga", "sends"] == "gradient"
+    assert scaffold["paper"].startswith("Karimireddy et al. (2020)")
+
+
 def test_a_name_is_taken_once():
     row = algorithms.methods()["fed_avg"]
     assert algorithms.register(row) is row

@@ -100,6 +100,7 @@ METHOD = register(
         ),
         url="https://arxiv.org/abs/1910.08234",
         sends_gradients=True,
+        second_gradients=True,
         needs=("local_epochs", "meta_data"),
         options=(
             Option(

@@ -265,6 +265,7 @@ METHOD = register(
         ),
         url="https://arxiv.org/abs/2008.03606",
         traffic=(2, 2),
+        second_gradients=True,
         client_cost=Cost(repeated_sums=3, repeated_products=1, products=1),
         server_cost=Cost(repeated_sums=2),
     )

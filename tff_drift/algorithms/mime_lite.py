@@ -84,6 +84,7 @@ METHOD = register(
         ),
         url="https://arxiv.org/abs/2008.03606",
         traffic=(1, 2),
+        second_gradients=True,
         client_cost=Cost(repeated_sums=1, repeated_products=1, products=1),
         server_cost=Cost(repeated_sums=2),
     )
