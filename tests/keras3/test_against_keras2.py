@@ -136,4 +136,4 @@ def test_clients_are_vectorized(local):
     process = algorithms.build_fed_avg(of_keras3, 0.1)
     same_size = datasets()[:1] * 8
     text = str(local.explain(process.next, (process.initialize(), same_size)))
-    assert "stacked step by step: 24 steps come in 3 turns" in text
+    assert "vectorized in lockstep: 24 steps come in 3 lockstep steps" in text

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tff_drift import compat
-from tff_drift.execution.local.values import batches, client_batches, sequences
+from tff_drift.execution.local.data import batches, client_data, sequences
 
 slices = tf.data.Dataset.from_tensor_slices
 
@@ -25,7 +25,7 @@ def _bytes(num_bytes):
 
 
 def test_the_cache_keeps_what_was_used_last_within_its_limit():
-    cache = client_batches.BatchCache(limit_bytes=250)
+    cache = client_data.BatchCache(limit_bytes=250)
     first, second, third = (tf.data.Dataset.range(n).batch(2) for n in (1, 2, 3))
     for dataset in (first, second):
         cache.put(dataset, _bytes(100))
@@ -39,7 +39,7 @@ def test_the_cache_keeps_what_was_used_last_within_its_limit():
 
 
 def test_the_cache_keeps_the_stacks_of_cohorts_that_come_again():
-    cache = client_batches.BatchCache(limit_bytes=1000)
+    cache = client_data.BatchCache(limit_bytes=1000)
     datasets = [slices([1.0 + k, 2.0]).batch(1) for k in range(3)]
     own = [
         batches.ArrayBatches([[tf.fill([1], 1.0 + k)], [tf.fill([1], 2.0)]])
@@ -117,13 +117,11 @@ def test_a_dataset_that_varies_is_read_once():
     dataset = tf.data.Dataset.from_generator(
         elements, output_signature=tf.TensorSpec([1], tf.float32)
     )
-    sequence = client_batches.ClientSequence(
-        dataset, compat.TensorType(np.float32, [1])
-    )
-    cache = client_batches.BatchCache(limit_bytes=1000)
-    room = client_batches.Room(8)
-    first = sequence.batches(cache, room)
-    assert sequence.batches(cache, room) is first
+    sequence = client_data.ClientSequence(dataset, compat.TensorType(np.float32, [1]))
+    cache = client_data.BatchCache(limit_bytes=1000)
+    budget = client_data.MemoryBudget(8)
+    first = sequence.batches(cache, budget)
+    assert sequence.batches(cache, budget) is first
     element_type = compat.TensorType(np.float32, [1])
     again = sequences.to_dataset(sequence.variant(), element_type)
     np.testing.assert_array_equal(list(again), [[1.0], [2.0]])
@@ -133,18 +131,18 @@ def test_a_dataset_that_varies_is_read_once():
 def test_what_takes_too_much_ram_is_read_anew_from_the_beginning():
     dataset = slices(np.arange(9.0, dtype=np.float32)).shuffle(9, seed=1).batch(1)
     element_type = compat.TensorType(np.float32, [None])
-    sequence = client_batches.ClientSequence(dataset, element_type)
-    cache = client_batches.BatchCache(limit_bytes=1000)
-    with pytest.raises(client_batches.TooManyBytesError):
-        sequence.batches(cache, client_batches.Room(5 * 4))
+    sequence = client_data.ClientSequence(dataset, element_type)
+    cache = client_data.BatchCache(limit_bytes=1000)
+    with pytest.raises(client_data.TooManyBytesError):
+        sequence.batches(cache, client_data.MemoryBudget(5 * 4))
     again = sequences.to_dataset(sequence.variant(), element_type)
-    untouched = client_batches.ClientSequence(dataset, element_type)
+    untouched = client_data.ClientSequence(dataset, element_type)
     expected = sequences.to_dataset(untouched.variant(), element_type)
     np.testing.assert_array_equal(list(again), list(expected))
 
 
 def test_the_cache_forgets_datasets_that_are_gone():
-    cache = client_batches.BatchCache(limit_bytes=1000)
+    cache = client_data.BatchCache(limit_bytes=1000)
     dataset = tf.data.Dataset.range(3)
     cache.put(dataset, _bytes(100))
     assert cache.used_bytes == 100
@@ -165,7 +163,7 @@ def test_the_cache_forgets_datasets_that_are_gone():
     ],
 )
 def test_only_datasets_that_give_the_same_every_time_are_kept(dataset, repeatable):
-    cache = client_batches.BatchCache(limit_bytes=1000)
+    cache = client_data.BatchCache(limit_bytes=1000)
     cache.put(dataset, _bytes(1))
     assert (cache.get(dataset) is not None) == repeatable
 
@@ -176,7 +174,7 @@ def test_only_datasets_that_give_the_same_every_time_are_kept(dataset, repeatabl
 def test_a_list_of_arrays_is_a_dataset_of_their_dtype(dtype):
     arrays = [np.array([1, 0], dtype), np.array([0, 1], dtype)]
     element_type = compat.TensorType(dtype, [2])
-    given = client_batches.ClientSequence(arrays, element_type)
+    given = client_data.ClientSequence(arrays, element_type)
     elements = list(sequences.to_dataset(given.variant(), element_type))
     assert [element.dtype for element in elements] == [tf.as_dtype(dtype)] * 2
     for element, array in zip(elements, arrays):

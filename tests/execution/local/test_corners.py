@@ -171,7 +171,10 @@ def test_tensors_of_different_shapes_are_not_stacked(computation, local_contexts
     assert training(context, computation, OF_ANY_SHAPE, NUMBERS) == [
         "one by one: the clients bring tensors of different shapes"
     ]
-    assert "stacked" in training(context, computation, OF_ONE_SHAPE, NUMBERS)[0]
+    assert (
+        "vectorized in lockstep"
+        in training(context, computation, OF_ONE_SHAPE, NUMBERS)[0]
+    )
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ def test_a_round_is_told_phase_by_phase():
         "phase 1",
     ]
     assert lines[6:8] == [
-        "    stacked step by step: 20 steps come in 2 turns, at least 4 together on "
-        "average",
+        "    vectorized in lockstep: 20 steps come in 2 lockstep steps, at least 4 "
+        "together on average",
         "      clients 0 to 9: 2 steps of 10 clients",
     ]
     # Loss and accuracy; clients rejected; the pseudo-gradients; their weights.
@@ -49,8 +49,8 @@ def test_without_an_argument_the_condition_is_told(fast):
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     assert fast.explain(process.next).startswith("2 phases, argument not given\n")
     assert training(fast, process.next) == [
-        "stacked step by step or one by one: stacked if at least 4 steps come together "
-        "on average, no more are taken alone, and on CPUs the state is small"
+        "vectorized in lockstep or one by one: vectorized if at least 4 steps come "
+        "together on average, no more are taken alone, and on CPUs the state is small"
     ]
 
 
@@ -99,7 +99,11 @@ DRAW = tff.tensorflow.computation(
             "the clients share a seeded stream of random numbers, or a named resource, "
             "and use it in their order",
         ),
-        (SUM, [1, 2], "4 steps come in 2 turns, fewer than 4 together on average"),
+        (
+            SUM,
+            [1, 2],
+            "4 steps come in 2 lockstep steps, fewer than 4 together on average",
+        ),
     ],
 )
 def test_reasons_not_to_stack(function, value, reason, fast):

@@ -11,7 +11,7 @@ from tests import models
 from tests.execution.local.support import assert_same, call, training
 from tff_drift import algorithms, compat, simulation
 from tff_drift.execution.batches_on_demand import BatchesOnDemand, ChosenRows
-from tff_drift.execution.local.values.on_demand import BatchShapes, LazyBatches
+from tff_drift.execution.local.data.on_demand import BatchShapes, OnDemandSequence
 
 # More than three groups of 64, the largest.
 SIZES = [9, 4, 12, 1, 8, 8, 5, 3, 10] * 22
@@ -174,7 +174,7 @@ def test_batches_of_other_shapes_than_announced_are_refused(shape):
     spec = tf.TensorSpec([None, 3], tf.float32)
     known = BatchShapes(spec, compat.TensorType(np.float32, [None, None]))
     source = BatchesOnDemand([2], spec, lambda: [np.zeros(shape, np.float32)])
-    batches = LazyBatches(source, known)
+    batches = OnDemandSequence(source, known)
     assert batches.shapes == [((2, 3),)]
     with pytest.raises(ValueError, match=r"\(2, 3\).* made with .*Let BatchesOnDemand"):
         batches.copy(0, 0, np.zeros([2, 3], np.float32))

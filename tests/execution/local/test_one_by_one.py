@@ -104,7 +104,7 @@ def test_a_branch_of_each_client(local_contexts, native):
 
     computation = _of_each(step, start=np.zeros([4], np.float32))
     data, context = _data(), local_contexts["batched"]
-    assert training(context, computation, data)[0].startswith("stacked")
+    assert training(context, computation, data)[0].startswith("vectorized")
     assert_same(
         call(context, computation, data),
         call(native, computation, data),
@@ -143,7 +143,7 @@ def test_vectorized_clients_draw_numbers_of_their_own(operation, local_contexts)
 
     computation = _of_each(step, start=np.zeros([4], np.float32))
     data, context = _data(), local_contexts["batched"]
-    assert training(context, computation, data)[0].startswith("stacked")
+    assert training(context, computation, data)[0].startswith("vectorized")
     drawn = np.ravel(call(context, computation, data))
     assert len(set(drawn.tolist())) == drawn.size
     assert np.abs(drawn).max() < 2.5

@@ -16,8 +16,8 @@ from tests.execution.local.support import training
 from tff_drift import aggregators, algorithms
 from tff_drift.aggregators.client_state_collection import collected_type
 from tff_drift.execution.local import patterns
-from tff_drift.execution.local.pure import client_graph
-from tff_drift.execution.local.stacked import in_turns
+from tff_drift.execution.local.client_program import parts, program
+from tff_drift.execution.local.runners import vectorized
 
 VALUE_TYPE = tff.to_type(
     collections.OrderedDict(
@@ -56,10 +56,10 @@ def test_the_states_of_a_method(fast, monkeypatch):
     clients = []
 
     def cut(graph):
-        clients.append(client_graph.CutClient(graph))
+        clients.append(program.ClientProgram(graph))
         return clients[-1]
 
-    monkeypatch.setattr(in_turns, "CutClient", cut)
+    monkeypatch.setattr(vectorized, "ClientProgram", cut)
     process = algorithms.build_scaffold(models.softmax_regression, 0.3, 9)
     forms = _forms(fast, process.next)
     assert forms.count("collected") == 1
@@ -75,7 +75,7 @@ def test_the_states_of_a_method(fast, monkeypatch):
     assert shapes(loop.argument_specs) == [(3, 4), (4,)]
     with tf.Graph().as_default():
         values = [
-            None if client_graph.is_dataset(spec) else _placeholders([spec])[0]
+            None if parts.is_dataset(spec) else _placeholders([spec])[0]
             for spec in client.graph.specs
         ]
         results = client.finish(values, [_placeholders(loop.state_specs)])
@@ -170,7 +170,7 @@ def test_a_sum_that_checks_its_values_is_not_summed_at_once(local, fast, accumul
 def test_loops_over_batches_run_step_by_step(fast, build):
     process = build()
     (told,) = training(fast, process.next)
-    assert told.startswith("stacked step by step or one by one: ")
+    assert told.startswith("vectorized in lockstep or one by one: ")
 
 
 @pytest.mark.parametrize(

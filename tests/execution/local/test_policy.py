@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tff_drift.execution.local import policy
-from tff_drift.execution.local.policy import TurnSize
+from tff_drift.execution.local.policy import LockstepSteps
 
 
 @settings(deadline=None, max_examples=100)
@@ -59,7 +59,7 @@ def test_clients_of_equal_last_batches_are_side_by_side():
     [([9], [10]), ([15, 16, 3], [16] * 3), ([8, 7, 16, 16], [8, 7, 16, 16])],
 )
 def test_one_function_is_for_nearly_all_groups(sizes, places):
-    assert policy.places_of_groups(sizes) == places
+    assert policy.padded_sizes(sizes) == places
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_batches_of_a_group_stay_within_their_bytes(num_steps, sizes):
     [(1, 1), (7, 7), (9, 10), (21, 22), (50, 50), (65, 72), (200, 200)],
 )
 def test_functions_are_for_few_numbers_of_clients(num_clients, places):
-    assert policy.places(num_clients) == places
+    assert policy.padded_size(num_clients) == places
 
 
 @pytest.mark.parametrize(
@@ -105,25 +105,36 @@ def test_a_chunk_of_large_clients_holds_eight_at_most():
 @pytest.mark.parametrize(
     ("turns", "holds", "reason"),
     [
-        ([(20, 2)], True, "40 steps come in 2 turns, at least 4 together on average"),
-        ([(4, 3)], True, "12 steps come in 3 turns, at least 4 together on average"),
+        (
+            [(20, 2)],
+            True,
+            "40 steps come in 2 lockstep steps, at least 4 together on average",
+        ),
+        (
+            [(4, 3)],
+            True,
+            "12 steps come in 3 lockstep steps, at least 4 together on average",
+        ),
         (
             [(4, 3), (3, 1)],
             False,
-            "15 steps come in 4 turns, fewer than 4 together on average",
+            "15 steps come in 4 lockstep steps, fewer than 4 together on average",
         ),
         (
             [(20, 2), (1, 3)],
             True,
-            "40 steps come in 2 turns, at least 4 together on average, and 3 alone",
+            "40 steps come in 2 lockstep steps, at least 4 together on average, "
+            "and 3 alone",
         ),
         ([(20, 2), (1, 41)], False, "40 steps come together, fewer than the 41 alone"),
         ([(1, 1)], False, "0 steps come together, fewer than the 1 alone"),
-        ([], True, "0 steps come in 0 turns, at least 4 together on average"),
+        ([], True, "0 steps come in 0 lockstep steps, at least 4 together on average"),
     ],
 )
-def test_stacking_wants_four_steps_together(turns, holds, reason):
-    decision = policy.stacking_pays([[TurnSize(*turn) for turn in turns]], 1, True)
+def test_vectorizing_wants_four_steps_together(turns, holds, reason):
+    decision = policy.vectorizing_pays(
+        [[LockstepSteps(*turn) for turn in turns]], 1, True
+    )
     assert decision == (holds, reason)
 
 
@@ -139,16 +150,16 @@ def test_stacking_wants_four_steps_together(turns, holds, reason):
         ([(20, 2), (1, 1)], 5 * 2**18 + 1, False, True),
     ],
 )
-def test_stacking_on_cpus_wants_small_states(turns, state_bytes, on_cpus, holds):
-    turns = [TurnSize(*turn) for turn in turns]
-    decision = policy.stacking_pays([turns], state_bytes, on_cpus)
+def test_vectorizing_on_cpus_wants_small_states(turns, state_bytes, on_cpus, holds):
+    turns = [LockstepSteps(*turn) for turn in turns]
+    decision = policy.vectorizing_pays([turns], state_bytes, on_cpus)
     assert decision.holds == holds
     assert ("MiB" in decision.reason) == (not holds)
 
 
 def test_groups_of_different_sizes_do_not_make_clients_wait():
-    groups = [[TurnSize(20, 2)], [TurnSize(18, 2)]]
-    assert policy.stacking_pays(groups, 5 * 2**19, True).holds
+    groups = [[LockstepSteps(20, 2)], [LockstepSteps(18, 2)]]
+    assert policy.vectorizing_pays(groups, 5 * 2**19, True).holds
 
 
 @pytest.mark.parametrize(
@@ -161,15 +172,15 @@ def test_groups_of_different_sizes_do_not_make_clients_wait():
         (True, True, True, False, "seeded stream"),
     ],
 )
-def test_stacking_is_asked_for(
+def test_vectorizing_is_asked_for(
     batch_clients, has_datasets, one_at_a_time, holds, reason
 ):
-    decision = policy.stacking_asked_for(batch_clients, has_datasets, one_at_a_time)
+    decision = policy.vectorizing_asked_for(batch_clients, has_datasets, one_at_a_time)
     assert decision.holds == holds
     assert reason in decision.reason
 
 
 def test_convolutions_are_stacked_on_demand_alone():
-    assert policy.stacking_may_pay(None, has_convolution=False).holds
-    assert not policy.stacking_may_pay(None, has_convolution=True).holds
-    assert policy.stacking_may_pay(True, has_convolution=True).holds
+    assert policy.vectorizing_may_pay(None, has_convolution=False).holds
+    assert not policy.vectorizing_may_pay(None, has_convolution=True).holds
+    assert policy.vectorizing_may_pay(True, has_convolution=True).holds

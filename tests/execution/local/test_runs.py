@@ -14,7 +14,7 @@ from tests import models
 from tests.execution.local.support import MODES, assert_same, call
 from tff_drift import algorithms, execution
 from tff_drift.execution.local import policy
-from tff_drift.execution.local.run.phases import RunnablePlan
+from tff_drift.execution.local.phases import RunnablePlan
 
 CLIENTS = tff.CLIENTS
 DATA = models.datasets(models.client_arrays([10, 7, 3, 12, 5, 8], seed=3))

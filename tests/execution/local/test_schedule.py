@@ -4,11 +4,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tff_drift.execution.local.stacked.schedule import (
+from tff_drift.execution.local.data.batches import ArrayBatches
+from tff_drift.execution.local.runners.schedule import (
     build_schedule,
     most_frequent_shape,
 )
-from tff_drift.execution.local.values.batches import ArrayBatches
 
 _CLIENTS = st.lists(st.lists(st.integers(1, 3), max_size=6), min_size=1, max_size=6)
 
@@ -55,8 +55,8 @@ def test_clients_that_wait_are_given_a_batch_of_the_shape(sizes, few):
 
 def test_turns_of_unequal_clients():
     schedule = build_schedule(list(map(_batches, [[4, 4, 2], [4], [1]])), ((4, 2),), 0)
-    assert schedule.waits
-    assert sorted(schedule.turns()) == [(1, 1), (1, 2), (2, 1)]
+    assert schedule.masked
+    assert sorted(schedule.lockstep_steps()) == [(1, 1), (1, 2), (2, 1)]
 
 
 def test_steps_of_few_are_taken_alone():
@@ -77,13 +77,13 @@ def test_steps_of_few_are_taken_alone():
 def test_equal_clients_never_wait():
     own = [_batches([4, 4]) for _ in range(3)]
     schedule = build_schedule(own, most_frequent_shape(own), 1)
-    assert not schedule.waits
-    assert schedule.turns() == [(3, 2)]
+    assert not schedule.masked
+    assert schedule.lockstep_steps() == [(3, 2)]
 
 
 def test_clients_without_batches():
     own = [_batches([]), _batches([])]
     assert most_frequent_shape(own) is None
     schedule = build_schedule(own, None, 0)
-    assert not schedule.waits
-    assert schedule.turns() == []
+    assert not schedule.masked
+    assert schedule.lockstep_steps() == []

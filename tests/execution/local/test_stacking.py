@@ -16,7 +16,7 @@ from tests.execution.local.support import (
     with_dropout,
 )
 from tff_drift import algorithms, execution, layers
-from tff_drift.execution.local.stacked.in_turns import InTurns
+from tff_drift.execution.local.runners.vectorized import VectorizedRunner
 
 slices = tf.data.Dataset.from_tensor_slices
 
@@ -51,8 +51,8 @@ def test_large_cohorts_of_small_models_are_stacked_by_themselves():
     stacked, told = _round(process, data)
     # Twenty clients have two batches of four, the last has one of four and one of one.
     assert told == [
-        "stacked step by step: 41 steps come in 2 turns, at least 4 together on "
-        "average, and 1 alone",
+        "vectorized in lockstep: 41 steps come in 2 lockstep steps, at least 4 "
+        "together on average, and 1 alone",
         "clients 0 to 20: 1 step of 21 clients, 1 step of 20 clients, 1 step of 1 "
         "client",
     ]
@@ -61,17 +61,17 @@ def test_large_cohorts_of_small_models_are_stacked_by_themselves():
 
 def test_what_is_told_is_what_runs(monkeypatch):
     sizes = []
-    run = InTurns.run
+    run = VectorizedRunner.run
 
     def noting(self, inputs, group):
         sizes.append(len(group.clients))
         return run(self, inputs, group)
 
-    monkeypatch.setattr(InTurns, "run", noting)
+    monkeypatch.setattr(VectorizedRunner, "run", noting)
     data = models.datasets(models.client_arrays([8] * 10))
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     _, told = _round(process, data)
-    assert told[0].startswith("stacked step by step")
+    assert told[0].startswith("vectorized in lockstep")
     assert told[1:] == ["clients 0 to 9: 2 steps of 10 clients"]
     assert sizes == [10]
     _, told = _round(process, data[:2])
@@ -143,11 +143,11 @@ def test_convolutions_and_dropout_are_stacked_if_asked_for():
     single, told = _round(process, data)
     assert told == [
         "one by one: convolutions with filters of the clients' own are done one client "
-        "after the other anyway; batch_clients=True stacks the rest"
+        "after the other anyway; batch_clients=True vectorizes the rest"
     ]
     stacked, told = _round(process, data, batch_clients=True)
     assert told == [
-        "stacked step by step: batch_clients is True",
+        "vectorized in lockstep: batch_clients is True",
         "clients 0 to 19: 2 steps of 20 clients",
     ]
     _agree(stacked, single)
@@ -180,7 +180,7 @@ def test_what_cannot_be_stacked_runs_one_by_one(model_fn, loop, reason):
     )
     data = models.datasets(models.client_arrays([8, 5]))
     stacked, (told,) = _round(process, data, batch_clients=True)
-    assert told.startswith("one by one: it cannot be stacked: not step by step, ")
+    assert told.startswith("one by one: it cannot be vectorized: ")
     assert reason in told
     assert_same(stacked, _one_by_one(process, data))
 
@@ -208,7 +208,7 @@ def _uga():
 def test_keep_trace_clients_run_together(sizes):
     data = _epochs(sizes, epochs=2)
     stacked, told = _round(_uga(), data, batch_clients=True)
-    assert told[0] == "stacked step by step: batch_clients is True"
+    assert told[0] == "vectorized in lockstep: batch_clients is True"
     _agree(stacked, _one_by_one(_uga(), data))
 
 
@@ -224,7 +224,7 @@ def test_keep_trace_clients_of_unequal_sizes_run_together_where_it_pays():
         "one by one: 90 steps are few for the time that it takes to build the "
         "function of unequal clients that go back"
     )
-    assert told([84, 80, 93, 96] * 6).startswith("stacked step by step: ")
+    assert told([84, 80, 93, 96] * 6).startswith("vectorized in lockstep: ")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_keep_trace_clients_of_unequal_sizes_run_together_where_it_pays():
 def test_keep_trace_in_all_its_forms_is_stacked(build, epochs):
     process, data = build(), _epochs([9, 7, 4, 13], epochs)
     stacked, told = _round(process, data, batch_clients=True)
-    assert told[0].startswith("stacked step by step: ")
+    assert told[0].startswith("vectorized in lockstep: ")
     _agree(stacked, _one_by_one(process, data))
 
 

@@ -89,6 +89,6 @@ def test_places_that_nobody_takes_are_not_summed(local_contexts):
     batched = local_contexts["batched"]
     # A function for eighteen clients takes them.
     data = (3 * DATA)[:17]
-    assert training(batched, computation, data)[0].startswith("stacked step by step")
+    assert training(batched, computation, data)[0].startswith("vectorized in lockstep")
     total, counts = call(batched, computation, data)
     assert (total, counts) == (3 * 32 - 4, (3 * [3, 1, 2, 1, 3, 1])[:17])

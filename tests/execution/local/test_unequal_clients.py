@@ -14,7 +14,7 @@ from tests.execution.local.support import (
 )
 from tff_drift import algorithms, execution
 from tff_drift.execution.local import policy
-from tff_drift.execution.local.stacked import stepwise
+from tff_drift.execution.local.runners import functions
 
 slices = tf.data.Dataset.from_tensor_slices
 # In batches of four: several, exactly one, a short one alone, a single example, none.
@@ -50,7 +50,7 @@ def _client_data(process, datasets):
 def _agree(process, data, stacked, single):
     state = call(stacked, process.initialize)
     told = training(stacked, process.next, state, data)
-    assert told[0].startswith("stacked step by step: ")
+    assert told[0].startswith("vectorized in lockstep: ")
     assert training(single, process.next, state, data)[0].startswith("one by one: ")
     ours = call(stacked, process.next, state, data)
     expected = call(single, process.next, state, data)
@@ -85,13 +85,13 @@ def test_unequal_clients_are_trained_as_one_by_one(build, stacked, single):
 
 def test_one_function_serves_all_groups_of_cohorts(monkeypatch):
     built = []
-    concrete = stepwise.concrete
+    concrete = functions.concrete
 
     def noting(*args):
         built.append(args)
         return concrete(*args)
 
-    monkeypatch.setattr(stepwise, "concrete", noting)
+    monkeypatch.setattr(functions, "concrete", noting)
     monkeypatch.setattr(policy, "_MANY_SORTED", 16)
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     context = execution.create_local_execution_context()
@@ -100,7 +100,7 @@ def test_one_function_serves_all_groups_of_cohorts(monkeypatch):
     for sizes in ([20] * 12 + [9, 10] * 11 + [5], [13, 9] * 17):
         data = models.datasets(models.client_arrays(sizes))
         told = training(context, process.next, state, data)
-        assert told[0].startswith("stacked step by step: ")
+        assert told[0].startswith("vectorized in lockstep: ")
         assert len(told[1:]) == 3
     assert len(built) == 1
 
@@ -116,7 +116,7 @@ def test_epochs_that_end_with_a_short_batch(stacked, single):
 def test_a_diverged_client_is_rejected_alone(stacked, single):
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     arrays = models.client_arrays(SIZES)
-    # The client of the fewest full batches, which waits longest, and the longest.
+    # The client of the fewest full batches, which is masked longest, and the longest.
     for client in (1, 9):
         arrays[client][0][:] = np.inf
     output = _agree(process, models.datasets(arrays), stacked, single)
@@ -181,7 +181,7 @@ def test_values_at_clients_and_their_order_survive_sorting(stacked, single):
         [np.full([2], 1.0 + k, np.float32)] * (k % 3) + [np.full([1], k, np.float32)]
         for k in range(7)
     ]
-    assert training(stacked, of_each, data)[0].startswith("stacked")
+    assert training(stacked, of_each, data)[0].startswith("vectorized")
     assert_same(call(stacked, of_each, data), call(single, of_each, data))
 
 
@@ -202,9 +202,9 @@ def test_steps_that_check_values_never_wait():
 
     context = execution.create_local_execution_context(batch_clients=True)
     equal = [[np.ones([1], np.float32)] * 2] * 2
-    assert training(context, of_each, equal)[0].startswith("stacked")
+    assert training(context, of_each, equal)[0].startswith("vectorized")
     assert training(context, of_each, [equal[0], equal[1] * 2]) == [
-        "one by one: its steps check values, and clients of other sizes would wait"
+        "one by one: its steps check values, and clients of other sizes would be masked"
     ]
 
 
@@ -224,7 +224,7 @@ def test_nobody_is_checked_who_stands_in_for_nobody(stacked, single):
     # Nine clients are few enough for places to be left; the last takes its only step
     # alone.
     data = [[np.ones([2], np.float32)]] * 8 + [[np.ones([1], np.float32)]]
-    assert training(stacked, of_each, data)[0].startswith("stacked")
+    assert training(stacked, of_each, data)[0].startswith("vectorized")
     assert call(stacked, of_each, data) == call(single, of_each, data) == [2] * 8 + [1]
 
 
@@ -257,7 +257,7 @@ def test_datasets_that_vary_are_not_read_once_for_two_passes(stacked):
         return tff.federated_map(last_of_both, data)
 
     data = [slices(np.arange(9, dtype=np.float32)).batch(1) for _ in range(3)]
-    assert training(stacked, of_each, data)[0].startswith("stacked")
+    assert training(stacked, of_each, data)[0].startswith("vectorized")
     shuffled = [dataset.shuffle(9, seed=1) for dataset in data]
     assert training(stacked, of_each, shuffled) == [
         "one by one: datasets that vary are passed over several times"
@@ -265,16 +265,16 @@ def test_datasets_that_vary_are_not_read_once_for_two_passes(stacked):
 
 
 def test_groups_of_other_sizes_build_nothing_anew(monkeypatch, stacked):
-    from tff_drift.execution.local.stacked import stepwise
+    from tff_drift.execution.local.runners import functions
 
     built = []
-    concrete = stepwise.concrete
+    concrete = functions.concrete
 
     def noting(*args):
         built.append(1)
         return concrete(*args)
 
-    monkeypatch.setattr(stepwise, "concrete", noting)
+    monkeypatch.setattr(functions, "concrete", noting)
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     state = call(stacked, process.initialize)
     for number in (12, 11, 12, 11):

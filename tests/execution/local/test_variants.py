@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tff_drift import compat
-from tff_drift.execution.local.values import variants
+from tff_drift.execution.local.data import variants
 
 _X = np.linspace(0, 1, 77 * 3, dtype=np.float32).reshape(77, 3)
 _Y = np.arange(77)

@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from tests.execution.local.operation_cases import CASES, NUM_CLIENTS, Own
-from tff_drift.execution.local.pure import vectorizable
-from tff_drift.execution.local.pure.graph_interpreter import GraphInterpreter
-from tff_drift.execution.local.stacked.functions import vectorized_map
+from tff_drift.execution.local.client_program import vectorizable
+from tff_drift.execution.local.client_program.interpreter import GraphInterpreter
+from tff_drift.execution.local.runners.vectorization import vectorized_map
 
 # What draws other numbers for every client, and what clients' computations are
 # compared for in `test_one_by_one`.

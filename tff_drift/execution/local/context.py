@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from tff_drift import checks, compat
 from tff_drift.execution import containers
-from tff_drift.execution.local import policy, rewriting
+from tff_drift.execution.local import policy
+from tff_drift.execution.local.data.arguments import ArgumentReader
+from tff_drift.execution.local.data.client_data import BatchCache
+from tff_drift.execution.local.explain import explain_plan
 from tff_drift.execution.local.graphs import dataset_loops, devices
-from tff_drift.execution.local.placement import Placement
+from tff_drift.execution.local.placement import Placement, function_options
 from tff_drift.execution.local.plan_cache import PlanCache
-from tff_drift.execution.local.run.explanation import explain_plan
-from tff_drift.execution.local.values.arguments import ArgumentReader
-from tff_drift.execution.local.values.client_batches import BatchCache
 
 
 class LocalExecutionContext(compat.framework.SyncContext):
@@ -74,7 +74,7 @@ class LocalExecutionContext(compat.framework.SyncContext):
                     "found None."
                 )
             arguments, num_clients = self._read(comp, arg)
-            with rewriting.for_threads():
+            with function_options():
                 results = plan.run(arguments, num_clients, self._placement)
             return assemble(results, None, num_clients)
 
@@ -83,7 +83,7 @@ class LocalExecutionContext(compat.framework.SyncContext):
 
         It names the phases of the computation; for each, what runs on the server and
         on the clients, and on which devices; whether clients train one by one or many
-        at a time, stacked, with the reason; and how each aggregation is done: summed
+        at a time, vectorized, with the reason; and how each aggregation is done: summed
         or collected for many clients at once, or added one client after the other.
 
         The functions that a run needs are built, and stay for the run. The text is
@@ -187,10 +187,10 @@ def create_local_execution_context(
         By default they are where it pays: if the model has no convolutions or
         recurrent layers, and enough clients take steps together. Clients of unequal
         sizes train side by side, each on exactly its own batches: one that is through
-        waits, its state held. Their datasets are read once in a round, a few of them
-        at a time. True does so whenever it is possible, False never. The results
+        is masked, its state held. Their datasets are read once in a round, a few at a
+        time. True does so whenever it is possible, False never. The results
         agree to the tolerance of floating-point sums. Clients whose computation
-        cannot be stacked, such as that of Keras' recurrent layers, run one by one.
+        cannot be vectorized, such as that of Keras' recurrent layers, run one by one.
       dataset_cache_bytes: The RAM that may hold the batches of datasets read for
         clients that are trained many at a time, and the stacked batches of cohorts
         that come again. What is kept are datasets that give the same batches every

@@ -8,12 +8,12 @@ in `tests/execution/local/test_patterns.py` that fails when they make another on
 
 | recognised | made by | what for |
 |---|---|---|
-| a sum, `accumulator + value` | TFF's `SumFactory` and all built on it | the values of stacked clients are added at once |
+| a sum, `accumulator + value` | TFF's `SumFactory` and all built on it | the values of vectorized clients are added at once |
 | a stack, `concat([accumulator, value[newaxis]])` | `tff_drift.aggregators.ClientStateCollectionFactory` | collected once, in place of copied for each client |
-| one of two results, `tf.where` of a scalar | `tff_drift.algorithms.composition.client` | nothing is copied where no client of a stack has the first |
-| gathered batches, `TensorListPushBack`, and counting loops over them | `tff_drift.client_works.keep_trace`, which UGA trains with | clients take their steps side by side |
+| one of two results, `tf.where` of a scalar | `tff_drift.algorithms.composition.client` | nothing is copied where no client of a group has the first |
+| gathered batches, `TensorListPushBack`, and counting loops over them | `tff_drift.client_works.keep_trace`, which UGA trains with | clients take their steps in lockstep |
 | a check, `Assert` or `CheckNumerics` in a name | `tf.debugging` | no step is taken whose result is dropped |
-| a convolution, `Conv` in a name | Keras' and TensorFlow's layers | stacking such steps gains nothing |
+| a convolution, `Conv` in a name | Keras' and TensorFlow's layers | vectorizing such steps gains nothing |
 | datasets that repeat themselves | `tf.data` | what was read is kept |
 | functions of datasets that only move values, by their operations | `Dataset.map`, `filter` | they are not optimized for every client anew |
 

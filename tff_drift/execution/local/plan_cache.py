@@ -13,13 +13,13 @@ import tensorflow_federated as tff
 
 from tff_drift import compat
 from tff_drift.execution.local import policy
-from tff_drift.execution.local.graphs.prepare import GraphCache, GraphRewrite
-from tff_drift.execution.local.plans.plan import Plan
-from tff_drift.execution.local.plans.planner import build_plan
-from tff_drift.execution.local.run.phases import RunnablePlan
-from tff_drift.execution.local.stacked.clients import Stacking
-from tff_drift.execution.local.values.client_batches import BatchCache
-from tff_drift.execution.local.values.results import Assembler, build_assembler
+from tff_drift.execution.local.data.client_data import BatchCache
+from tff_drift.execution.local.data.results import Assembler, build_assembler
+from tff_drift.execution.local.graphs.import_graph import GraphCache, GraphRewrite
+from tff_drift.execution.local.phases import RunnablePlan
+from tff_drift.execution.local.plan.plan import Plan
+from tff_drift.execution.local.plan.planner import build_plan
+from tff_drift.execution.local.runners.clients import Vectorization
 
 
 class PlanCache:
@@ -32,8 +32,8 @@ class PlanCache:
     Args:
       rewrites: What is done to the graphs of compiled computations.
       batches: Holds the batches of datasets.
-      batch_clients: Whether clients are stacked, see `Stacking`.
-      map: Runs a function for several values at a time, see `Stacking`.
+      batch_clients: Whether clients are vectorized, see `Vectorization`.
+      map: Runs a function for several values at a time, see `Vectorization`.
     """
 
     def __init__(
@@ -96,8 +96,10 @@ class PlanCache:
     def _build(self, computation: Any) -> RunnablePlan:
         # The graphs belong to the plan, and go with it.
         graphs = GraphCache(self._rewrites)
-        stacking = Stacking(GraphCache(), self._batches, self._batch_clients, self._map)
-        return RunnablePlan(_plan(computation), graphs, stacking)
+        vectorization = Vectorization(
+            GraphCache(), self._batches, self._batch_clients, self._map
+        )
+        return RunnablePlan(_plan(computation), graphs, vectorization)
 
 
 def _plan(computation: Any) -> Plan:

@@ -17,7 +17,7 @@ _MORE_THREADS = 2
 # Plans, with their functions, live as long as their computations; so many of those
 # used last live on, for programs that make equal computations again and again.
 RECENT_PLANS = 8
-# Of a stacked computation, functions of so many numbers of clients are kept.
+# Keeps compiled functions for at most this many group sizes.
 CACHED_NUMBERS = 64
 # So many cohorts are remembered, to tell those that come again.
 COHORTS_REMEMBERED = 64
@@ -32,24 +32,24 @@ _MOST_STACK_BYTES = 2**27
 # Stacks of small models are faster from so many clients on, on average over the steps;
 # with fewer they gain too little for the seconds that building their functions takes.
 _STEPS_PER_TURN = 4
-# On CPUs, a step of a model whose state takes more than this is bound by RAM: stacking
-# it gains nothing, and where clients wait, their states are carried along for nothing.
-_LARGEST_WAITING_BYTES = 5 * 2**18
+# On CPUs, a step of a model whose state takes more than this is bound by RAM:
+# vectorizing it gains nothing, and masked clients are carried along for nothing.
+_LARGEST_MASKED_BYTES = 5 * 2**18
 _LARGEST_STATE_BYTES = 5 * 2**19
 # Up to which number of clients functions are for multiples of what.
 _UNITS = ((8, 1), (64, 2), (float("inf"), 8))
 # Building the function of clients of unequal sizes that go back, as UGA's do, takes
 # more than ten seconds; a step in it saves about half a millisecond.
 _FEW_STEPS_BACK = 1000
-# The batches of a cohort are read for a stack if they take at most this.
+# The batches of a cohort are read for vectorizing if they take at most this.
 READ_BYTES = 2**31
 TOO_LARGE = f"the batches of the cohort take more than {READ_BYTES // 2**30} GiB"
-# The batches of a stack, put together, take at most this, unless it is of few clients.
+# The batches of a group, put together, take at most this, unless it is of few clients.
 _GROUP_BYTES = 2**28
 # What loops write for later ones, such as UGA's iterates, may take so many times more.
-_TAPE_BYTES_FOR_ONE = 4
-# Clients of unequal numbers of steps are stacked in smaller groups, sorted by that
-# number, so that few wait for others: of states that take about this, and of at least
+_SAVED_BYTES_FOR_ONE = 4
+# Clients of unequal numbers of steps are vectorized in smaller groups, sorted by that
+# number, so that few are masked: of states that take about this, and of at least
 # and at most so many clients.
 _SORTED_STACK_BYTES = 2**21
 _FEW_SORTED, _MANY_SORTED = 10, 64
@@ -78,8 +78,8 @@ class Decision(NamedTuple):
     reason: str
 
 
-class TurnSize(NamedTuple):
-    """Steps that clients of a stack take together.
+class LockstepSteps(NamedTuple):
+    """Steps that clients of a group take together.
 
     Attributes:
       num_clients: How many clients take them.
@@ -121,10 +121,10 @@ def share_array(num_bytes: int) -> bool:
     return num_bytes >= _LARGE_ARRAY_BYTES
 
 
-def stacking_asked_for(
+def vectorizing_asked_for(
     batch_clients: bool | None, has_datasets: bool, one_at_a_time: bool
 ) -> Decision:
-    """Decides whether stacking is to be tried for the clients' computation.
+    """Decides whether vectorizing is to be tried for the clients' computation.
 
     Args:
       batch_clients: The context's option.
@@ -144,8 +144,8 @@ def stacking_asked_for(
     return Decision(True, "each client brings a dataset")
 
 
-def stacking_may_pay(batch_clients: bool | None, has_convolution: bool) -> Decision:
-    """Decides whether a computation may gain from being stacked.
+def vectorizing_may_pay(batch_clients: bool | None, has_convolution: bool) -> Decision:
+    """Decides whether a computation may gain from being vectorized.
 
     Args:
       batch_clients: The context's option.
@@ -157,18 +157,18 @@ def stacking_may_pay(batch_clients: bool | None, has_convolution: bool) -> Decis
         return Decision(
             False,
             "convolutions with filters of the clients' own are done one client after "
-            "the other anyway; batch_clients=True stacks the rest",
+            "the other anyway; batch_clients=True vectorizes the rest",
         )
     return Decision(True, "it pays where steps come together")
 
 
-def stacking_pays(
-    groups: Sequence[Sequence[TurnSize]],
+def vectorizing_pays(
+    groups: Sequence[Sequence[LockstepSteps]],
     state_bytes: int,
     on_cpus: bool,
     goes_back: bool = False,
 ) -> Decision:
-    """Decides whether a cohort is faster in stacks than one client after the other.
+    """Decides whether a cohort is faster vectorized than one client after the other.
 
     Args:
       groups: Of each group, who would take steps together.
@@ -176,17 +176,17 @@ def stacking_pays(
       on_cpus: Whether clients are trained on CPUs.
       goes_back: Whether clients pass over their batches there and back.
     """
-    waits = any(len({turn.num_clients for turn in turns}) > 1 for turns in groups)
-    most = _LARGEST_WAITING_BYTES if waits else _LARGEST_STATE_BYTES
+    masked = any(len({turn.num_clients for turn in turns}) > 1 for turns in groups)
+    most = _LARGEST_MASKED_BYTES if masked else _LARGEST_STATE_BYTES
     if on_cpus and state_bytes > most:
-        sizes = "unequal sizes" if waits else "one size"
+        sizes = "unequal sizes" if masked else "one size"
         return Decision(
             False,
             f"a client's state takes {state_bytes / 2**20:.1f} MiB, and clients of "
-            f"{sizes} gain by stacking up to {most / 2**20:.1f} MiB",
+            f"{sizes} gain by vectorizing up to {most / 2**20:.1f} MiB",
         )
     steps = sum(turn.num_clients * turn.num_steps for turns in groups for turn in turns)
-    if goes_back and waits and steps < _FEW_STEPS_BACK:
+    if goes_back and masked and steps < _FEW_STEPS_BACK:
         return Decision(
             False,
             f"{steps} steps are few for the time that it takes to build the function "
@@ -195,7 +195,7 @@ def stacking_pays(
     return _steps_come_together([turn for turns in groups for turn in turns])
 
 
-def _steps_come_together(turns: Sequence[TurnSize]) -> Decision:
+def _steps_come_together(turns: Sequence[LockstepSteps]) -> Decision:
     common = [turn for turn in turns if turn.num_clients > 1]
     together = sum(turn.num_clients * turn.num_steps for turn in common)
     taken = sum(turn.num_steps for turn in common)
@@ -207,14 +207,14 @@ def _steps_come_together(turns: Sequence[TurnSize]) -> Decision:
     enough = together >= _STEPS_PER_TURN * taken
     return Decision(
         enough,
-        f"{together} steps come in {taken} turns, "
+        f"{together} steps come in {taken} lockstep steps, "
         f"{'at least' if enough else 'fewer than'} {_STEPS_PER_TURN} together on "
         "average" + (f", and {alone} alone" if alone else ""),
     )
 
 
-def when_stacked(batch_clients: bool | None) -> str:
-    """Returns which cohorts are stacked, in words.
+def when_vectorized(batch_clients: bool | None) -> str:
+    """Returns which cohorts are vectorized, in words.
 
     Args:
       batch_clients: The context's option.
@@ -222,13 +222,13 @@ def when_stacked(batch_clients: bool | None) -> str:
     if batch_clients:
         return "batch_clients is True"
     return (
-        f"stacked if at least {_STEPS_PER_TURN} steps come together on average, "
+        f"vectorized if at least {_STEPS_PER_TURN} steps come together on average, "
         "no more are taken alone, and on CPUs the state is small"
     )
 
 
 def most_together(client_bytes: int) -> int:
-    """Returns how many clients at most are trained in one stack.
+    """Returns how many clients at most are trained in one group.
 
     Args:
       client_bytes: About what the state of one takes, in bytes.
@@ -254,7 +254,7 @@ def chunks(num_clients: int, at_least: int, client_bytes: int) -> list[range]:
     return [range(*pair) for pair in zip(bounds, bounds[1:])]
 
 
-def places(num_clients: int) -> int:
+def padded_size(num_clients: int) -> int:
     """Returns for how many clients to build the function of a group.
 
     Cohorts whose size changes from round to round must not need new functions each
@@ -267,19 +267,19 @@ def places(num_clients: int) -> int:
     return -(-num_clients // unit) * unit
 
 
-def places_of_groups(sizes: Sequence[int]) -> list[int]:
+def padded_sizes(sizes: Sequence[int]) -> list[int]:
     """Returns for how many clients to build the function of each of a cohort's groups.
 
     One function is to serve nearly all of them, since it takes seconds to build: the
-    places of the largest group are those of all that are more than half as large, and
+    size of the largest group is that of all that are more than half as large, and
     of the last one, whose clients take the fewest steps.
 
     Args:
       sizes: The numbers of the clients of the groups.
     """
-    most = places(max(sizes))
+    most = padded_size(max(sizes))
     return [
-        most if 2 * size > most or number == len(sizes) else places(size)
+        most if 2 * size > most or number == len(sizes) else padded_size(size)
         for number, size in enumerate(sizes, 1)
     ]
 
@@ -291,7 +291,7 @@ def groups(
     client_bytes: int,
     step_bytes: int,
 ) -> list[Sequence[int]]:
-    """Returns who is trained in one stack.
+    """Returns who is trained in one group.
 
     Clients of equal numbers of steps and last batches stay in their order. Others are
     sorted by that number, so that those of a group are through at about the same time,
@@ -325,28 +325,28 @@ def _by_steps(
     most = min(most, most_together(client_bytes))
     parts = max(-(-len(clients) // most), min(at_least, len(clients)))
     order = sorted(clients, key=keys.__getitem__, reverse=True)
-    size = min(most, places(-(-len(order) // parts)))
+    size = min(most, padded_size(-(-len(order) // parts)))
     bounds = [*range(0, len(order), size), len(order)]
     if len(bounds) <= at_least:
         bounds = [len(order) * part // parts for part in range(parts + 1)]
     return [order[start:end] for start, end in zip(bounds, bounds[1:])]
 
 
-def step_bytes(batch_bytes: int, tape_bytes: int) -> int:
+def step_bytes(batch_bytes: int, saved_bytes: int) -> int:
     """Returns what counts as the size of the batch of one step, in bytes.
 
     Args:
       batch_bytes: The size of the batch.
-      tape_bytes: The size of what a step writes for a later loop.
+      saved_bytes: The size of what a step writes for a later loop.
     """
-    return batch_bytes + tape_bytes // _TAPE_BYTES_FOR_ONE
+    return batch_bytes + saved_bytes // _SAVED_BYTES_FOR_ONE
 
 
 def few_together(num_clients: int, on_cpus: bool) -> int:
     """Returns how many clients take a step faster one by one than in their group.
 
-    Who waits is carried along: on CPUs, a step on the stacks of ten clients takes as
-    long as some four alone, while on other devices operations take about as long for
+    A masked client is carried along: on CPUs, a step on the stacks of ten clients takes
+    as long as some four alone, while on other devices operations take about as long for
     ten as for one.
 
     Args:
@@ -359,7 +359,7 @@ def few_together(num_clients: int, on_cpus: bool) -> int:
 def _within_bytes(
     group: Sequence[int], num_steps: Sequence[int], step_bytes: int
 ) -> list[Sequence[int]]:
-    """Halves a group until its batches, with those of who waits, take few bytes."""
+    """Halves a group until its batches, and its padding, take few bytes."""
     most_steps = max(num_steps[client] for client in group)
     fits = len(group) * most_steps * step_bytes <= _GROUP_BYTES
     if fits or len(group) <= _FEW_CLIENTS:

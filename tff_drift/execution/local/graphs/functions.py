@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Callable, Protocol
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 import tensorflow as tf
 
 from tff_drift import compat
-from tff_drift.execution.local.graphs.prepare import GraphCache
-from tff_drift.execution.local.plans import trees
-from tff_drift.execution.local.plans.interpreter import Interpreter
-from tff_drift.execution.local.values import sequences
+from tff_drift.execution.local.data import sequences
+from tff_drift.execution.local.graphs.import_graph import GraphCache
+from tff_drift.execution.local.plan import trees
+from tff_drift.execution.local.plan.interpreter import Interpreter
+from tff_drift.execution.local.plan.plan import Leaf, Operation, distinct
+from tff_drift.execution.local.tensors import give_back_attributes
 
 
 class TensorFunction(Protocol):
@@ -35,7 +38,7 @@ class GraphBuilder(Interpreter):
 
     Attributes:
       one_at_a_time: Whether a graph imported so far wants its calls to follow
-        each other, see `prepare.PreparedGraph`.
+        each other, see `import_graph.PreparedGraph`.
     """
 
     def __init__(self, graphs: GraphCache) -> None:
@@ -113,3 +116,94 @@ def build_function(
         lambda *tensors: list(body(tensors)),
         [leaf_spec(leaf_type) for leaf_type in leaf_types],
     )
+
+
+class PhaseFunction:
+    """The operations of a phase at one place, as one TensorFlow function.
+
+    It is built when it is first asked for.
+
+    Args:
+      steps: The operations, in an order in which they can run.
+      wanted: The leaves that are wanted of what they compute, among others.
+      graphs: Where the graphs of compiled computations come from.
+
+    Attributes:
+      inputs: The leaves that it takes.
+      outputs: The leaves that it returns.
+    """
+
+    def __init__(
+        self, steps: Sequence[Operation], wanted: Iterable[Leaf], graphs: GraphCache
+    ) -> None:
+        made = dict.fromkeys(leaf for step in steps for leaf in step.outputs)
+        wanted = set(wanted)
+        self.outputs = tuple(leaf for leaf in made if leaf in wanted)
+        self.inputs = distinct(
+            leaf for step in steps for leaf in step.inputs if leaf not in made
+        )
+        self._steps = steps
+        self._builder = GraphBuilder(graphs)
+
+    @functools.cached_property
+    def function(self) -> TensorFunction:
+        """The TensorFlow function."""
+
+        def body(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            values = dict(zip(self.inputs, tensors))
+            last_pass: dict[Leaf, Sequence[tf.Tensor]] = {}
+            for step in self._steps:
+                _pass_after(step, values, last_pass)
+                function = trees.substitute(step.function, values)
+                argument = trees.substitute(step.argument, values)
+                results = self._builder.call(function, argument)
+                values.update(zip(step.outputs, trees.leaves(results)))
+                outputs = [values[leaf] for leaf in step.outputs]
+                last_pass.update(dict.fromkeys(_sequences(step), outputs))
+            return [values[leaf] for leaf in self.outputs]
+
+        types = [leaf.type_signature for leaf in self.inputs]
+        return build_function(body, types)
+
+    def build(self) -> None:
+        """Builds the function, unless it has been done.
+
+        Raises:
+          NotImplementedError: If a graph holds something that is not supported.
+        """
+        assert self.function is not None
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """See `import_graph.PreparedGraph`."""
+        # The graphs are looked at where they are imported.
+        self.build()
+        return self._builder.one_at_a_time
+
+    def __call__(
+        self, tensors: Iterable[tf.Tensor], device: str | None
+    ) -> Sequence[tf.Tensor]:
+        """Runs the function on a device."""
+        if device is None:
+            results = self.function(*tensors)
+        else:
+            with tf.device(device):
+                results = self.function(*tensors)
+        give_back_attributes(results)
+        return results
+
+
+def _sequences(step: Operation) -> list[Leaf]:
+    return [leaf for leaf in step.inputs if sequences.is_sequence(leaf.type_signature)]
+
+
+def _pass_after(
+    step: Operation,
+    values: dict[Leaf, tf.Tensor],
+    last_pass: Mapping[Leaf, Sequence[tf.Tensor]],
+) -> None:
+    """Has an operation use datasets after those before it have passed over them."""
+    for leaf in _sequences(step):
+        if leaf in last_pass:
+            with tf.control_dependencies(last_pass[leaf]), tf.device("/CPU:0"):
+                values[leaf] = tf.identity(values[leaf])

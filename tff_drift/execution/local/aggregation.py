@@ -1,0 +1,327 @@
+"""The aggregation of the clients' values at the server.
+
+TFF describes an aggregation as a function that adds one client's value to an
+accumulator. It is called for one client after the other, in their order. Two forms
+are recognised in the function's graph, see `patterns`, and done for many clients at
+once: the sum, and the collection into a stack, which would copy everything
+collected so far for each client.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_drift.execution.local import patterns, tensors
+from tff_drift.execution.local.data.client_data import as_tensor, stack_values
+from tff_drift.execution.local.graphs import functions
+from tff_drift.execution.local.graphs.import_graph import GraphCache
+from tff_drift.execution.local.plan import trees
+from tff_drift.execution.local.plan.plan import Aggregation, Leaf, distinct
+from tff_drift.execution.local.tensors import TensorList
+
+SUMMED, COLLECTED, IN_TURN = "summed", "collected", "added one client after the other"
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """How an aggregation is done.
+
+    Attributes:
+      aggregation: What it is about.
+      kind: `SUMMED`, `COLLECTED` or `IN_TURN`.
+      values: For a sum or a collection, the client's value that belongs to each
+        accumulator.
+    """
+
+    aggregation: Aggregation
+    kind: str
+    values: tuple[Leaf, ...] = ()
+
+
+class Aggregator:
+    """All aggregations of a phase.
+
+    Args:
+      aggregations: The aggregations.
+      graphs: Where the graphs of compiled computations come from.
+      only_aggregated: What clients compute that nothing but the aggregations takes.
+
+    Attributes:
+      forms: How each is done, in their order.
+      collected: Those that are collected.
+      in_turn: Whether there are some that add one client after the other.
+      inputs: What they need of the clients, or of the server.
+      added_inputs: What those need of these that are not collected.
+      zeros: The first accumulators of those that are not collected.
+      outputs: The last ones; there are none if all are collected.
+      summed_before: Of what clients compute, that of which `add_stack` takes the sum in
+        place of the stack.
+    """
+
+    def __init__(
+        self,
+        aggregations: Sequence[Aggregation],
+        graphs: GraphCache,
+        only_aggregated: frozenset[Leaf],
+    ) -> None:
+        self._graphs = graphs
+        self.forms = [_form(aggregation, graphs) for aggregation in aggregations]
+        self.collected = [form for form in self.forms if form.kind == COLLECTED]
+        self.in_turn = any(form.kind == IN_TURN for form in self.forms)
+        self._added = [form for form in self.forms if form.kind != COLLECTED]
+        self.summed_before = frozenset[Leaf]()
+        if not self.in_turn:
+            others = {leaf for form in self.collected for leaf in form.values}
+            sums = {leaf for form in self._added for leaf in form.values}
+            self.summed_before = only_aggregated & (sums - others)
+        added = [form.aggregation for form in self._added]
+        self.inputs = distinct(leaf for a in aggregations for leaf in a.inputs)
+        self.added_inputs = distinct(leaf for a in added for leaf in a.inputs)
+        self._accumulators = [leaf for a in added for leaf in a.accumulators]
+        self.zeros = [leaf for a in added for leaf in a.zeros]
+        self.outputs = [leaf for a in added for leaf in a.outputs]
+
+    def begin(self, values: Mapping[Leaf, Any]) -> Accumulator:
+        """Returns the accumulators before the first client.
+
+        Args:
+          values: The values of the leaves computed so far.
+        """
+        return Accumulator(self, values)
+
+    @functools.cached_property
+    def add_one(self) -> functions.TensorFunction:
+        """The function that adds one client's values to those that are not collected.
+
+        It is built when it is first asked for, as `add_many`.
+        """
+        leaves = [*self._accumulators, *self.added_inputs]
+        builder = functions.GraphBuilder(self._graphs)
+
+        def body(given: Sequence[tf.Tensor]) -> TensorList:
+            values = dict(zip(leaves, given))
+            for form in self._added:
+                results = _add_one(builder, form.aggregation, values)
+                values.update(zip(form.aggregation.outputs, results))
+            return [values[leaf] for leaf in self.outputs]
+
+        return functions.build_function(body, [leaf.type_signature for leaf in leaves])
+
+    @functools.cached_property
+    def add_many(self) -> functions.TensorFunction:
+        """The function that adds the stacked values of several clients."""
+        builder = functions.GraphBuilder(self._graphs)
+
+        def body(num_clients: tf.Tensor, *given: tf.Tensor) -> TensorList:
+            split = len(self._accumulators)
+            values = dict(zip(self._accumulators, given))
+            stacks = dict(zip(self.added_inputs, given[split:]))
+            for form in self._added:
+                aggregation = form.aggregation
+                state = [values[leaf] for leaf in aggregation.accumulators]
+                if form.kind == SUMMED:
+                    results = [
+                        total + self._sum(leaf, stacks[leaf])
+                        for total, leaf in zip(state, form.values)
+                    ]
+                else:
+                    results = _add_in_turn(
+                        builder, aggregation, state, stacks, num_clients
+                    )
+                values.update(zip(aggregation.outputs, results))
+            return [values[leaf] for leaf in self.outputs]
+
+        specs = [tf.TensorSpec([], tf.int32)]
+        specs += [_spec(leaf) for leaf in self._accumulators]
+        specs += [
+            _spec(leaf) if leaf in self.summed_before else _stacked_spec(leaf)
+            for leaf in self.added_inputs
+        ]
+        return tf.compat.v1.wrap_function(body, specs)
+
+    def _sum(self, leaf: Leaf, stack: tf.Tensor) -> tf.Tensor:
+        return stack if leaf in self.summed_before else tf.reduce_sum(stack, axis=0)
+
+
+class Accumulator:
+    """The accumulators of a phase's aggregations, in one run.
+
+    Args:
+      aggregator: The aggregations.
+      values: The values of the leaves computed so far.
+    """
+
+    def __init__(self, aggregator: Aggregator, values: Mapping[Leaf, Any]) -> None:
+        self._aggregator = aggregator
+        self._values = values
+        self._state: Sequence[tf.Tensor] = [
+            as_tensor(values[leaf]) for leaf in aggregator.zeros
+        ]
+        self._collected: dict[Leaf, TensorList] = {
+            leaf: [] for form in aggregator.collected for leaf in form.values
+        }
+        # The clients whose values were collected, in that order.
+        self._order: list[int] = []
+
+    def add(
+        self, client: int, results: Mapping[Leaf, tf.Tensor], device: str | None
+    ) -> None:
+        """Adds the values of a client.
+
+        Args:
+          client: The number of the client.
+          results: What it computed.
+          device: Where to add, None for TensorFlow's choice.
+        """
+        of_client = {
+            leaf: as_tensor(
+                results[leaf] if leaf in results else self._given(leaf, client)
+            )
+            for leaf in self._aggregator.inputs
+        }
+        self._order.append(client)
+        for leaf, collected in self._collected.items():
+            collected.append(tf.expand_dims(of_client[leaf], 0))
+        if self._aggregator.outputs:
+            given = [of_client[leaf] for leaf in self._aggregator.added_inputs]
+            with tf.device(device):
+                self._state = self._aggregator.add_one(*self._state, *given)
+            tensors.give_back_attributes(self._state)
+
+    def add_stack(
+        self,
+        clients: Sequence[int],
+        results: Mapping[Leaf, tf.Tensor],
+        device: str | None,
+    ) -> None:
+        """Adds the stacked values of several clients, see `add`.
+
+        Args:
+          clients: The numbers of the clients.
+          results: What they computed, stacked, or the sum of what is in
+            `Aggregator.summed_before`.
+          device: Where to add, None for TensorFlow's choice.
+        """
+        stacks = {
+            leaf: results[leaf]
+            if leaf in results
+            else stack_values([self._given(leaf, client) for client in clients])
+            for leaf in self._aggregator.inputs
+        }
+        self._order.extend(clients)
+        for leaf, collected in self._collected.items():
+            collected.append(stacks[leaf])
+        if self._aggregator.outputs:
+            given = [stacks[leaf] for leaf in self._aggregator.added_inputs]
+            with tf.device(device):
+                self._state = self._aggregator.add_many(
+                    tensors.integer(len(clients)), *self._state, *given
+                )
+            tensors.give_back_attributes(self._state)
+
+    def results(self) -> dict[Leaf, tf.Tensor]:
+        """Returns the accumulators after the last client."""
+        results = dict(zip(self._aggregator.outputs, self._state))
+        for form in self._aggregator.collected:
+            aggregation = form.aggregation
+            for zero, leaf, output in zip(
+                aggregation.zeros, form.values, aggregation.outputs
+            ):
+                results[output] = self._in_order(self._values[zero], leaf)
+        return results
+
+    def _in_order(self, zero: tf.Tensor, leaf: Leaf) -> tf.Tensor:
+        """Returns what was collected after `zero`, in the order of the clients."""
+        parts = [zero, *self._collected[leaf]]
+        if self._order == sorted(self._order):
+            return tf.concat(parts, axis=0)
+        sizes = [part.shape[0] for part in parts]
+        places = np.append(np.arange(sizes[0]), sizes[0] + np.array(self._order))
+        by_part = np.split(places.astype(np.int32), np.cumsum(sizes)[:-1])
+        return tf.dynamic_stitch(by_part, parts)
+
+    def _given(self, leaf: Leaf, client: int) -> Any:
+        value = self._values[leaf]
+        return value[client] if leaf.at_clients else value
+
+
+def _add_one(
+    builder: functions.GraphBuilder,
+    aggregation: Aggregation,
+    values: Mapping[Leaf, tf.Tensor],
+) -> TensorList:
+    function = trees.substitute(aggregation.function, values)
+    state = trees.substitute(aggregation.state, values)
+    value = trees.substitute(aggregation.value, values)
+    result = builder.call(function, trees.pair(state, value))
+    return list(trees.leaves(result))
+
+
+def _add_in_turn(
+    builder: functions.GraphBuilder,
+    aggregation: Aggregation,
+    state: TensorList,
+    stacks: Mapping[Leaf, tf.Tensor],
+    num_clients: tf.Tensor,
+) -> TensorList:
+    """Adds stacked values to accumulators, one client after the other."""
+
+    def body(client: tf.Tensor, *state: tf.Tensor) -> list[Any]:
+        values = dict(zip(aggregation.accumulators, state))
+        values.update((leaf, stacks[leaf][client]) for leaf in aggregation.inputs)
+        return [client + 1, *_add_one(builder, aggregation, values)]
+
+    shapes = [_spec(leaf).shape for leaf in aggregation.outputs]
+    _, *results = tf.while_loop(
+        lambda client, *_: client < num_clients,
+        body,
+        [0, *state],
+        shape_invariants=[tf.TensorShape([]), *shapes],
+        parallel_iterations=1,
+    )
+    return results
+
+
+def _form(aggregation: Aggregation, graphs: GraphCache) -> Form:
+    """Recognises the form of an aggregation in the graph of its function."""
+    builder = functions.GraphBuilder(graphs)
+    leaves = distinct([*aggregation.accumulators, *aggregation.inputs])
+
+    # Nothing is run: the graph alone is wanted, which a function takes longer to make.
+    with tf.Graph().as_default():
+        inputs = [
+            tf.compat.v1.placeholder(spec.dtype, spec.shape)
+            for spec in map(_spec, leaves)
+        ]
+        values = dict(zip(leaves, inputs))
+        outputs = _add_one(builder, aggregation, values)
+    by_name = {tensor.name: leaf for tensor, leaf in zip(inputs, leaves)}
+    accumulators = inputs[: len(aggregation.accumulators)]
+    for kind, find in (
+        (SUMMED, patterns.summand),
+        (COLLECTED, patterns.last_row),
+    ):
+        found = [
+            find(output, accumulator)
+            for output, accumulator in zip(outputs, accumulators)
+        ]
+        summed = [by_name.get(tensor.name) for tensor in found if tensor is not None]
+        known = [leaf for leaf in summed if leaf is not None and leaf.at_clients]
+        if len(known) == len(found):
+            return Form(aggregation, kind, tuple(known))
+    return Form(aggregation, IN_TURN)
+
+
+def _spec(leaf: Leaf) -> tf.TensorSpec:
+    return functions.leaf_spec(leaf.type_signature)
+
+
+def _stacked_spec(leaf: Leaf) -> tf.TensorSpec:
+    spec = _spec(leaf)
+    return tf.TensorSpec(tf.TensorShape([None]).concatenate(spec.shape), spec.dtype)

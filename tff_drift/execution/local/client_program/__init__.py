@@ -1,0 +1,1 @@
+"""A client's graph as a program of tensors: start, step, finish."""

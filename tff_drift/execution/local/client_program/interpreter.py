@@ -1,0 +1,414 @@
+"""Graphs with variables, evaluated as functions of tensors.
+
+A client's computation is a graph that assigns and reads variables. Running many
+clients in one graph needs the same computation without them: a pure function from
+the variables' values before to their values after. The interpreter here walks a graph
+in the order of its dependencies and adds its operations, one by one, to the graph
+being built; a variable is a Python object that holds its present value, and calls,
+branches and loops are entered so that no variable hides in them. Operations are kept
+in order by their data; of the others, only the checks that a graph makes are kept.
+
+A `Dataset.reduce` is not entered: what it stands for is up to the caller, who gives
+`on_reduce`; nor is a loop over `lists`, who gives `on_list_loop`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import tensorflow as tf
+
+from tff_drift.execution.local import patterns
+from tff_drift.execution.local.client_program.nodes import (
+    Frame,
+    after,
+    data_inputs,
+    emit,
+    in_order,
+)
+from tff_drift.execution.local.client_program.saved_iterates.lists import ListInGraph
+from tff_drift.execution.local.client_program.variables import (
+    UnsupportedGraphError,
+    Variable,
+    distinct_variables,
+    use_variable,
+    without_values,
+)
+
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_BRANCHES = frozenset({"If", "StatelessIf"})
+_BRANCH_NAMES = ("then_branch", "else_branch")
+# What branches consist of that reset something, such as metrics.
+_CHEAP = frozenset(
+    {"AssignVariableOp", "Const", "Fill", "Identity", "NoOp", "ReadVariableOp"}
+)
+LOOPS = frozenset({"While", "StatelessWhile"})
+_DATASET_OPERATIONS = ("Dataset", "Iterator", "Optional")
+NESTED_LOOP = "a loop in a loop"
+UNKNOWN_SHAPES = "a branch with results of any shape"
+
+
+class StepResults(NamedTuple):
+    """What a step of a loop returns.
+
+    Attributes:
+      state: The new state.
+      written: What it writes for later loops, see `saved_iterates`.
+      goes_on: Of a loop over lists, whether this step is taken.
+      batch: Of a loop over lists, which batch it takes.
+    """
+
+    state: list[Any]
+    written: list[tf.Tensor]
+    goes_on: tf.Tensor | None = None
+    batch: tf.Tensor | None = None
+
+
+class Step(Protocol):
+    """A step of a loop."""
+
+    def take(
+        self,
+        interpreter: GraphInterpreter,
+        state: Sequence[Any],
+        element: Sequence[Any],
+        arguments: Sequence[Any],
+    ) -> StepResults:
+        """Evaluates the step.
+
+        Args:
+          interpreter: What evaluates it.
+          state: The state.
+          element: The element of the dataset, and what it reads of earlier loops.
+          arguments: What else it takes.
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class FunctionStep:
+    """A step of `Dataset.reduce`.
+
+    Attributes:
+      name: Its function.
+    """
+
+    name: str
+
+    def take(
+        self,
+        interpreter: GraphInterpreter,
+        state: Sequence[Any],
+        element: Sequence[Any],
+        arguments: Sequence[Any],
+    ) -> StepResults:
+        """See `Step.take`."""
+        given = [*state, *element, *arguments]
+        return StepResults(interpreter.call_function(self.name, given), [])
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduce:
+    """A `Dataset.reduce` that the evaluation has come to.
+
+    Attributes:
+      dataset: The value that stands for the dataset.
+      state: The initial state, a tensor for each part.
+      arguments: What the step takes besides state and element: tensors and
+        variables.
+      step: The step.
+      shapes: The shapes of the state, which hold before and after every step.
+    """
+
+    dataset: Any
+    state: list[tf.Tensor]
+    arguments: list[Any]
+    step: Step
+    shapes: list[tf.TensorShape]
+
+
+@dataclasses.dataclass(frozen=True)
+class ListLoop:
+    """A loop over lists that the evaluation has come to.
+
+    Attributes:
+      values: The first values: tensors, variables and lists.
+      condition: The function that says whether to go on.
+      body: The function of a step.
+      shapes: The shapes of the values that are tensors, which hold before and after
+        every step.
+    """
+
+    values: list[Any]
+    condition: str
+    body: str
+    shapes: list[tf.TensorShape]
+
+
+class GraphInterpreter:
+    """Evaluates one graph.
+
+    Args:
+      graph_def: The graph.
+      on_reduce: Of a `Reduce` to the final state, a list of tensors.
+      on_list_loop: Of a `ListLoop` to the last values.
+
+    Attributes:
+      variables: The variables, in the order in which the graph makes them.
+      operations: The kinds of operations added so far; `NESTED_LOOP` for a loop in a
+        loop, `UNKNOWN_SHAPES` for a branch whose results may be of another shape than
+        the other one's.
+    """
+
+    def __init__(
+        self,
+        graph_def: Any,
+        on_reduce: Callable[[Reduce], list[Any]],
+        on_list_loop: Callable[[ListLoop], list[Any]],
+    ) -> None:
+        self._graph_def = graph_def
+        self._functions = {
+            function.signature.name: function for function in graph_def.library.function
+        }
+        self._on_reduce = on_reduce
+        self._on_list_loop = on_list_loop
+        self.variables: list[Variable] = []
+        self.operations: set[str] = set()
+        self._loops_around = 0
+
+    def evaluate(
+        self, feeds: Mapping[str, Any], fetches: Sequence[str]
+    ) -> list[tf.Tensor]:
+        """Evaluates the graph.
+
+        Args:
+          feeds: Values by the names of the nodes that they replace.
+          fetches: Names of tensors.
+
+        Returns:
+          The values of `fetches`.
+
+        Raises:
+          UnsupportedGraphError: If the graph is not a function of tensors.
+        """
+        frame = Frame({name: [value] for name, value in feeds.items()})
+        self._run(self._graph_def.node, frame)
+        return [frame.value(name) for name in fetches]
+
+    def call_function(self, name: str, arguments: Sequence[Any]) -> list[Any]:
+        """Evaluates a function of the graph's library.
+
+        Args:
+          name: The function.
+          arguments: Tensors and variables.
+
+        Returns:
+          Its results.
+
+        Raises:
+          UnsupportedGraphError: If the function is not one of tensors.
+        """
+        function = self._functions.get(name)
+        if function is None:
+            raise UnsupportedGraphError(f"there is no function {name!r}")
+        names = [argument.name for argument in function.signature.input_arg]
+        if len(names) != len(arguments):
+            raise UnsupportedGraphError(f"{name!r} takes lists of arguments")
+        frame = Frame({n: [value] for n, value in zip(names, arguments)})
+        self._run(function.node_def, frame)
+        return [
+            frame.value(function.ret[result.name])
+            for result in function.signature.output_arg
+        ]
+
+    def _run(self, nodes: Iterable[Any], frame: Frame) -> None:
+        for node in in_order(nodes, set(frame.outputs)):
+            inputs = [frame.value(name) for name in data_inputs(node)]
+            checks = frame.checks_before(node)
+            if node.op == "NoOp":
+                frame.outputs[node.name], frame.checks[node.name] = [], checks
+                continue
+            outputs, layout = self._run_node(node, after(checks, inputs))
+            frame.outputs[node.name], frame.layouts[node.name] = outputs, layout
+            if self._may_fail(node):
+                frame.checks[node.name] = [
+                    getattr(output, "op", output)
+                    for output in outputs
+                    if isinstance(output, (tf.Tensor, tf.Operation))
+                ]
+
+    def _run_node(self, node: Any, inputs: list[Any]) -> tuple[list[Any], Any]:
+        """Returns the outputs of a node, and where each named output starts."""
+        has_lists = any(isinstance(value, ListInGraph) for value in inputs)
+        if has_lists and node.op in LOOPS:
+            condition, body = (node.attr[k].func.name for k in ("cond", "body"))
+            loop = ListLoop(inputs, condition, body, _shapes(node))
+            return self._on_list_loop(loop), {"output": 0}
+        if node.op == "VarHandleOp":
+            variable = Variable()
+            self.variables.append(variable)
+            return [variable], {"resource": 0}
+        if node.op in _CALLS:
+            return self.call_function(node.attr["f"].func.name, inputs), {"output": 0}
+        if node.op == "ReduceDataset":
+            return self._reduce(node, inputs), {"components": 0}
+        if node.op in _BRANCHES:
+            return self._branch(node, inputs), {"output": 0}
+        if node.op in LOOPS:
+            return self._while(node, inputs), {"output": 0}
+        if has_lists and node.op not in self._functions:
+            return next(x for x in inputs if isinstance(x, ListInGraph)).use(
+                node, inputs
+            )
+        if node.op == "Assert":
+            self.operations.add(node.op)
+            return [tf.debugging.Assert(inputs[0], inputs[1:])], {}
+        if any(isinstance(value, Variable) for value in inputs):
+            return use_variable(node, inputs)
+        if node.op in self._functions:
+            outputs = self.call_function(node.op, inputs)
+            names = self._functions[node.op].signature.output_arg
+            return outputs, {arg.name: index for index, arg in enumerate(names)}
+        if node.op == "Identity" and not tf.is_tensor(inputs[0]):
+            return inputs, {"output": 0}
+        if not all(tf.is_tensor(value) for value in inputs):
+            raise UnsupportedGraphError(
+                f"it has the operation {node.op!r} on a dataset"
+            )
+        if any(part in node.op for part in _DATASET_OPERATIONS):
+            raise UnsupportedGraphError(f"it has the dataset operation {node.op!r}")
+        self.operations.add(node.op)
+        return emit(node, inputs)
+
+    def _reduce(self, node: Any, inputs: list[Any]) -> list[tf.Tensor]:
+        num_state = len(node.attr["Tstate"].list.type)
+        reduce = Reduce(
+            inputs[0],
+            inputs[1 : 1 + num_state],
+            inputs[1 + num_state :],
+            FunctionStep(node.attr["f"].func.name),
+            _shapes(node),
+        )
+        return self._on_reduce(reduce)
+
+    def _while(self, node: Any, inputs: list[Any]) -> list[Any]:
+        def call(attribute: str) -> Callable[[list[Any]], list[Any]]:
+            name = node.attr[attribute].func.name
+            return lambda values: self.call_function(name, values)
+
+        self.operations.add(node.op)
+        return self.loop(call("cond"), call("body"), inputs, _shapes(node))
+
+    def loop(
+        self,
+        condition: Callable[[list[Any]], list[Any]],
+        body: Callable[[list[Any]], list[Any]],
+        values: list[Any],
+        shapes: Sequence[tf.TensorShape],
+    ) -> list[Any]:
+        """Adds a loop.
+
+        Args:
+          condition: Of the values to a list with a Boolean: whether to go on.
+          body: Of the values to the next ones.
+          values: The first values, tensors and variables. A variable stays where it
+            is.
+          shapes: The shape of each value that is a tensor.
+
+        Returns:
+          The last values.
+
+        Raises:
+          UnsupportedGraphError: If the loop is not a function of tensors.
+        """
+        self.operations.update([NESTED_LOOP] if self._loops_around else [])
+        given = distinct_variables(values)
+        carried = [variable for variable in given if variable.value is not None]
+        places = [k for k, value in enumerate(values) if tf.is_tensor(value)]
+        before = [variable.read() for variable in carried]
+
+        def unpack(tensors: Sequence[tf.Tensor]) -> list[Any]:
+            for variable in given:
+                variable.value = None
+            all_values = list(values)
+            for place, tensor in zip(places, without_values(list(tensors), carried)):
+                all_values[place] = tensor
+            return all_values
+
+        def run_condition(*tensors: tf.Tensor) -> tf.Tensor:
+            return tf.cast(condition(unpack(tensors))[0], tf.bool)
+
+        def run_body(*tensors: tf.Tensor) -> list[tf.Tensor]:
+            results = body(unpack(tensors))
+            new = [results[place] for place in places]
+            new += [variable.read() for variable in carried]
+            for tensor, shape in zip(new, invariants):
+                tensor.set_shape(shape)
+            return [tf.identity(tensor) for tensor in new]
+
+        invariants = [shapes[place] for place in places]
+        invariants += [tensor.shape for tensor in before]
+        self._loops_around += 1
+        results = tf.while_loop(
+            run_condition,
+            run_body,
+            [*(values[place] for place in places), *before],
+            shape_invariants=invariants,
+        )
+        self._loops_around -= 1
+        return unpack(results)
+
+    def _branch(self, node: Any, inputs: list[Any]) -> list[Any]:
+        predicate, *arguments = inputs
+        variables = distinct_variables(arguments)
+
+        def branch(name: str) -> Callable[[], list[tf.Tensor]]:
+            def run() -> list[tf.Tensor]:
+                before = [variable.read() for variable in variables]
+                results = self.call_function(node.attr[name].func.name, arguments)
+                results = [*results, *(variable.read() for variable in variables)]
+                for variable, value in zip(variables, before):
+                    variable.assign(value)
+                return [tf.identity(result) for result in results]
+
+            return run
+
+        condition = tf.cast(predicate, tf.bool)
+        branches = branch("then_branch"), branch("else_branch")
+        results = None
+        if all(self._is_cheap(node.attr[name].func.name) for name in _BRANCH_NAMES):
+            # A choice is stacked at once, where a branch takes a second to build.
+            results = _choices(condition, *(run() for run in branches))
+        if results is None:
+            self.operations.add(node.op)
+            results = tf.nest.flatten(tf.cond(condition, *branches))
+            if not all(result.shape.is_fully_defined() for result in results):
+                self.operations.add(UNKNOWN_SHAPES)
+        return without_values(results, variables)
+
+    def _may_fail(self, node: Any) -> bool:
+        """Whether a node is a check, or a branch or a call with one in it."""
+        names = {value.func.name for value in node.attr.values()}
+        functions = [self._functions[name] for name in names & self._functions.keys()]
+        return patterns.has_check([node.op]) or any(
+            self._may_fail(inner) for each in functions for inner in each.node_def
+        )
+
+    def _is_cheap(self, name: str) -> bool:
+        """Whether a function may as well be evaluated in vain."""
+        return all(node.op in _CHEAP for node in self._functions[name].node_def)
+
+
+def _choices(
+    condition: tf.Tensor, if_true: list[tf.Tensor], if_false: list[tf.Tensor]
+) -> list[tf.Tensor] | None:
+    """Returns one of two lists of tensors; None if their shapes may differ."""
+    for one, other in zip(if_true, if_false):
+        if one.shape != other.shape or not one.shape.is_fully_defined():
+            return None
+    return [tf.where(condition, *pair) for pair in zip(if_true, if_false)]
+
+
+def _shapes(node: Any) -> list[tf.TensorShape]:
+    return [tf.TensorShape(shape) for shape in node.attr["output_shapes"].list.shape]

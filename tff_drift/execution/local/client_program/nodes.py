@@ -1,0 +1,112 @@
+"""The nodes of graphs: in which order they run, and what they are given and return."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tff_drift.execution.local.client_program import vectorizable
+from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
+
+# Attributes that TensorFlow adds for itself: of shapes and of placement.
+_LEFT_OUT_ATTRIBUTES = ("_output_shapes", "_class")
+
+
+class Frame:
+    """The values of the nodes of one graph or one function's body."""
+
+    def __init__(self, outputs: dict[str, list[Any]]) -> None:
+        self.outputs = outputs
+        self.layouts: dict[str, dict[str, int]] = {}
+        self.checks: dict[str, list[tf.Operation]] = {}
+
+    def checks_before(self, node: Any) -> list[tf.Operation]:
+        """Returns the checks that have to be made before a node is run."""
+        names = [name[1:] for name in node.input if name.startswith("^")]
+        return [check for name in names for check in self.checks.get(name, ())]
+
+    def value(self, name: str) -> Any:
+        """Returns a value by the name of a node's input."""
+        parts = name.split(":")
+        outputs = self.outputs[parts[0]]
+        if len(parts) == 1:
+            return outputs[0]
+        if len(parts) == 2:  # In a graph: node, position.
+            return outputs[int(parts[1])]
+        # In a function: node, name of the output, position in it.
+        return outputs[self.layouts[parts[0]][parts[1]] + int(parts[2])]
+
+
+def after(checks: list[tf.Operation], values: list[Any]) -> list[Any]:
+    """Returns values that are there after checks only."""
+    if not checks:
+        return values
+    with tf.control_dependencies(checks):
+        return [
+            tf.identity(value) if tf.is_tensor(value) else value for value in values
+        ]
+
+
+def data_inputs(node: Any) -> list[str]:
+    """Returns the names of a node's inputs."""
+    return [name for name in node.input if not name.startswith("^")]
+
+
+def in_order(nodes: Iterable[Any], done: set[str]) -> Iterable[Any]:
+    """Yields nodes so that each comes after what it depends on."""
+    by_name = {node.name: node for node in nodes if node.name not in done}
+    pending = list(reversed(by_name))
+    entered: set[str] = set()
+    while pending:
+        name = pending[-1]
+        if name in done:
+            pending.pop()
+            continue
+        sources = [source.lstrip("^").split(":")[0] for source in by_name[name].input]
+        missing = [source for source in sources if source not in done]
+        if missing:
+            if name in entered or any(source not in by_name for source in missing):
+                raise UnsupportedGraphError(f"{name!r} has an input that is not there")
+            entered.add(name)
+            pending.extend(missing)
+            continue
+        done.add(name)
+        pending.pop()
+        yield by_name[name]
+
+
+def emit(node: Any, inputs: Sequence[tf.Tensor]) -> tuple[list[Any], dict[str, int]]:
+    """Adds a node to the graph being built."""
+    if any(
+        value.WhichOneof("value") == "func" or value.list.func
+        for value in node.attr.values()
+    ):
+        raise UnsupportedGraphError(f"it has the operation {node.op!r} on functions")
+    attributes = {
+        name: value
+        for name, value in node.attr.items()
+        if name not in _LEFT_OUT_ATTRIBUTES
+    }
+    # `tf.graph_util.import_graph_def` takes several times as long for one node.
+    operation = tf.compat.v1.get_default_graph().create_op(
+        node.op, inputs, name="operation", attrs=attributes
+    )
+    vectorizable.choose_conversion(operation)
+    return list(operation.outputs), _layout(operation)
+
+
+def _layout(operation: tf.Operation) -> dict[str, int]:
+    """Returns the position of the first tensor of each named output."""
+    layout = {}
+    position = 0
+    for argument in operation.op_def.output_arg:
+        layout[argument.name] = position
+        if argument.number_attr:
+            position += operation.get_attr(argument.number_attr)
+        elif argument.type_list_attr:
+            position += len(operation.get_attr(argument.type_list_attr))
+        else:
+            position += 1
+    return layout

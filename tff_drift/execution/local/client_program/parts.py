@@ -1,0 +1,93 @@
+"""What the computation of one client consists of."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tff_drift.execution.local.client_program.interpreter import Step
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientGraph:
+    """The computation of one client.
+
+    Attributes:
+      graph_def: The graph.
+      inputs: The names of the nodes that are fed.
+      specs: The specs of the inputs. For a dataset, the list of the specs of the
+        tensors of an element.
+      each: For every input, whether each client has its own.
+      outputs: The names of the results.
+      summed: For every result, whether no more is wanted than its sum over clients.
+    """
+
+    graph_def: Any
+    inputs: tuple[str, ...]
+    specs: tuple[Any, ...]
+    each: tuple[bool, ...]
+    outputs: tuple[str, ...]
+    summed: tuple[bool, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetLoop:
+    """A loop over a client's dataset.
+
+    Attributes:
+      dataset: The position of the dataset among the inputs.
+      step: The name of the step's function.
+      changing: The positions of what steps change of the loop's state, in which
+        variables are left out.
+      fixed: The positions of what they return as it was.
+      variables: The variables whose values go from step to step, by their position
+        among the variables of the graph; their values follow the changing state.
+      arguments: For each argument of the step besides state and element: the
+        position of a variable, or None for a tensor.
+      state_specs: The specs of the changing state and of the variables.
+      argument_specs: The specs of the arguments that are tensors, and of the fixed
+        state, which follows them.
+      operations: The kinds of operations of a step.
+      reads: Which saved iterates a step reads, by their numbers; see
+        `saved_iterates`.
+      writes: Which saved iterates it writes.
+      written_specs: The specs of what it writes.
+    """
+
+    dataset: int
+    step: Step
+    changing: tuple[int, ...]
+    fixed: tuple[int, ...]
+    variables: tuple[int, ...]
+    arguments: tuple[int | None, ...]
+    state_specs: tuple[tf.TensorSpec, ...]
+    argument_specs: tuple[tf.TensorSpec, ...]
+    operations: frozenset[str]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    written_specs: tuple[tf.TensorSpec, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetInput:
+    """Stands for a client's dataset while its computation is evaluated."""
+
+    position: int
+
+
+def is_dataset(spec: Any) -> bool:
+    """Whether the spec of an input is of a dataset."""
+    return isinstance(spec, list)
+
+
+def with_count(graph: ClientGraph) -> ClientGraph:
+    """Returns a computation with one input more: how many batches the client has."""
+    return dataclasses.replace(
+        graph,
+        # There is no node of that name.
+        inputs=(*graph.inputs, "number of batches"),
+        specs=(*graph.specs, tf.TensorSpec([], tf.int32)),
+        each=(*graph.each, True),
+    )

@@ -1,0 +1,365 @@
+"""The computation of one client, cut at the loops over its dataset.
+
+A computation that loops over a dataset by `Dataset.reduce` has the parts
+
+    start   what happens before the loop
+    step    what happens for each element, a batch
+    finish  what happens after the loop
+
+A computation with several loops has a start for each; loops over gathered batches
+count as such, see `saved_iterates`. Variables become tensors that go from part to part.
+What a loop carries along but never changes, such as the correction of every step by
+control variates, becomes an argument of the step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tff_drift.execution.local import patterns
+from tff_drift.execution.local.client_program import (
+    interpreter as interpreter_lib,
+)
+from tff_drift.execution.local.client_program import (
+    parts,
+    vectorizable,
+)
+from tff_drift.execution.local.client_program.interpreter import (
+    GraphInterpreter,
+    ListLoop,
+    Reduce,
+    StepResults,
+)
+from tff_drift.execution.local.client_program.parts import (
+    ClientGraph,
+    DatasetInput,
+    DatasetLoop,
+    is_dataset,
+)
+from tff_drift.execution.local.client_program.saved_iterates import (
+    loops as loops_over_lists,
+)
+from tff_drift.execution.local.client_program.saved_iterates.lists import (
+    GatheredBatches,
+)
+from tff_drift.execution.local.client_program.saved_iterates.loops import ListStep
+from tff_drift.execution.local.client_program.variables import (
+    UnsupportedGraphError,
+    Variable,
+)
+from tff_drift.execution.local.tensors import TensorList
+
+
+class ClientProgram:
+    """The parts of a client's computation, which add themselves to the current graph.
+
+    Args:
+      graph: The client's computation.
+
+    Attributes:
+      graph: The same, and if it gathers batches with the number of them as another
+        input, the last.
+      gathers: Whether it gathers batches.
+      loops: The loops over datasets, in their order.
+      operations: The kinds of operations of all parts.
+
+    Raises:
+      UnsupportedGraphError: If the computation cannot be cut, or does
+        not loop over a dataset.
+    """
+
+    def __init__(self, graph: ClientGraph) -> None:
+        self.graph = parts.with_count(graph)
+        self.loops: list[DatasetLoop] = []
+        # What the loop that gathers the batches has for its state.
+        self._gathered: list[int | None] = []
+        self._analyze()
+        self.gathers = bool(self._gathered)
+        if not self.gathers:
+            self.graph = graph
+        if not self.loops:
+            raise UnsupportedGraphError("it does not reduce a dataset")
+
+    def start(
+        self, number: int, values: Sequence[Any], done: Sequence[TensorList]
+    ) -> tuple[TensorList, TensorList]:
+        """Evaluates what comes before a loop.
+
+        Args:
+          number: The number of the loop.
+          values: A tensor for each input, None for a dataset.
+          done: The last states of the loops before.
+
+        Returns:
+          The first state, and the arguments of the step.
+        """
+        interpreter, reduce = self._run(values, done, number)
+        assert reduce is not None
+        loop = self.loops[number]
+        changing = [reduce.state[k] for k in loop.changing]
+        fixed = [reduce.state[k] for k in loop.fixed]
+        carried = [interpreter.variables[k].read() for k in loop.variables]
+        arguments = [a for a in reduce.arguments if tf.is_tensor(a)]
+        return [*changing, *carried], [*arguments, *fixed]
+
+    def step(
+        self, number: int, state: TensorList, arguments: TensorList, element: TensorList
+    ) -> StepResults:
+        """Evaluates a step, given a batch and the saved iterates that it reads."""
+        return self._take_step(self.loops[number], state, arguments, element)[2]
+
+    def finish(self, values: Sequence[Any], done: Sequence[TensorList]) -> TensorList:
+        """Evaluates what comes after the last loop; returns the results."""
+        return self._evaluate(values, done, None)[1]
+
+    def _analyze(self) -> None:
+        """Evaluates the computation once, in a graph that is thrown away."""
+        with tf.Graph().as_default():
+            values = [
+                None if is_dataset(spec) else _placeholder(spec)
+                for spec in self.graph.specs
+            ]
+            while True:
+                done = [_placeholders(loop.state_specs) for loop in self.loops]
+                interpreter, reduce = self._run(values, done, len(self.loops))
+                if reduce is None:
+                    break
+                loop = _describe(reduce, interpreter.variables)
+                carried = [interpreter.variables[k].value for k in loop.variables]
+                if patterns.may_be_random([*reduce.state, *reduce.arguments, *carried]):
+                    # What comes before a loop is evaluated again after it.
+                    raise UnsupportedGraphError(
+                        "it draws random numbers before it reduces a dataset"
+                    )
+                self.loops.append(loop)
+            if self.loops:
+                self._look_into_steps(interpreter)
+        self.operations = interpreter.operations.union(
+            *(loop.operations for loop in self.loops)
+        )
+        if interpreter_lib.LOOPS & self.operations:
+            # TensorFlow fails to vectorize some of these, and may abort the program.
+            raise UnsupportedGraphError("it has a loop, as recurrent layers do")
+        obstacle = vectorizable.obstacle(self.operations)
+        if obstacle is not None:
+            raise UnsupportedGraphError(obstacle)
+
+    def element_specs(self, number: int) -> list[tf.TensorSpec]:
+        """Returns the specs of a loop's batch, and of the saved iterates it reads."""
+        loop = self.loops[number]
+        saved = {
+            number: spec
+            for each in self.loops[:number]
+            for number, spec in zip(each.writes, each.written_specs)
+        }
+        return [*self.graph.specs[loop.dataset], *(saved[k] for k in loop.reads)]
+
+    def written_by(self, number: int) -> int | None:
+        """Returns the loop that wrote the saved iterates that a loop reads, if any."""
+        reads = self.loops[number].reads
+        writers = {
+            k for k, each in enumerate(self.loops) if set(each.writes) & set(reads)
+        }
+        if len(writers) > 1:
+            raise UnsupportedGraphError("it reads what several loops have written")
+        return next(iter(writers), None)
+
+    def _look_into_steps(self, after: GraphInterpreter) -> None:
+        """Notes the operations of the steps, and what need not go from step to step.
+
+        That is state which no step changes. Of the last loop it is also a variable
+        that is assigned before it is read, in a step and after the loop; what is
+        assigned in the last step is then not even computed.
+
+        Args:
+          after: What evaluated the computation beyond its last loop.
+        """
+        for number, loop in enumerate(self.loops):
+            state = _placeholders(loop.state_specs)
+            variables, interpreter, results = self._take_step(
+                loop,
+                state,
+                _placeholders(loop.argument_specs),
+                _placeholders(self.element_specs(number)),
+            )
+            new = results.state
+            fixed = [k for k in loop.changing if patterns.source(new[k]) is state[k]]
+            changing = [k for k in loop.changing if k not in fixed]
+            kept = loop.variables
+            if number == len(self.loops) - 1:
+                kept = tuple(
+                    k
+                    for k in loop.variables
+                    if variables[k].first_value_read
+                    or after.variables[k].first_value_read
+                )
+            specs = loop.state_specs
+            of_variable = dict(zip(loop.variables, specs[len(loop.changing) :]))
+            self.loops[number] = dataclasses.replace(
+                loop,
+                changing=tuple(changing),
+                fixed=tuple(fixed),
+                variables=kept,
+                state_specs=(
+                    *(specs[k] for k in changing),
+                    *(of_variable[k] for k in kept),
+                ),
+                argument_specs=(*loop.argument_specs, *(specs[k] for k in fixed)),
+                operations=frozenset(interpreter.operations),
+                written_specs=tuple(map(_spec, results.written)),
+            )
+
+    def _take_step(
+        self,
+        loop: DatasetLoop,
+        state: TensorList,
+        arguments: TensorList,
+        element: TensorList,
+    ) -> tuple[dict[int, Variable], GraphInterpreter, StepResults]:
+        """Evaluates the step of one client."""
+        interpreter = GraphInterpreter(self.graph.graph_def, _no_reduce, _no_reduce)
+        num_changing = len(loop.changing)
+        variables = {
+            position: Variable(value)
+            for position, value in zip(loop.variables, state[num_changing:])
+        }
+        tensors = iter(arguments)
+        given = [
+            next(tensors)
+            if position is None
+            else variables.setdefault(position, Variable())
+            for position in loop.arguments
+        ]
+        # What is left of the tensors is the fixed state.
+        whole_state = dict(
+            zip([*loop.changing, *loop.fixed], [*state[:num_changing], *tensors])
+        )
+        results = loop.step.take(
+            interpreter, [whole_state[k] for k in sorted(whole_state)], element, given
+        )
+        changing = [results.state[position] for position in loop.changing]
+        carried = [variables[position].value for position in loop.variables]
+        return variables, interpreter, results._replace(state=[*changing, *carried])
+
+    def _run(
+        self, values: Sequence[Any], done: Sequence[TensorList], stop_at: int | None
+    ) -> tuple[GraphInterpreter, Reduce | None]:
+        """Evaluates the computation of one client up to a loop."""
+        interpreter, _, reduce = self._evaluate(values, done, stop_at)
+        return interpreter, reduce
+
+    def _evaluate(
+        self, values: Sequence[Any], done: Sequence[TensorList], stop_at: int | None
+    ) -> tuple[GraphInterpreter, TensorList, Reduce | None]:
+        loops = iter(zip(self.loops, done))
+        saved = itertools.count()
+        reached = 0
+
+        def on_reduce(reduce: Reduce) -> list[Any]:
+            nonlocal reached
+            if any(each.dtype == tf.variant for each in reduce.state):
+                return self._gather(interpreter, reduce, values)
+            if reached == stop_at:
+                raise _ReachedLoopError(reduce)
+            reached += 1
+            loop, state = next(loops)
+            for position, value in zip(loop.variables, state[len(loop.changing) :]):
+                # Not `assign`: whether this value is read is worth knowing.
+                interpreter.variables[position].restart(value)
+            last = list(reduce.state)
+            for position, value in zip(loop.changing, state):
+                last[position] = value
+            return last
+
+        def on_list_loop(loop: ListLoop) -> list[Any]:
+            reduce = loops_over_lists.as_reduce(loop, saved)
+            dataset = DatasetInput(reduce.dataset)
+            last = on_reduce(dataclasses.replace(reduce, dataset=dataset))
+            assert isinstance(reduce.step, ListStep)
+            return reduce.step.last_values(loop.values, last)
+
+        interpreter = GraphInterpreter(self.graph.graph_def, on_reduce, on_list_loop)
+        feeds = {
+            name: DatasetInput(position) if is_dataset(spec) else value
+            for position, (name, spec, value) in enumerate(
+                zip(self.graph.inputs, self.graph.specs, values)
+            )
+        }
+        try:
+            return interpreter, interpreter.evaluate(feeds, self.graph.outputs), None
+        except _ReachedLoopError as stop:
+            return interpreter, [], stop.reduce
+
+    def _gather(
+        self, interpreter: GraphInterpreter, reduce: Reduce, values: Sequence[Any]
+    ) -> list[Any]:
+        """Returns the last state of a loop that gathers batches."""
+        if not isinstance(reduce.dataset, DatasetInput):
+            raise UnsupportedGraphError("it gathers batches of a dataset of its own")
+        if sum(map(is_dataset, self.graph.specs)) > 1:
+            raise UnsupportedGraphError("it gathers batches of several datasets")
+        dataset = reduce.dataset.position
+        if not self._gathered:
+            batch = _placeholders(self.graph.specs[dataset])
+            self._gathered = loops_over_lists.gathered(interpreter, reduce, batch)
+        return [
+            values[-1] if component is None else GatheredBatches(dataset, component)
+            for component in self._gathered
+        ]
+
+
+class _ReachedLoopError(Exception):
+    """Stops the evaluation where a loop begins."""
+
+    def __init__(self, reduce: Reduce) -> None:
+        super().__init__()
+        self.reduce = reduce
+
+
+def _describe(reduce: Reduce, variables: Sequence[Variable]) -> DatasetLoop:
+    if not isinstance(reduce.dataset, DatasetInput):
+        raise UnsupportedGraphError("it reduces a dataset of its own")
+    assigned = [k for k, v in enumerate(variables) if v.value is not None]
+    arguments = [
+        variables.index(a) if isinstance(a, Variable) else None
+        for a in reduce.arguments
+    ]
+    tensors = [a for a in reduce.arguments if tf.is_tensor(a)]
+    return DatasetLoop(
+        dataset=reduce.dataset.position,
+        step=reduce.step,
+        changing=tuple(range(len(reduce.state))),
+        fixed=(),
+        variables=tuple(assigned),
+        arguments=tuple(arguments),
+        state_specs=tuple(
+            map(_spec, [*reduce.state, *(variables[k].value for k in assigned)])
+        ),
+        argument_specs=tuple(map(_spec, tensors)),
+        operations=frozenset(),
+        reads=getattr(reduce.step, "reads", ()),
+        writes=getattr(reduce.step, "writes", ()),
+    )
+
+
+def _no_reduce(loop: Any) -> list[Any]:
+    raise UnsupportedGraphError("a step of it has a loop over batches")
+
+
+def _spec(tensor: Any) -> tf.TensorSpec:
+    if tensor.dtype in (tf.variant, tf.resource):
+        raise UnsupportedGraphError("its loop carries a resource")
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def _placeholder(spec: tf.TensorSpec) -> tf.Tensor:
+    return tf.compat.v1.placeholder(spec.dtype, spec.shape)
+
+
+def _placeholders(specs: Sequence[tf.TensorSpec]) -> TensorList:
+    return [_placeholder(spec) for spec in specs]

@@ -1,0 +1,1 @@
+"""What goes in and comes out: arguments, clients' data, results."""

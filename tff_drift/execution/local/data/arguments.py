@@ -1,0 +1,200 @@
+"""Arguments in: Python values into tensors and sequences."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_drift import compat
+from tff_drift.execution import containers
+from tff_drift.execution.batches_on_demand import BatchesOnDemand
+from tff_drift.execution.local.data import sequences
+from tff_drift.execution.local.data.client_data import ClientSequence, as_tensor
+from tff_drift.execution.local.data.on_demand import BatchShapes, OnDemandSequence
+from tff_drift.execution.local.plan import trees
+
+_NO_TENSORS = (np.ndarray, np.generic, int, float, str, bytes)
+_KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
+
+
+class ArgumentReader:
+    """Turns arguments into tensors."""
+
+    def __init__(self) -> None:
+        # The element type, itself, and the spec of the elements that were found to be
+        # of it last: the datasets of a cohort have one spec, and looking into it takes
+        # long.
+        self._last_fit: tuple[Any, Any] = (None, None)
+        # The same of batches that are made on demand.
+        self._last_shapes = BatchShapes(None, None)
+
+    def read(
+        self, value: Any, type_signature: compat.Type, of_client: bool = False
+    ) -> Iterator[Any]:
+        """Turns an argument into tensors.
+
+        Args:
+          value: The argument.
+          type_signature: Its type.
+          of_client: Whether it is that of one client.
+
+        Yields:
+          For each leaf of the type: a tensor, or for a leaf at clients, a list with
+          a tensor for each client, or with an array, which is put together with those
+          of others before it becomes a tensor. Sequences become `ClientSequence`s.
+
+        Raises:
+          NotImplementedError: If the value is a `tff.framework.Ingestable`.
+          TypeError: If the value is not of that type.
+          ValueError: If an element of a list given for a sequence has another shape
+            than its type says.
+        """
+        if _loads_itself(value.__class__):
+            raise NotImplementedError(
+                "The local execution context does not support arguments that load "
+                f"themselves, such as tff.framework.DataDescriptor, found {value!r}. "
+                "Pass the data."
+            )
+        kind = _kind(type_signature.__class__)
+        if kind is compat.FederatedType:
+            member = type_signature.member
+            if type_signature.all_equal:
+                yield from self.read(value, member, of_client)
+                return
+            columns = [list(self.read(each, member, True)) for each in value]
+            if columns:
+                yield from (list(column) for column in zip(*columns))
+            else:
+                yield from ([] for _ in trees.leaf_types(member))
+        elif kind is compat.StructType:
+            elements = containers.struct_elements(value, type_signature)
+            for element, (_, element_type) in zip(
+                elements, compat.structure.iter_elements(type_signature)
+            ):
+                yield from self.read(element, element_type, of_client)
+        elif kind is compat.SequenceType:
+            yield self._sequence(value, type_signature)
+        else:
+            leaf = _tensor_or_array(value, type_signature)
+            yield leaf if of_client else as_tensor(leaf)
+
+    def _sequence(
+        self, value: Any, type_signature: compat.SequenceType
+    ) -> ClientSequence:
+        if isinstance(value, list):
+            return ClientSequence(value, type_signature.element)
+        if isinstance(value, BatchesOnDemand):
+            return OnDemandSequence(value, self._shapes_of(value, type_signature))
+        if not isinstance(value, tf.data.Dataset):
+            raise TypeError(
+                f"Expected a tf.data.Dataset or a list for type {type_signature}, "
+                f"found a {type(value).__name__}."
+            )
+        self._check_elements(value, type_signature)
+        return ClientSequence(value, type_signature.element)
+
+    def _shapes_of(
+        self, value: BatchesOnDemand, type_signature: compat.SequenceType
+    ) -> BatchShapes:
+        last, element_type = self._last_shapes, type_signature.element
+        if (
+            last.element_spec is not value.element_spec
+            or last.element_type is not element_type
+        ):
+            self._last_shapes = last = BatchShapes(value.element_spec, element_type)
+        return last
+
+    def _check_elements(
+        self, dataset: tf.data.Dataset, type_signature: compat.SequenceType
+    ) -> None:
+        last_type, last_spec = self._last_fit
+        expected, spec = type_signature.element, dataset.element_spec
+        if last_type is expected and last_spec == spec:
+            return
+        found = compat.tensorflow_to_type(spec)
+        if not expected.is_assignable_from(found):
+            raise TypeError(
+                f"Expected a dataset of type {type_signature}, found elements of type "
+                f"{found}."
+            )
+        self._last_fit = (expected, spec)
+
+
+@functools.lru_cache(maxsize=256)
+def _loads_itself(kind: type) -> bool:
+    # Python takes long to say so of a protocol like this one.
+    return issubclass(kind, compat.framework.Ingestable)
+
+
+@functools.lru_cache(maxsize=256)
+def _kind(type_class: type) -> type:
+    # To ask an abstract class takes long, and this is asked for each of all clients.
+    kinds = (compat.FederatedType, compat.StructType, compat.SequenceType)
+    return next((kind for kind in kinds if issubclass(type_class, kind)), type_class)
+
+
+def _tensor_or_array(
+    value: Any, tensor_type: compat.TensorType
+) -> tf.Tensor | np.ndarray:
+    """Returns a value as a tensor if it is one or holds strings, else as an array."""
+    # Of these, `tf.is_tensor` takes long to say that they are no tensors.
+    if not isinstance(value, _NO_TENSORS):
+        if isinstance(value, tf.Variable):
+            value = value.read_value()
+        if tf.is_tensor(value):
+            if value.dtype == tf.as_dtype(tensor_type.dtype):
+                return _of_shape(value, tensor_type)
+            value = value.numpy()
+    array = _of_shape(_array(value, tensor_type), tensor_type)
+    if tensor_type.dtype.type is np.str_:
+        return tf.constant(array, tf.string)
+    return array
+
+
+def _of_shape(value: Any, tensor_type: compat.TensorType) -> Any:
+    if not sequences.fits(value.shape, tensor_type.shape):
+        raise TypeError(
+            f"Expected a value of type {tensor_type}, found one of shape {value.shape}."
+        )
+    return value
+
+
+def _array(value: Any, tensor_type: compat.TensorType) -> np.ndarray:
+    """Returns a NumPy array, under TFF's rules of what may be cast to what."""
+    dtype = tensor_type.dtype.type
+    array = np.asarray(value)
+    if dtype is np.str_:
+        if array.size and array.dtype.kind not in "SUO":
+            raise _wrong_dtype(array, tensor_type)
+        # As they are or as objects: NumPy's `bytes` drop null bytes at the end.
+        return array if array.dtype.kind == "U" else np.asarray(value, np.object_)
+    if not array.size or array.dtype.type is dtype:
+        return np.asarray(value, dtype)
+    known = [kind for kind in _KINDS if issubclass(array.dtype.type, kind)]
+    # A kind of its own, such as bfloat16's, has nothing but itself to come from.
+    fits = bool(known) and issubclass(dtype, known[0])
+    if fits and isinstance(value, (np.ndarray, np.generic)):
+        fits = np.can_cast(array.dtype, dtype)
+    elif fits:
+        fits = all(_fits(number, dtype) for number in array.ravel().tolist())
+    if not fits:
+        raise _wrong_dtype(array, tensor_type)
+    return np.asarray(value, dtype)
+
+
+def _fits(number: Any, dtype: type[np.generic]) -> bool:
+    """Whether a Python number is in a dtype's range; NumPy 2 casts dtypes alone."""
+    if issubclass(dtype, np.integer):
+        return bool(np.iinfo(dtype).min <= number <= np.iinfo(dtype).max)
+    return np.can_cast(np.min_scalar_type(number), dtype)
+
+
+def _wrong_dtype(array: np.ndarray, tensor_type: compat.TensorType) -> TypeError:
+    return TypeError(
+        f"Expected a value of type {tensor_type}, found one of dtype {array.dtype}. "
+        "Cast it, for example with np.asarray(value, dtype)."
+    )

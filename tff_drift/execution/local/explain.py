@@ -1,0 +1,115 @@
+"""What a plan does and why, in words."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tff_drift.execution.local.aggregation import Form
+from tff_drift.execution.local.phases import RunnablePhase, RunnablePlan
+from tff_drift.execution.local.placement import Placement
+from tff_drift.execution.local.plan.plan import Leaf
+from tff_drift.execution.local.policy import LockstepSteps
+
+
+def explain_plan(
+    plan: RunnablePlan,
+    arguments: Sequence[Any] | None,
+    num_clients: int,
+    placement: Placement,
+) -> Iterator[str]:
+    """Yields what a plan does, line by line.
+
+    Args:
+      plan: The plan.
+      arguments: The values of its parameters, None if they are not known.
+      num_clients: The number of clients, if they are.
+      placement: Where it runs.
+    """
+    phases = plan.phases()
+    values: Mapping[Leaf, Any] | None = None
+    cohort = "argument not given"
+    if arguments is not None:
+        values = dict(zip(plan.plan.parameters, arguments))
+        cohort = _counted(num_clients, "client")
+    yield f"{_counted(len(phases), 'phase')}, {cohort}"
+    yield f"server: {_device(placement.server_device)}"
+    devices = ", ".join(placement.client_devices) or None
+    at_a_time = placement.max_concurrent_clients
+    yield f"clients: {_device(devices)}, {at_a_time} at a time unless said otherwise"
+    for number, phase in enumerate(phases, 1):
+        yield f"phase {number}"
+        for line in _explain_phase(phase, values, num_clients, placement):
+            yield f"  {line}"
+
+
+def _explain_phase(
+    phase: RunnablePhase,
+    values: Mapping[Leaf, Any] | None,
+    num_clients: int,
+    placement: Placement,
+) -> Iterator[str]:
+    if phase.server is not None:
+        operations = _counted(len(phase.phase.server), "operation")
+        yield f"server: one function of {operations}"
+    if phase.clients is not None:
+        operations = _counted(len(phase.phase.clients), "operation")
+        yield f"clients: one function of {operations}"
+        for line in _explain_clients(phase, values, num_clients, placement):
+            yield f"  {line}"
+    for number, form in enumerate(phase.aggregator.forms, 1):
+        yield f"aggregation {number}: {form.kind}, {_types(form)}"
+
+
+def _explain_clients(
+    phase: RunnablePhase,
+    values: Mapping[Leaf, Any] | None,
+    num_clients: int,
+    placement: Placement,
+) -> Iterator[str]:
+    vectorized = phase.vectorized
+    if vectorized is None:
+        yield f"one by one: {phase.why_one_by_one}"
+        return
+    if values is None or not vectorized.has_datasets(values):
+        yield f"vectorized in lockstep or one by one: {vectorized.condition}"
+        return
+    route = vectorized.route(values, num_clients, placement)
+    if not route.groups:
+        yield f"one by one: {route.reason}"
+        return
+    yield f"vectorized in lockstep: {route.reason}"
+    for group in route.groups:
+        yield f"  {_clients(group.clients)}: {_steps(group.lockstep_steps)}"
+
+
+def _clients(numbers: Sequence[int]) -> str:
+    first, last = min(numbers), max(numbers)
+    if last - first + 1 == len(numbers):
+        return f"clients {first} to {last}"
+    return _counted(len(numbers), "client")
+
+
+def _steps(turns: Sequence[LockstepSteps]) -> str:
+    taken: collections.Counter[int] = collections.Counter()
+    for turn in turns:
+        taken[turn.num_clients] += turn.num_steps
+    parts = [
+        f"{_counted(number, 'step')} of {_counted(size, 'client')}"
+        for size, number in sorted(taken.items(), reverse=True)
+    ]
+    return ", ".join(parts) or "no steps"
+
+
+def _device(name: str | None) -> str:
+    return "where TensorFlow chooses" if name is None else f"on {name}"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _types(form: Form) -> str:
+    types = [str(leaf.type_signature) for leaf in form.aggregation.zeros]
+    return f"<{','.join(types)}>"

@@ -1,0 +1,422 @@
+"""TensorFlow graphs of TFF computations, made fit to be called as functions.
+
+TFF runs a `tff.tensorflow.computation` as a session runs a graph: resources
+belong to the session, an initialization runs first, then the results are
+fetched. Inside a function of this process the same graph needs care:
+
+*   Resources (variables, lookup tables) become anonymous: every call makes its
+    own, so that calls of several clients at a time do not share them.
+*   What uses a resource waits for the initialization.
+*   Functions of a graph's library are known by name in the whole process, so
+    their names get a suffix made from the content of the library.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tff_drift import compat
+
+GraphRewrite = Callable[[Any], None]
+
+# The name with which a variable's operation makes a new resource at every
+# execution (`ResourceHandle::ANONYMOUS_NAME` in TensorFlow's source).
+_ANONYMOUS_NAME = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+_VARIABLE = "VarHandleOp"
+_ANONYMOUS_TABLES = {
+    "HashTableV2": "AnonymousHashTable",
+    "MutableHashTableV2": "AnonymousMutableHashTable",
+    "MutableHashTableOfTensorsV2": "AnonymousMutableHashTableOfTensors",
+    "MutableDenseHashTableV2": "AnonymousMutableDenseHashTable",
+}
+_NAMING_ATTRIBUTES = ("container", "shared_name", "use_node_name_sharing")
+_REFERENCE_VARIABLES = frozenset({"Variable", "VariableV2", "TemporaryVariable"})
+_VARIANT = tf.variant.as_datatype_enum
+# Operations that make a dataset, maybe of others, and do not pass over any.
+_MAKING_DATASETS = tuple(
+    f"Dataset{version}" for version in ("", "V2", "V3", "V4", "V5")
+)
+# Attributes that hold the name of a function as plain text.
+_FUNCTION_NAME_TEXTS = ("forward_function_name", "backward_function_name")
+
+
+@dataclasses.dataclass(frozen=True)
+class PreparedGraph:
+    """A graph that can be imported into a function.
+
+    Attributes:
+      graph_def: The rewritten graph.
+      inputs: Names of the tensors to feed, in the order of the flat argument.
+      outputs: Names of the tensors to fetch, in the order of the flat result.
+      one_at_a_time: Whether calls have to follow each other, in a fixed order,
+        because they share something: a stream of seeded random numbers, or a
+        resource that cannot be made anonymous.
+    """
+
+    graph_def: tf.compat.v1.GraphDef
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    one_at_a_time: bool
+
+    def __call__(self, arguments: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Adds the graph to the graph being built.
+
+        Args:
+          arguments: A tensor for each of `inputs`.
+
+        Returns:
+          A tensor for each of `outputs`.
+        """
+        # Tensors of an outer graph have to be captured before they are mapped.
+        here = tf.compat.v1.get_default_graph()
+        captured = [t if t.graph is here else tf.identity(t) for t in arguments]
+        fed = dict(zip(self.inputs, captured))
+        present = {node.name for node in self.graph_def.node}
+        fetched = [name for name in dict.fromkeys(self.outputs) if name not in fed]
+        tensors = tf.graph_util.import_graph_def(
+            self.graph_def,
+            {name: fed[name] for name in fed if _node_name(name) in present},
+            fetched,
+            name="",
+        )
+        fed.update(zip(fetched, tensors or ()))
+        return [fed[name] for name in self.outputs]
+
+
+class GraphCache:
+    """Prepares every graph once.
+
+    Args:
+      rewrites: Applied to every graph, in this order, before its functions get
+        their names. A rewrite changes a `GraphDef` in place.
+    """
+
+    def __init__(self, rewrites: Sequence[GraphRewrite] = ()) -> None:
+        self._rewrites = tuple(rewrites)
+        self._prepared: dict[bytes, PreparedGraph] = {}
+        self._lock = threading.Lock()
+
+    def prepare(self, block: compat.framework.CompiledComputation) -> PreparedGraph:
+        """Returns the graph of a compiled computation, ready to be imported.
+
+        Args:
+          block: A compiled computation.
+
+        Returns:
+          The prepared graph, the same one for equal computations.
+
+        Raises:
+          NotImplementedError: If the computation is not a TensorFlow graph, or
+            holds a variable that functions cannot hold.
+        """
+        kind = block.proto.WhichOneof("computation")
+        if kind != "tensorflow":
+            raise NotImplementedError(
+                f"The local execution context runs TensorFlow; it does not run a "
+                f"compiled computation of kind {kind!r}, such as tff.jax makes."
+            )
+        proto = block.proto.tensorflow
+        key = _key(proto)
+        with self._lock:
+            if key not in self._prepared:
+                self._prepared[key] = _prepare(proto, self._rewrites)
+            return self._prepared[key]
+
+
+def _key(proto: Any) -> bytes:
+    digest = hashlib.sha256()
+    for part in (
+        proto.graph_def.value,
+        proto.parameter.SerializeToString(deterministic=True),
+        proto.result.SerializeToString(deterministic=True),
+        proto.initialize_op.encode(),
+    ):
+        digest.update(hashlib.sha256(part).digest())
+    return digest.digest()
+
+
+def _prepare(proto: Any, rewrites: Sequence[GraphRewrite]) -> PreparedGraph:
+    graph_def = tf.compat.v1.GraphDef()
+    graph_def.ParseFromString(proto.graph_def.value)
+    inputs = tuple(_binding_names(proto.parameter))
+    outputs = tuple(_binding_names(proto.result))
+    fed = {_node_name(name) for name in inputs}
+    _drop_control_inputs(graph_def, fed)
+    _fix_session_token(graph_def, proto.session_token_tensor_name)
+    initializer = proto.initialize_op
+    targets = [_node_name(name) for name in outputs]
+    _prune(graph_def, [*targets, initializer] if initializer else targets, fed)
+    shared = _make_resources_anonymous(graph_def)
+    if initializer:
+        _initialize_first(graph_def, initializer)
+    _drop_colocation(graph_def)
+    _pass_in_order(graph_def)
+    for rewrite in rewrites:
+        rewrite(graph_def)
+    one_at_a_time = shared or _has_random_stream(graph_def)
+    _name_functions_by_content(graph_def)
+    return PreparedGraph(graph_def, inputs, outputs, one_at_a_time)
+
+
+def _binding_names(binding: Any) -> Iterable[str]:
+    kind = binding.WhichOneof("binding")
+    if kind == "tensor":
+        yield binding.tensor.tensor_name
+    elif kind == "sequence":
+        yield binding.sequence.variant_tensor_name
+    elif kind == "struct":
+        for element in binding.struct.element:
+            yield from _binding_names(element)
+
+
+def _node_name(name: str) -> str:
+    """Returns the node of a tensor name or of a node's input."""
+    return name.lstrip("^").split(":")[0]
+
+
+def _drop_control_inputs(graph_def: tf.compat.v1.GraphDef, fed: set[str]) -> None:
+    """Drops control dependencies on fed placeholders: a fed value is there."""
+    for node in graph_def.node:
+        kept = [
+            name
+            for name in node.input
+            if not (name.startswith("^") and _node_name(name) in fed)
+        ]
+        if len(kept) != len(node.input):
+            node.ClearField("input")
+            node.input.extend(kept)
+
+
+def _fix_session_token(graph_def: tf.compat.v1.GraphDef, name: str) -> None:
+    """Replaces the placeholder of the session's name by an empty string."""
+    token = _node_name(name)
+    for node in graph_def.node:
+        if node.name == token:
+            node.op = "Const"
+            node.ClearField("input")
+            node.ClearField("attr")
+            node.attr["dtype"].type = tf.string.as_datatype_enum
+            node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(""))
+
+
+def _ancestors(
+    graph_def: tf.compat.v1.GraphDef, targets: Iterable[str], stop: set[str]
+) -> set[str]:
+    """Returns the nodes that `targets` need, themselves included."""
+    inputs = {node.name: node.input for node in graph_def.node}
+    found: set[str] = set()
+    pending = list(targets)
+    while pending:
+        name = pending.pop()
+        if name in found:
+            continue
+        found.add(name)
+        if name not in stop:
+            pending.extend(_node_name(source) for source in inputs[name])
+    return found
+
+
+def _prune(
+    graph_def: tf.compat.v1.GraphDef, targets: Iterable[str], fed: set[str]
+) -> None:
+    """Keeps what a session would run.
+
+    A function runs all its stateful operations, whether needed or not.
+    """
+    needed = _ancestors(graph_def, targets, fed)
+    kept = [node for node in graph_def.node if node.name in needed]
+    if len(kept) != len(graph_def.node):
+        kept = [_copy(node) for node in kept]
+        graph_def.ClearField("node")
+        graph_def.node.extend(kept)
+
+
+def _copy(message: Any) -> Any:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    return copy
+
+
+def _make_resources_anonymous(graph_def: tf.compat.v1.GraphDef) -> bool:
+    """Gives every call its own resources; returns whether some stay shared."""
+    first_of_name: dict[tuple[str, bytes, bytes], str] = {}
+    replaced: dict[str, str] = {}
+    shared = False
+    for node in graph_def.node:
+        if node.op in _REFERENCE_VARIABLES:
+            raise NotImplementedError(
+                "The local execution context does not run the reference variable "
+                f"{node.name!r}. Create it with use_resource=True."
+            )
+        if node.op != _VARIABLE and node.op not in _ANONYMOUS_TABLES:
+            shared = shared or _names_a_resource(node)
+            continue
+        # Operations of one name stand for one resource.
+        name = node.attr["shared_name"].s or node.name.encode()
+        key = (node.op, node.attr["container"].s, name)
+        if key in first_of_name:
+            replaced[node.name] = first_of_name[key]
+            continue
+        first_of_name[key] = node.name
+        if node.op == _VARIABLE:
+            node.attr["shared_name"].s = _ANONYMOUS_NAME
+        else:
+            node.op = _ANONYMOUS_TABLES[node.op]
+            for attribute in _NAMING_ATTRIBUTES:
+                node.attr.pop(attribute, None)
+    if replaced:
+        _redirect(graph_def, replaced)
+    return shared or any(
+        _names_a_resource(node)
+        for function in graph_def.library.function
+        for node in function.node_def
+    )
+
+
+def _names_a_resource(node: Any) -> bool:
+    return "shared_name" in node.attr and not node.op.endswith("Dataset")
+
+
+def _redirect(graph_def: tf.compat.v1.GraphDef, replaced: dict[str, str]) -> None:
+    for node in graph_def.node:
+        for index, name in enumerate(node.input):
+            source = _node_name(name)
+            if source in replaced:
+                node.input[index] = name.replace(source, replaced[source], 1)
+
+
+def _initialize_first(graph_def: tf.compat.v1.GraphDef, initializer: str) -> None:
+    """Makes everything that uses a resource wait for the initialization."""
+    initializing = _ancestors(graph_def, [initializer], set())
+    handles = {
+        node.name
+        for node in graph_def.node
+        if node.op == _VARIABLE or node.op in _ANONYMOUS_TABLES.values()
+    }
+    for node in graph_def.node:
+        if node.name not in initializing and any(
+            _node_name(name) in handles for name in node.input
+        ):
+            node.input.append(f"^{initializer}")
+
+
+def _drop_colocation(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Drops wishes to be near nodes that may be gone or renamed."""
+    for nodes in _all_nodes(graph_def):
+        for node in nodes:
+            node.attr.pop("_class", None)
+
+
+def _pass_in_order(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Has passes over one dataset follow each other.
+
+    A shuffle gives each pass another order, of one seeded stream: without this, which
+    pass has which order would differ from run to run.
+    """
+    # What a graph passes on of datasets, by the name of the node that they come from.
+    sources: dict[str, set[str]] = {}
+    last_pass: dict[str, str] = {}
+    for node in _in_order(graph_def):
+        used = set[str]().union(
+            *(sources.get(_node_name(name), set()) for name in node.input)
+        )
+        if node.op == "Placeholder" and node.attr["dtype"].type == _VARIANT:
+            sources[node.name] = {node.name}
+        elif _passes_on(node):
+            sources[node.name] = used
+        elif used:
+            waits_for = {last_pass[source] for source in used & last_pass.keys()}
+            given = set(map(_node_name, node.input))
+            node.input.extend(f"^{name}" for name in sorted(waits_for - given))
+            last_pass.update(dict.fromkeys(used, node.name))
+
+
+def _passes_on(node: Any) -> bool:
+    """Whether a node gives on a dataset, or makes another one of it."""
+    makes = node.op.endswith(_MAKING_DATASETS) and node.op != "ReduceDataset"
+    return makes or node.op == "Identity"
+
+
+def _in_order(graph_def: tf.compat.v1.GraphDef) -> Iterable[Any]:
+    """Yields nodes after their inputs, and else in their order."""
+    nodes = {node.name: node for node in graph_def.node}
+    pending = list(reversed(nodes))
+    entered: set[str] = set()
+    done: set[str] = set()
+    while pending:
+        name = pending[-1]
+        # What is entered again is in the circle of a loop of TensorFlow 1.
+        inputs = [] if name in entered else map(_node_name, nodes[name].input)
+        missing = [source for source in inputs if source not in done]
+        entered.add(name)
+        if missing:
+            pending.extend(reversed(missing))
+            continue
+        pending.pop()
+        if name not in done:
+            done.add(name)
+            yield nodes[name]
+
+
+def _has_random_stream(graph_def: tf.compat.v1.GraphDef) -> bool:
+    """Whether an operation continues a seeded stream of random numbers."""
+    return any(
+        ("seed" in node.attr and node.attr["seed"].i != 0)
+        or ("seed2" in node.attr and node.attr["seed2"].i != 0)
+        for nodes in _all_nodes(graph_def)
+        for node in nodes
+    )
+
+
+def _all_nodes(graph_def: tf.compat.v1.GraphDef) -> Iterable[Any]:
+    yield graph_def.node
+    for function in graph_def.library.function:
+        yield function.node_def
+
+
+def _name_functions_by_content(graph_def: tf.compat.v1.GraphDef) -> None:
+    library = graph_def.library
+    if not library.function:
+        return
+    digest = hashlib.sha256(library.SerializeToString(deterministic=True))
+    suffix = f"_{digest.hexdigest()[:16]}"
+    names = {
+        function.signature.name: function.signature.name + suffix
+        for function in library.function
+    }
+    for function in library.function:
+        function.signature.name = names[function.signature.name]
+        _rename_in_attributes(function.attr, names)
+    for gradient in library.gradient:
+        gradient.function_name = names.get(
+            gradient.function_name, gradient.function_name
+        )
+        gradient.gradient_func = names.get(
+            gradient.gradient_func, gradient.gradient_func
+        )
+    for nodes in _all_nodes(graph_def):
+        for node in nodes:
+            node.op = names.get(node.op, node.op)
+            _rename_in_attributes(node.attr, names)
+
+
+def _rename_in_attributes(attributes: Any, names: dict[str, str]) -> None:
+    for key in list(attributes):
+        value = attributes[key]
+        kind = value.WhichOneof("value")
+        if kind == "func":
+            value.func.name = names.get(value.func.name, value.func.name)
+            _rename_in_attributes(value.func.attr, names)
+        elif kind == "list":
+            for function in value.list.func:
+                function.name = names.get(function.name, function.name)
+                _rename_in_attributes(function.attr, names)
+        elif kind == "s" and key in _FUNCTION_NAME_TEXTS:
+            text = value.s.decode()
+            value.s = names.get(text, text).encode()

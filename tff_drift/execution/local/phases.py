@@ -1,0 +1,250 @@
+"""Plans turned into TensorFlow functions, and the running of these."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_drift.execution.local.aggregation import Aggregator
+from tff_drift.execution.local.data import sequences
+from tff_drift.execution.local.data.client_data import ClientSequence, as_tensor
+from tff_drift.execution.local.graphs.functions import PhaseFunction
+from tff_drift.execution.local.graphs.import_graph import GraphCache
+from tff_drift.execution.local.placement import Placement
+from tff_drift.execution.local.plan import trees
+from tff_drift.execution.local.plan.plan import Leaf, Phase, Plan
+from tff_drift.execution.local.runners.clients import (
+    NotVectorizedError,
+    Vectorization,
+    VectorizedClients,
+)
+from tff_drift.execution.local.runners.vectorized import Group
+from tff_drift.execution.local.tensors import give_back_attributes
+
+# What a leaf is in one run: a tensor or a sequence, or a list of one for each
+# client.
+LeafValues = dict[Leaf, Any]
+
+
+class RunnablePhase:
+    """A phase, with its functions.
+
+    Args:
+      phase: The phase.
+      later: The leaves that later phases need, or the result.
+      graphs: Where the graphs of compiled computations come from.
+      vectorization: What vectorized clients are built with.
+
+    Attributes:
+      phase: The phase.
+      server: The function of the server, None if it has nothing to do.
+      clients: The function of a client, None if they have nothing to do.
+      vectorized: The clients' program for many at a time, None if they never are.
+      why_one_by_one: The reason, if they never are.
+      aggregator: The aggregations.
+    """
+
+    def __init__(
+        self,
+        phase: Phase,
+        later: set[Leaf],
+        graphs: GraphCache,
+        vectorization: Vectorization,
+    ) -> None:
+        self.phase = phase
+        aggregations = phase.aggregations
+        zeros = [leaf for step in aggregations for leaf in step.zeros]
+        accumulated = [leaf for step in aggregations for leaf in step.inputs]
+        at_clients = [leaf for step in phase.clients for leaf in step.inputs]
+        self.server: PhaseFunction | None = None
+        self.clients: PhaseFunction | None = None
+        self.vectorized: VectorizedClients | None = None
+        self.why_one_by_one = ""
+        self._kept: frozenset[Leaf] = frozenset()
+        if phase.server:
+            wanted = later.union(zeros, accumulated, at_clients)
+            self.server = PhaseFunction(phase.server, wanted, graphs)
+            self.server.build()
+        of_clients = later.union(accumulated)
+        computed: frozenset[Leaf] = frozenset()
+        if phase.clients:
+            self.clients = PhaseFunction(phase.clients, of_clients, graphs)
+            computed = frozenset(self.clients.outputs)
+            self._kept = computed & later
+        self.aggregator = Aggregator(aggregations, graphs, computed - later)
+        if self.clients is not None:
+            summed = self.aggregator.summed_before
+            try:
+                self.vectorized = vectorization.build(
+                    phase.clients, of_clients, accumulated, summed
+                )
+            except NotVectorizedError as error:
+                self.why_one_by_one = str(error)
+                # What cannot be run is told at once, here as where it is vectorized.
+                self.clients.build()
+
+    def run(self, values: LeafValues, num_clients: int, placement: Placement) -> None:
+        """Runs the phase, adding to `values` what later phases need."""
+        if self.server is not None:
+            tensors = [as_tensor(values[leaf]) for leaf in self.server.inputs]
+            computed = self.server(tensors, placement.server_device)
+            values.update(zip(self.server.outputs, computed))
+        accumulator = self.aggregator.begin(values)
+        kept: LeafValues = {leaf: [None] * num_clients for leaf in self._kept}
+        device = placement.server_device
+        groups: Sequence[Group] = ()
+        if self.vectorized is not None:
+            groups = self.vectorized.route(values, num_clients, placement).groups
+        if groups:
+            by_group = self._vectorized_results(values, groups, placement)
+            if self.aggregator.in_turn:
+                by_group = _in_order_of_clients(by_group)
+            for clients, stacks in by_group:
+                for leaf, per_client in kept.items():
+                    for client, row in zip(clients, _rows(stacks[leaf])):
+                        per_client[client] = row
+                accumulator.add_stack(clients, stacks, device)
+        else:
+            for client, results in enumerate(
+                self._client_results(values, num_clients, placement)
+            ):
+                for leaf, per_client in kept.items():
+                    per_client[client] = results[leaf]
+                accumulator.add(client, results, device)
+        values.update(kept)
+        values.update(accumulator.results())
+
+    def _client_results(
+        self, values: LeafValues, num_clients: int, placement: Placement
+    ) -> Iterator[dict[Leaf, tf.Tensor]]:
+        """Yields the results of every client, in the order of the clients."""
+        function = self.clients
+        if function is None:
+            yield from ({} for _ in range(num_clients))
+            return
+
+        def run(client: int) -> dict[Leaf, tf.Tensor]:
+            tensors = [_of_client(values, leaf, client) for leaf in function.inputs]
+            results = function(tensors, placement.client_device(client))
+            self._release(values, [client])
+            return dict(zip(function.outputs, results))
+
+        if placement.max_concurrent_clients == 1 or function.one_at_a_time:
+            yield from map(run, range(num_clients))
+            return
+        yield from placement.in_order(run, num_clients)
+
+    def _release(self, values: LeafValues, clients: Sequence[int]) -> None:
+        """Lets go of the batches of clients that are through."""
+        assert self.clients is not None
+        for leaf in self.clients.inputs:
+            if sequences.is_sequence(leaf.type_signature) and leaf.at_clients:
+                for client in clients:
+                    if isinstance(values[leaf][client], ClientSequence):
+                        values[leaf][client].release()
+
+    def _vectorized_results(
+        self, values: LeafValues, groups: Sequence[Group], placement: Placement
+    ) -> Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]]:
+        """Yields clients and their results, stacked or summed, group by group."""
+        vectorized = self.vectorized
+        assert vectorized is not None
+
+        def run(number: int) -> tuple[Sequence[int], dict[Leaf, tf.Tensor]]:
+            clients = groups[number].clients
+            with tf.device(placement.client_device(number)):
+                results = vectorized.run(values, groups[number])
+            self._release(values, clients)
+            return clients, results
+
+        if len(groups) == 1 or placement.max_concurrent_clients == 1:
+            yield from map(run, range(len(groups)))
+            return
+        yield from placement.in_order(run, len(groups))
+
+
+def _in_order_of_clients(
+    results: Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]],
+) -> Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]]:
+    """Yields the results of all groups as one, since their order matters."""
+    groups, stacks = zip(*results)
+    order = [client for clients in groups for client in clients]
+    if order == sorted(order):
+        yield from zip(groups, stacks)
+        return
+    places = np.argsort(order)
+    yield (
+        range(len(order)),
+        {
+            leaf: tf.gather(tf.concat([stack[leaf] for stack in stacks], 0), places)
+            for leaf in stacks[0]
+        },
+    )
+
+
+def _of_client(values: LeafValues, leaf: Leaf, client: int) -> tf.Tensor:
+    return as_tensor(values[leaf][client] if leaf.at_clients else values[leaf])
+
+
+def _rows(stack: tf.Tensor) -> list[tf.Tensor]:
+    """Returns the rows, in memory of their own: one does not keep all of them."""
+    rows = tf.unstack(stack)
+    copies = [tf.raw_ops.DeepCopy(x=row) for row in rows]
+    give_back_attributes([*rows, *copies])
+    return copies
+
+
+class RunnablePlan:
+    """A plan whose functions are built at its first run.
+
+    Args:
+      plan: The plan.
+      graphs: Where the graphs of compiled computations come from.
+      vectorization: What vectorized clients are built with.
+    """
+
+    def __init__(
+        self, plan: Plan, graphs: GraphCache, vectorization: Vectorization
+    ) -> None:
+        self.plan = plan
+        self._graphs = graphs
+        self._vectorization = vectorization
+        self._phases: list[RunnablePhase] | None = None
+        self._lock = threading.Lock()
+
+    def phases(self) -> list[RunnablePhase]:
+        """Returns the phases, with their functions."""
+        with self._lock:
+            if self._phases is None:
+                phases = []
+                later = set(trees.leaves(self.plan.result))
+                for phase in reversed(self.plan.phases):
+                    phases.append(
+                        RunnablePhase(phase, later, self._graphs, self._vectorization)
+                    )
+                    later = later.union(phase.needs())
+                self._phases = phases[::-1]
+            return self._phases
+
+    def run(
+        self, arguments: Sequence[Any], num_clients: int, placement: Placement
+    ) -> LeafValues:
+        """Runs the plan.
+
+        Args:
+          arguments: A tensor, or a list of one for each client, for each of the
+            plan's parameters.
+          num_clients: The number of clients.
+          placement: Where to run.
+
+        Returns:
+          The values of, among others, the leaves of the result.
+        """
+        values: LeafValues = dict(zip(self.plan.parameters, arguments))
+        for phase in self.phases():
+            phase.run(values, num_clients, placement)
+        return values

@@ -1,1 +1,0 @@
-"""Phases run: server, each client in turn or stacked, accumulation."""

@@ -1,0 +1,1 @@
+"""Programs of clients, run for many clients at a time."""

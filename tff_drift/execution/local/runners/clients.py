@@ -1,0 +1,302 @@
+"""The clients of a cohort, trained many at a time: whether, and how."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tff_drift.execution.local import policy
+from tff_drift.execution.local.client_program.parts import ClientGraph
+from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
+from tff_drift.execution.local.data import sequences
+from tff_drift.execution.local.data.batches import Batches
+from tff_drift.execution.local.data.client_data import (
+    BatchCache,
+    ClientSequence,
+    MemoryBudget,
+    TooManyBytesError,
+    read_batches,
+)
+from tff_drift.execution.local.graphs import functions
+from tff_drift.execution.local.graphs.functions import PhaseFunction
+from tff_drift.execution.local.graphs.import_graph import GraphCache
+from tff_drift.execution.local.placement import Placement
+from tff_drift.execution.local.plan.plan import Leaf, Operation, distinct
+from tff_drift.execution.local.runners.vectorized import Group, VectorizedRunner
+
+
+class NotVectorizedError(Exception):
+    """The clients of a computation are not vectorized; the message is the reason."""
+
+
+class Route(NamedTuple):
+    """How a cohort is trained.
+
+    Attributes:
+      groups: The clients of each group; none if they are trained one by one.
+      reason: Why so, for people to read.
+    """
+
+    groups: Sequence[Group]
+    reason: str
+
+
+class VectorizedClients:
+    """A client's computation, run for the clients of a cohort many at a time.
+
+    Args:
+      runner: Runs it.
+      function: The computation of one client.
+      accumulated: What is accumulated of clients, given or computed.
+      vectorization: What it is built with.
+    """
+
+    def __init__(
+        self,
+        runner: VectorizedRunner,
+        function: PhaseFunction,
+        accumulated: Iterable[Leaf],
+        vectorization: Vectorization,
+    ) -> None:
+        self._runner = runner
+        self._function = function
+        self._cache = vectorization.cache
+        self._map = vectorization.map
+        self._always = bool(vectorization.batch_clients)
+        self._impossible: str | None = None
+        self._datasets = {
+            position: leaf
+            for position, leaf in enumerate(function.inputs)
+            if sequences.is_sequence(leaf.type_signature)
+        }
+        # What the clients bring besides, and may be of another shape for each.
+        self._of_any_shape = [
+            leaf
+            for leaf in distinct([*function.inputs, *accumulated])
+            if leaf.at_clients
+            and leaf not in function.outputs
+            and not functions.leaf_spec(leaf.type_signature).shape.is_fully_defined()
+        ]
+
+    @property
+    def condition(self) -> str:
+        """Which cohorts are trained so, for people to read."""
+        return self._impossible or policy.when_vectorized(self._always)
+
+    def route(
+        self, values: Mapping[Leaf, Any], num_clients: int, placement: Placement
+    ) -> Route:
+        """Decides how a cohort is to be trained, and builds the functions for that.
+
+        It is vectorized if its clients take many steps together, which is a matter of
+        the shapes of their batches, and the model is small.
+
+        Args:
+          values: The values of the leaves that the computation takes.
+          num_clients: The number of clients.
+          placement: Where clients run.
+        """
+        if self._impossible is not None:
+            return Route((), self._impossible)
+        if not num_clients:
+            return Route((), "the cohort is empty")
+        for leaf in self._of_any_shape:
+            if len({tuple(value.shape) for value in values.get(leaf, ())}) > 1:
+                return Route((), "the clients bring tensors of different shapes")
+        if not self._always and not self._are_given(values):
+            return Route((), "its datasets are made by the computation")
+        if self._runner.passes > 1 and not self._are_repeatable(values):
+            return Route((), "datasets that vary are passed over several times")
+        try:
+            datasets = self._read(values)
+            if datasets is None:
+                return Route((), policy.TOO_LARGE)
+            groups = self._runner.groups(datasets, placement)
+        except UnsupportedGraphError as error:
+            return Route((), str(error))
+        reason = "batch_clients is True"
+        if not self._always:
+            pays, reason = policy.vectorizing_pays(
+                [group.lockstep_steps for group in groups],
+                self._runner.state_bytes,
+                placement.on_cpus,
+                self._runner.goes_back,
+            )
+            if not pays:
+                return Route((), reason)
+        try:
+            for group in groups:
+                self._runner.build(group)
+        except UnsupportedGraphError as error:
+            self._impossible = f"TensorFlow cannot vectorize it: {error}"
+            return Route((), self._impossible)
+        return Route(groups, reason)
+
+    def has_datasets(self, values: Mapping[Leaf, Any]) -> bool:
+        """Whether the clients' datasets are among the values, and need not be made."""
+        return all(leaf in values for leaf in self._datasets.values())
+
+    def _are_given(self, values: Mapping[Leaf, Any]) -> bool:
+        """Whether the clients' datasets are arguments, which are read once only."""
+        return all(
+            isinstance(value, ClientSequence)
+            for leaf in self._datasets.values()
+            for value in values[leaf]
+        )
+
+    def _are_repeatable(self, values: Mapping[Leaf, Any]) -> bool:
+        """Whether every pass over the clients' datasets gives the same batches."""
+        return all(
+            isinstance(value, ClientSequence) and value.is_repeatable()
+            for leaf in self._datasets.values()
+            for value in values[leaf]
+        )
+
+    def _read(self, values: Mapping[Leaf, Any]) -> dict[int, Sequence[Batches]] | None:
+        """Reads the clients' batches; returns None if they take too much memory."""
+        budget = MemoryBudget(policy.READ_BYTES)
+        datasets: dict[int, Sequence[Batches]] = {}
+        try:
+            for position, leaf in self._datasets.items():
+                element_type = leaf.type_signature.element
+                datasets[position] = self._read_all(values[leaf], element_type, budget)
+        except TooManyBytesError:
+            return None
+        return datasets
+
+    def _read_all(
+        self, datasets: Sequence[Any], element_type: Any, budget: MemoryBudget
+    ) -> list[Batches]:
+        """Returns the batches of datasets, a few of which are read at a time."""
+
+        def read(dataset: Any) -> Batches:
+            if isinstance(dataset, ClientSequence):
+                return dataset.batches(self._cache, budget)
+            return read_batches(dataset, element_type, budget)
+
+        known = [
+            dataset.known_batches(self._cache)
+            if isinstance(dataset, ClientSequence)
+            else None
+            for dataset in datasets
+        ]
+        # Handing them to threads takes longer than returning those that are there.
+        unknown = [each for each, own in zip(datasets, known) if own is None]
+        were_read = iter(self._map(read, unknown))
+        return [next(were_read) if own is None else own for own in known]
+
+    def run(self, values: Mapping[Leaf, Any], group: Group) -> dict[Leaf, tf.Tensor]:
+        """Runs the computation for some clients.
+
+        Args:
+          values: The values of the leaves that the computation takes.
+          group: The clients.
+
+        Returns:
+          The results, stacked in the order of the group, or summed, see
+          `Vectorization.build`.
+        """
+        inputs: list[Any] = []
+        for position, leaf in enumerate(self._function.inputs):
+            value = values[leaf]
+            if position in self._datasets:
+                inputs.append(None)
+            elif leaf.at_clients:
+                inputs.append([value[client] for client in group.clients])
+            else:
+                inputs.append(value)
+        results = self._runner.run(inputs, group)
+        return dict(zip(self._function.outputs, results))
+
+
+@dataclasses.dataclass(frozen=True)
+class Vectorization:
+    """What vectorized clients are built with.
+
+    Attributes:
+      graphs: Where graphs come from, with `Dataset.reduce` in its first form: where
+        the loops over datasets are taken out, they cannot be told any more.
+      cache: Holds the batches of datasets.
+      batch_clients: False: never vectorize; True: whenever possible; None: if it pays.
+      map: Yields a function's results for the elements of a sequence, in their
+        order, a few of them computed at a time.
+    """
+
+    graphs: GraphCache
+    cache: BatchCache
+    batch_clients: bool | None
+    map: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+
+    def build(
+        self,
+        steps: Sequence[Operation],
+        wanted: Iterable[Leaf],
+        accumulated: Iterable[Leaf],
+        summed: Collection[Leaf],
+    ) -> VectorizedClients:
+        """Vectorizes the operations of every client, if that is possible and may pay.
+
+        Args:
+          steps: The operations.
+          wanted: The leaves wanted of what they compute, among others.
+          accumulated: What is accumulated of clients, given or computed.
+          summed: Of what they compute, that of which no more is wanted than the sum
+            over clients.
+
+        Returns:
+          The vectorized clients, without functions yet.
+
+        Raises:
+          NotVectorizedError: If they are not to be vectorized.
+        """
+        has_datasets = any(
+            sequences.is_sequence(leaf.type_signature) and leaf.at_clients
+            for step in steps
+            for leaf in step.inputs
+        )
+        function = PhaseFunction(steps, wanted, self.graphs)
+        # To know the last, the function has to be built.
+        one_at_a_time = (
+            has_datasets and self.batch_clients is not False and function.one_at_a_time
+        )
+        _require(
+            policy.vectorizing_asked_for(
+                self.batch_clients, has_datasets, one_at_a_time
+            )
+        )
+        try:
+            runner = VectorizedRunner(_client_graph(function, summed), self.cache)
+        except UnsupportedGraphError as error:
+            raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
+        _require(policy.vectorizing_may_pay(self.batch_clients, runner.has_convolution))
+        return VectorizedClients(runner, function, accumulated, self)
+
+
+def _require(decision: policy.Decision) -> None:
+    if not decision.holds:
+        raise NotVectorizedError(decision.reason)
+
+
+def _client_graph(function: PhaseFunction, summed: Collection[Leaf]) -> ClientGraph:
+    graph = function.function.graph
+    for leaf in function.inputs:
+        if sequences.is_sequence(leaf.type_signature) and not leaf.at_clients:
+            raise UnsupportedGraphError("its clients share a sequence")
+    if any(sequences.is_sequence(leaf.type_signature) for leaf in function.outputs):
+        raise UnsupportedGraphError("it makes a sequence")
+    return ClientGraph(
+        graph_def=graph.as_graph_def(),
+        inputs=tuple(tensor.op.name for tensor in function.function.inputs),
+        specs=tuple(
+            tf.nest.flatten(sequences.element_spec(leaf.type_signature.element))
+            if sequences.is_sequence(leaf.type_signature)
+            else tf.TensorSpec(leaf.type_signature.shape, leaf.type_signature.dtype)
+            for leaf in function.inputs
+        ),
+        each=tuple(leaf.at_clients for leaf in function.inputs),
+        outputs=tuple(tensor.name for tensor in function.function.outputs),
+        summed=tuple(leaf in summed for leaf in function.outputs),
+    )

@@ -1,0 +1,280 @@
+"""Clients that train side by side, each on its own batches, see `schedule`."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_drift.execution.local import patterns, policy, tensors
+from tff_drift.execution.local.client_program.parts import ClientGraph
+from tff_drift.execution.local.client_program.program import ClientProgram
+from tff_drift.execution.local.client_program.saved_iterates.orders import ListOrders
+from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
+from tff_drift.execution.local.data.batches import (
+    Batches,
+    PickedBatches,
+    put_end_to_end,
+    put_side_by_side,
+)
+from tff_drift.execution.local.data.client_data import BatchCache, stack_values
+from tff_drift.execution.local.placement import Placement
+from tff_drift.execution.local.policy import LockstepSteps
+from tff_drift.execution.local.runners.functions import VectorizedFunctions
+from tff_drift.execution.local.runners.schedule import (
+    Schedule,
+    build_schedule,
+    most_frequent_shape,
+)
+from tff_drift.execution.local.runners.vectorization import num_bytes
+from tff_drift.execution.local.runners.vectorized_loop import (
+    FunctionKey,
+    LoopSteps,
+    UnequalSteps,
+)
+from tff_drift.execution.local.tensors import TensorList
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Clients that are vectorized together.
+
+    Attributes:
+      clients: Their numbers in the cohort.
+      lockstep_steps: How many of them take steps together.
+      key: What its function is built for.
+      shapes: Of each loop the shapes of the batches that are taken together.
+      batches: Of each loop the batches of every client.
+      schedules: Of each loop who takes steps together.
+      counts: How many batches each client has of the first dataset.
+    """
+
+    clients: Sequence[int]
+    lockstep_steps: Sequence[LockstepSteps]
+    key: FunctionKey
+    shapes: Sequence[Any]
+    batches: Sequence[Sequence[Batches]]
+    schedules: Sequence[Schedule]
+    counts: Sequence[int]
+
+
+class VectorizedRunner:
+    """Runs a client's program, which takes a step for every batch, for many clients.
+
+    Args:
+      graph: The computation of one client.
+      cache: Keeps the stacks of cohorts that come again.
+
+    Attributes:
+      has_convolution: Whether there is a convolution among its operations.
+      state_bytes: The size of what a client's steps change, in bytes.
+      passes: How often at most it passes over a dataset.
+      goes_back: Whether it gathers its batches, and passes over them there and back.
+
+    Raises:
+      variables.UnsupportedGraphError: If it has no such program, or TensorFlow does
+        not vectorize an operation of it exactly.
+    """
+
+    def __init__(self, graph: ClientGraph, cache: BatchCache) -> None:
+        client = ClientProgram(graph)
+        self._cache = cache
+        self._functions = VectorizedFunctions(client)
+        self._orders = ListOrders(client) if client.gathers else None
+        of_loops = [num_bytes(loop.state_specs) for loop in client.loops]
+        # Of UGA: its last loop has the size of a model, that before it of two.
+        self.state_bytes = min(of_loops) if client.gathers else max(of_loops)
+        self.has_convolution = any(
+            patterns.has_convolution(loop.operations) for loop in client.loops
+        )
+        loops = collections.Counter(loop.dataset for loop in client.loops)
+        self.goes_back = client.gathers
+        self.passes = 1 if client.gathers else max(loops.values())
+        self._why_none_is_masked = _why_none_is_masked(client)
+        # A check could fail of padding.
+        self._may_pad = not patterns.has_check(client.operations)
+
+    def groups(
+        self, datasets: Mapping[int, Sequence[Batches]], placement: Placement
+    ) -> list[Group]:
+        """Divides a cohort into groups, which are trained one after the other.
+
+        Args:
+          datasets: By the position of the input, the batches of every client.
+          placement: Where clients run: on several devices if there are as many.
+
+        Raises:
+          variables.UnsupportedGraphError: If clients with such batches cannot be
+            vectorized.
+        """
+        loops = self._functions.client.loops
+        own = [self._batches(number, datasets) for number in range(len(loops))]
+        num_steps = [sum(map(len, batches)) for batches in zip(*own)]
+        last = [[each.num_bytes[-1:] for each in batches] for batches in zip(*own)]
+        # A step that writes to a iterates has another that reads it.
+        saved = sum(num_bytes(loop.written_specs) for loop in loops) // 2
+        step_bytes = policy.step_bytes(max(map(_most_bytes, own)), saved)
+        members = policy.groups(
+            num_steps,
+            last,
+            len(placement.client_devices),
+            self.state_bytes,
+            step_bytes,
+        )
+        sizes = list(map(len, members))
+        padded = policy.padded_sizes(sizes) if self._may_pad else sizes
+        of_groups = [
+            [[batches[client] for client in clients] for batches in own]
+            for clients in members
+        ]
+        shapes = [list(map(most_frequent_shape, each)) for each in of_groups]
+        on_cpus = placement.on_cpus
+        schedules = [
+            _schedules(of_group, of_loops, on_cpus)
+            for of_group, of_loops in zip(of_groups, shapes)
+        ]
+        masked = any(schedule.masked for each in schedules for schedule in each)
+        if masked and self._why_none_is_masked:
+            raise UnsupportedGraphError(self._why_none_is_masked)
+        return [
+            Group(
+                clients,
+                [step for schedule in of_group for step in schedule.lockstep_steps()],
+                FunctionKey(number, masked),
+                of_loops,
+                batches,
+                [schedule.padded(number) for schedule in of_group],
+                [len(datasets[loops[0].dataset][client]) for client in clients],
+            )
+            for clients, of_loops, batches, of_group, number in zip(
+                members, shapes, of_groups, schedules, padded
+            )
+        ]
+
+    def _batches(
+        self, number: int, datasets: Mapping[int, Sequence[Batches]]
+    ) -> Sequence[Batches]:
+        """Returns the batches that a loop takes, of every client."""
+        loop = self._functions.client.loops[number]
+        own = datasets[loop.dataset]
+        if self._orders is None:
+            return own
+        orders = [self._orders.of(len(batches)) for batches in own]
+        written_by = self._functions.client.written_by(number)
+        if written_by is None:
+            return [
+                PickedBatches(batches, order[number])
+                for batches, order in zip(own, orders)
+            ]
+        if any(order[number] != order[written_by][::-1] for order in orders):
+            raise UnsupportedGraphError("it does not go back as it has come")
+        return self._batches(written_by, datasets)
+
+    def build(self, group: Group) -> None:
+        """Builds the function for a group, unless it has been done.
+
+        Args:
+          group: One of `groups`.
+
+        Raises:
+          variables.UnsupportedGraphError: If TensorFlow cannot vectorize an
+            operation.
+        """
+        self._functions.build(group.key)
+
+    def run(self, inputs: Sequence[Any], group: Group) -> TensorList:
+        """Runs the program for a group.
+
+        Args:
+          inputs: A value for each of its inputs, a list of one for each client of the
+            group if they have their own; None for a dataset.
+          group: One of `groups`.
+
+        Returns:
+          The results, stacked in the order of the group, or summed, as
+          `ClientGraph.summed` has it.
+        """
+        inputs = list(inputs)
+        if self._orders is not None:
+            inputs.append(list(map(tensors.integer, group.counts)))
+        absent = group.schedules[0].takes_part.shape[1] - len(group.clients)
+        for position in self._functions.own_inputs:
+            own = inputs[position]
+            inputs[position] = stack_values([*own, *own[-1:] * absent])
+        steps = [
+            self._loop_steps(loop.dataset, group.key.masked, *of_loop)
+            for loop, *of_loop in zip(
+                self._functions.client.loops,
+                group.batches,
+                group.schedules,
+                group.shapes,
+            )
+        ]
+        return self._functions.run(group.key, len(group.clients), inputs, steps)
+
+    def _loop_steps(
+        self,
+        dataset: int,
+        masked: bool,
+        batches: Sequence[Batches],
+        schedule: Schedule,
+        shapes: Any,
+    ) -> LoopSteps:
+        specs = self._functions.client.graph.specs[dataset]
+
+        def put_together() -> LoopSteps:
+            elements = put_side_by_side(
+                batches, schedule.owners, schedule.numbers, specs, shapes
+            )
+            unequal = [_unequal_steps(batches, schedule, specs)] if masked else []
+            return LoopSteps(elements, tensors.from_array(schedule.takes_part), unequal)
+
+        # The same clients may be in a group with other padding.
+        way = (shapes, masked, schedule.takes_part.shape[1])
+        return self._cache.put_together(batches, way, put_together)
+
+
+def _schedules(
+    of_loops: Sequence[Sequence[Batches]], shapes: Sequence[Any], on_cpus: bool
+) -> list[Schedule]:
+    return [
+        build_schedule(batches, shape, policy.few_together(len(batches), on_cpus))
+        for batches, shape in zip(of_loops, shapes)
+    ]
+
+
+def _unequal_steps(
+    batches: Sequence[Batches], schedule: Schedule, specs: Sequence[tf.TensorSpec]
+) -> UnequalSteps:
+    vectors, places = put_end_to_end(batches, schedule.alone, specs)
+    clients = np.array([client for client, _ in schedule.alone], np.int32)
+    ends = np.stack([schedule.common_ends, schedule.alone_ends], axis=1)
+    return UnequalSteps(
+        tensors.from_array(ends),
+        tensors.from_array(np.column_stack([clients, places])),
+        vectors,
+    )
+
+
+def _most_bytes(batches: Sequence[Batches]) -> int:
+    return max((size for own in batches for size in own.num_bytes), default=0)
+
+
+def _why_none_is_masked(client: ClientProgram) -> str | None:
+    """Returns why no client may be masked, None if they may.
+
+    A masked client goes on with a batch that it has had, and what comes of it is
+    dropped: that must have no effect, and be of the shapes of what is kept.
+    """
+    for loop in client.loops:
+        if patterns.has_check(loop.operations):
+            return "its steps check values, and clients of other sizes would be masked"
+        if not all(spec.shape.is_fully_defined() for spec in loop.state_specs):
+            return "the shapes of its states are not known, and clients would be masked"
+        if any(spec.shape.rank is None for spec in client.graph.specs[loop.dataset]):
+            return "the rank of its batches is not known, and clients would be masked"
+    return None

@@ -1,1 +1,0 @@
-"""Clients that train many at a time, on stacks of their tensors."""

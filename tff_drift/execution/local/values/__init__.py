@@ -1,1 +1,0 @@
-"""What goes in and comes out: arguments, datasets, results."""
