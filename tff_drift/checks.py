@@ -8,6 +8,7 @@ import inspect
 import math
 import numbers
 import os
+import reprlib
 import sys
 import types
 from collections.abc import Callable, Collection, Hashable
@@ -17,9 +18,23 @@ _LARGEST_INTEGER = 2**63 - 1
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+_shortener = reprlib.Repr()
+_shortener.maxstring = _shortener.maxother = _shortener.maxlong = 200
+_shortener.maxlist = _shortener.maxtuple = _shortener.maxset = 12
+
+
+def shown(value: Any) -> str:
+    """Returns a value as messages show it: as `repr` does, but on one line, and short.
+
+    Args:
+      value: The value.
+    """
+    return " ".join(_shortener.repr(value).split())
+
+
 def _real(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, found {value!r}.")
+        raise TypeError(f"{name} must be a number, found {shown(value)}.")
     try:
         return float(value)
     except OverflowError:
@@ -39,7 +54,7 @@ def check_finite(name: str, value: Any) -> None:
       ValueError: If `value` is not finite.
     """
     if not math.isfinite(_real(name, value)):
-        raise ValueError(f"{name} must be a finite number, found {value!r}.")
+        raise ValueError(f"{name} must be a finite number, found {shown(value)}.")
 
 
 def check_positive(name: str, value: Any) -> None:
@@ -56,7 +71,7 @@ def check_positive(name: str, value: Any) -> None:
     number = _real(name, value)
     if not math.isfinite(number) or number <= 0:
         raise ValueError(
-            f"{name} must be a finite number greater than 0, found {value!r}."
+            f"{name} must be a finite number greater than 0, found {shown(value)}."
         )
 
 
@@ -74,7 +89,7 @@ def check_non_negative(name: str, value: Any) -> None:
     number = _real(name, value)
     if not math.isfinite(number) or number < 0:
         raise ValueError(
-            f"{name} must be a finite number of at least 0, found {value!r}."
+            f"{name} must be a finite number of at least 0, found {shown(value)}."
         )
 
 
@@ -91,7 +106,9 @@ def check_decay(name: str, value: Any) -> None:
     """
     number = _real(name, value)
     if not 0 <= number < 1:
-        raise ValueError(f"{name} must be at least 0 and below 1, found {value!r}.")
+        raise ValueError(
+            f"{name} must be at least 0 and below 1, found {shown(value)}."
+        )
 
 
 def check_probability(name: str, value: Any) -> None:
@@ -107,7 +124,7 @@ def check_probability(name: str, value: Any) -> None:
     """
     number = _real(name, value)
     if not 0 <= number <= 1:
-        raise ValueError(f"{name} must be between 0 and 1, found {value!r}.")
+        raise ValueError(f"{name} must be between 0 and 1, found {shown(value)}.")
 
 
 def check_integer(name: str, value: Any, at_least: int = 1) -> None:
@@ -123,11 +140,13 @@ def check_integer(name: str, value: Any, at_least: int = 1) -> None:
       ValueError: If `value` is below `at_least`, or too large for 64 bits.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer, found {value!r}.")
+        raise TypeError(f"{name} must be an integer, found {shown(value)}.")
     if value < at_least:
-        raise ValueError(f"{name} must be at least {at_least}, found {value!r}.")
+        raise ValueError(f"{name} must be at least {at_least}, found {shown(value)}.")
     if value > _LARGEST_INTEGER:
-        raise ValueError(f"{name} must be at most {_LARGEST_INTEGER}, found {value!r}.")
+        raise ValueError(
+            f"{name} must be at most {_LARGEST_INTEGER}, found {shown(value)}."
+        )
 
 
 def check_one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
@@ -144,7 +163,7 @@ def check_one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
     # An array is equal to nothing in a way that can be asked for.
     if not isinstance(value, Hashable) or value not in allowed:
         choices = ", ".join(repr(choice) for choice in allowed)
-        raise ValueError(f"{name} must be one of {choices}, found {value!r}.")
+        raise ValueError(f"{name} must be one of {choices}, found {shown(value)}.")
 
 
 def check_flag(name: str, value: Any) -> None:
@@ -158,7 +177,7 @@ def check_flag(name: str, value: Any) -> None:
       TypeError: If `value` is neither.
     """
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False, found {value!r}.")
+        raise TypeError(f"{name} must be True or False, found {shown(value)}.")
 
 
 def check_callable(name: str, value: Any, what: str = "a function") -> None:
@@ -173,7 +192,7 @@ def check_callable(name: str, value: Any, what: str = "a function") -> None:
       TypeError: If `value` cannot be called.
     """
     if not callable(value):
-        raise TypeError(f"{name} must be {what}, found {value!r}.")
+        raise TypeError(f"{name} must be {what}, found {shown(value)}.")
 
 
 def check_instance(name: str, value: Any, kind: Any, what: str) -> None:
@@ -189,7 +208,7 @@ def check_instance(name: str, value: Any, kind: Any, what: str) -> None:
       TypeError: If `value` is of another class.
     """
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be {what}, found {value!r}.")
+        raise TypeError(f"{name} must be {what}, found {shown(value)}.")
 
 
 def check_text(name: str, value: Any) -> None:
@@ -204,7 +223,7 @@ def check_text(name: str, value: Any) -> None:
       ValueError: If `value` is empty.
     """
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, found {value!r}.")
+        raise TypeError(f"{name} must be a string, found {shown(value)}.")
     if not value:
         raise ValueError(f"{name} must not be empty.")
 
@@ -222,11 +241,11 @@ def check_path(name: str, value: Any) -> None:
     """
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str):
-        raise TypeError(f"{name} must be a path, found {value!r}.")
+        raise TypeError(f"{name} must be a path, found {shown(value)}.")
     if not text or "\0" in text:
         raise ValueError(
-            f"{name} must be a path, found {value!r}. Give one that is not empty and "
-            "holds no NUL character."
+            f"{name} must be a path, found {shown(value)}. Give one that is not empty "
+            "and holds no NUL character."
         )
 
 

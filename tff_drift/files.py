@@ -1,10 +1,12 @@
-"""Writing files so that a kill at any moment leaves the old or the new one."""
+"""Files that a kill at any moment leaves old or new, and that are read as files."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pathlib
+import stat
 from collections.abc import Callable
 from typing import BinaryIO
 
@@ -21,6 +23,23 @@ def sync_folder(folder: pathlib.Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_regular(path: pathlib.Path) -> BinaryIO:
+    """Opens a file to read, if it is one: pipes and devices could be read for ever.
+
+    Args:
+      path: The file, or a link to it.
+
+    Raises:
+      OSError: If it cannot be opened, or is no regular file.
+    """
+    # Without waiting: a pipe has no end until somebody writes.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "It is no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def replace_file(path: pathlib.Path, write: Callable[[BinaryIO], object]) -> None:

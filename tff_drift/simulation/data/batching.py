@@ -19,6 +19,8 @@ from tff_drift.simulation.data.example_store import (
 
 # What becomes of an epoch's last batch if it is short, see `ClientDatasets`.
 LAST_BATCHES = ("short", "drop", "bootstrap")
+# Of a client in a round. More take days, and their sizes alone more RAM than there is.
+_MOST_BATCHES = 10**7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,11 +70,21 @@ class Batching:
 
         Args:
           count: The number of examples that it has.
+
+        Raises:
+          ValueError: If it would train on more than ten million batches.
         """
         whole = self._rows_of_epoch(count)
+        batches = -(-whole // self.batch_size)
+        if (self.local_steps or self.epochs * batches) > _MOST_BATCHES:
+            name = "epochs" if self.local_steps is None else "local_steps"
+            raise ValueError(
+                f"{name} is {getattr(self, name):,}: a client would train on more than "
+                f"{_MOST_BATCHES:,} batches in a round. Take fewer."
+            )
         if self.local_steps is None:
             return self.epochs * whole
-        epochs, steps = divmod(self.local_steps, -(-whole // self.batch_size))
+        epochs, steps = divmod(self.local_steps, batches)
         return epochs * whole + steps * self.batch_size
 
     def batch_sizes(self, count: int) -> list[int]:

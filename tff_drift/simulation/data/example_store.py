@@ -69,7 +69,8 @@ def checked_ids(client_ids: Iterable[str]) -> tuple[str, ...]:
     """
     if isinstance(client_ids, (str, bytes)) or not isinstance(client_ids, Iterable):
         raise TypeError(
-            f"client_ids must be a sequence of strings, found {client_ids!r}."
+            f"client_ids must be a sequence of strings, found "
+            f"{checks.shown(client_ids)}."
         )
     checked = tuple(client_ids)
     if not checked:

@@ -139,9 +139,9 @@ def _check_process_and_data(process: Any, train: Any) -> None:
     check_process(process)
     if not isinstance(train, ClientDatasets):
         raise TypeError(
-            f"train must be a tff_drift.simulation.ClientDatasets, found {train!r}. "
-            "ClientDatasets.from_arrays makes one of arrays, from_client_data of TFF's "
-            "ClientData."
+            "train must be a tff_drift.simulation.ClientDatasets, found "
+            f"{checks.shown(train)}. ClientDatasets.from_arrays makes one of arrays, "
+            "from_client_data of TFF's ClientData."
         )
     num_clients = getattr(process, "num_clients", None)
     if num_clients not in (None, len(train)):

@@ -213,7 +213,11 @@ def load_checkpoint(path: pathlib.Path) -> Checkpoint:
       OSError: If there is no such file, or it cannot be read.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with (
+            files.open_regular(path) as file,
+            np.load(file, allow_pickle=False) as archive,
+        ):
+            _check_members(archive)
             header = json.loads(archive[_HEADER].tobytes().decode())
             _check_format(path, header)
             leaves = {
@@ -242,6 +246,15 @@ def load_checkpoint(path: pathlib.Path) -> Checkpoint:
         ) from error
 
 
+def _check_members(archive: Any) -> None:
+    """Raises unless an archive is as large as it reads: ours are not compressed."""
+    if not isinstance(archive, np.lib.npyio.NpzFile):
+        raise ValueError("it is no archive of arrays")
+    for member in archive.zip.infolist():
+        if member.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"its member {member.filename!r} is compressed")
+
+
 def _check_format(path: pathlib.Path, header: Mapping[str, Any]) -> None:
     if header["format"] != FORMAT:
         raise ValueError(f"its format is {header['format']!r}")
@@ -251,3 +264,11 @@ def _check_format(path: pathlib.Path, header: Mapping[str, Any]) -> None:
             f"version of tff_drift reads format {FORMAT_VERSION}. Use the version "
             "that wrote it, or choose another output_dir."
         )
+    rounds, description = header["rounds_completed"], header["description"]
+    if type(rounds) is not int or rounds < 0:
+        raise ValueError(f"it has {str(rounds)[:40]!r} completed rounds")
+    if not isinstance(description, dict):
+        raise ValueError("its description is no mapping")
+    for section in ("configuration", "training", "hyperparameters"):
+        if not isinstance(description.get(section, {}), dict):
+            raise ValueError(f"its {section} is no mapping")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import hashlib
 import io
 import os
@@ -48,11 +49,23 @@ def read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[MetricsReco
     """
     checks.check_path("path", path)
     path = pathlib.Path(path)
-    content = path.read_bytes()
+    try:
+        with files.open_regular(path) as file:
+            content = file.read()
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise MetricsFileError(f"{path} is no regular file.") from error
     whole_lines = content[: content.rfind(b"\n") + 1]
     # Bytes that are not text make the header or a number unknown.
-    lines = csv.reader(io.StringIO(whole_lines.decode(errors="replace"), newline=""))
-    columns = next(lines, [])
+    table = csv.reader(io.StringIO(whole_lines.decode(errors="replace"), newline=""))
+    try:
+        columns, *lines = list(table) or [[]]
+    except csv.Error as error:
+        raise MetricsFileError(
+            f"{path} is no metrics file of tff_drift ({error}). It is left as it is: "
+            "choose another output_dir."
+        ) from error
     if not columns and not content:
         return [], []
     if columns[:1] != [ROUND]:
@@ -68,7 +81,7 @@ def read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[MetricsReco
         }
         for line in lines
     ]
-    if any(ROUND not in row for row in rows):
+    if any(type(row.get(ROUND)) is not int or row[ROUND] < 0 for row in rows):
         raise MetricsFileError(f"{path} has a row without a round number.")
     return columns, rows
 

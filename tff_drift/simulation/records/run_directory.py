@@ -9,6 +9,7 @@ byte is written.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -44,6 +45,7 @@ METRICS_FILE = "metrics.csv"
 CLIENT_STATES_FOLDER = "client_states"
 
 _CONFIGURATION_FORMAT = "tff_drift run"
+_LARGEST_CONFIGURATION = 2**26  # Bytes.
 _SERVER_STATE = "server_state"
 _CLIENT_STATES = "client_states"
 _ROWS = "rows_sha256"
@@ -219,10 +221,16 @@ class RunDirectory:
     def _check_configuration_file(self) -> None:
         path = self._path(CONFIGURATION_FILE)
         try:
-            ours = json.loads(path.read_text())["format"] == _CONFIGURATION_FORMAT
+            with files.open_regular(path) as file:
+                content = file.read(_LARGEST_CONFIGURATION).decode()
+            ours = json.loads(content)["format"] == _CONFIGURATION_FORMAT
         except FileNotFoundError:
             return
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
+            ours = False
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
             ours = False
         if not ours:
             raise OutputDirError(
