@@ -343,11 +343,11 @@ MUTATIONS = [
         'context.client_state["direction"] - context.server_message',
     ),
     _mutation(
-        "Mime: the gradient at x on another minibatch, the first",
+        "Mime: the gradient at x on another minibatch, of one example",
         LOCAL_WORK,
         "at_x = initial_model.gradients(initial_state, batch, seed).gradients",
-        "at_x = initial_model.gradients("
-        "initial_state, next(iter(dataset.take(1))), seed).gradients",
+        "at_x = initial_model.gradients(initial_state, "
+        "tf.nest.map_structure(lambda part: part[:1], batch), seed).gradients",
         tests="test_mime.py",
     ),
     _mutation(
