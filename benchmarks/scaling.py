@@ -1,6 +1,6 @@
 """How rounds, RAM and stores grow: with the cohort, the population and the workers.
 
-    python benchmarks/scaling.py [--parts cohorts,population,workers] [--rounds 5]
+    python benchmarks/scaling.py [--parts cohorts,population,workers,ray] [--rounds 5]
         [--cohorts 10,100,1000,10000] [--output scaling.csv]
 
 Logistic regression on the shapes of EMNIST, 62 classes; clients of unequal sizes
@@ -14,10 +14,12 @@ keeps the data. Cohorts are drawn anew for every round.
                 to open it again
     workers     federated averaging of 100 clients on 1, 2 and 4 of TFF's workers, all
                 of them on this machine
+    ray         the same on --actors actors on Ray, on this machine, and the local
+                context, a round of each in turns
 
 Seconds are medians, of the rounds after the first two; seconds of processor time are
-those of this process and, in `workers`, of the workers. RAM is the peak of this
-process above what it was before the part began.
+those of this process and, in `workers` and `ray`, of the workers and actors. RAM is the
+peak of this process above what it was before the part began.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ from populations import Work
 
 from tff_drift import client_states, execution, simulation
 from tff_drift.simulation import callbacks
+from tff_drift.simulation.loop.rounds import client_data
 
 POPULATION = 342_477
 _WARM_UP_ROUNDS = 2
@@ -277,7 +280,62 @@ def _workers(options: argparse.Namespace) -> Iterator[Row]:
         )
 
 
-PARTS = {"cohorts": _cohorts, "population": _population, "workers": _workers}
+def _ray(options: argparse.Namespace) -> Iterator[Row]:
+    """Actors on Ray on this machine, and the local context, in turns."""
+    work = Work("logistic", options.worker_cohort, options.population)
+    train = _clients(work)
+    local = execution.create_local_execution_context()
+    start, cpu = time.perf_counter(), time.process_time()
+    on_ray = execution.create_ray_execution_context(
+        num_actors=options.actors, processors=1, object_store_bytes=500 * 2**20
+    )
+    yield Row(
+        "ray",
+        f"start {options.actors} actors",
+        work.cohort_size,
+        time.perf_counter() - start,
+        time.process_time() - cpu,
+    )
+    pids = [actor["pid"] for actor in on_ray.actors]
+    times: dict[str, list[tuple[float, float, float]]] = {"local": [], "on Ray": []}
+    process = ALGORITHMS[FED_AVG](work)
+    with tff.framework.get_context_stack().install(local):
+        state = process.initialize()
+    choose = simulation.build_uniform_sampling(
+        train.client_ids, work.cohort_size, seed=0
+    )
+    for round_number in range(_WARM_UP_ROUNDS + options.rounds):
+        cohort = choose(round_number)
+        for name, context in (("local", local), ("on Ray", on_ray)):
+            here, there = time.process_time(), sum(map(processor_seconds, pids))
+            start = time.perf_counter()
+            with tff.framework.get_context_stack().install(context):
+                data = [client_data(train, each, round_number) for each in cohort]
+                process.next(state, data)
+            times[name].append(
+                (
+                    time.perf_counter() - start,
+                    time.process_time() - here,
+                    sum(map(processor_seconds, pids)) - there,
+                )
+            )
+    on_ray.close()
+    for name, of_rounds in times.items():
+        seconds, here, there = np.median(of_rounds[_WARM_UP_ROUNDS:], axis=0)
+        what = f"FedAvg {name}; {here:.3f} s of processor time here"
+        first = f"first round {name}"
+        yield Row(
+            "ray", first, work.cohort_size, of_rounds[0][0], sum(of_rounds[0][1:])
+        )
+        yield Row("ray", what, work.cohort_size, float(seconds), float(here + there))
+
+
+PARTS = {
+    "cohorts": _cohorts,
+    "population": _population,
+    "workers": _workers,
+    "ray": _ray,
+}
 
 
 def _markdown(row: Row) -> str:
@@ -307,11 +365,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--parts", default="cohorts,population,workers")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cohorts", type=_numbers, default=[10, 100, 1000, 10_000])
     parser.add_argument("--population", type=int, default=POPULATION)
     parser.add_argument("--workers", type=_numbers, default=[1, 2, 4])
+    parser.add_argument("--actors", type=int, default=2)
     parser.add_argument("--worker_cohort", type=int, default=100)
     parser.add_argument("--folder", help="where the stores are made; default: /tmp")
     parser.add_argument("--output", help="a CSV file for the table")

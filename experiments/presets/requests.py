@@ -12,7 +12,14 @@ from experiments.flags.flag import CIRCUMSTANCES, PRESET, WHAT, Depends, Flag
 from experiments.presets.catalogue import PRESETS
 from experiments.presets.preset import LOCAL, SCALES, Preset, Study
 
-_CIRCUMSTANCES = ("cache_dir", "execution", "workers", "settings")
+_CIRCUMSTANCES = (
+    "cache_dir",
+    "execution",
+    "workers",
+    "ray_address",
+    "ray_actors",
+    "settings",
+)
 _OWN = (
     Flag(
         "scale",

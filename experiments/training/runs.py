@@ -363,7 +363,8 @@ def set_execution_context(run: RunSettings) -> None:
       run: One of the runs.
 
     Raises:
-      WorkerError: If TFF's worker does not start.
+      UserError: If addresses are none, or Ray is not installed.
+      WorkerError: If TFF's worker, or what runs on Ray, does not start.
     """
     concurrent = run.circumstances["max_concurrent_clients"]
     if run.configuration["execution"] == "remote":
@@ -371,6 +372,15 @@ def set_execution_context(run: RunSettings) -> None:
             execution.set_remote_execution_context(run.circumstances["workers"])
         except ValueError as error:
             raise UserError(f"--workers: {error}") from error
+    elif run.configuration["execution"] == "ray":
+        try:
+            execution.set_ray_execution_context(
+                address=run.circumstances["ray_address"],
+                num_actors=run.circumstances["ray_actors"],
+                max_concurrent_clients=concurrent,
+            )
+        except ImportError as error:
+            raise UserError(f"--execution=ray: {error}") from error
     elif run.configuration["execution"] == "native":
         execution.set_native_execution_context(
             max_concurrent_computation_calls=concurrent

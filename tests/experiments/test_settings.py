@@ -139,6 +139,8 @@ GIVEN = {
     "execution": ("native", ""),
     "max_concurrent_clients": (1, ""),
     "workers": (("a:1", "b:2"), "--execution=remote"),
+    "ray_address": ("auto", "--execution=ray"),
+    "ray_actors": (2, "--execution=ray"),
     "momentum": (0.4, "--algorithm=fed_avgm"),
     "beta_1": (0.4, "--algorithm=fed_adam"),
     "beta_2": (0.4, "--algorithm=fed_adam"),

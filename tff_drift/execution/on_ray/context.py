@@ -7,7 +7,7 @@ import functools
 import hashlib
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -68,6 +68,11 @@ class RayExecutionContext(compat.framework.SyncContext):
         """
         del client_bytes, num_clients
         return False
+
+    @property
+    def actors(self) -> Sequence[Mapping[str, Any]]:
+        """Of each actor `node`, `pid`, `gpus` and `versions` when it was started."""
+        return self._actors.described
 
     def invoke(self, comp: Any, arg: Any) -> Any:
         """Runs a computation.
