@@ -190,7 +190,7 @@ def read_json(
         content = msgspec.json.decode(read_bytes(path, inside=inside))
     except FileNotFoundError:
         return {}
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
     if not isinstance(content, dict):
         raise ValueError(f"{str(path)!r} is damaged: it holds no JSON object.")

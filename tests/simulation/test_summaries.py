@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.simulation import fakes
-from tff_drift import checks, simulation, summaries
+from tff_drift import checks, execution, simulation, summaries
 from tff_drift.simulation import ClientDatasets, run_training
 from tff_drift.simulation.callbacks import Callback
 
@@ -135,6 +135,22 @@ def test_a_misspelt_argument_is_answered_with_the_one_that_was_meant(name, advic
         ClientDatasets.from_arrays({"a": np.zeros(2)}, **{name: 1})
     assert f"ClientDatasets.from_arrays() has no argument {name!r}" in str(caught.value)
     assert advice in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "advice"),
+    [
+        (simulation.run_training, "num_rounds", "rounds"),
+        (simulation.run_training, "cohortsize", "cohort_size"),
+        (simulation.build_evaluation, "batchsize", "batch_size"),
+        (simulation.callbacks.PeriodicEvaluation, "every", "rounds_per_evaluation"),
+        (execution.create_local_execution_context, "batchclients", "batch_clients"),
+        (execution.set_local_execution_context, "batchclients", "batch_clients"),
+    ],
+)
+def test_other_functions_advise_too(call, name, advice):
+    with pytest.raises(TypeError, match=f"no argument '{name}'. Did you mean {advice}"):
+        call(**{name: 1})
 
 
 def test_no_argument_is_advised_that_a_function_lacks():

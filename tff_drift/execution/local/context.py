@@ -160,6 +160,7 @@ class AsyncLocalExecutionContext(compat.framework.AsyncContext):
         return await loop.run_in_executor(self._pool, self._context.invoke, comp, arg)
 
 
+@checks.suggesting_names(vectorized="batch_clients")
 def create_local_execution_context(
     *,
     server_device: str | None = None,

@@ -78,6 +78,7 @@ def _zeros(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
     ]
 
 
+@checks.suggesting_names(test_data="test", metric="accuracy_metric")
 def build_evaluation(
     model_fn: ModelFn,
     test: ClientDatasets,

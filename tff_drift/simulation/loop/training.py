@@ -34,6 +34,9 @@ Participant = Union[Callback, compat.ReleaseManager]
 Output = Optional[Union[str, "os.PathLike[str]", OutputDir, RunStore]]
 
 
+@checks.suggesting_names(
+    num_rounds="rounds", clients_per_round="cohort_size", checkpoint_dir="output_dir"
+)
 def run_training(
     process: tff.learning.templates.LearningProcess,
     train: ClientDatasets,

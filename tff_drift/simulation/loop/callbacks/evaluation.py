@@ -25,6 +25,7 @@ class PeriodicEvaluation(Callback):
     The columns are `test_<name>` for each metric, and `seconds_evaluation`.
     """
 
+    @checks.suggesting_names(every="rounds_per_evaluation")
     def __init__(
         self,
         evaluation: Evaluation,
