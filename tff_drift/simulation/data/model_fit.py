@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
+import ml_dtypes
 import numpy as np
 import tensorflow as tf
 import tree
@@ -105,12 +106,15 @@ def _changes(values: np.ndarray, wanted: tf.DType) -> np.ndarray | None:
         inside = (values >= low) & (values < float(high) + 1)
         with np.errstate(invalid="ignore"):
             return ~(inside & (np.floor(values) == values))
-    if kind in "iu":
-        exact = 2 ** (tf.experimental.numpy.finfo(wanted.as_numpy_dtype).nmant + 1)
+    if kind in "iu" and wanted.is_floating:
+        exact = 2 ** (ml_dtypes.finfo(wanted.as_numpy_dtype).nmant + 1)
         own = np.iinfo(values.dtype)
         if -exact <= own.min and own.max <= exact:
             return None
-        return (values > exact) | ((values < -exact) if own.min < 0 else False)
+        # Long doubles hold every integer of 64 bits.
+        with np.errstate(over="ignore"):
+            there = values.astype(wanted.as_numpy_dtype).astype(np.float64)
+        return there.astype(np.longdouble) != values.astype(np.longdouble)
     if wanted.is_complex:
         return None
     with np.errstate(over="ignore", invalid="ignore"):

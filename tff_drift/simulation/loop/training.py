@@ -92,10 +92,11 @@ def run_training(
         `tff.learning.models.ModelWeights`, which takes the place of the model in the
         process's own initial state; by default that state as it is.
       callbacks: What takes part in the run, see `tff_drift.simulation.callbacks`:
-        `PeriodicEvaluation` evaluates the model, `TensorBoard` writes events,
-        `SoftInterrupt` minds Ctrl-C. A `FailureWatch` and a `Progress` are added if
-        none is given. To a `tff.program.ReleaseManager` among them every row is
-        released under its round number.
+        `PeriodicEvaluation` evaluates the model, `EarlyStopping` ends a run that
+        improves no more, `TensorBoard` writes events, `SoftInterrupt` minds Ctrl-C. A
+        `FailureWatch` and a `Progress` are added if none is given. To a
+        `tff.program.ReleaseManager` among them every row is released under its round
+        number.
       output_dir: The folder of the run, as a path or an `OutputDir`; or a `RunStore` of
         one's own. `None`, the default, writes nothing.
 
