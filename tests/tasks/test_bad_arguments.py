@@ -246,6 +246,22 @@ _CASES = [
         },
     ),
     (
+        tasks.partition,
+        {"labels": [0, 1, 2] * 3, "num_clients": 3},
+        {
+            "labels": [None, "a", [], [[0] * 9], 0, [None, "a", 1]],
+            "num_clients": [*bad_values.COUNT, 10],
+            "alpha": [value for value in bad_values.POSITIVE if value is not None],
+            "similarity": [
+                *(value for value in bad_values.NUMBER if value is not None),
+                1.5,
+            ],
+            "classes_per_client": [*bad_values.OPTIONAL, 4],
+            "size_sigma": bad_values.NUMBER,
+            "seed": bad_values.INTEGER,
+        },
+    ),
+    (
         partitioners.balanced_sizes,
         {"num_examples": 9, "num_clients": 3},
         {"num_examples": bad_values.COUNT, "num_clients": [*bad_values.COUNT, 10]},
