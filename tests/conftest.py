@@ -17,7 +17,7 @@ os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 import pytest  # noqa: E402
 
-from tff_drift import execution  # noqa: E402
+from tff_drift import compat, execution  # noqa: E402
 
 
 def pytest_addoption(parser):
@@ -66,4 +66,13 @@ def real_data():
 @pytest.fixture(scope="session", autouse=True)
 def native_context():
     """Runs every TFF computation in one native worker for the whole session."""
-    execution.set_native_execution_context()
+    context = execution.create_native_execution_context()
+    compat.framework.set_default_context(context)
+    return context
+
+
+@pytest.fixture(autouse=True)
+def default_context(native_context):
+    """Undoes what a test did to the default context, which is the process's."""
+    yield
+    compat.framework.set_default_context(native_context)
