@@ -84,7 +84,7 @@ def test_clients_are_vectorized_and_equal_numpy(local, in_lists):
     process = algorithms.build_fed_avg(by_hand(in_lists=in_lists), 0.2)
     state, data = process.initialize(), models.datasets(CLIENTS)
     text = str(local.explain(process.next, (state, data)))
-    assert "16 steps come in 2 turns" in text
+    assert "16 steps come in 2 lockstep steps" in text
     before = models.trainable(process, state)
     state, _ = models.train(process, data, state=state)
     delta = models.pseudo_gradient(before, CLIENTS, rate=0.2)
