@@ -112,7 +112,7 @@ def test_fetch_tells_of_a_failed_download(run_command, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "arguments are required: check|fetch|describe."),
+        ([], "arguments are required: check|fetch|describe|letters."),
         (["chek"], "unknown action on data 'chek'. Did you mean check?"),
         (["fetch", "--task=digits"], "task digits needs no data"),
         (["describe", "--network=uga"], "--network is no option of task digits"),
@@ -120,8 +120,8 @@ def test_fetch_tells_of_a_failed_download(run_command, tmp_path, monkeypatch):
         (["describe", "--task=digits", "--alpha=-1"], "--alpha must be a finite"),
         (
             ["describe", "--task=cifar10", "--network=big"],
-            "unknown value of --network 'big'. Known are uga, adabest, logistic, "
-            "resnet18.",
+            "unknown value of --network 'big'. Known are adabest, uga, resnet18, "
+            "logistic.",
         ),
     ],
 )

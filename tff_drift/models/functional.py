@@ -36,7 +36,11 @@ def leaves_placeholders(model: tff.learning.models.FunctionalModel) -> bool:
     with tf.Graph().as_default():
         seed = tf.Variable(tf.zeros([2], tf.int64))
         with step_seed.step_seed(seed):
-            function = tf.function(call).get_concrete_function(weights, inputs)
+            try:
+                function = tf.function(call).get_concrete_function(weights, inputs)
+            except Exception:
+                # What is wrong with the model is said where it is checked and trained.
+                return True
         library = function.graph.as_graph_def().library.function
     return any(map(_needs_a_placeholder, library))
 
