@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from tests import models
 from tests.execution.local.support import assert_same, call, training
-from tff_drift import algorithms
+from tff_drift import algorithms, execution
 
 ZERO = np.float32(0)
 BATCHES = tff.SequenceType(tff.TensorType(np.float32, [None, 4]))
@@ -95,6 +95,40 @@ def test_steps_that_cannot_be_vectorized(step, reason, local_contexts, native):
             (told,) = training(context, computation, data)
             assert told.startswith("one by one: ")
             assert any(each in told for each in reason.split("|"))
+
+
+def _inverse(total, batch):
+    # Of the clients of large batches, not 0 as long as they have batches left: masked,
+    # they would take another step.
+    inverse = tf.linalg.inv(tf.linalg.diag(tf.stack([total, 1.0])))
+    return total * inverse[1, 1] - tf.reduce_mean(batch)
+
+
+def test_what_fails_only_where_it_is_vectorized(local_contexts, native, caplog):
+    computation = _of_each(_inverse, start=np.float32(4))
+    clients = [(1.0, 4)] * 5 + [(0.125, 9)] * 5
+    data = [[np.full([2, 4], x, np.float32)] * count for x, count in clients]
+    context = execution.create_local_execution_context(batch_clients=True)
+    assert training(context, computation, data)[0].startswith("vectorized")
+    expected = call(native, computation, data)
+    assert_same(call(context, computation, data), expected, rtol=1e-6)
+    (warning,) = [each.getMessage() for each in caplog.records]
+    assert "train one by one from now on" in warning
+    assert "not invertible" in warning
+    (told,) = training(context, computation, data)
+    assert told.startswith("one by one: it failed when it was vectorized: ")
+    assert_same(call(context, computation, data), expected, rtol=1e-6)
+    assert len(caplog.records) == 1
+
+
+def test_what_fails_one_by_one_too_is_raised_as_there(local_contexts):
+    computation = _of_each(_inverse, start=np.float32(4))
+    data = [[np.full([2, 4], 2.0, np.float32)] * 3] * 5
+    for name, context in local_contexts.items():
+        with pytest.raises(tf.errors.InvalidArgumentError, match="not invertible"):
+            call(context, computation, data)
+        if name == "batched":
+            assert training(context, computation, data)[0].startswith("vectorized")
 
 
 def test_a_branch_of_each_client(local_contexts, native):

@@ -93,30 +93,54 @@ class RunnablePhase:
             tensors = [as_tensor(values[leaf]) for leaf in self.server.inputs]
             computed = self.server(tensors, placement.server_device)
             values.update(zip(self.server.outputs, computed))
+        vectorized = self.vectorized
+        groups: Sequence[Group] = ()
+        if vectorized is not None:
+            groups = vectorized.route(values, num_clients, placement).groups
+        if vectorized is not None and groups:
+            try:
+                values.update(self._run_groups(values, groups, num_clients, placement))
+                return
+            except tf.errors.OpError as error:
+                failure = error
+        # Where clients fail one by one, too, that error is the one to raise.
+        values.update(self._run_one_by_one(values, num_clients, placement))
+        if vectorized is not None and groups:
+            vectorized.give_up(failure)
+
+    def _run_groups(
+        self,
+        values: LeafValues,
+        groups: Sequence[Group],
+        num_clients: int,
+        placement: Placement,
+    ) -> LeafValues:
+        """Returns what later phases need, of vectorized clients."""
         accumulator = self.aggregator.begin(values)
         kept: LeafValues = {leaf: [None] * num_clients for leaf in self._kept}
-        device = placement.server_device
-        groups: Sequence[Group] = ()
-        if self.vectorized is not None:
-            groups = self.vectorized.route(values, num_clients, placement).groups
-        if groups:
-            by_group = self._vectorized_results(values, groups, placement)
-            if self.aggregator.in_turn:
-                by_group = _in_order_of_clients(by_group)
-            for clients, stacks in by_group:
-                for leaf, per_client in kept.items():
-                    for client, row in zip(clients, _rows(stacks[leaf])):
-                        per_client[client] = row
-                accumulator.add_stack(clients, stacks, device)
-        else:
-            for client, results in enumerate(
-                self._client_results(values, num_clients, placement)
-            ):
-                for leaf, per_client in kept.items():
-                    per_client[client] = results[leaf]
-                accumulator.add(client, results, device)
-        values.update(kept)
-        values.update(accumulator.results())
+        by_group = self._vectorized_results(values, groups, placement)
+        if self.aggregator.in_turn:
+            by_group = _in_order_of_clients(by_group)
+        for clients, stacks in by_group:
+            for leaf, per_client in kept.items():
+                for client, row in zip(clients, _rows(stacks[leaf])):
+                    per_client[client] = row
+            accumulator.add_stack(clients, stacks, placement.server_device)
+        return {**kept, **accumulator.results()}
+
+    def _run_one_by_one(
+        self, values: LeafValues, num_clients: int, placement: Placement
+    ) -> LeafValues:
+        """Returns what later phases need, of one client after the other."""
+        accumulator = self.aggregator.begin(values)
+        kept: LeafValues = {leaf: [None] * num_clients for leaf in self._kept}
+        for client, results in enumerate(
+            self._client_results(values, num_clients, placement)
+        ):
+            for leaf, per_client in kept.items():
+                per_client[client] = results[leaf]
+            accumulator.add(client, results, placement.server_device)
+        return {**kept, **accumulator.results()}
 
     def _client_results(
         self, values: LeafValues, num_clients: int, placement: Placement

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
+from absl import logging
 
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.client_program.parts import ClientGraph
@@ -134,6 +135,23 @@ class VectorizedClients:
             self._impossible = f"TensorFlow cannot vectorize it: {error}"
             return Route((), self._impossible)
         return Route(groups, reason)
+
+    def give_up(self, error: tf.errors.OpError) -> None:
+        """Has all later cohorts trained one by one, and warns of it.
+
+        Masked clients and padding take steps that nobody takes one by one, and a
+        conversion may want what the operation does not.
+
+        Args:
+          error: What vectorized clients raised, and one by one do not.
+        """
+        reason = _reason(error)
+        self._impossible = f"it failed when it was vectorized: {reason}"
+        logging.warning(
+            "Clients train one by one from now on, which is slower: %s. "
+            "batch_clients=False does so from the start.",
+            reason,
+        )
 
     def has_datasets(self, values: Mapping[Leaf, Any]) -> bool:
         """Whether the clients' datasets are among the values, and need not be made."""
@@ -273,6 +291,16 @@ class Vectorization:
             raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
         _require(policy.vectorizing_may_pay(self.batch_clients, runner.has_convolution))
         return VectorizedClients(runner, function, accumulated, self)
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    """Returns the line of an error's message that says what happened.
+
+    The node that failed comes after it, a trace before it.
+    """
+    lines = [line.strip() for line in str(error.message).splitlines() if line.strip()]
+    nodes = [k for k, line in enumerate(lines) if k and line.startswith("[[")]
+    return lines[nodes[0] - 1] if nodes else (lines or [type(error).__name__])[0]
 
 
 def _require(decision: policy.Decision) -> None:
