@@ -310,7 +310,9 @@ def _open_client_states(
     settings: RunSettings, process: tff.learning.templates.LearningProcess
 ) -> Iterator[client_states.ClientStates | None]:
     """Opens the store of the clients' states; `None` leaves it to the training."""
-    if not isinstance(process, algorithms.StatefulLearningProcess):
+    keeps = isinstance(process, algorithms.StatefulLearningProcess)
+    # On Ray the actors keep them, in the same folder.
+    if not keeps or settings.configuration["execution"] == "ray":
         yield None
         return
     folder = settings.folder / run_directory.CLIENT_STATES_FOLDER

@@ -112,6 +112,9 @@ class DiskClientStates(ClientStates):
     store at all is refused and not written to.
     """
 
+    # Whether versions are to outlive a loss of power, not the program alone.
+    _waits_for_the_disk = True
+
     def __init__(
         self, path: str | os.PathLike[str], initial_state: Any, *, run_id: str = ""
     ) -> None:
@@ -309,8 +312,9 @@ class DiskClientStates(ClientStates):
 
     def _commit(self, version: int) -> None:
         with self._reported():
-            self._slots.sync()
-            self._index.add_version(version)
+            if self._waits_for_the_disk:
+                self._slots.sync()
+            self._index.add_version(version, self._waits_for_the_disk)
 
     def _restore(self, version: int) -> None:
         with self._reported():
@@ -318,4 +322,5 @@ class DiskClientStates(ClientStates):
 
     def _prune(self, version: int) -> None:
         with self._reported():
-            self._slots.release(self._index.discard_before(version))
+            unused = self._index.discard_before(version, self._waits_for_the_disk)
+            self._slots.release(unused)

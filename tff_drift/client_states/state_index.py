@@ -195,9 +195,9 @@ class StateIndex:
                 )
         return unused
 
-    def add_version(self, version: int) -> None:
-        """Adds a version, durably."""
-        with self._transaction() as connection:
+    def add_version(self, version: int, durable: bool = True) -> None:
+        """Adds a version."""
+        with self._transaction(durable) as connection:
             connection.execute("INSERT INTO versions VALUES (?)", (version,))
 
     def discard_after(self, version: int) -> list[int]:
@@ -210,12 +210,17 @@ class StateIndex:
             connection.execute("DELETE FROM versions WHERE version > ?", (version,))
         return unused
 
-    def discard_before(self, version: int) -> list[int]:
-        """Drops what only older versions need, durably; returns the slots of it."""
-        with self._transaction() as connection:
+    def discard_before(self, version: int, durable: bool = True) -> list[int]:
+        """Drops what only older versions need; returns the slots of it."""
+        with self._transaction(durable) as connection:
             unused = self._delete(connection, "valid_to <= ?", version)
             connection.execute("DELETE FROM versions WHERE version < ?", (version,))
         return unused
+
+    def sync(self) -> None:
+        """Makes all transactions durable."""
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
 
     def close(self) -> None:
         """Closes the file."""

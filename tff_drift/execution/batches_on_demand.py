@@ -134,3 +134,29 @@ class RoundOfClient:
     source: ClientSource
     client_id: str
     round_number: int
+
+
+class RoundOfStates(Protocol):
+    """The states of a round's clients, where the clients are trained."""
+
+    def state_of(self, client_id: str) -> StateOfClient:
+        """Returns what stands for a client's state in the argument of a round."""
+
+    def keep(self) -> None:
+        """Puts the new states in the place of the old ones, all or none."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class StateOfClient:
+    """A client's state, by name alone.
+
+    What the context on Ray takes for it: the state is read, and its successor is kept,
+    where the client is trained.
+
+    Attributes:
+      round_of_states: The states that it is one of.
+      client_id: The client.
+    """
+
+    round_of_states: RoundOfStates
+    client_id: str

@@ -8,9 +8,10 @@ so the context says it, and whoever feeds it asks `current_preferences()`.
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from tff_drift import compat
+from tff_drift.execution.batches_on_demand import RoundOfStates
 
 # TFF's engine sends what clients return through its worker, each with a copy of its
 # own: collected states are quicker, until they fill a message.
@@ -75,7 +76,7 @@ def current_preferences() -> Preferences:
     Returns:
       The preferences. They are those of the context that is current now.
     """
-    context = compat.framework.get_context_stack().current
+    context = current_context()
     if isinstance(context, Preferences):
         return context
     if isinstance(context, compat.framework.SyncExecutionContext):
@@ -83,7 +84,35 @@ def current_preferences() -> Preferences:
     return _OfUnknownContexts()
 
 
+def current_context() -> Any:
+    """Returns TFF's current context."""
+    return compat.framework.get_context_stack().current
+
+
 def takes_rounds_of_clients() -> bool:
     """Whether TFF's current context takes a client's batches as a `RoundOfClient`."""
-    context = compat.framework.get_context_stack().current
-    return bool(getattr(context, "takes_rounds_of_clients", False))
+    return bool(getattr(current_context(), "takes_rounds_of_clients", False))
+
+
+def states_of_round(store: Any) -> RoundOfStates | None:
+    """Returns the states of a round by name, where TFF's current context keeps them.
+
+    Args:
+      store: The store of the clients' states.
+    """
+    find = getattr(current_context(), "round_of_states", None)
+    return None if find is None else find(store)
+
+
+def open_client_states(initial_state: Any, path: Any) -> Any:
+    """Returns a store of client states that TFF's current context keeps best.
+
+    Args:
+      initial_state: The state of a client that has not been seen.
+      path: A folder for them; None if they may end with the program.
+
+    Returns:
+      The store, None if the context keeps none.
+    """
+    open_states = getattr(current_context(), "open_client_states", None)
+    return None if open_states is None else open_states(initial_state, path)

@@ -15,7 +15,7 @@ import tensorflow_federated as tff
 import tff_drift
 from tff_drift import compat
 from tff_drift.execution.local import create_local_execution_context
-from tff_drift.execution.on_ray import cluster, partition, wire
+from tff_drift.execution.on_ray import cluster, partition, shards, wire
 from tff_drift.execution.on_ray.sources import Sources
 
 # Programs that build one process after the other leave computations behind.
@@ -53,6 +53,7 @@ class Actor:
             max_concurrent_clients=max_concurrent_clients
         )
         self._sources = Sources(self._fetch)
+        self._shards = shards.Shards(self._fetch)
         self._computations: collections.OrderedDict[str, Any] = (
             collections.OrderedDict()
         )
@@ -66,7 +67,13 @@ class Actor:
             "gpus": len(tf.config.list_physical_devices("GPU")),
         }
 
-    def run(self, computation: wire.Sent, shared: Any, part: wire.Part) -> Any:
+    def run(
+        self,
+        computation: wire.Sent,
+        shared: Any,
+        part: wire.Part,
+        *visiting: shards.ArraysByClient,
+    ) -> Any:
         """Runs a computation.
 
         Args:
@@ -74,13 +81,24 @@ class Actor:
           shared: The part of the argument that all clients share, see
             `partition.separate`.
           part: The clients' part.
+          *visiting: The states of clients whose shards are at other actors.
 
         Returns:
-          The result, packed by `wire.pack`.
+          The result, packed by `wire.pack`; beside it the new states of the clients of
+          each shard, if the part says which.
         """
         found = self._computation(computation)
-        result = self._context.invoke(found, self._argument(found, shared, part))
-        return wire.pack(result, found.type_signature.result)
+        states = None
+        if part.states is not None:
+            states = shards.StatesOfPart(self._shards, part, visiting)
+        result = self._context.invoke(
+            found, self._argument(found, shared, part, states)
+        )
+        new: list[shards.ArraysByClient] = []
+        if states is not None:
+            result, new = states.take(result, found)
+        packed = wire.pack(result, found.type_signature.result)
+        return (packed, *new) if new else packed
 
     def explain(
         self, computation: wire.Sent, shared: Any, part: wire.Part | None
@@ -94,14 +112,27 @@ class Actor:
         """Returns how many examples clients train on in a round."""
         return self._sources.count(source, client_ids)
 
-    def _argument(self, computation: Any, shared: Any, part: wire.Part) -> Any:
+    def of_shards(self, method: str, *arguments: Any) -> Any:
+        """Returns what a method of `Shards` returns."""
+        return getattr(self._shards, method)(*arguments)
+
+    def _argument(
+        self,
+        computation: Any,
+        shared: Any,
+        part: wire.Part,
+        states: shards.StatesOfPart | None = None,
+    ) -> Any:
         parameter = computation.type_signature.parameter
         sources = {source.key: source for source in part.sources}
 
-        def make(sent: wire.SentRound) -> Any:
-            return self._sources.batches(sources[sent.source], sent)
+        def find(named: wire.SentRound | wire.SentState) -> Any:
+            if isinstance(named, wire.SentRound):
+                return self._sources.batches(sources[named.source], named)
+            assert states is not None
+            return states.state(named.client_id)
 
-        unpack = functools.partial(wire.unpack, make_round=make)
+        unpack = functools.partial(wire.unpack, find=find)
         columns = [
             [unpack(value, type_) for value in column]
             for column, type_ in zip(part.columns, partition.client_types(parameter))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,6 +11,23 @@ from absl import logging
 from tff_drift.execution.on_ray import cluster
 from tff_drift.execution.on_ray.actor import Actor, versions
 from tff_drift.execution.worker import WorkerError
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A call of a method of an actor.
+
+    Attributes:
+      actor: The number of the actor.
+      method: The name of its method.
+      arguments: The arguments, of which references are resolved.
+      num_results: How many results the method returns.
+    """
+
+    actor: int
+    method: str
+    arguments: tuple[Any, ...]
+    num_results: int = 1
 
 
 class Actors:
@@ -105,42 +123,45 @@ class Actors:
         """Stores an object for all actors and returns a reference to it."""
         return self._ray.put(value)
 
-    def run(self, calls: Sequence[tuple[int, str, tuple[Any, ...]]]) -> list[Any]:
+    def start(self, call: Call) -> Any:
+        """Calls a method of an actor and returns references to what it returns."""
+        method = getattr(self._actors[call.actor], call.method)
+        return method.options(num_returns=call.num_results).remote(*call.arguments)
+
+    def run(self, calls: Sequence[Call]) -> list[Any]:
         """Calls methods of actors side by side.
 
         Args:
-          calls: The number of an actor, the name of its method and the arguments, of
-            which references are resolved.
+          calls: The calls.
 
         Returns:
-          The results, in the order of the calls.
+          The results, in the order of the calls; where there are several, the first
+          one and references to the others.
 
         Raises:
           WorkerError: If an actor was lost too often, took too long too often, or Ray
             itself has ended.
           Exception: What a method raised.
         """
+        return self._guarded(lambda: self._wait(calls))
 
-        def start(call: tuple[int, str, tuple[Any, ...]]) -> Any:
-            number, method, arguments = call
-            return getattr(self._actors[number], method).remote(*arguments)
-
-        return self._guarded(lambda: self._wait(calls, start))
-
-    def _wait(
-        self,
-        calls: Sequence[tuple[int, str, tuple[Any, ...]]],
-        start: Callable[[tuple[int, str, tuple[Any, ...]]], Any],
-    ) -> list[Any]:
-        answers = [start(call) for call in calls]
+    def _wait(self, calls: Sequence[Call]) -> list[Any]:
+        started = [self.start(call) for call in calls]
+        answers = [
+            each[0] if call.num_results > 1 else each
+            for call, each in zip(calls, started)
+        ]
         for attempt in range(self._max_retries + 1):
             _, late = self._ray.wait(
                 answers, num_returns=len(answers), timeout=self._part_seconds
             )
             if not late:
-                return self._ray.get(answers)
+                return [
+                    (found, *each[1:]) if call.num_results > 1 else found
+                    for call, each, found in zip(calls, started, self._ray.get(answers))
+                ]
             for index in [answers.index(each) for each in late]:
-                number = calls[index][0]
+                number = calls[index].actor
                 message = (
                     f"Actor {number} of {len(self)} did not finish its part within "
                     f"{self._part_seconds:g} seconds"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,8 @@ from absl import logging
 from tff_drift import checks, compat
 from tff_drift.execution.local import create_local_execution_context
 from tff_drift.execution.on_ray import cluster, partition, wire
-from tff_drift.execution.on_ray.actors import Actors
+from tff_drift.execution.on_ray.actors import Actors, Call
+from tff_drift.execution.on_ray.client_states import RayClientStates, StatesOfRound
 from tff_drift.execution.on_ray.dealing import Argument, Dealer
 
 
@@ -69,6 +71,35 @@ class RayExecutionContext(compat.framework.SyncContext):
         del client_bytes, num_clients
         return False
 
+    def open_client_states(
+        self, initial_state: Any, path: str | os.PathLike[str] | None = None
+    ) -> RayClientStates:
+        """Returns a store of client states that the actors keep.
+
+        Args:
+          initial_state: The state of a client that has not been seen, such as
+            `process.initial_client_state`.
+          path: A folder that all nodes share, as for `DiskClientStates`; None for the
+            temporary folders of the nodes, where the states end with the store.
+
+        Raises:
+          ClientStatesError: If the folder cannot be used or holds other files.
+          TypeError: If a leaf of `initial_state` is neither numbers nor booleans, or
+            `path` is no path.
+          ValueError: If `initial_state` holds no array.
+        """
+        return RayClientStates(self._actors, initial_state, path)
+
+    def round_of_states(self, store: Any) -> StatesOfRound | None:
+        """Returns the states of a round by name, if a store is of these actors.
+
+        Args:
+          store: A store of client states.
+        """
+        if isinstance(store, RayClientStates) and store.actors is self._actors:
+            return StatesOfRound(store)
+        return None
+
     @property
     def actors(self) -> Sequence[Mapping[str, Any]]:
         """Of each actor `node`, `pid`, `gpus` and `versions` when it was started."""
@@ -100,7 +131,7 @@ class RayExecutionContext(compat.framework.SyncContext):
                 return self._server.invoke(comp, arg)
             plan = self._plan(comp)
             argument = self._dealer.deal(arg, parameter, whole=plan.form is None)
-            results = self._run(plan.clients, argument)
+            results = self._run(plan.clients, argument, keeps_states=True)
             if plan.form is None:
                 return partition.join(
                     results, comp.type_signature.result, argument.dealt
@@ -134,13 +165,20 @@ class RayExecutionContext(compat.framework.SyncContext):
             results, types.result, [argument.dealt[k] for k in argument.busy]
         )
 
-    def _run(self, computation: wire.Sent, argument: Argument) -> list[Any]:
-        return self._actors.run(
-            [
-                (number, "run", (computation, argument.packed, argument.parts[number]))
-                for number in argument.busy
-            ]
-        )
+    def _run(
+        self, computation: wire.Sent, argument: Argument, keeps_states: bool = False
+    ) -> list[Any]:
+        states = argument.states
+        if states is None or not keeps_states:
+            return self._actors.run(argument.calls(computation))
+        results = []
+        new: list[tuple[int, Any]] = []
+        calls = argument.calls(computation, keeps_states=True)
+        for call, (result, *references) in zip(calls, self._actors.run(calls)):
+            results.append(result)
+            new += zip(call.arguments[2].states.returned, references)
+        states.new = new
+        return results
 
     def _plan(self, computation: Any) -> _Plan:
         plan = self._plans.get(computation)
@@ -203,7 +241,7 @@ class RayExecutionContext(compat.framework.SyncContext):
                 first = dealt.busy[0]
                 shared, part = dealt.packed, dealt.parts[first]
                 numbers = [len(clients) for clients in dealt.dealt]
-            call = (0, "explain", (plan.clients, shared, part))
+            call = Call(0, "explain", (plan.clients, shared, part))
             (told,) = self._actors.run([call])
         return "\n".join([*self._told_of_actors(plan, numbers), _indented(told)])
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_drift import compat
 from tff_drift.execution import containers
-from tff_drift.execution.batches_on_demand import RoundOfClient
+from tff_drift.execution.batches_on_demand import RoundOfClient, StateOfClient
 from tff_drift.execution.on_ray import partition, wire
-from tff_drift.execution.on_ray.actors import Actors
+from tff_drift.execution.on_ray.actors import Actors, Call
+from tff_drift.execution.on_ray.client_states import StatesOfRound
 from tff_drift.execution.on_ray.sources import SentSources
 
 
@@ -23,12 +24,37 @@ class Argument:
       packed: The same, packed and stored for all actors.
       dealt: Of each actor the numbers of its clients.
       parts: Of each actor its part.
+      states: The clients' states, if they are there by name.
+      names: Of each client the name of its state, if it is there by name.
     """
 
     shared: Any
     packed: Any
     dealt: list[list[int]]
     parts: list[wire.Part]
+    states: StatesOfRound | None = None
+    names: Mapping[int, str] = dataclasses.field(default_factory=dict)
+
+    def calls(self, computation: wire.Sent, keeps_states: bool = False) -> list[Call]:
+        """Returns the calls that run a computation on this argument.
+
+        Args:
+          computation: The computation.
+          keeps_states: Whether they return the clients' new states beside the result.
+        """
+        return [self._call(number, computation, keeps_states) for number in self.busy]
+
+    def _call(self, number: int, computation: wire.Sent, keeps_states: bool) -> Call:
+        part = self.parts[number]
+        if self.states is None:
+            return Call(number, "run", (computation, self.packed, part))
+        names = [self.names[client] for client in self.dealt[number]]
+        states, visiting = self.states.of_actor(number, names)
+        if not keeps_states:
+            states = dataclasses.replace(states, returned=[])
+        part = dataclasses.replace(part, states=states)
+        arguments = (computation, self.packed, part, *visiting)
+        return Call(number, "run", arguments, 1 + len(states.returned))
 
     @property
     def busy(self) -> list[int]:
@@ -72,9 +98,8 @@ class Dealer:
             )
             for clients in dealt
         ]
-        return Argument(
-            shared, self._actors.put(wire.pack(shared, parameter)), dealt, parts
-        )
+        stored = self._actors.put(wire.pack(shared, parameter))
+        return Argument(shared, stored, dealt, parts, packer.states, packer.names)
 
     def _deal_by_examples(self, rounds: dict[int, RoundOfClient]) -> list[list[int]]:
         """Deals clients by where their data is and how many examples they have."""
@@ -100,7 +125,7 @@ class Dealer:
                 ids.append(each.client_id)
         counts = self._actors.run(
             [
-                (number, "count", (source.sent, ids))
+                Call(number, "count", (source.sent, ids))
                 for (_, number), (source, ids) in wanted.items()
             ]
         )
@@ -114,10 +139,14 @@ class _Packer:
     Attributes:
       rounds: By the number of the client, what names its data, of those that have it.
       sources: What these come from.
+      names: By the number of the client, the name of its state, if it is there by name.
+      states: What these are states of.
     """
 
     def __init__(self, sources: SentSources) -> None:
         self.rounds: dict[int, RoundOfClient] = {}
+        self.names: dict[int, str] = {}
+        self.states: Any = None
         self._known = sources
         self._sources: dict[str, wire.Sent] = {}
 
@@ -128,10 +157,14 @@ class _Packer:
     def pack(self, client: int, value: Any, type_signature: compat.Type) -> Any:
         """Returns a client's value in a form that can be sent."""
 
-        def send_round(named: RoundOfClient) -> wire.SentRound:
+        def send_name(named: RoundOfClient | StateOfClient) -> Any:
+            if isinstance(named, StateOfClient):
+                self.states = named.round_of_states
+                self.names[client] = named.client_id
+                return wire.SentState(named.client_id)
             self.rounds[client] = named
             sent = self._known.find(named.source).sent
             self._sources[sent.key] = sent
             return wire.SentRound(sent.key, named.client_id, named.round_number)
 
-        return wire.pack(value, type_signature, send_round)
+        return wire.pack(value, type_signature, send_name)

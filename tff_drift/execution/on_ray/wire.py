@@ -11,7 +11,11 @@ import tensorflow as tf
 
 from tff_drift import compat
 from tff_drift.execution import containers
-from tff_drift.execution.batches_on_demand import BatchesOnDemand, RoundOfClient
+from tff_drift.execution.batches_on_demand import (
+    BatchesOnDemand,
+    RoundOfClient,
+    StateOfClient,
+)
 
 
 def _struct(elements: list[tuple[Any, Any]]) -> compat.structure.Struct:
@@ -62,16 +66,42 @@ class SentRound:
 
 
 @dataclasses.dataclass(frozen=True)
+class SentState:
+    """A client's state, by the name of the client; see `PartOfStates`."""
+
+    client_id: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PartOfStates:
+    """Where an actor finds the states that `SentState`s name.
+
+    Attributes:
+      store: A `shards.Store`.
+      num_shards: How many shards it has.
+      versions: Of the shards at this actor the versions to take states from.
+      returned: The shards whose clients' new states to return, in this order.
+    """
+
+    store: Sent
+    num_shards: int
+    versions: dict[int, int]
+    returned: list[int]
+
+
+@dataclasses.dataclass(frozen=True)
 class Part:
     """An actor's part of an argument.
 
     Attributes:
       columns: The lists of its clients' values, see `partition.separate`, packed.
       sources: Where the clients' data comes from that `SentRound`s name.
+      states: Where their states are that `SentState`s name; None if there are none.
     """
 
     columns: list[list[Any]]
     sources: list[Sent]
+    states: PartOfStates | None = None
 
 
 def _has_sequences(type_signature: compat.Type) -> bool:
@@ -85,8 +115,11 @@ def _has_sequences(type_signature: compat.Type) -> bool:
 def _map_sequences(value: Any, type_signature: compat.Type, function: Any) -> Any:
     """Returns a value whose sequences went through a function of them and their type.
 
-    The structures on the way to them are `tff.structure.Struct`s then.
+    So do the states that are there by name. The structures on the way to them are
+    `tff.structure.Struct`s then.
     """
+    if isinstance(value, (StateOfClient, SentState)):
+        return function(value, type_signature)
     if not _has_sequences(type_signature):
         return value
     if isinstance(type_signature, compat.SequenceType):
@@ -110,14 +143,14 @@ def _map_sequences(value: Any, type_signature: compat.Type, function: Any) -> An
 def pack(
     value: Any,
     type_signature: compat.Type,
-    send_round: Callable[[RoundOfClient], SentRound] | None = None,
+    send_name: Callable[[RoundOfClient | StateOfClient], Any] | None = None,
 ) -> Any:
     """Returns a value in a form that can be sent.
 
     Args:
       value: A value, with datasets, lists of batches or anything else for sequences.
       type_signature: Its type.
-      send_round: What to send for a `RoundOfClient`.
+      send_name: What to send for a `RoundOfClient` or a `StateOfClient`.
 
     Returns:
       The value with `SentDataset`s for the datasets.
@@ -127,8 +160,9 @@ def pack(
     """
 
     def pack_sequence(sequence: Any, type_: compat.SequenceType) -> Any:
-        if isinstance(sequence, RoundOfClient) and send_round is not None:
-            return send_round(sequence)
+        named = isinstance(sequence, (RoundOfClient, StateOfClient))
+        if named and send_name is not None:
+            return send_name(sequence)
         if isinstance(sequence, BatchesOnDemand):
             return list(sequence)
         if not isinstance(sequence, tf.data.Dataset):
@@ -142,22 +176,22 @@ def pack(
 def unpack(
     value: Any,
     type_signature: compat.Type,
-    make_round: Callable[[SentRound], Any] | None = None,
+    find: Callable[[SentRound | SentState], Any] | None = None,
 ) -> Any:
     """Undoes `pack`.
 
     Args:
       value: What it returned.
       type_signature: The type.
-      make_round: Returns the batches that a `SentRound` names.
+      find: Returns what a `SentRound` or a `SentState` names.
 
     Returns:
       The value.
     """
 
     def unpack_sequence(sequence: Any, type_: compat.SequenceType) -> Any:
-        if isinstance(sequence, SentRound) and make_round is not None:
-            return make_round(sequence)
+        if isinstance(sequence, (SentRound, SentState)) and find is not None:
+            return find(sequence)
         if not isinstance(sequence, SentDataset):
             return sequence
         return compat.framework.deserialize_value(sequence.message, type_)[0]

@@ -20,6 +20,7 @@ import tree
 from tff_drift import compat, execution
 from tff_drift.algorithms import CLIENT_STATES, StatefulLearningProcess
 from tff_drift.client_states import ClientStates, InMemoryClientStates
+from tff_drift.execution import preferences
 from tff_drift.simulation.loop import program_rounds
 from tff_drift.simulation.loop.client_state_types import (
     check_store_fits,
@@ -132,14 +133,20 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
         if isinstance(context, compat.FederatedContext):
             return program_rounds.next_of_program(self, state, cohort)
         rounds = self.enter(state)
+        kept = preferences.states_of_round(self.client_states)
+        states = self.gather(cohort) if kept is None else map(kept.state_of, cohort)
         client_data = [
             collections.OrderedDict(
                 examples=examples, state=client_state, index=np.int32(index)
             )
             for index, (examples, client_state) in enumerate(
-                zip(cohort.values(), self.gather(cohort))
+                zip(cohort.values(), states)
             )
         ]
+        if kept is not None:
+            output = self.process.next(state, client_data)
+            self.replace(rounds, kept.keep)
+            return without_client_states(output)
         stays = execution.current_preferences().prefers_states_at_clients(
             self.client_states.state_nbytes, len(client_data)
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from tff_drift.client_states import ClientStates, ClientStatesError
@@ -131,10 +131,22 @@ class StoreInStep:
           new: The states.
         """
         names = list(client_ids)
+        self.replace(
+            rounds,
+            lambda: self.client_states.scatter(
+                [names[index] for index in new.indices], new.states, copy=new.are_views
+            ),
+        )
+
+    def replace(self, rounds: int, keep: Callable[[], object]) -> None:
+        """Lets the store take the next server state's states.
+
+        Args:
+          rounds: The rounds of the server state that the round began with.
+          keep: Replaces the states.
+        """
         # Between these lines the store is of no round: an interrupt that comes there
         # must not save it.
         self._round = None
-        self.client_states.scatter(
-            [names[index] for index in new.indices], new.states, copy=new.are_views
-        )
+        keep()
         self._round = rounds + 1

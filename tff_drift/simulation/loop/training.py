@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
+from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
+from tff_drift.execution import preferences
 from tff_drift.simulation.callbacks import (
     Callback,
     FailureWatch,
@@ -26,7 +29,10 @@ from tff_drift.simulation.loop.training_loop import TrainingLoop
 from tff_drift.simulation.records import configuration as configurations
 from tff_drift.simulation.records.output_dir import OutputDir
 from tff_drift.simulation.records.results import TrainingResult
-from tff_drift.simulation.records.run_directory import RunDirectory
+from tff_drift.simulation.records.run_directory import (
+    CLIENT_STATES_FOLDER,
+    RunDirectory,
+)
 from tff_drift.simulation.records.run_store import InMemoryRunStore, RunStore
 
 # What takes part in a run: TFF's release managers are given its rows.
@@ -86,7 +92,8 @@ def run_training(
         identically it must depend on nothing else: a resumed run samples the last
         round once more, and is refused if that gives other clients.
       client_states: Where the clients' states are kept, if the process's clients have
-        any: by default in RAM and in the checkpoint. A
+        any: by default in RAM and in the checkpoint; on Ray at its actors, in the
+        folder `client_states` of `output_dir`, which all nodes must see then. A
         `tff_drift.client_states.DiskClientStates` keeps them on disk; it is left open.
       initial_state: The server state to begin with, or a
         `tff.learning.models.ModelWeights`, which takes the place of the model in the
@@ -124,19 +131,45 @@ def run_training(
     train = _fitting(process, train)
     choose = _choose_sampling(train, cohort_size, seed, sampling)
     participants = _with_defaults(callbacks)
-    runner = build_round_runner(process, train, client_states)
-    training = identity.training_arguments(process, train, initial_state, participants)
-    training.update(rounds=int(rounds), seed=int(seed))
-    training["cohort_size"] = None if cohort_size is None else int(cohort_size)
-    training["sampling"] = getattr(sampling, "settings", None)
-    run_store, rounds_per_checkpoint = _open_run_store(
-        output_dir, training, train, runner
-    )
-    with contextlib.closing(run_store):
-        loop = TrainingLoop(
-            runner, choose, run_store, participants, rounds_per_checkpoint
+    with _states_where_trained(process, client_states, output_dir) as states:
+        runner = build_round_runner(process, train, states)
+        training = identity.training_arguments(
+            process, train, initial_state, participants
         )
-        return loop.train(process, train, rounds, initial_state)
+        training.update(rounds=int(rounds), seed=int(seed))
+        training["cohort_size"] = None if cohort_size is None else int(cohort_size)
+        training["sampling"] = getattr(sampling, "settings", None)
+        run_store, rounds_per_checkpoint = _open_run_store(
+            output_dir, training, train, runner
+        )
+        with contextlib.closing(run_store):
+            loop = TrainingLoop(
+                runner, choose, run_store, participants, rounds_per_checkpoint
+            )
+            return loop.train(process, train, rounds, initial_state)
+
+
+@contextlib.contextmanager
+def _states_where_trained(
+    process: Any, given: ClientStates | None, output_dir: Output
+) -> Iterator[ClientStates | None]:
+    """Gives the store of the clients' states, if it is not the default in RAM."""
+    if given is not None or not isinstance(process, StatefulLearningProcess):
+        yield given
+        return
+    folder = _client_states_folder(output_dir)
+    states = preferences.open_client_states(process.initial_client_state, folder)
+    with contextlib.nullcontext() if states is None else states:
+        yield states
+
+
+def _client_states_folder(output_dir: Output) -> pathlib.Path | None:
+    """Returns where client states are kept that outlive the program."""
+    if output_dir is None or isinstance(output_dir, RunStore):
+        return None
+    if not isinstance(output_dir, OutputDir):
+        output_dir = OutputDir(output_dir)
+    return pathlib.Path(output_dir.path) / CLIENT_STATES_FOLDER
 
 
 def _check_process_and_data(process: Any, train: Any) -> None:

@@ -1,0 +1,151 @@
+"""Shards of client states as a store, with actors in this process that are killed."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tff_drift.client_states import ClientStatesError, InMemoryClientStates
+from tff_drift.execution.on_ray.client_states import RayClientStates
+from tff_drift.execution.on_ray.shards import Shards
+
+INITIAL = {"variate": np.zeros(3, np.float32), "count": np.int32(0)}
+CLIENTS = [f"client {k}" for k in range(6)]
+
+
+class InThisProcess:
+    """Actors without Ray: a reference is the object itself."""
+
+    def __init__(self, num_actors):
+        self.shards = [Shards(lambda each: each) for _ in range(num_actors)]
+        self.kills_before = self.kills_after = 0
+
+    def __len__(self):
+        return len(self.shards)
+
+    def put(self, value):
+        return value
+
+    def kill(self, number):
+        """Ends an actor; what it has not committed is dropped, as by a kill."""
+        for shard in self.shards[number]._open.values():
+            shard.close()
+        self.shards[number] = Shards(lambda each: each)
+
+    def start(self, call):
+        method, *arguments = call.arguments
+        assert call.method == "of_shards"
+        if self.kills_before:
+            self.kill(call.actor)
+        if self.kills_after and method != "close":
+            # The call was made, but its answer is lost: Ray makes it once more.
+            getattr(self.shards[call.actor], method)(*arguments)
+            self.kill(call.actor)
+        return getattr(self.shards[call.actor], method)(*arguments)
+
+    def run(self, calls):
+        return [self.start(call) for call in calls]
+
+
+def state(value):
+    return {"variate": np.full(3, value, np.float32), "count": np.int32(value)}
+
+
+def values(store):
+    return [int(each["count"]) for each in store.gather(CLIENTS)]
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("scatter"), st.sets(st.sampled_from(CLIENTS), min_size=1)),
+    st.tuples(st.sampled_from(["commit", "restore", "prune", "reopen", "lose"])),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    steps=st.lists(STEPS, max_size=12), kills=st.sampled_from(["", "before", "after"])
+)
+def test_a_store_is_one_of_ram_whatever_is_killed(tmp_path_factory, steps, kills):
+    path = tmp_path_factory.mktemp("store") / "states"
+    actors = InThisProcess(2)
+    store, model = RayClientStates(actors, INITIAL, path), InMemoryClientStates(INITIAL)
+    actors.kills_before, actors.kills_after = kills == "before", kills == "after"
+    for number, (step, *arguments) in enumerate(steps):
+        last = max(model.versions, default=None)
+        if step == "scatter":
+            (ids,) = map(sorted, arguments)
+            for each in (store, model):
+                each.scatter(ids, [state(number + 1)] * len(ids))
+        elif step == "commit":
+            for each in (store, model):
+                each.commit(number)
+        elif step == "lose":  # A write that some of the shards made and others did not.
+            present = list(store._present)
+            store.scatter(CLIENTS[:3], [state(100)] * 3)
+            store._present = present
+        elif last is None:
+            continue
+        elif step in ("restore", "prune"):
+            for each in (store, model):
+                getattr(each, step)(last)
+        else:  # The driver is killed, and another one has another number of actors.
+            for actor in range(len(actors)):
+                actors.kill(actor)
+            actors = InThisProcess(1 + number % 3)
+            store = RayClientStates(actors, INITIAL, path)
+            for each in (store, model):
+                each.restore(last)
+        assert values(store) == values(model)
+        assert store.client_ids() == model.client_ids()
+        assert store.versions == model.versions
+    store.close()
+
+
+def test_a_shard_that_is_gone_is_an_error_and_no_initial_state():
+    actors = InThisProcess(1)
+    store = RayClientStates(actors, INITIAL)
+    store.scatter(["ann"], [state(1)])
+    actors.kill(0)
+    store._sent.reference[0].remove()  # As if the actor were on another node now.
+    with pytest.raises(ClientStatesError, match="lost with its node"):
+        store.gather(["ann"])
+    store._present = [0]
+    store.close()
+    with pytest.raises(ClientStatesError, match="is closed"):
+        store.gather(["ann"])
+
+
+def test_a_store_without_a_folder_leaves_no_files():
+    store = RayClientStates(InThisProcess(2), INITIAL)
+    store.scatter(CLIENTS, [state(1)] * 6)
+    assert len(store) == 6
+    assert store.nbytes > 0
+    folder = store._sent.reference[0].path(0).parent
+    assert folder.exists()
+    store.close()
+    assert not folder.exists()
+
+
+def test_folders_that_are_no_store_are_left_alone(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(ClientStatesError, match="but other files"):
+        RayClientStates(InThisProcess(1), INITIAL, tmp_path)
+    path = tmp_path / "store"
+    RayClientStates(InThisProcess(1), INITIAL, path).close()
+    manifest = path / "shards.json"
+    for damage in (
+        {"format": "another"},
+        {"num_shards": "many"},
+        {"versions": {"1": []}},
+    ):
+        whole = json.loads(manifest.read_text())
+        manifest.write_text(json.dumps({**whole, **damage}))
+        with pytest.raises(ClientStatesError, match="damaged or of another version"):
+            RayClientStates(InThisProcess(1), INITIAL, path)
+        manifest.write_text(json.dumps(whole))
+    store = RayClientStates(InThisProcess(1), INITIAL, path)
+    manifest.rename(path / "elsewhere")
+    with pytest.raises(ClientStatesError, match="all nodes share"):
+        store.gather(["ann"])
