@@ -106,6 +106,7 @@ RUN_BY = {
     "docs/keras3.md": "tests/keras3/test_document.py",
     "docs/migrating.md": "here",
     "docs/remote.md": "tests/execution/remote/test_document.py",
+    "docs/tracking.md": "tests/simulation/callbacks/test_mlflow_tracker.py",
 }
 
 

@@ -10,7 +10,9 @@ lock() { # the Pythons, the file, the list of TFF's own packages, a Python of th
   local folder
   local -x UV_PYTHON=$4
   folder=$(mktemp -d)
-  sed "s/^requires-python = .*/requires-python = \"$1\"/" pyproject.toml >"$folder/pyproject.toml"
+  # What the extras need does not bind the environment of a checkout.
+  sed -e "s/^requires-python = .*/requires-python = \"$1\"/" \
+    -e '/^\[project.optional-dependencies\]/,/^$/d' pyproject.toml >"$folder/pyproject.toml"
   cp README.md LICENSE "$folder"
   (cd "$folder" && uv lock --quiet)
   {

@@ -133,6 +133,7 @@ class Runs:
         self._processes: dict[RunSettings, tff.learning.templates.LearningProcess] = {}
         users = self.settings[0].circumstances["callbacks"]
         self._users_callbacks = user_callbacks.load(users or ())
+        _check_trackers(self.settings[0])
         with as_user_errors(*_BAD_INPUT):
             set_execution_context(self.settings[0])
             for run in self.settings:
@@ -184,7 +185,12 @@ class Runs:
         # In a comparison it may have come too late for the run before.
         self._interrupt.check()
         result = self._finished.get(settings)
-        if result is None:
+        if result is not None:
+            for tracker in _trackers(settings):
+                # It may have failed when the run was trained, or have been elsewhere.
+                with as_user_errors(*_BAD_INPUT):
+                    tracker.track_folder(settings.folder)
+        else:
             task = self._load(settings)
             process = self._processes.pop(settings, None)
             if process is None:
@@ -297,7 +303,24 @@ def _callbacks(
         parts.append(callbacks.ControlVariateMismatch())
     if settings.circumstances["tensorboard"]:
         parts.append(callbacks.TensorBoard())
-    return parts
+    return [*parts, *_trackers(settings)]
+
+
+def _trackers(settings: RunSettings) -> list[callbacks.Tracker]:
+    made: dict[str, Callable[[], callbacks.Tracker]]
+    made = {"mlflow": callbacks.MLflowTracker, "wandb": callbacks.WandbTracker}
+    return [made[name]() for name in settings.circumstances["track"] or ()]
+
+
+def _check_trackers(settings: RunSettings) -> None:
+    """Raises unless the packages of the trackers are installed."""
+    for name, tracker in zip(
+        settings.circumstances["track"] or (), _trackers(settings)
+    ):
+        try:
+            tracker.check()
+        except ImportError as error:
+            raise UserError(f"--track={name}: {error}") from error
 
 
 def _mean_latest_model(run: callbacks.TrainingRun, state: Any) -> Any:

@@ -146,7 +146,9 @@ def run_training(
             loop = TrainingLoop(
                 runner, choose, run_store, participants, rounds_per_checkpoint
             )
-            return loop.train(process, train, rounds, initial_state)
+            own = output_dir.configuration if isinstance(output_dir, OutputDir) else {}
+            settings = {**training, "configuration": dict(own)}
+            return loop.train(process, train, rounds, initial_state, settings)
 
 
 @contextlib.contextmanager

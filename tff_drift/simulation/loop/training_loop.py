@@ -51,6 +51,7 @@ class TrainingLoop:
         train: ClientDatasets,
         rounds: int,
         initial_state: Any,
+        settings: Mapping[str, Any],
     ) -> TrainingResult:
         """Trains from where the store stands to the last round."""
         traffic = model_traffic(process)
@@ -78,6 +79,7 @@ class TrainingLoop:
             train,
             rounds,
             self._runner.client_states,
+            settings,
             self._run_store,
             lambda: self._training_state,
         )

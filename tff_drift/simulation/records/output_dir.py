@@ -10,6 +10,12 @@ from typing import Any
 from tff_drift import checks
 from tff_drift.simulation.records import configuration as configurations
 
+# The files of a run's folder.
+CHECKPOINT_FILE = "checkpoint.npz"
+CONFIGURATION_FILE = "config.json"
+METRICS_FILE = "metrics.csv"
+TRACKERS_FILE = "trackers.json"
+
 
 @dataclasses.dataclass(frozen=True)
 class OutputDir:

@@ -96,11 +96,13 @@ def small_curve(result: TrainingResult) -> str:
     return ""
 
 
-def plot(result: TrainingResult, columns: Sequence[str], ax: Any) -> Any:
+def plot_rows(
+    rows: Sequence[metrics.MetricsRecord], columns: Sequence[str], ax: Any
+) -> Any:
     """Draws columns over the rounds; see `TrainingResult.plot`.
 
     Args:
-      result: The result.
+      rows: The rows.
       columns: The columns' names, none for the most telling ones.
       ax: The axes, or `None`.
 
@@ -110,12 +112,12 @@ def plot(result: TrainingResult, columns: Sequence[str], ax: Any) -> Any:
     Raises:
       ValueError: If there is no such column, or none to draw by default.
     """
-    known = dict.fromkeys(name for row in result.rows for name in row)
+    known = dict.fromkeys(name for row in rows for name in row)
     if not columns:
         kinds = [
             [name for name in kind if name in known] for kind in (_ACCURACIES, _LOSSES)
         ]
-        columns = next(filter(None, kinds), _shown(result.rows)[:1])
+        columns = next(filter(None, kinds), _shown(rows)[:1])
     unknown = [name for name in columns if name not in known]
     if unknown or not columns:
         found = f"{unknown[0]!r} is none of" if unknown else "name some of"
@@ -126,7 +128,7 @@ def plot(result: TrainingResult, columns: Sequence[str], ax: Any) -> Any:
 
         ax = plt.figure().subplots()
     for name in columns:
-        points = [(row[metrics.ROUND], row[name]) for row in result.rows if name in row]
+        points = [(row[metrics.ROUND], row[name]) for row in rows if name in row]
         rounds, values = zip(*points)
         gaps = [value if math.isfinite(value) else math.nan for value in values]
         ax.plot(rounds, gaps, label=name)

@@ -74,7 +74,7 @@ class TrainingResult:
         Raises:
           ValueError: If there is no such column, or none to draw by default.
         """
-        return result_summary.plot(self, columns, ax)
+        return result_summary.plot_rows(self.rows, columns, ax)
 
 
 def build_result(

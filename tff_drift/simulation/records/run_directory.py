@@ -36,11 +36,14 @@ from tff_drift.simulation.records.metrics_file import (
     read_rows,
     rows_until,
 )
+from tff_drift.simulation.records.output_dir import (
+    CHECKPOINT_FILE,
+    CONFIGURATION_FILE,
+    METRICS_FILE,
+    TRACKERS_FILE,
+)
 from tff_drift.simulation.records.run_store import TrainingState
 
-CHECKPOINT_FILE = "checkpoint.npz"
-CONFIGURATION_FILE = "config.json"
-METRICS_FILE = "metrics.csv"
 # Where a store on disk may lie within the folder.
 CLIENT_STATES_FOLDER = "client_states"
 
@@ -242,7 +245,12 @@ class RunDirectory:
         """Raises unless the folder is empty or has the first files of a run."""
         ours = {files.temporary_path(self._path(name)).name for name in _OUR_FILES}
         if self._path(CONFIGURATION_FILE).exists():
-            ours |= {CONFIGURATION_FILE, METRICS_FILE, TENSORBOARD_FOLDER}
+            ours |= {
+                CONFIGURATION_FILE,
+                METRICS_FILE,
+                TENSORBOARD_FOLDER,
+                TRACKERS_FILE,
+            }
         # A store on disk is opened, and checked, before the run begins.
         others = sorted(set(os.listdir(self.folder)) - ours - {CLIENT_STATES_FOLDER})
         if others:

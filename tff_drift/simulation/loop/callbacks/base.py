@@ -27,6 +27,8 @@ class TrainingRun:
       process: The learning process.
       train: The clients to train on.
       rounds: The number of rounds in all.
+      settings: What the run is, in JSON values by name: what `config.json` has as
+        `training`, but for a digest of the examples, and as `configuration`.
       client_states: The store of the clients' states; None if they keep none.
       stop_reason: Why the run was asked to stop; None while it was not.
       cohort: The clients of the latest round; none before the first.
@@ -38,6 +40,7 @@ class TrainingRun:
         train: ClientDatasets,
         rounds: int,
         client_states: ClientStates | None,
+        settings: Mapping[str, Any],
         run_store: RunStore,
         get_training_state: Callable[[], TrainingState],
     ) -> None:
@@ -45,6 +48,7 @@ class TrainingRun:
         self.train = train
         self.rounds = rounds
         self.client_states = client_states
+        self.settings = settings
         self.stop_reason: str | None = None
         self.cohort: Sequence[str] = ()
         self._run_store = run_store

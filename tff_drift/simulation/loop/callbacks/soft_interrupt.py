@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _STANDARD_ERROR = 2
 _SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+# Of runs that a signal has ended.
+STOP_REASONS = frozenset(_SIGNALS.values())
 # A program that was told to ignore a signal, or that handles it, keeps doing so.
 _USUAL_HANDLERS = (signal.default_int_handler, signal.SIG_DFL)
 
@@ -115,7 +117,7 @@ class SoftInterrupt(Callback):
         """
         self.__exit__(None, None, None)
         self._run = None
-        if result is not None and result.stop_reason in _SIGNALS.values():
+        if result is not None and result.stop_reason in STOP_REASONS:
             self.check()
 
 

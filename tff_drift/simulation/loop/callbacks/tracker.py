@@ -1,0 +1,302 @@
+"""What trackers of experiments have in common: when they are told, and of what.
+
+A tracker shows a run; it keeps nothing that the run needs. The rows are in the run's
+folder, or in its result, before a tracker hears of them. What a tracker missed, since
+its server was down or the program was killed, it is told by the next program that goes
+on with the run.
+"""
+
+from __future__ import annotations
+
+import abc
+import concurrent.futures
+import json
+import os
+import pathlib
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from absl import logging
+
+from tff_drift import checks, files
+from tff_drift.simulation.loop.callbacks import soft_interrupt
+from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
+from tff_drift.simulation.records import configuration, metrics, result_summary
+from tff_drift.simulation.records.metrics_file import read_rows
+from tff_drift.simulation.records.output_dir import (
+    CONFIGURATION_FILE,
+    METRICS_FILE,
+    TRACKERS_FILE,
+)
+
+if TYPE_CHECKING:
+    from tff_drift.simulation.records.results import TrainingResult
+
+# Seconds: training does not wait for a tracker, which is told of several rounds at a
+# time, and is left in peace for a while when it has failed.
+_BETWEEN_CALLS = 1.0
+_AFTER_A_FAILURE = 60.0
+
+
+class Tracker(Callback, abc.ABC):
+    """Tells a tracker of experiments what a run is, its rows, and its files.
+
+    A subclass says how that is done with one package, which is imported when a run
+    begins. Which run of the tracker belongs to a folder stands in `trackers.json`
+    there, so that a resumed run goes on in it.
+    """
+
+    # The name in messages, the extra of the package, and the key in `trackers.json`.
+    title: str
+    extra: str
+
+    def __init__(self) -> None:
+        """Initializes the callback."""
+        self._rows: Sequence[metrics.MetricsRecord] = ()
+        self._run: TrainingRun | None = None
+        self._folder: pathlib.Path | None = None
+        self._is_open = False
+        self._last_round = -1
+        self._due = 0.0
+        self._thread: concurrent.futures.ThreadPoolExecutor | None = None
+        self._call: concurrent.futures.Future[int] | None = None
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Raises unless the package is there.
+
+        Raises:
+          ImportError: If it is not installed.
+        """
+
+    @abc.abstractmethod
+    def _open(
+        self,
+        known: Mapping[str, Any] | None,
+        settings: Mapping[str, Any],
+        name: str | None,
+    ) -> tuple[dict[str, Any], int]:
+        """Begins a run of the tracker, or goes on with one.
+
+        Args:
+          known: What the first call returned for the run; `None` if there was none.
+          settings: What the run is, by flat names.
+          name: What to call it if nothing else was asked for; `None` for any name.
+
+        Returns:
+          What to know it by, in JSON values, and the last round that it has; -1 if it
+          has none.
+        """
+
+    @abc.abstractmethod
+    def _log(self, rows: Sequence[metrics.MetricsRecord]) -> None:
+        """Logs rows, each under its round."""
+
+    @abc.abstractmethod
+    def _log_files(self, paths: Sequence[pathlib.Path]) -> None:
+        """Keeps copies of files with the run."""
+
+    @abc.abstractmethod
+    def _close(self, outcome: str, stop_reason: str | None) -> None:
+        """Ends the run of the tracker: `finished`, `killed` or `failed`."""
+
+    def before_training(self, run: TrainingRun) -> None:
+        """Begins a run of the tracker, or goes on in the one that it had.
+
+        Raises:
+          ImportError: If the package is not installed.
+          ValueError: If the tracker's run cannot be begun or found.
+        """
+        self._run = run
+        self._begin(run.folder, run.settings, run.rows)
+
+    def after_row(self, row: Mapping[str, Any]) -> None:
+        """Tells the tracker of rows that it does not have, if it is time."""
+        if row[metrics.ROUND] == 0:
+            # What was told of it came from initial weights that were not kept.
+            self._last_round = -1
+        self._send_in_background()
+
+    def after_training(self, result: TrainingResult | None) -> None:
+        """Tells the tracker the rest, and how the run ended. Warns if it fails."""
+        if self._run is None:
+            return
+        reason = self._run.stop_reason if result is not None else None
+        outcome = "failed" if result is None else "finished"
+        if reason in soft_interrupt.STOP_REASONS:
+            outcome = "killed"
+        self._run = None
+        self._end(outcome, reason)
+
+    def track_folder(self, folder: str | os.PathLike[str]) -> None:
+        """Tells the tracker of a run that has been trained, from its folder.
+
+        Args:
+          folder: The folder of a run, which was trained with this tracker or without.
+
+        Raises:
+          FileNotFoundError: If it holds no run.
+          ImportError: If the package is not installed.
+          TypeError: If `folder` is no path.
+          ValueError: If its files are damaged, or the tracker's run cannot be begun or
+            found.
+        """
+        checks.check_path("folder", folder)
+        path = pathlib.Path(folder)
+        _, rows = read_rows(path / METRICS_FILE)
+        content = json.loads((path / CONFIGURATION_FILE).read_text())
+        settings = {**content["training"], "configuration": content["configuration"]}
+        self._begin(path, settings, rows)
+        self._end("finished", None)
+
+    def _begin(
+        self,
+        folder: pathlib.Path | None,
+        settings: Mapping[str, Any],
+        rows: Sequence[metrics.MetricsRecord],
+    ) -> None:
+        self.check()
+        self._folder, self._rows = folder, rows
+        self._due = 0.0
+        name = None
+        if folder is not None:
+            name = "/".join(folder.absolute().parts[-2:])
+        known = self._read_known()
+        try:
+            record, self._last_round = self._open(
+                known.get(self.extra), _flat(settings), name
+            )
+        except Exception as error:
+            raise ValueError(
+                f"{self.title} does not begin the run: {_first_line(error)} Mend "
+                f"that, or train without {type(self).__name__}: `track_folder` can "
+                "tell it later."
+            ) from error
+        self._is_open = True
+        if folder is not None and known.get(self.extra) != record:
+            text = json.dumps({**known, self.extra: record}, indent=2) + "\n"
+            files.replace_file(
+                folder / TRACKERS_FILE, lambda file: file.write(text.encode())
+            )
+        self._thread = concurrent.futures.ThreadPoolExecutor(max_workers=1)
+
+    def _read_known(self) -> dict[str, Any]:
+        if self._folder is None:
+            return {}
+        try:
+            return dict(json.loads((self._folder / TRACKERS_FILE).read_text()))
+        except FileNotFoundError:
+            return {}
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self._folder / TRACKERS_FILE} is damaged: {error}. Remove it, and "
+                f"{self.title} begins a new run."
+            ) from error
+
+    def _waiting(self) -> list[metrics.MetricsRecord]:
+        """Returns the rows that the tracker does not have."""
+        first = len(self._rows)
+        while first and self._rows[first - 1][metrics.ROUND] > self._last_round:
+            first -= 1
+        return [self._rows[i] for i in range(first, len(self._rows))]
+
+    def _send_in_background(self) -> None:
+        if self._call is not None and not self._call.done():
+            return
+        self._collect()
+        rows = self._waiting()
+        if rows and time.monotonic() >= self._due:
+            assert self._thread is not None
+            self._due = time.monotonic() + _BETWEEN_CALLS
+            self._call = self._thread.submit(self._send, rows)
+
+    def _send(self, rows: Sequence[metrics.MetricsRecord]) -> int:
+        self._log(rows)
+        return int(rows[-1][metrics.ROUND])
+
+    def _collect(self) -> None:
+        """Takes note of how the last call ended."""
+        call, self._call = self._call, None
+        if call is None:
+            return
+        try:
+            self._last_round = call.result()
+        except Exception as error:
+            self._due = time.monotonic() + _AFTER_A_FAILURE
+            logging.warning(
+                "%s failed, and is tried again later: %s Training goes on.",
+                self.title,
+                _first_line(error),
+            )
+
+    def _end(self, outcome: str, stop_reason: str | None) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        assert self._thread is not None
+        self._thread.shutdown()
+        self._collect()
+        try:
+            rows = self._waiting()
+            if rows:
+                self._last_round = self._send(rows)
+            self._log_artifacts()
+            self._close(outcome, stop_reason)
+        except Exception as error:
+            kept = "They are in the result of the run."
+            if self._folder is not None:
+                kept = (
+                    f"They are kept in {str(self._folder)!r}: the same run started "
+                    "again tells it."
+                )
+            logging.warning(
+                "%s failed, and lacks what came after round %d: %s %s",
+                self.title,
+                max(self._last_round, 0),
+                _first_line(error),
+                kept,
+            )
+
+    def _log_artifacts(self) -> None:
+        if self._folder is not None:
+            names = (CONFIGURATION_FILE, METRICS_FILE)
+            paths = [self._folder / name for name in names]
+            self._log_files([path for path in paths if path.is_file()])
+        if len(self._rows) > 1:
+            import matplotlib.figure  # Slow to import.
+
+            figure = matplotlib.figure.Figure()
+            result_summary.plot_rows(self._rows, (), figure.subplots())
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder) / "curves.png"
+                figure.savefig(path)
+                self._log_files([path])
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a run is by flat names, the user's own without a prefix."""
+    training = dict(settings)
+    own = training.pop("configuration", {})
+    flat = {**configuration.flatten(training), **configuration.flatten(own)}
+    return {name: value for name, value in flat.items() if value is not None}
+
+
+def _first_line(error: Exception) -> str:
+    """Returns what an error says, without the statements and traces of some."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def missing(title: str, extra: str, error: ImportError) -> ImportError:
+    """Returns the error for a tracker whose package is not installed.
+
+    Args:
+      title: The tracker's name.
+      extra: The extra of this package that brings it.
+      error: What importing it raised.
+    """
+    return ImportError(
+        f"{title} cannot be imported ({error}). Install it beside tff_drift: "
+        f"pip install 'tff-drift[{extra}]'"
+    )
