@@ -1,6 +1,6 @@
-"""How rounds, RAM and stores grow: with the cohort, the population and the workers.
+"""How rounds, RAM and stores grow: with the cohort, the population and the actors.
 
-    python benchmarks/scaling.py [--parts cohorts,population,workers,ray] [--rounds 5]
+    python benchmarks/scaling.py [--parts cohorts,population,ray] [--rounds 5]
         [--cohorts 10,100,1000,10000] [--output scaling.csv]
 
 Logistic regression on the shapes of EMNIST, 62 classes; clients of unequal sizes
@@ -12,13 +12,12 @@ keeps the data. Cohorts are drawn anew for every round.
     population  SCAFFOLD, 100 clients in a round, their states on disk, committed every
                 ten rounds; then a store that has seen everybody, and how long it takes
                 to open it again
-    workers     federated averaging of 100 clients on 1, 2 and 4 of TFF's workers, all
-                of them on this machine
-    ray         the same on --actors actors on Ray, on this machine, and the local
-                context, a round of each in turns
+    ray         federated averaging and SCAFFOLD of 100 clients on --actors actors on
+                Ray, on this machine, and the local context, a round of each in turns
 
 Seconds are medians, of the rounds after the first two; seconds of processor time are
-those of this process and, in `workers` and `ray`, of the workers and actors. RAM is the
+those of this process and, in `ray`, of the actors. Megabytes are those of the loopback
+interface, which other programs use too. RAM is the
 peak of this process above what it was before the part began.
 """
 
@@ -40,7 +39,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import populations
 import tensorflow_federated as tff
-from loopback import megabytes_received, processor_seconds, running_workers
+from loopback import megabytes_received, processor_seconds
 from models import ALGORITHMS, FED_AVG, build_scaffold
 from populations import Work
 
@@ -252,38 +251,9 @@ def _opened(path: pathlib.Path, initial_state: Any) -> Row:
         )
 
 
-def _workers(options: argparse.Namespace) -> Iterator[Row]:
-    """TFF's workers on this machine."""
-    work = Work("logistic", options.worker_cohort, options.population)
-    for num_workers in options.workers:
-        with running_workers(num_workers) as (addresses, pids):
-            context = execution.create_remote_execution_context(addresses)
-            readings = {
-                "seconds": time.perf_counter,
-                "here": time.process_time,
-                "there": lambda: sum(map(processor_seconds, pids)),
-                "network": megabytes_received,
-            }
-            ram = _Ram()
-            with tff.framework.get_context_stack().install(context):
-                process = ALGORITHMS[FED_AVG](work)
-                medians = _train(process, work, options.rounds, readings)
-        yield Row(
-            "workers",
-            f"FedAvg, {num_workers} workers; "
-            f"{medians['here']:.2f} s of processor time at the server",
-            work.cohort_size,
-            medians["seconds"],
-            medians["here"] + medians["there"],
-            ram.megabytes(),
-            network_mb=medians["network"],
-        )
-
-
 def _ray(options: argparse.Namespace) -> Iterator[Row]:
     """Actors on Ray on this machine, and the local context, in turns."""
-    work = Work("logistic", options.worker_cohort, options.population)
-    train = _clients(work)
+    work = Work("logistic", options.ray_cohort, options.population)
     local = execution.create_local_execution_context()
     start, cpu = time.perf_counter(), time.process_time()
     on_ray = execution.create_ray_execution_context(
@@ -297,43 +267,74 @@ def _ray(options: argparse.Namespace) -> Iterator[Row]:
         time.process_time() - cpu,
     )
     pids = [actor["pid"] for actor in on_ray.actors]
-    times: dict[str, list[tuple[float, float, float]]] = {"local": [], "on Ray": []}
-    process = ALGORITHMS[FED_AVG](work)
-    with tff.framework.get_context_stack().install(local):
-        state = process.initialize()
+    scaffold = build_scaffold(work, options.population)
+    initial = scaffold.initial_client_state
+    stateful = {
+        "local": simulation.ProcessWithClientStates(scaffold),
+        "on Ray": simulation.ProcessWithClientStates(
+            scaffold, on_ray.open_client_states(initial)
+        ),
+    }
+    fed_avg = ALGORITHMS[FED_AVG](work)
+    contexts = {"local": local, "on Ray": on_ray}
+    yield from _in_turns("FedAvg", contexts, {}, fed_avg, pids, options)
+    yield from _in_turns("SCAFFOLD", contexts, stateful, scaffold, pids, options)
+    stateful["on Ray"].client_states.close()
+    on_ray.close()
+
+
+def _in_turns(
+    method: str,
+    contexts: Mapping[str, Any],
+    stateful: Mapping[str, simulation.ProcessWithClientStates],
+    process: tff.learning.templates.LearningProcess,
+    pids: list[int],
+    options: argparse.Namespace,
+) -> Iterator[Row]:
+    """Yields the first and the median round of a method, by context."""
+    work = Work("logistic", options.ray_cohort, options.population)
+    train = _clients(work)
     choose = simulation.build_uniform_sampling(
         train.client_ids, work.cohort_size, seed=0
     )
+    with tff.framework.get_context_stack().install(contexts["local"]):
+        states = dict.fromkeys(contexts, process.initialize())
+    times: dict[str, list[tuple[float, ...]]] = {name: [] for name in contexts}
     for round_number in range(_WARM_UP_ROUNDS + options.rounds):
         cohort = choose(round_number)
-        for name, context in (("local", local), ("on Ray", on_ray)):
+        for name, context in contexts.items():
             here, there = time.process_time(), sum(map(processor_seconds, pids))
-            start = time.perf_counter()
+            start, sent = time.perf_counter(), megabytes_received()
             with tff.framework.get_context_stack().install(context):
-                data = [client_data(train, each, round_number) for each in cohort]
-                process.next(state, data)
+                data = {each: client_data(train, each, round_number) for each in cohort}
+                if name in stateful:
+                    output = stateful[name].next(states[name], data)
+                else:
+                    output = process.next(states[name], list(data.values()))
+            states[name] = output.state
             times[name].append(
                 (
                     time.perf_counter() - start,
                     time.process_time() - here,
                     sum(map(processor_seconds, pids)) - there,
+                    megabytes_received() - sent,
                 )
             )
-    on_ray.close()
     for name, of_rounds in times.items():
-        seconds, here, there = np.median(of_rounds[_WARM_UP_ROUNDS:], axis=0)
-        what = f"FedAvg {name}; {here:.3f} s of processor time here"
-        first = f"first round {name}"
+        seconds, here, there, network = np.median(of_rounds[_WARM_UP_ROUNDS:], axis=0)
+        first, *of_first = of_rounds[0]
+        what = f"{method} {name}, the first round"
+        yield Row("ray", what, work.cohort_size, first, sum(of_first[:2]))
+        what = f"{method} {name}; {here:.3f} s of processor time here"
         yield Row(
-            "ray", first, work.cohort_size, of_rounds[0][0], sum(of_rounds[0][1:])
+            *("ray", what, work.cohort_size, float(seconds), float(here + there)),
+            network_mb=float(network),
         )
-        yield Row("ray", what, work.cohort_size, float(seconds), float(here + there))
 
 
 PARTS = {
     "cohorts": _cohorts,
     "population": _population,
-    "workers": _workers,
     "ray": _ray,
 }
 
@@ -365,13 +366,12 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", default="cohorts,population,workers")
+    parser.add_argument("--parts", default="cohorts,population")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--cohorts", type=_numbers, default=[10, 100, 1000, 10_000])
     parser.add_argument("--population", type=int, default=POPULATION)
-    parser.add_argument("--workers", type=_numbers, default=[1, 2, 4])
     parser.add_argument("--actors", type=int, default=2)
-    parser.add_argument("--worker_cohort", type=int, default=100)
+    parser.add_argument("--ray_cohort", type=int, default=100)
     parser.add_argument("--folder", help="where the stores are made; default: /tmp")
     parser.add_argument("--output", help="a CSV file for the table")
     return parser.parse_args(arguments)

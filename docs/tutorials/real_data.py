@@ -23,9 +23,6 @@ tff_drift.programs.add_to_path()  # `import tasks`, outside a checkout too.
 
 # %%
 import os
-import socket
-import subprocess
-import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -137,49 +134,14 @@ plt.show()
 #
 # ## Several machines
 #
-# On each machine runs `python -m tff_drift.execution.start_worker --port=8000`, and the
-# program names them. Here both machines are this one.
-
-
-# %%
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-ports = [free_port(), free_port()]
-workers = [
-    subprocess.Popen(
-        [sys.executable, "-m", "tff_drift.execution.start_worker", f"--port={port}"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    for port in ports
-]
-tff_drift.execution.set_remote_execution_context(
-    [f"127.0.0.1:{port}" for port in ports], connect_seconds=300
-)
-remote_rows = train(emnist, process, SHORT_ROUNDS, cohort_size=10)
-
-# %%
-for row, local_row in zip(remote_rows[1:], rows[1:]):
-    print(
-        f"round {row['round']}: training loss {row['train_loss']:.4f} on two workers, "
-        f"{local_row['train_loss']:.4f} here"
-    )
-
-# %% [markdown]
-# The clients and their batches are the same; what differs are the masks of dropout, and
-# rounding. Two workers on one machine are no faster than one, and that is all that we
-# had: how much two machines gain was not measured ([Several machines](../remote.md)).
-# The workers are ended like any program:
+# One line, `tff_drift.execution.set_ray_execution_context(num_actors=2)`, trains on two
+# actors of Ray, processes on this machine, or on the nodes of the cluster whose address
+# is given. The clients and their batches are the same, and so are the numbers, but for
+# rounding and the masks of dropout: [Several machines](../remote.md). Here, one
+# process goes on:
 
 # %%
 tff_drift.execution.set_local_execution_context()
-for worker in workers:
-    worker.terminate()
-print("ended with status", [worker.wait(timeout=30) for worker in workers])
 
 # %% [markdown]
 # ## A GPU

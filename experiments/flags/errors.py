@@ -15,6 +15,8 @@ _FORMER = {
     "--num_rounds": ("--rounds",),
     "--weight_decay": ("--client_weight_decay", "--server_weight_decay"),
     "--mu": ("--adabest_mu", "--fed_dyn_mu", "--fed_prox_mu"),
+    "--workers": ("--ray_address",),
+    "remote": ("ray",),
     "memory": ("ram",),
 }
 

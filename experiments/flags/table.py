@@ -168,9 +168,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("evaluate_on_training_clients", "flag",
              "Evaluate the final model on the training clients too.", False),
         Flag("execution", "choice",
-             "Where TFF runs: in this process, in its worker, on --workers, or on Ray.",
-             "local", choices=("local", "native", "remote", "ray"),
-             commands=(*RUNS, PRESET), requires={"remote": ("workers",)}),
+             "Where TFF runs: in this process, in its worker, or on Ray.",
+             "local", choices=("local", "native", "ray"), commands=(*RUNS, PRESET)),
     ),
     "The server's own data": (
         Flag("meta_step", "non_negative",
@@ -235,9 +234,6 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("measure_mismatch", "flag",
              "At evaluations, measure how far the server's control variate is from "
              "the mean of the clients'; reads the states of all clients seen.", False),
-        Flag("workers", "text",
-             "Addresses host:port of workers, separated by commas; see docs/remote.md.",
-             needs="execution=remote", many=True, commands=(*RUNS, PRESET)),
         Flag("ray_address", "text",
              "Address of a Ray cluster, as host:port or auto; see docs/remote.md.",
              Depends("a local instance"), needs="execution=ray",
@@ -248,8 +244,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              commands=(*RUNS, PRESET)),
         Flag("max_concurrent_clients", "count",
              "Clients trained at a time.",
-             Depends("two more than processors, under native as many"),
-             needs="execution=local|native|ray"),
+             Depends("two more than processors, under native as many")),
     ),
 }
 # Of the data that a method needs its server or all clients to have.

@@ -15,7 +15,6 @@ from experiments.presets.preset import LOCAL, SCALES, Preset, Study
 _CIRCUMSTANCES = (
     "cache_dir",
     "execution",
-    "workers",
     "ray_address",
     "ray_actors",
     "settings",

@@ -388,16 +388,11 @@ def set_execution_context(run: RunSettings) -> None:
       run: One of the runs.
 
     Raises:
-      UserError: If addresses are none, or Ray is not installed.
+      UserError: If Ray is not installed.
       WorkerError: If TFF's worker, or what runs on Ray, does not start.
     """
     concurrent = run.circumstances["max_concurrent_clients"]
-    if run.configuration["execution"] == "remote":
-        try:
-            execution.set_remote_execution_context(run.circumstances["workers"])
-        except ValueError as error:
-            raise UserError(f"--workers: {error}") from error
-    elif run.configuration["execution"] == "ray":
+    if run.configuration["execution"] == "ray":
         try:
             execution.set_ray_execution_context(
                 address=run.circumstances["ray_address"],

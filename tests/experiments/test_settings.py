@@ -138,7 +138,6 @@ GIVEN = {
     "measure_mismatch": (True, ""),
     "execution": ("native", ""),
     "max_concurrent_clients": (1, ""),
-    "workers": (("a:1", "b:2"), "--execution=remote"),
     "ray_address": ("auto", "--execution=ray"),
     "ray_actors": (2, "--execution=ray"),
     "momentum": (0.4, "--algorithm=fed_avgm"),
@@ -234,15 +233,16 @@ def test_every_flag_reaches_the_run(name):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--execution=remote", "needs --workers. Addresses host:port of"),
-        ("--workers=a:1", "--workers has no meaning for --execution=local"),
+        ("--execution=remote", "unknown value of --execution 'remote'.*mean ray"),
+        ("--workers=a:1", "unknown flag.*--ray_address"),
+        ("--ray_actors=2", "--ray_actors has no meaning for --execution=local"),
         (
-            "--execution=remote --workers=a:1 --max_concurrent_clients=2",
-            "--max_concurrent_clients has no meaning for --execution=remote",
+            "--execution=native --ray_address=auto",
+            "--ray_address has no meaning for --execution=native",
         ),
     ],
 )
-def test_workers_belong_to_remote_execution(words, message):
+def test_clusters_are_rays(words, message):
     with pytest.raises(errors.UserError, match=message):
         resolve_one(*words.split())
 
@@ -386,7 +386,7 @@ def test_programs_resolve_values_without_words():
         ({"rouns": 3}, "unknown flag '--rouns'. Did you mean --rounds?"),
         ({"rounds": "3"}, "--rounds must be an integer, found '3'."),
         ({"task": "digit"}, "--task must be one of 'digits', "),
-        ({"workers": (3,)}, "--workers must be a string, found 3."),
+        ({"callbacks": (3,)}, "--callbacks must be a string, found 3."),
         ({"client_weight_decay": -1}, "--client_weight_decay must be a finite number"),
         ({"algorithm": "fed_avg", "tau": 0.1}, "--tau is no option of fed_avg"),
     ],

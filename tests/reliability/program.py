@@ -4,8 +4,7 @@
 
 Linear regression with three weights, on six clients, in rounds of milliseconds: what is
 tried is the training loop, the files and the store, and those are the real ones. With
-`--native` the rounds run in TFF's worker, with `--workers=HOST:PORT,...` in remote
-ones.
+`--native` the rounds run in TFF's worker.
 """
 
 import argparse
@@ -144,11 +143,8 @@ def main():
     parser.add_argument("store", choices=["ram", "disk"])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--native", action="store_true")
-    parser.add_argument("--workers")
     arguments = parser.parse_args()
-    if arguments.workers:
-        execution.set_remote_execution_context(arguments.workers.split(","))
-    elif arguments.native:
+    if arguments.native:
         execution.set_native_execution_context()
     else:
         execution.set_local_execution_context()

@@ -96,13 +96,6 @@ _NATIVE = {
     ],
     "startup_seconds": POSITIVE,
 }
-_REMOTE = {
-    "addresses": [None, object(), "a:1", [], [1], ["a"], ["a:b"], ["a:1"] * 2],
-    "connect_seconds": POSITIVE,
-    "heartbeat_seconds": POSITIVE,
-    "part_seconds": POSITIVE,
-    "max_retries": INTEGER,
-}
 # Function, good arguments, and bad values of each argument.
 _CASES = [
     (
@@ -291,13 +284,6 @@ _CASES = [
         for function in (
             execution.create_native_execution_context,
             execution.set_native_execution_context,
-        )
-    ),
-    *(
-        (function, {"addresses": ["localhost:1"]}, _REMOTE)
-        for function in (
-            execution.create_remote_execution_context,
-            execution.set_remote_execution_context,
         )
     ),
     (

@@ -15,7 +15,6 @@ import pytest
 
 from tests.reliability import endings, program, results
 from tff_drift import _tff_exit
-from tff_drift.execution.worker import Worker
 
 pytestmark = pytest.mark.skipif(
     not os.environ.get("TFF_DRIFT_SOAK"), reason="takes minutes: make soak"
@@ -106,30 +105,6 @@ def test_a_native_worker_that_is_stopped_under_its_trainer_and_goes_on(tmp_path)
         "native worker stopped for 3 seconds under its trainer",
         "the run ends with the bits of an undisturbed one",
     )
-
-
-def test_a_trainer_that_is_killed_with_remote_workers(tmp_path):
-    workers = [Worker(1), Worker(1)]
-    addresses = ",".join(f"127.0.0.1:{worker.port}" for worker in workers)
-    try:
-        expected = _trained(tmp_path / "whole", "scaffold", f"--workers={addresses}")
-        for round_ in (3, 9):
-            training = Program(
-                tmp_path / "killed", "scaffold", f"--workers={addresses}"
-            )
-            training.wait_for_round(round_)
-            training.send(signal.SIGKILL)
-            assert training.end()[0] == -signal.SIGKILL
-        # The workers serve the next trainer, whatever the last one asked of them.
-        found = _trained(tmp_path / "killed", "scaffold", f"--workers={addresses}")
-        assert endings.differences(found, expected) == []
-        results.note(
-            "trainer killed twice in a round with two remote workers",
-            "resumed on the same workers with the bits of an undisturbed run",
-        )
-    finally:
-        for worker in workers:
-            worker.stop()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -16,10 +16,6 @@ from tff_drift.execution.on_ray import (
     set_ray_execution_context,
 )
 from tff_drift.execution.preferences import Preferences, current_preferences
-from tff_drift.execution.remote import (
-    create_remote_execution_context,
-    set_remote_execution_context,
-)
 from tff_drift.execution.worker import WorkerError
 
 __all__ = [
@@ -31,10 +27,8 @@ __all__ = [
     "create_local_execution_context",
     "create_native_execution_context",
     "create_ray_execution_context",
-    "create_remote_execution_context",
     "current_preferences",
     "set_local_execution_context",
     "set_native_execution_context",
     "set_ray_execution_context",
-    "set_remote_execution_context",
 ]

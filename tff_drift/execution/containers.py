@@ -1,7 +1,7 @@
 """The Python containers in which arguments and results are given.
 
-Shared by the local context, which takes arguments apart into tensors, and the
-remote one, which splits them over workers.
+Shared by the local context, which takes arguments apart into tensors, and the one on
+Ray, which deals their clients to actors.
 """
 
 from __future__ import annotations

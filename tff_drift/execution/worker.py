@@ -61,13 +61,10 @@ class Worker:
     Args:
       max_concurrent_computation_calls: How many clients it trains at a time; no
         limit if not positive.
-      port: The port, one that no other program listens on; by default any.
     """
 
-    def __init__(
-        self, max_concurrent_computation_calls: int, port: int | None = None
-    ) -> None:
-        self.port = portpicker.pick_unused_port() if port is None else port
+    def __init__(self, max_concurrent_computation_calls: int) -> None:
+        self.port = portpicker.pick_unused_port()
         # The parent-death signal follows the thread that started the child, so
         # the child gets a thread that lives as long as it does.
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
@@ -157,10 +154,6 @@ class Worker:
                     f"TFF's worker did not answer on port {self.port} within "
                     f"{seconds:g} seconds. Its output: {self.output() or '(none)'}"
                 )
-
-    def wait(self) -> None:
-        """Waits until the worker has ended."""
-        self._keeper.join()
 
     def obituary(self) -> str:
         """Returns a sentence that says how the worker ended, with its output."""
