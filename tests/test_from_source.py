@@ -54,6 +54,7 @@ def test_what_the_rows_say_of_rates_and_defaults():
         "fed_dc",
         "fed_dyn",
         "fed_exp",
+        "scaffnew",
         "scaffold_m",
     ]
 

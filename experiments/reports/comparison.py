@@ -23,7 +23,10 @@ TABLE_FILE = "table.md"
 DATA_FILE = "table.csv"
 FORMAT = "tff_drift comparison"
 # What the summary tells of each run.
-_OF_RUNS = ("final", "best", "failures", "arithmetic", "client_state_bytes")
+_OF_RUNS = (
+    *("final", "best", "failures", "arithmetic"),
+    *("client_state_bytes", "server_state_bytes"),
+)
 
 
 def tabulate(runs: Sequence[Result]) -> pd.DataFrame:

@@ -65,6 +65,7 @@ def summarize(
     training: simulation.TrainingResult,
     population: int,
     client_state_bytes: int,
+    server_state_bytes: int,
 ) -> dict[str, Any]:
     """Returns the summary of a run.
 
@@ -73,6 +74,7 @@ def summarize(
       training: What its training returned.
       population: The number of training clients.
       client_state_bytes: What a client keeps between rounds.
+      server_state_bytes: What the server keeps, its model included.
 
     Returns:
       JSON values; a number that is not finite is `None`.
@@ -91,6 +93,7 @@ def summarize(
         "totals": dataclasses.asdict(training.totals),
         "arithmetic": arithmetic(settings, training.rows),
         "client_state_bytes": client_state_bytes,
+        "server_state_bytes": server_state_bytes,
         "failures": [dataclasses.asdict(failure) for failure in training.failures],
         **provenance(),
     }

@@ -28,7 +28,14 @@ from experiments.training import (
     processes,
     user_callbacks,
 )
-from tff_drift import algorithms, client_states, execution, simulation, system
+from tff_drift import (
+    algorithms,
+    client_states,
+    compat,
+    execution,
+    simulation,
+    system,
+)
 from tff_drift.simulation import callbacks
 from tff_drift.simulation.records import run_directory
 
@@ -206,7 +213,11 @@ class Runs:
                     settings, task, process, participants, self._interrupt
                 )
             summary = results.summarize(
-                settings, training, len(task.train), _client_state_bytes(process)
+                settings,
+                training,
+                len(task.train),
+                _client_state_bytes(process),
+                _server_state_bytes(process),
             )
             writing.write_json(settings.folder / results.SUMMARY_FILE, summary)
             result = results.Result(settings, training.rows, summary)
@@ -221,6 +232,12 @@ def _client_state_bytes(process: tff.learning.templates.LearningProcess) -> int:
     return sum(np.asarray(leaf).nbytes for leaf in leaves)
 
 
+def _server_state_bytes(process: tff.learning.templates.LearningProcess) -> int:
+    state_type: Any = process.initialize.type_signature.result
+    specs = tf.nest.flatten(compat.type_to_tf_tensor_specs(state_type.member))
+    return sum(spec.shape.num_elements() * spec.dtype.size for spec in specs)
+
+
 def _check_cohort(settings: RunSettings, task: tasks.Task) -> None:
     cohort = settings.configuration["clients_per_round"]
     if cohort > len(task.train):
@@ -228,6 +245,13 @@ def _check_cohort(settings: RunSettings, task: tasks.Task) -> None:
             f"--clients_per_round is {cohort}, but task {task.name} has only "
             f"{len(task.train)} training clients to sample without replacement. "
             f"Choose at most {len(task.train)}."
+        )
+    method = algorithms.methods()[settings.algorithm]
+    if method.needs_full_participation and cohort < len(task.train):
+        raise UserError(
+            f"--clients_per_round is {cohort}, but {settings.algorithm} needs all "
+            f"{len(task.train)} training clients of task {task.name} in every round. "
+            f"Give --clients_per_round={len(task.train)}."
         )
 
 

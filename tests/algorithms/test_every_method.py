@@ -340,7 +340,7 @@ def test_the_methods_are_a_table():
         "mime_lite",
         "uga",
     ]
-    assert not table["full_participation"].any()
+    assert list(table.index[table["full_participation"]]) == ["scaffnew"]
     scaffold, mime = table.loc["scaffold"], table.loc["mime"]
     assert scaffold["client_state"]
     assert not mime["client_state"]

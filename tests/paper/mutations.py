@@ -20,6 +20,7 @@ FED_NOVA = "tff_drift/algorithms/fed_nova.py"
 FED_EXP = "tff_drift/algorithms/fed_exp.py"
 FED_CM = "tff_drift/algorithms/fed_cm.py"
 SCAFFOLD_MOMENTUM = "tff_drift/algorithms/scaffold_momentum.py"
+SCAFFNEW = "tff_drift/algorithms/scaffnew.py"
 FED_DC = "tff_drift/algorithms/fed_dc.py"
 MIME = "tff_drift/algorithms/mime.py"
 LOCAL_WORK = "tff_drift/client_works/local_work.py"
@@ -341,6 +342,18 @@ MUTATIONS = [
         FED_DC,
         'context.server_message - context.client_state["direction"]',
         'context.client_state["direction"] - context.server_message',
+    ),
+    _mutation(
+        "Scaffnew: 1 / η for p / η",
+        SCAFFNEW,
+        "tf.math.divide_no_nan(tf.constant(self._probability, x.dtype), rate)",
+        "tf.math.divide_no_nan(tf.constant(1.0, x.dtype), rate)",
+    ),
+    _mutation(
+        "Scaffnew: η / p for p / η",
+        SCAFFNEW,
+        "tf.math.divide_no_nan(tf.constant(self._probability, x.dtype), rate)",
+        "rate / tf.constant(self._probability, x.dtype)",
     ),
     _mutation(
         "Mime: the gradient at x on another minibatch, of one example",

@@ -170,3 +170,25 @@ class Mime:
             models.append(y)
         self.s, _ = self.base.next(self.s, self.x, c)
         self.x = np.average(models, axis=0, weights=sizes)
+
+
+class Scaffnew:
+    """Mishchenko et al. (2022), Algorithm 2, told how many steps a round has."""
+
+    def __init__(self, dimension, clients, rate, probability):
+        self.x = np.zeros(dimension)
+        self.h_i = {client: np.zeros(dimension) for client in clients}
+        self.rate, self.probability = rate, probability
+
+    def round(self, cohort, num_steps):
+        models = {}
+        for client, batches in cohort.items():
+            y = self.x
+            for batch in batches[:num_steps]:
+                gradient = reference.batch_gradient(y, batch)
+                y = y - self.rate * (gradient - self.h_i[client])
+            models[client] = y
+        self.x = np.mean(list(models.values()), axis=0)
+        for client, y in models.items():
+            step = self.probability / self.rate * (self.x - y)
+            self.h_i[client] = self.h_i[client] + step

@@ -151,6 +151,15 @@ _CASES = [
         {"client_learning_rate": _RATE, "alpha": NUMBER, "correct_gradients": FLAG},
     ),
     (
+        algorithms.build_scaffnew,
+        {"model_fn": _MODEL, "client_learning_rate": 0.1, "num_clients": 6},
+        {
+            "client_learning_rate": _RATE,
+            "num_clients": COUNT,
+            "probability": [*POSITIVE, 1.5],
+        },
+    ),
+    (
         algorithms.build_mime,
         _CLIENTS,
         {"client_optimizer_fn": _STEPS, "message_aggregator": SMALL},

@@ -35,6 +35,7 @@ from tff_drift.algorithms.options import (
     StatefulOptions,
     TrainingOptions,
 )
+from tff_drift.algorithms.scaffnew import build_scaffnew
 from tff_drift.algorithms.scaffold import build_scaffold
 from tff_drift.algorithms.scaffold_m import build_scaffold_m
 from tff_drift.algorithms.scaffold_momentum import build_scaffold_momentum
@@ -83,6 +84,7 @@ __all__ = [
     "build_mime",
     "build_mime_lite",
     "build_normalized_fed_avg",
+    "build_scaffnew",
     "build_scaffold",
     "build_scaffold_m",
     "build_scaffold_momentum",

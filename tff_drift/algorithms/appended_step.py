@@ -69,6 +69,7 @@ def append_step(
         rebuilt = process.rebuilt(
             initialize, next_fn, accessors, wrapper.next_at_clients
         )
+        rebuilt.needs_full_participation = process.needs_full_participation
         rebuilt.settings = {**process.settings, "appended_step": appended.name}
         return rebuilt
     return tff.learning.templates.LearningProcess(

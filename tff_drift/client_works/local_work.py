@@ -106,6 +106,8 @@ class ClientWork(abc.ABC):
     # Whether a client's update is multiplied by the cohort's mean message over its own
     # before updates are aggregated.
     normalizes_update = False
+    # Whether all clients must take part in every round.
+    needs_full_participation = False
 
     @abc.abstractmethod
     def initial_hparams(self) -> collections.OrderedDict[str, Any]:

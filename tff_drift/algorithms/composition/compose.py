@@ -145,6 +145,7 @@ def compose(
         arguments.build_metrics_aggregation(metrics_aggregator, spec),
     )
     process = build_process(parts, num_clients)
+    process.needs_full_participation = work.needs_full_participation
     process.settings = {
         "client_work": settings_of(work),
         "server_step": settings_of(server_step),

@@ -28,6 +28,7 @@ class ComposedLearningProcess(tff.learning.templates.LearningProcess):
       message_up: The TFF type of what a client sends besides its update.
       num_clients: N, the number of all clients that the method was built for; `None`
         for methods that do not ask for it.
+      needs_full_participation: Whether all of them must take part in every round.
       settings: What the method was built with, in JSON values, as far as it holds
         numbers, flags and texts: by it a run that is resumed knows its method.
     """
@@ -54,6 +55,7 @@ class ComposedLearningProcess(tff.learning.templates.LearningProcess):
         self.message_down = message_down
         self.message_up = message_up
         self.num_clients = num_clients
+        self.needs_full_participation = False
         self.settings: Mapping[str, Any] = {}
 
     def rebuilt(

@@ -118,6 +118,11 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
         """The process's own, see `StatefulLearningProcess`."""
         return self.process.num_clients
 
+    @property
+    def needs_full_participation(self) -> bool:
+        """The process's own, see `StatefulLearningProcess`."""
+        return self.process.needs_full_participation
+
     @functools.cached_property
     def next_of_columns(self) -> compat.Computation:
         """The process's `next` as federated programs call it."""
@@ -129,6 +134,7 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
                 "A round takes the cohort's data by client id, found "
                 f"{type(cohort).__name__}. Give for instance {{'ann': dataset}}."
             )
+        check_participation(self.process, len(cohort))
         context = compat.get_context_stack().current
         if isinstance(context, compat.FederatedContext):
             return program_rounds.next_of_program(self, state, cohort)
@@ -192,6 +198,26 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
             new = NewStates(*unstack_client_states(collected, initial), are_views=True)
         self.scatter(rounds, cohort, new)
         return without_client_states(output)
+
+
+def check_participation(process: Any, cohort_size: int) -> None:
+    """Raises if a process needs all clients in every round and gets fewer.
+
+    Args:
+      process: Any process.
+      cohort_size: The clients of a round.
+
+    Raises:
+      ValueError: If they are too few.
+    """
+    needs_all = getattr(process, "needs_full_participation", False)
+    num_clients = process.num_clients if needs_all else 0
+    if cohort_size < num_clients:
+        raise ValueError(
+            f"cohort_size is {cohort_size}, but this method needs all {num_clients} "
+            f"clients in every round. Give {num_clients}, or take another method, such "
+            "as tff_drift.algorithms.build_scaffold."
+        )
 
 
 class _Next(compat.Computation):

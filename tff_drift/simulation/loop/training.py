@@ -23,6 +23,7 @@ from tff_drift.simulation.callbacks import (
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Sampling, build_uniform_sampling
 from tff_drift.simulation.loop import identity
+from tff_drift.simulation.loop.process_with_client_states import check_participation
 from tff_drift.simulation.loop.rounds import RoundRunner, build_round_runner
 from tff_drift.simulation.loop.traffic import check_process
 from tff_drift.simulation.loop.training_loop import TrainingLoop
@@ -121,15 +122,17 @@ def run_training(
         method, hyperparameters or settings of callbacks, or of other data: of some of
         the clients, 16 that are read on demand or 200 in RAM, examples are compared.
       TypeError: If an argument has the wrong type.
-      ValueError: If a number is out of its range, `cohort_size` is above the
-        number of clients, the process was built for another number of them, `rounds`
-        is below the rounds completed, an argument is given without the one that it
-        needs, or a callback gives a column that is there.
+      ValueError: If a number is out of its range, `cohort_size` is above the number
+        of clients, or below it for a method that needs all, the process was built for
+        another number of them, `rounds` is below the rounds completed, an argument is
+        given without the one that it needs, or a callback gives a column that is there.
     """
     _check_process_and_data(process, train)
     checks.check_integer("rounds", rounds)
     train = _fitting(process, train)
     choose = _choose_sampling(train, cohort_size, seed, sampling)
+    if sampling is None and cohort_size is not None:
+        check_participation(process, cohort_size)
     participants = _with_defaults(callbacks)
     with _states_where_trained(process, client_states, output_dir) as states:
         runner = build_round_runner(process, train, states)
