@@ -5,6 +5,7 @@ from __future__ import annotations
 from experiments.presets import (
     adabest,
     adabest_grid,
+    drift_methods,
     fed_opt,
     large_cohort,
     scaffold,
@@ -14,6 +15,14 @@ from experiments.presets.preset import Preset
 
 PRESETS: dict[str, Preset] = {
     preset.name: preset
-    for paper in (fed_opt, large_cohort, scaffold, adabest, adabest_grid, uga)
+    for paper in (
+        fed_opt,
+        large_cohort,
+        scaffold,
+        adabest,
+        adabest_grid,
+        uga,
+        drift_methods,
+    )
     for preset in paper.PRESETS
 }

@@ -19,6 +19,7 @@ from experiments.analysis.studies import StudyResults, read_study
 from experiments.presets.preset import Study
 from experiments.reports import (
     costs,
+    every_method,
     milestones,
     percentiles,
     relative_times,
@@ -316,6 +317,7 @@ TABLES: dict[str, Callable[..., Table]] = {
     "costs": costs.tabulate,
     "good_regions": tabulate_good_regions,
     "last_rounds": tabulate_last,
+    "methods_table": every_method.tabulate,
     "milestones": milestones.tabulate,
     "percentiles": percentiles.tabulate,
     "relative_times_table": relative_times.tabulate,
@@ -327,6 +329,7 @@ FIGURES: dict[str, Callable[..., matplotlib.figure.Figure]] = {
     "curves": draw_curves,
     "failures": draw_failures,
     "heat_map": draw_heat_map,
+    "methods": every_method.draw,
     "predicted_norms": draw_predicted_norms,
     "relative_times": relative_times.draw,
 }

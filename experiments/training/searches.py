@@ -8,6 +8,7 @@ small tasks need. One seed, 0, which no reported run has.
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 from experiments.flags import sweeps
 from experiments.presets.preset import Study, Variant
 from experiments.reports import sweeps as report
+from experiments.training import pool
 from experiments.training import sweeps as training
 
 SEED = 0
@@ -55,18 +57,21 @@ def choose(
     flags = {**study.flags, "rounds": search.rounds, "rounds_per_evaluation": every}
     searched = dataclasses.replace(study, flags=flags)
     chosen: dict[str, Variant] = {}
-    for variant in study.variants:
-        grid = dict(search.grids.get(variant.label, {}))
-        if variant.label in search.taken:
-            other, names = search.taken[variant.label]
-            grid.update({name: (chosen[other].flags[name],) for name in names})
-        axes = [sweeps.axis(*each) for each in grid.items() if len(each[1]) > 1]
-        chosen[variant.label] = variant = _with_single(variant, grid)
-        if axes:
-            place = folder / FOLDER / study.part / variant.label
-            best = _search(axes, flags_of(searched, variant), place, processes)
-            flags = {**variant.flags, **best}
-            chosen[variant.label] = dataclasses.replace(variant, flags=flags)
+    # To begin a process takes as long as a short search: one pool does for all.
+    with pool.open_pool(processes or pool.size()) as executor:
+        for variant in study.variants:
+            grid = dict(search.grids.get(variant.label, {}))
+            if variant.label in search.taken:
+                other, names = search.taken[variant.label]
+                grid.update({name: (chosen[other].flags[name],) for name in names})
+            axes = [sweeps.axis(*each) for each in grid.items() if len(each[1]) > 1]
+            chosen[variant.label] = variant = _with_single(variant, grid)
+            if axes:
+                flags = dict(flags_of(searched, variant))
+                flags["output_dir"] = str(folder / FOLDER / study.part / variant.label)
+                best = _search(axes, flags, processes, executor)
+                flags = {**variant.flags, **best}
+                chosen[variant.label] = dataclasses.replace(variant, flags=flags)
     return dataclasses.replace(study, variants=tuple(chosen.values()))
 
 
@@ -79,14 +84,13 @@ def _with_single(variant: Variant, grid: Mapping[str, Sequence[Any]]) -> Variant
 def _search(
     axes: Sequence[sweeps.Axis],
     flags: Mapping[str, Any],
-    folder: pathlib.Path,
     processes: int | None,
+    executor: concurrent.futures.Executor,
 ) -> Mapping[str, Any]:
     """Returns the best point, values by names of flags."""
     swept = [axis.flag.name for axis in axes]
     fixed = {name: value for name, value in flags.items() if name not in swept}
-    fixed["output_dir"] = str(folder)
     sweep = sweeps.build(axes, fixed, (SEED,), processes=processes)
-    print(f"{'/'.join(folder.parts[-2:])}: searching for settings")
+    print(f"{'/'.join(sweep.folder.parts[-2:])}: searching for settings")
     report.write_protocol(sweep)
-    return report.tell(sweep, training.run(sweep), training.given_up)
+    return report.tell(sweep, training.run(sweep, executor), training.given_up)

@@ -9,6 +9,7 @@ https://arxiv.org/abs/2106.07820, and the others train.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import math
@@ -30,11 +31,15 @@ DIVERGED_FILE, PRUNED_FILE = "diverged.json", "pruned.json"
 _SUMMARY_FILE = "summary.json"
 
 
-def run(sweep: Sweep) -> list[Mapping[str, Any]]:
+def run(
+    sweep: Sweep, executor: concurrent.futures.Executor | None = None
+) -> list[Mapping[str, Any]]:
     """Trains what has not been trained of a sweep.
 
     Args:
       sweep: The sweep.
+      executor: The processes to train in, as of `pool.open_pool`; by default those of
+        a pool of its own.
 
     Returns:
       Its points, values by names of flags.
@@ -48,7 +53,10 @@ def run(sweep: Sweep) -> list[Mapping[str, Any]]:
     search.mend(sweep.folder / search.JOURNAL_FILE)
     points = search.Search(sweep)
     processes = min(sweep.processes or pool.size(), sweep.num_points)
-    with pool.open_pool(processes, sweep.plugins) as executor:
+    with contextlib.ExitStack() as stack:
+        if executor is None:
+            opened = pool.open_pool(processes, sweep.plugins)
+            executor = stack.enter_context(opened)
         _Training(sweep, points, executor, processes).run()
     return points.points()
 

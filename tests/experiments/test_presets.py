@@ -180,7 +180,8 @@ def trained(monkeypatch):
     """Replaces training by a formula; collects the points that were trained."""
     points = []
 
-    def run(sweep):
+    def run(sweep, executor):
+        assert executor is not None
         for point in sweep.grid():
             for each in sweep.runs(point):
                 assert each.seed == searches.SEED
