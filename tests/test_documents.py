@@ -105,6 +105,7 @@ RUN_BY = {
     "docs/getting_started.md": "here",
     "docs/keras3.md": "tests/keras3/test_document.py",
     "docs/migrating.md": "here",
+    "docs/personalization.md": "tests/simulation/test_evaluate_clients.py",
     "docs/remote.md": "tests/execution/on_ray/test_document.py",
     "docs/tracking.md": "tests/simulation/callbacks/test_mlflow_tracker.py",
 }

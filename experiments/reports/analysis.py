@@ -10,11 +10,11 @@ import matplotlib.figure
 import pandas as pd
 
 from experiments import analysis, escape
-from experiments.analysis import FinishedRuns, style
+from experiments.analysis import FinishedRuns, clients, style
 from experiments.flags.analyses import Analysis
 from experiments.reports import texts, writing
 
-TABLE, THRESHOLDS = "table", "thresholds"
+TABLE, THRESHOLDS, PERSONALIZATION = "table", "thresholds", "personalization"
 _PERCENTS = (5, 25, 50, 75, 95)
 _REACHED = "reached"
 
@@ -39,6 +39,10 @@ def tell(wanted: Analysis) -> None:
     # Drawn before anything is written, so that mistakes leave no half of the files.
     drawn = dict(figures(wanted, runs, columns, labels))
     tables = dict(tabulate(wanted, runs, columns, labels))
+    by_client = clients.read(runs, columns[0])
+    if by_client:
+        drawn[PERSONALIZATION] = clients.draw(by_client, labels)
+        tables[PERSONALIZATION] = clients.tabulate(by_client, labels)
     wanted.output_dir.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         headers, cells = readable(table, columns[0])
@@ -59,12 +63,14 @@ def title(name: str, wanted: Analysis, column: str) -> str:
     """Returns what to say above a table.
 
     Args:
-      name: "table" or "thresholds".
+      name: "table", "thresholds" or "personalization".
       wanted: What to tell.
       column: The column of the metric.
     """
     if name == THRESHOLDS:
         return f"To reach a {column} for the first time: mean ± sd over seeds."
+    if name == PERSONALIZATION:
+        return "Each client's own model, before and after local training: means."
     rounds = "the last round" if wanted.last == 1 else f"the last {wanted.last} rounds"
     return f"Mean of {rounds}: mean ± sd over seeds."
 
@@ -160,9 +166,9 @@ def readable(table: pd.DataFrame, column: str) -> tuple[list[str], list[list[str
 
 def _cell(name: str, row: pd.Series) -> str:
     value, deviation = row[name], row.get(f"{name}_sd", math.nan)
-    if name == "seeds":
+    if name in ("seeds", "clients"):
         return f"{value:.0f}"
-    if name == "failed" or name.startswith(_REACHED):
+    if name in ("failed", clients.GAINED) or name.startswith(_REACHED):
         return f"{100 * value:.0f} %"
     if name.startswith("bytes"):
         return "-" if math.isnan(value) else texts.size(value)

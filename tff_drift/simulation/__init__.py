@@ -11,6 +11,10 @@ from tff_drift.simulation.data.cohort_schedules import (
 from tff_drift.simulation.data.sampling import build_uniform_sampling
 from tff_drift.simulation.data.sharing import pool, sample_examples, share
 from tff_drift.simulation.evaluation.client_evaluation import build_evaluation
+from tff_drift.simulation.evaluation.clients_table import (
+    evaluate_clients,
+    plot_clients,
+)
 from tff_drift.simulation.evaluation.latest_models import mean_latest_model
 from tff_drift.simulation.loop.arithmetic import client_arithmetic, server_arithmetic
 from tff_drift.simulation.loop.callbacks.stragglers import StragglerClock
@@ -57,9 +61,11 @@ __all__ = [
     "client_arithmetic",
     "control_variate_mismatch",
     "doubling_cohorts",
+    "evaluate_clients",
     "is_timing",
     "mean_latest_model",
     "model_traffic",
+    "plot_clients",
     "pool",
     "read_rows",
     "run_training",

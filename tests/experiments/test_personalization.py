@@ -1,0 +1,70 @@
+"""Clients before and after local training, in `tff-drift analyze`."""
+
+import pandas as pd
+import pytest
+
+from experiments import analysis
+from experiments.analysis import clients
+from tests.experiments import made_up_runs
+
+TABLE = pd.DataFrame(
+    {
+        "examples": [10, 20, 30, 40],
+        "accuracy_before": [0.5, 0.6, 0.7, 0.8],
+        "accuracy_after": [0.7, 0.6, 0.9, 0.6],
+    },
+    index=pd.Index(["a", "b", "c", "d"], name="client"),
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made_up_runs.write(tmp_path / "runs" / "one", [0.1, 0.5])
+    made_up_runs.write(tmp_path / "runs" / "two", [0.1, 0.6], algorithm="scaffold")
+    TABLE.to_csv(tmp_path / "runs" / "one" / "clients.csv")
+    return tmp_path / "runs"
+
+
+def test_means_and_the_share_that_gained(folder):
+    runs = analysis.read(folder)
+    found = clients.read(runs, "test_accuracy")
+    assert list(found) == [str(folder / "one")]
+    table = clients.tabulate(found, analysis.labels(runs))
+    [row] = table.to_dict("records")
+    assert row == pytest.approx(
+        {
+            "clients": 4,
+            "accuracy before": 0.65,
+            "accuracy after": 0.7,
+            clients.GAINED: 0.5,
+        }
+    )
+
+
+def test_a_lower_loss_is_a_gain(folder):
+    columns = {
+        name: name.replace("accuracy", "loss") for name in TABLE if name != "examples"
+    }
+    TABLE.rename(columns=columns).to_csv(folder / "one" / "clients.csv")
+    runs = analysis.read(folder)
+    found = clients.read(runs, "test_accuracy")
+    table = clients.tabulate(found, analysis.labels(runs))
+    assert table[clients.GAINED].iloc[0] == 0.25
+    assert "loss before" in table
+
+
+def test_analyze_tells_and_draws_them(folder, tmp_path, run_command):
+    outcome = run_command("analyze", folder, f"--output_dir={tmp_path / 'out'}")
+    assert outcome.status == 0, outcome.stderr
+    assert "before and after local training" in outcome.stdout
+    assert "65.00 %" in outcome.stdout
+    assert "50 %" in outcome.stdout
+    assert (tmp_path / "out" / "personalization.png").is_file()
+    assert "70.00 %" in (tmp_path / "out" / "personalization.md").read_text()
+
+
+def test_a_damaged_table_is_named(folder, tmp_path, run_command):
+    (folder / "one" / "clients.csv").write_text("client,examples\na,1\n")
+    outcome = run_command("analyze", folder, f"--output_dir={tmp_path / 'out'}")
+    assert outcome.status == 2
+    assert "is no table of clients before and after training" in outcome.stderr

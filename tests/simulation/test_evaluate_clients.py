@@ -1,0 +1,204 @@
+"""A linear model on each client before and after local training, against NumPy."""
+
+import collections
+import pathlib
+import re
+
+import matplotlib.figure
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tff_drift
+from tff_drift import simulation
+
+RATE, EPOCHS, BATCH = 0.05, 3, 4
+INITIAL = np.array([[0.5], [-0.25]], np.float32)
+
+
+def linear_model():
+    model = tf.keras.Sequential(
+        [
+            tf.keras.layers.Input((2,)),
+            tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros"),
+        ]
+    )
+    return tff.learning.models.from_keras_model(
+        model,
+        loss=tf.keras.losses.MeanSquaredError(),
+        metrics=[tf.keras.metrics.MeanAbsoluteError(name="error")],
+        input_spec=(
+            tf.TensorSpec([None, 2], tf.float32),
+            tf.TensorSpec([None, 1], tf.float32),
+        ),
+    )
+
+
+def clients(sizes, seed):
+    random = np.random.default_rng(seed)
+    found = {}
+    for k, size in enumerate(sizes):
+        x = random.normal(size=(size, 2)).astype(np.float32)
+        slope = np.array([[1.0 + k], [-1.0]], np.float32)
+        found[f"c{k}"] = (x, (x @ slope).astype(np.float32))
+    return found
+
+
+TRAIN, TEST = clients([8, 5, 12], 1), clients([6, 3, 7], 2)
+
+
+def datasets(arrays, **options):
+    return simulation.ClientDatasets.from_arrays(
+        arrays, **{"batch_size": BATCH, "shuffle": False, **options}
+    )
+
+
+def weights():
+    return tff.learning.models.ModelWeights([INITIAL], [])
+
+
+def metrics(w, x, y):
+    residual = x @ w - y
+    return np.mean(residual**2), np.mean(np.abs(residual))
+
+
+def trained(x, y):
+    """Minibatch SGD on the mean squared error, by hand."""
+    w = INITIAL.astype(np.float64)
+    for _ in range(EPOCHS):
+        for first in range(0, len(x), BATCH):
+            part, label = x[first : first + BATCH], y[first : first + BATCH]
+            w = w - RATE * 2 * part.T @ (part @ w - label) / len(part)
+    return w
+
+
+def test_before_and_after_are_those_of_numpy():
+    table = simulation.evaluate_clients(
+        linear_model,
+        weights(),
+        datasets(TEST),
+        train=datasets(TRAIN, epochs=EPOCHS),
+        client_optimizer_fn=RATE,
+    )
+    assert list(table.index) == ["c0", "c1", "c2"]
+    assert table.index.name == "client"
+    assert list(table["examples"]) == [6, 3, 7]
+    assert list(table["trained_examples"]) == [8, 5, 12]
+    for name, (x, y) in TEST.items():
+        before = metrics(INITIAL, x, y)
+        after = metrics(trained(*TRAIN[name]), x, y)
+        row = table.loc[name]
+        assert (row["loss_before"], row["error_before"]) == pytest.approx(before, 1e-4)
+        assert (row["loss_after"], row["error_after"]) == pytest.approx(after, 1e-4)
+        assert after[0] != pytest.approx(before[0], 0.01)
+
+
+def test_without_training_there_is_no_after():
+    table = simulation.evaluate_clients(linear_model, weights(), datasets(TEST))
+    assert set(table) == {"examples", "loss_before", "error_before"}
+
+
+def test_tffs_personalization_agrees():
+    """TFF's own computation, with the same model and weights."""
+
+    def evaluate(model, dataset):
+        x, y = next(iter(dataset.batch(100)))
+        output = model.forward_pass((x, y), training=False)
+        return collections.OrderedDict(loss=output.loss)
+
+    def build():
+        @tf.function
+        def fine_tune(model, train_data, test_data):
+            for _ in range(EPOCHS):
+                for batch in train_data.batch(BATCH):
+                    with tf.GradientTape() as tape:
+                        loss = model.forward_pass(batch, training=True).loss
+                    [variable] = model.trainable_variables
+                    variable.assign_sub(RATE * tape.gradient(loss, variable))
+            return evaluate(model, test_data)
+
+        return fine_tune
+
+    computation = tff.learning.algorithms.build_personalization_eval_computation(
+        linear_model,
+        collections.OrderedDict(fine_tuned=build),
+        tf.function(evaluate),
+    )
+    data = [
+        collections.OrderedDict(
+            train_data=tf.data.Dataset.from_tensor_slices(TRAIN[name]),
+            test_data=tf.data.Dataset.from_tensor_slices(TEST[name]),
+        )
+        for name in TEST
+    ]
+    found = computation(weights(), data)
+    table = simulation.evaluate_clients(
+        linear_model,
+        weights(),
+        datasets(TEST),
+        train=datasets(TRAIN, epochs=EPOCHS),
+        client_optimizer_fn=RATE,
+    )
+    # TFF samples the clients, in an order of its own.
+    for column, name in (
+        ("loss_before", "baseline_metrics"),
+        ("loss_after", "fine_tuned"),
+    ):
+        theirs = sorted(found[name]["loss"])
+        assert sorted(table[column]) == pytest.approx(theirs, 1e-4)
+
+
+def test_the_plot_has_a_point_for_each_client():
+    table = simulation.evaluate_clients(
+        linear_model,
+        weights(),
+        datasets(TEST),
+        train=datasets(TRAIN),
+        client_optimizer_fn=RATE,
+    )
+    axes = matplotlib.figure.Figure().subplots()
+    assert simulation.plot_clients(table, "loss", axes) is axes
+    points = axes.collections[0].get_offsets()
+    expected = table[["loss_before", "loss_after"]].to_numpy()
+    np.testing.assert_allclose(points, expected)
+    with pytest.raises(ValueError, match="no column 'accuracy_before', but examples"):
+        simulation.plot_clients(table)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"train": datasets(TRAIN)}, ValueError, "train is given without client_opt"),
+        ({"client_optimizer_fn": 0.1}, ValueError, "client_optimizer_fn is given with"),
+        (
+            {"train": datasets({"c0": TRAIN["c0"]}), "client_optimizer_fn": 0.1},
+            ValueError,
+            "train lacks 2 clients of test, such as 'c1'",
+        ),
+        ({"learning_rate": 0.1}, TypeError, "client_optimizer_fn"),
+        ({"batch_size": 0}, ValueError, "batch_size"),
+    ],
+)
+def test_mistakes(options, error, message):
+    with pytest.raises(error, match=message):
+        simulation.evaluate_clients(linear_model, weights(), datasets(TEST), **options)
+
+
+def test_the_code_of_personalization_md(tmp_path, monkeypatch):
+    document = pathlib.Path(__file__).parents[2] / "docs" / "personalization.md"
+    blocks = re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)
+    assert len(blocks) == 5
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        tff_drift.execution, "set_local_execution_context", lambda **options: None
+    )
+    names = {}
+    for block in blocks:
+        exec(block.replace("rounds=20", "rounds=4"), names)
+    table = names["table"]
+    assert len(table) == 50
+    # The means that the page tells are of 20 rounds; what it says of the loss holds.
+    assert table["loss_after"].mean() < table["loss_before"].mean()
+    assert (tmp_path / "clients.png").is_file()
+    assert (tmp_path / "results" / "first" / "clients.csv").is_file()

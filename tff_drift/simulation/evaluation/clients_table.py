@@ -1,0 +1,201 @@
+"""A model on each client, before and after it is trained there."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import tensorflow_federated as tff
+
+from tff_drift import algorithms, checks
+from tff_drift.models import ModelFn
+from tff_drift.simulation.data import label_errors
+from tff_drift.simulation.data.client_datasets import ClientDatasets
+from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator
+from tff_drift.simulation.loop.rounds import build_round_runner
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+
+BEFORE, AFTER = "_before", "_after"
+# What models count of themselves.
+_COUNTS = ("num_examples", "num_batches")
+
+
+@checks.suggesting_names(
+    test_data="test",
+    train_data="train",
+    clients="test",
+    client_learning_rate="client_optimizer_fn",
+    learning_rate="client_optimizer_fn",
+)
+def evaluate_clients(
+    model_fn: ModelFn,
+    model_weights: Any,
+    test: ClientDatasets,
+    *,
+    train: ClientDatasets | None = None,
+    client_optimizer_fn: Any = None,
+    batch_size: int = 256,
+) -> pd.DataFrame:
+    """Evaluates a model on each client, before and after local training there.
+
+    This is personalization by fine-tuning: each client trains the same global model on
+    its own examples, as in one round of FedAvg, and keeps what comes out. Wang et al.
+    (2019), Federated Evaluation of On-device Personalization,
+    https://arxiv.org/abs/1910.10252, measure what each client gains by it.
+
+    Local training runs under the execution context that is set, client after client.
+
+    Args:
+      model_fn: A function that builds a `tff.learning.models.VariableModel`, or a
+        `tff.learning.models.FunctionalModel`.
+      model_weights: The global model, such as `TrainingResult.model_weights`.
+      test: The clients and the examples that they are evaluated on.
+      train: The examples that the same clients train on, in its batches and epochs;
+        they should have none in common with those of `test`. `None`, the default,
+        evaluates before training only.
+      client_optimizer_fn: The optimizer of the local training, or its learning rate;
+        needed with `train`.
+      batch_size: The number of examples in a batch of the evaluation; it changes speed
+        alone.
+
+    Returns:
+      A table with a row for each client of `test`, in their order, by `client`:
+      `examples`, what it was evaluated on; `<metric>_before` for each of the model's
+      metrics; and, with `train`, `trained_examples`, its examples of one epoch, and
+      `<metric>_after`. A client without examples to train on keeps the global model.
+
+    Raises:
+      TypeError: If an argument has the wrong type.
+      ValueError: If a client of `test` is not in `train`, `train` is given without
+        `client_optimizer_fn` or the other way round, a number is out of its range, or
+        the weights or the examples are not those of the model.
+    """
+    checks.check_instance(
+        "test", test, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
+    )
+    checks.check_integer("batch_size", batch_size)
+    _check_training(test, train, client_optimizer_fn)
+    evaluator = ModelEvaluator(model_fn, test.element_spec)
+    clients = test.fitting("test", evaluator.input_spec)
+    names = [name for name in evaluator.metric_names if name not in _COUNTS]
+
+    def measure(client_id: str, suffix: str) -> dict[str, float]:
+        batches = clients.evaluation_batches(client_id, batch_size)
+        with label_errors.naming_bad_labels(clients, [client_id]):
+            unfinalized = evaluator.unfinalized_metrics(batches)
+        found = evaluator.finalize(unfinalized, names)
+        return {f"{name}{suffix}": float(found[name]) for name in names}
+
+    rows: dict[str, dict[str, Any]] = {}
+    evaluator.assign(model_weights)
+    for client_id in test.client_ids:
+        rows[client_id] = {
+            "examples": test.num_examples(client_id),
+            **measure(client_id, BEFORE),
+        }
+    if train is not None:
+        personalize = _build_training(
+            model_fn, model_weights, train, client_optimizer_fn
+        )
+        for client_id, row in rows.items():
+            row["trained_examples"] = train.num_examples(client_id)
+            evaluator.assign(personalize(client_id))
+            row.update(measure(client_id, AFTER))
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    table.index.name = "client"
+    return table
+
+
+def _check_training(
+    test: ClientDatasets, train: ClientDatasets | None, client_optimizer_fn: Any
+) -> None:
+    if train is None and client_optimizer_fn is None:
+        return
+    if train is None or client_optimizer_fn is None:
+        given, lacks = "train", "client_optimizer_fn"
+        if train is None:
+            given, lacks = lacks, given
+        raise ValueError(
+            f"{given} is given without {lacks}. Give both to train on each client, "
+            "neither to evaluate the model as it is."
+        )
+    checks.check_instance(
+        "train", train, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
+    )
+    known = set(train.client_ids)
+    missing = [client for client in test.client_ids if client not in known]
+    if missing:
+        raise ValueError(
+            f"train lacks {len(missing)} clients of test, such as {missing[0]!r}. Give "
+            "examples of the same clients in both: test.subset(train.client_ids)."
+        )
+
+
+def _build_training(
+    model_fn: ModelFn, model_weights: Any, train: ClientDatasets, optimizer: Any
+) -> Any:
+    """Returns a function of a client that returns the model trained there."""
+    # A round of FedAvg with one client, whose model the server takes over.
+    process = algorithms.build_fed_avg(model_fn, optimizer)
+    model = tff.learning.models.ModelWeights(
+        list(model_weights.trainable), list(model_weights.non_trainable)
+    )
+    initial = process.set_model_weights(process.initialize(), model)
+    parameter = process.next.type_signature.parameter[1].member
+    runner = build_round_runner(
+        process, train.fitting("train", parameter.element), None
+    )
+
+    def personalize(client_id: str) -> Any:
+        if train.num_examples(client_id) == 0:
+            return model_weights
+        state, _ = runner.run(initial, [client_id], 0)
+        return process.get_model_weights(state)
+
+    return personalize
+
+
+def plot_clients(
+    table: pd.DataFrame, metric: str = "accuracy", ax: Any = None
+) -> matplotlib.axes.Axes:
+    """Draws a metric of each client after local training against that before it.
+
+    A point is a client. On the line nothing has changed; above it the metric is higher
+    after local training.
+
+    Args:
+      table: What `evaluate_clients` returned, with `train`.
+      metric: The metric's name.
+      ax: The `matplotlib.axes.Axes` to draw into; by default new ones.
+
+    Returns:
+      The axes.
+
+    Raises:
+      TypeError: If `table` is no data frame.
+      ValueError: If it lacks the metric before or after training.
+    """
+    checks.check_instance("table", table, pd.DataFrame, "a pandas.DataFrame")
+    for name in (metric + BEFORE, metric + AFTER):
+        if name not in table:
+            raise ValueError(
+                f"table has no column {name!r}, but {', '.join(map(str, table))}. Name "
+                "another metric, or give evaluate_clients `train`."
+            )
+    if ax is None:
+        # Slow to import, and of no use to programs that draw nothing.
+        import matplotlib.pyplot as plt
+
+        ax = plt.figure(figsize=(4.5, 4.5)).subplots()
+    before, after = table[metric + BEFORE], table[metric + AFTER]
+    values = [value for value in (*before, *after) if math.isfinite(value)]
+    ends = [min(values, default=0.0), max(values, default=1.0)]
+    ax.plot(ends, ends, color="0.6", linewidth=1, zorder=0)
+    ax.scatter(before, after, s=20, alpha=0.6)
+    ax.set_xlabel(f"{metric} before local training")
+    ax.set_ylabel(f"{metric} after local training")
+    ax.set_title(f"{len(table)} clients, {(after > before).mean():.0%} above the line")
+    return ax
