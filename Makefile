@@ -7,6 +7,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PYTHONS := 3.11 3.12 3.13 3.10 3.9
+# Elsewhere TFF comes without its worker, and older Pythons lack a wheel of jaxlib.
+ifneq ($(shell uname -sm),Linux x86_64)
+PYTHONS := 3.12 3.13
+ELSEWHERE := yes
+endif
 PYTHON ?= $(shell test -x $(BIN)/python && echo $(BIN)/python || tools/find_python.sh $(PYTHONS))
 # A name such as python3.13 may be known to pyenv alone.
 override PYTHON := $(or $(shell tools/find_python.sh $(PYTHON)),$(PYTHON))
@@ -56,8 +61,10 @@ setup:
 $(INSTALLED): requirements.txt requirements-modern.txt $(wildcard tff_drift/install/*.txt) pyproject.toml
 	@echo "Setting up $(VENV) with $$($(PYTHON) --version) (about two minutes, once) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python --require-hashes -r $$($(BIN)/python -c '$(LOCK)')
+	@$(if $(ELSEWHERE),sed '/^-r /d' $$($(BIN)/python -c '$(LOCK)') >$(VENV)/requirements.txt)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python --require-hashes -r $(if $(ELSEWHERE),$(VENV)/requirements.txt,$$($(BIN)/python -c '$(LOCK)'))
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(if $(ELSEWHERE),$(BIN)/python -m tff_drift.install)
 	@touch $@
 
 demo: setup

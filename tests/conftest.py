@@ -15,6 +15,13 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # The tests run side by side: threads for single operations would only wait.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
+# Before anything of ours is imported, see there.
+ELSEWHERE = os.environ.get("TFF_DRIFT_ELSEWHERE") == "1"
+if ELSEWHERE:
+    from tests import elsewhere
+
+    elsewhere.take_linux_away()
+
 import pytest  # noqa: E402
 
 from tff_drift import compat, execution  # noqa: E402
@@ -63,10 +70,26 @@ def real_data():
     return folder
 
 
+class _TakesDatasets(compat.framework.SyncContext):
+    """The local context, with no more than TFF's have."""
+
+    def __init__(self):
+        self._local = execution.create_local_execution_context()
+
+    def invoke(self, comp, arg):
+        return self._local.invoke(comp, arg)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def native_context():
-    """Runs every TFF computation in one native worker for the whole session."""
-    context = execution.create_native_execution_context()
+    """Runs every TFF computation in one native worker for the whole session.
+
+    Where its worker does not run, in the local context.
+    """
+    if ELSEWHERE:
+        context = _TakesDatasets()
+    else:
+        context = execution.create_native_execution_context()
     compat.framework.set_default_context(context)
     return context
 

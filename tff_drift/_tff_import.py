@@ -159,10 +159,11 @@ def _apply_log_level_to_absl(folder: pathlib.Path) -> None:
 
 def after() -> None:
     """Runs once TFF is imported."""
-    # It imports TFF.
-    from tff_drift import _tff_exit
+    # They import TFF.
+    from tff_drift import _tff_default, _tff_exit
 
     _allow_deep_messages()
+    _tff_default.do_without_worker()
     _tff_exit.release_context_at_exit()
 
 

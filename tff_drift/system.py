@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 import os
+import platform
+
+
+def machine() -> str:
+    """Returns the system and its processor in words, such as `Linux x86_64`."""
+    return f"{platform.system()} {platform.machine()}"
+
+
+def runs_tff_worker() -> bool:
+    """Returns whether TFF's worker, a program for Linux on x86-64, runs here."""
+    return machine() == "Linux x86_64"
 
 
 def processors() -> int:

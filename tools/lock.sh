@@ -6,17 +6,21 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 find_python=$PWD/tools/find_python.sh
 
-lock() { # the Pythons, the file, the list of TFF's own packages, a Python of those
+intel="sys_platform == 'linux' and platform_machine == 'x86_64'"
+others="\"sys_platform == 'linux' and platform_machine == 'aarch64'\", \"sys_platform == 'darwin' and platform_machine == 'arm64'\""
+
+lock() { # the Pythons, the file, TFF's own packages, a Python, platforms, their name
   local folder
   local -x UV_PYTHON=$4
   folder=$(mktemp -d)
   # What the extras need does not bind the environment of a checkout.
   sed -e "s/^requires-python = .*/requires-python = \"$1\"/" \
+    -e "s/^environments = .*/environments = [\"$intel\"$5]/" \
     -e '/^\[project.optional-dependencies\]/,/^$/d' pyproject.toml >"$folder/pyproject.toml"
   cp README.md LICENSE "$folder"
   (cd "$folder" && uv lock --quiet)
   {
-    echo "# The whole environment of a checkout for Python $1 on Linux x86-64, pinned"
+    echo "# The whole environment of a checkout for Python $1 on $6, pinned"
     echo "# and hashed. To be installed without dependencies and, because TFF declares"
     echo "# Python below 3.12, without a look at what Python a package asks for:"
     echo "#   pip install --no-deps --ignore-requires-python --require-hashes -r $2"
@@ -28,8 +32,10 @@ lock() { # the Pythons, the file, the list of TFF's own packages, a Python of th
   rm -r "$folder"
 }
 
-lock ">=3.9,<3.12" requirements.txt tff-pinned.txt "$("$find_python" 3.11 3.10 3.9)"
-lock ">=3.12,<3.14" requirements-modern.txt tff-modern.txt "$("$find_python" 3.13 3.12)"
+lock ">=3.9,<3.12" requirements.txt tff-pinned.txt "$("$find_python" 3.11 3.10 3.9)" \
+  "" "Linux x86-64"
+lock ">=3.12,<3.14" requirements-modern.txt tff-modern.txt "$("$find_python" 3.13 3.12)" \
+  ", $others" "Linux and macOS"
 
 # The site is not imported together with TensorFlow: no pins of the project bind it.
 date=$(sed -n 's/^exclude-newer = "\(.*\)"/\1/p' pyproject.toml)

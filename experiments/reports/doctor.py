@@ -68,19 +68,35 @@ def examine() -> list[str]:
     return failures
 
 
+# Where all but TFF's worker runs, on Pythons for which jaxlib has wheels there.
+_WITHOUT_WORKER = ("Linux aarch64", "Darwin arm64")
+_PYTHON_WITHOUT_WORKER = (3, 12)
+
+
 def _system() -> Iterator[Finding]:
     yield Finding(OK, "tff-drift", f"{tff_drift.__version__}, {tff_drift.__path__[0]}")
-    machine = f"{platform.system()} {platform.machine()}"
-    if machine == "Linux x86_64":
-        count = system.processors()
-        yield Finding(OK, "system", f"{machine}, {count} processors for this process")
-    else:
+    machine = system.machine()
+    told = f"{machine}, {system.processors()} processors for this process"
+    if system.runs_tff_worker():
+        yield Finding(OK, "system", told)
+    elif machine not in _WITHOUT_WORKER:
         yield Finding(
             FAILED,
             "system",
             machine,
-            "TensorFlow Federated has wheels for Linux on x86-64 only: use such a "
-            "machine, a container or Colab.",
+            "tff_drift runs on Linux on x86-64 and ARM and on macOS on Apple silicon: "
+            "use such a machine, a container or Colab.",
+        )
+    elif sys.version_info < _PYTHON_WITHOUT_WORKER:
+        yield Finding(
+            FAILED,
+            "system",
+            f"{machine} with Python {platform.python_version()}",
+            "Use Python 3.12 or 3.13: jaxlib has no wheels for older ones here.",
+        )
+    else:
+        yield Finding(
+            OK, "system", f"{told}; everything but TFF's worker (native) runs here"
         )
 
 
@@ -167,10 +183,15 @@ def _tff() -> Iterator[Finding]:
         ),
     }
     for name, create in contexts.items():
-        yield _computation(name, create)
+        try:
+            context = create()
+        except execution.WorkerError as error:
+            yield Finding(NOTE, f"a computation in {name}", "no worker", str(error))
+            continue
+        yield _computation(name, context)
 
 
-def _computation(name: str, create_context: Callable[[], Any]) -> Finding:
+def _computation(name: str, context: Any) -> Finding:
     import numpy as np
 
     from tff_drift import compat
@@ -182,7 +203,7 @@ def _computation(name: str, create_context: Callable[[], Any]) -> Finding:
         return value + 1
 
     try:
-        with compat.get_context_stack().install(create_context()):
+        with compat.get_context_stack().install(context):
             result = increment(1)
     except Exception as error:
         # TFF and TensorFlow raise what they like; the user is told all of it.

@@ -15,7 +15,7 @@ import grpc
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat, system
-from tff_drift.execution.worker import Worker, WorkerError
+from tff_drift.execution.worker import Worker, WorkerError, worker_binary
 
 _MESSAGE_BYTES = 2 * 1000**3
 _CHANNEL_OPTIONS = [
@@ -126,6 +126,7 @@ def create_native_execution_context(
       TypeError: If an argument is not a number.
       ValueError: If `max_concurrent_computation_calls` is negative or
         `startup_seconds` not positive.
+      WorkerError: If TFF was installed without its worker, as on macOS and on ARM.
     """
     if max_concurrent_computation_calls is None:
         max_concurrent_computation_calls = system.processors()
@@ -133,6 +134,7 @@ def create_native_execution_context(
         "max_concurrent_computation_calls", max_concurrent_computation_calls, 0
     )
     checks.check_positive("startup_seconds", startup_seconds)
+    worker_binary()  # Without it, here and not at the first computation.
     pool = _WorkerPool(max_concurrent_computation_calls, startup_seconds)
 
     def executor_stack(
@@ -168,6 +170,7 @@ def set_native_execution_context(
       TypeError: If an argument is not a number.
       ValueError: If `max_concurrent_computation_calls` is negative or
         `startup_seconds` not positive.
+      WorkerError: If TFF was installed without its worker, as on macOS and on ARM.
     """
     compat.framework.set_default_context(
         create_native_execution_context(

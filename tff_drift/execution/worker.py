@@ -21,7 +21,7 @@ from typing import IO
 
 import portpicker
 
-from tff_drift import _tff_exit
+from tff_drift import _tff_exit, system
 
 _POLL_SECONDS = 0.05
 _PR_SET_PDEATHSIG = 1  # From <linux/prctl.h>.
@@ -39,13 +39,16 @@ def worker_binary() -> pathlib.Path:
       The path of an existing file.
 
     Raises:
-      WorkerError: If the installed TFF has no worker.
+      WorkerError: If TFF was installed without its worker; the message says why.
     """
     path = _tff_exit.worker_path()
     if not path.is_file():
+        why = f"which runs on Linux on x86-64 only, and this is {system.machine()}"
+        if system.runs_tff_worker():
+            why = "which was left out: tff-drift install-tff --worker=true adds it"
         raise WorkerError(
-            f"TFF's worker is not at {path}. Reinstall tensorflow-federated: its "
-            "Linux x86-64 wheel contains the worker."
+            f"TFF's native context needs its worker, {why}. "
+            "tff_drift.execution.set_local_execution_context() does without."
         )
     return path
 
