@@ -88,7 +88,7 @@ _LOCAL = {
     "max_concurrent_clients": OPTIONAL,
     "batch_clients": _OPTIONAL_FLAG,
     "dataset_cache_bytes": INTEGER,
-    "splice_dataset_loops": FLAG,
+    "functionalize_clients": FLAG,
 }
 _NATIVE = {
     "max_concurrent_computation_calls": [

@@ -33,7 +33,7 @@ def expected(fed_avg):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"max_concurrent_clients": 1}, {"splice_dataset_loops": False}]
+    "options", [{}, {"max_concurrent_clients": 1}, {"functionalize_clients": False}]
 )
 def test_runs_of_one_process_are_bit_identical(fed_avg, expected, options):
     models.assert_bit_equal(_trained(fed_avg, **options), expected)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, Union
 
 import numpy as np
@@ -14,64 +14,28 @@ Rows = Union[np.ndarray, slice]
 
 
 @dataclasses.dataclass(frozen=True)
-class ChosenRows:
-    """Examples that make batches, not copied yet.
-
-    Who puts the batches of clients together copies each example once so, from the
-    arrays in which it is kept to where it is trained on.
-
-    Attributes:
-      examples: The examples, a structure of arrays of equal first dimension.
-      rows: The numbers of those that make the batches, in their order; None for all of
-        them as they are.
-
-    Raises:
-      IndexError: If there is no example of one of these numbers.
-    """
-
-    examples: Any
-    rows: np.ndarray | None = None
-
-    def __post_init__(self) -> None:
-        if self.rows is None or not len(self.rows):
-            return
-        count = len(tf.nest.flatten(self.examples)[0])
-        if self.rows.min() < 0 or self.rows.max() >= count:
-            raise IndexError(
-                f"rows must be from 0 to {count - 1}, the numbers of the examples, "
-                f"found {self.rows.min()} to {self.rows.max()}."
-            )
-
-    def __len__(self) -> int:
-        first = tf.nest.flatten(self.examples)[0] if self.rows is None else self.rows
-        return len(first)
-
-    def part(self, start: int, stop: int) -> Rows:
-        """Returns the rows of the examples from one number to another."""
-        return slice(start, stop) if self.rows is None else self.rows[start:stop]
-
-
-@dataclasses.dataclass(frozen=True)
 class BatchesOnDemand(Sequence[Any]):
     """What the local context takes for a sequence in the place of a list of batches.
 
     Lists have to be there before a round begins: the batches of the whole cohort.
     These are made on the threads that train, and freed when their client is through,
-    so that a cohort takes the RAM of the clients that are trained at a time. To whom
-    reads them otherwise they are a sequence of batches.
+    so that a cohort takes the RAM of the clients that are trained at a time. Each
+    example is copied once, from the arrays in which it is kept to where it is trained
+    on. To whom reads them otherwise they are a sequence of batches.
 
     Attributes:
       sizes: The number of examples in each batch, which is what is known of them
         before.
       element_spec: The `tf.TensorSpec`s of a batch, its first dimension left open.
-      make: Returns the examples of the batches, in their order, those of one or of
-        several batches at a time: as structures of arrays like `element_spec`, or as
-        `ChosenRows`, which are copied only once. The same at every call, on any thread.
+      make: Returns what the batches are cut from, in their order: pairs of examples,
+        which are structures of arrays like `element_spec`, and the numbers of those
+        that make one or several batches, None for all as they are. The same at every
+        call, on any thread.
     """
 
     sizes: Sequence[int]
     element_spec: Any
-    make: Callable[[], list[Any]]
+    make: Callable[[], Iterable[tuple[Any, np.ndarray | None]]]
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -84,17 +48,33 @@ class BatchesOnDemand(Sequence[Any]):
             yield tf.nest.map_structure(operator.itemgetter(rows), examples)
 
     def unread(self) -> Iterator[tuple[Any, Rows]]:
-        """Yields of each batch the arrays that hold its examples, and its rows."""
+        """Yields of each batch the arrays that hold its examples, and its rows.
+
+        Raises:
+          IndexError: If there is no example of one of the numbers that `make` returns.
+        """
         sizes = iter(self.sizes)
-        for made in self.make():
-            chosen = made if isinstance(made, ChosenRows) else ChosenRows(made)
-            start, end = 0, len(chosen)
+        for examples, numbers in self.make():
+            count = len(tf.nest.flatten(examples)[0])
+            if numbers is not None:
+                _check_numbers(numbers, count)
+                count = len(numbers)
+            start, end = 0, count
             while True:
                 stop = min(start + next(sizes, end), end)
-                yield chosen.examples, chosen.part(start, stop)
+                part = slice(start, stop)
+                yield examples, part if numbers is None else numbers[part]
                 if stop == end:
                     break
                 start = stop
+
+
+def _check_numbers(numbers: np.ndarray, count: int) -> None:
+    if len(numbers) and (numbers.min() < 0 or numbers.max() >= count):
+        raise IndexError(
+            f"BatchesOnDemand.make must return numbers of examples from 0 to "
+            f"{count - 1}, found {numbers.min()} to {numbers.max()}."
+        )
 
 
 class ClientSource(Protocol):

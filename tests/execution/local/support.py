@@ -17,7 +17,7 @@ MODES = {
     "fast": {"max_concurrent_clients": 2},
     "plain": {
         "max_concurrent_clients": 1,
-        "splice_dataset_loops": False,
+        "functionalize_clients": False,
         "batch_clients": False,
     },
     "batched": {"batch_clients": True},

@@ -7,13 +7,18 @@ import pytest
 import tensorflow as tf
 
 from tff_drift import compat
-from tff_drift.execution.local.data import batches, client_data, sequences
+from tff_drift.execution.local.data import batch_cache, client_data, sequences, stacks
 
 slices = tf.data.Dataset.from_tensor_slices
 
 
+def _data(batches, dtype=np.float32):
+    """Data of one component that has been read."""
+    return client_data.ClientData.of_arrays(batches, compat.TensorType(dtype, None))
+
+
 def test_batches_know_how_many_of_a_shape_follow_each_other():
-    own = batches.ArrayBatches([tf.zeros([size, 2])] for size in (4, 4, 2, 4))
+    own = _data([tf.zeros([size, 2])] for size in (4, 4, 2, 4))
     assert own.run_lengths == [2, 1, 1, 1]
     assert own.shapes == [((size, 2),) for size in (4, 4, 2, 4)]
     assert own.num_bytes == [32, 32, 16, 32]
@@ -21,11 +26,17 @@ def test_batches_know_how_many_of_a_shape_follow_each_other():
 
 
 def _bytes(num_bytes):
-    return batches.ArrayBatches([[tf.zeros([num_bytes], tf.int8)]])
+    return _data([[tf.zeros([num_bytes], tf.int8)]], np.int8)
+
+
+def _first(data):
+    (target,) = (np.zeros(shape, np.float32) for shape in data.shapes[0])
+    data.copy(0, 0, target)
+    return target
 
 
 def test_the_cache_keeps_what_was_used_last_within_its_limit():
-    cache = client_data.BatchCache(limit_bytes=250)
+    cache = batch_cache.BatchCache(limit_bytes=250)
     first, second, third = (tf.data.Dataset.range(n).batch(2) for n in (1, 2, 3))
     for dataset in (first, second):
         cache.put(dataset, _bytes(100))
@@ -39,18 +50,15 @@ def test_the_cache_keeps_what_was_used_last_within_its_limit():
 
 
 def test_the_cache_keeps_the_stacks_of_cohorts_that_come_again():
-    cache = client_data.BatchCache(limit_bytes=1000)
+    cache = batch_cache.BatchCache(limit_bytes=1000)
     datasets = [slices([1.0 + k, 2.0]).batch(1) for k in range(3)]
-    own = [
-        batches.ArrayBatches([[tf.fill([1], 1.0 + k)], [tf.fill([1], 2.0)]])
-        for k in range(3)
-    ]
+    own = [_data([[tf.fill([1], 1.0 + k)], [tf.fill([1], 2.0)]]) for k in range(3)]
     built = []
 
     def stack(cohort):
         def build():
             built.append(len(cohort))
-            return tf.stack([each.arrays[0][0] for each in cohort])
+            return tf.stack([_first(each) for each in cohort])
 
         return cache.put_together(cohort, None, build)
 
@@ -77,31 +85,31 @@ def test_the_cache_keeps_the_stacks_of_cohorts_that_come_again():
 
 def test_batches_are_put_side_by_side_and_end_to_end():
     own = [
-        batches.ArrayBatches([[np.full([2], 1.0)], [np.full([1], 2.0)]]),
-        batches.ArrayBatches([[np.full([2], 3.0)], [np.full([2], 4.0)]]),
+        _data([[np.full([2], 1.0)], [np.full([1], 2.0)]], np.float64),
+        _data([[np.full([2], 3.0)], [np.full([2], 4.0)]], np.float64),
     ]
     specs = [tf.TensorSpec([None], tf.float64)]
-    (stack,) = batches.put_side_by_side(
+    (stack,) = stacks.put_side_by_side(
         own, np.array([[0, 1], [1, 1]]), np.array([[0, 0], [0, 1]]), specs, ((2,),)
     )
     np.testing.assert_array_equal(stack, [[[1, 1], [3, 3]], [[3, 3], [4, 4]]])
-    (values,), places = batches.put_end_to_end(own, [(0, 1), (1, 0)], specs)
+    (values,), places = stacks.put_end_to_end(own, [(0, 1), (1, 0)], specs)
     np.testing.assert_array_equal(values, [2, 3, 3])
     # Where each begins and ends, and its shape.
     np.testing.assert_array_equal(places, [[0, 1, 1], [1, 3, 2]])
 
 
 def test_strings_are_put_side_by_side_and_end_to_end():
-    own = [batches.ArrayBatches([[tf.constant(["a", "b"])], [tf.constant(["c"])]])]
+    own = [_data([[tf.constant(["a", "b"])], [tf.constant(["c"])]], np.str_)]
     specs = [tf.TensorSpec([None], tf.string)]
-    (stack,) = batches.put_side_by_side(
+    (stack,) = stacks.put_side_by_side(
         own, np.array([[0]]), np.array([[0]]), specs, ((2,),)
     )
     np.testing.assert_array_equal(stack, [[[b"a", b"b"]]])
-    (values,), _ = batches.put_end_to_end(own, [(0, 1)], specs)
+    (values,), _ = stacks.put_end_to_end(own, [(0, 1)], specs)
     np.testing.assert_array_equal(values, [b"c"])
-    scalars = [batches.ArrayBatches([[tf.constant("a")], [tf.constant("b")]])]
-    (stack,) = batches.put_side_by_side(
+    scalars = [_data([[tf.constant("a")], [tf.constant("b")]], np.str_)]
+    (stack,) = stacks.put_side_by_side(
         scalars, np.array([[0]]), np.array([[1]]), [tf.TensorSpec([], tf.string)], ((),)
     )
     np.testing.assert_array_equal(stack, [[b"b"]])
@@ -117,11 +125,11 @@ def test_a_dataset_that_varies_is_read_once():
     dataset = tf.data.Dataset.from_generator(
         elements, output_signature=tf.TensorSpec([1], tf.float32)
     )
-    sequence = client_data.ClientSequence(dataset, compat.TensorType(np.float32, [1]))
-    cache = client_data.BatchCache(limit_bytes=1000)
+    sequence = client_data.ClientData(dataset, compat.TensorType(np.float32, [1]))
+    cache = batch_cache.BatchCache(limit_bytes=1000)
     budget = client_data.MemoryBudget(8)
-    first = sequence.batches(cache, budget)
-    assert sequence.batches(cache, budget) is first
+    first = sequence.read(cache, budget)
+    assert sequence.read(cache, budget) is first
     element_type = compat.TensorType(np.float32, [1])
     again = sequences.to_dataset(sequence.variant(), element_type)
     np.testing.assert_array_equal(list(again), [[1.0], [2.0]])
@@ -131,18 +139,18 @@ def test_a_dataset_that_varies_is_read_once():
 def test_what_takes_too_much_ram_is_read_anew_from_the_beginning():
     dataset = slices(np.arange(9.0, dtype=np.float32)).shuffle(9, seed=1).batch(1)
     element_type = compat.TensorType(np.float32, [None])
-    sequence = client_data.ClientSequence(dataset, element_type)
-    cache = client_data.BatchCache(limit_bytes=1000)
+    sequence = client_data.ClientData(dataset, element_type)
+    cache = batch_cache.BatchCache(limit_bytes=1000)
     with pytest.raises(client_data.TooManyBytesError):
-        sequence.batches(cache, client_data.MemoryBudget(5 * 4))
+        sequence.read(cache, client_data.MemoryBudget(5 * 4))
     again = sequences.to_dataset(sequence.variant(), element_type)
-    untouched = client_data.ClientSequence(dataset, element_type)
+    untouched = client_data.ClientData(dataset, element_type)
     expected = sequences.to_dataset(untouched.variant(), element_type)
     np.testing.assert_array_equal(list(again), list(expected))
 
 
 def test_the_cache_forgets_datasets_that_are_gone():
-    cache = client_data.BatchCache(limit_bytes=1000)
+    cache = batch_cache.BatchCache(limit_bytes=1000)
     dataset = tf.data.Dataset.range(3)
     cache.put(dataset, _bytes(100))
     assert cache.used_bytes == 100
@@ -163,7 +171,7 @@ def test_the_cache_forgets_datasets_that_are_gone():
     ],
 )
 def test_only_datasets_that_give_the_same_every_time_are_kept(dataset, repeatable):
-    cache = client_data.BatchCache(limit_bytes=1000)
+    cache = batch_cache.BatchCache(limit_bytes=1000)
     cache.put(dataset, _bytes(1))
     assert (cache.get(dataset) is not None) == repeatable
 
@@ -174,7 +182,7 @@ def test_only_datasets_that_give_the_same_every_time_are_kept(dataset, repeatabl
 def test_a_list_of_arrays_is_a_dataset_of_their_dtype(dtype):
     arrays = [np.array([1, 0], dtype), np.array([0, 1], dtype)]
     element_type = compat.TensorType(dtype, [2])
-    given = client_data.ClientSequence(arrays, element_type)
+    given = client_data.ClientData(arrays, element_type)
     elements = list(sequences.to_dataset(given.variant(), element_type))
     assert [element.dtype for element in elements] == [tf.as_dtype(dtype)] * 2
     for element, array in zip(elements, arrays):

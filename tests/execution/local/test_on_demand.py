@@ -10,8 +10,8 @@ import tensorflow as tf
 from tests import models
 from tests.execution.local.support import assert_same, call, training
 from tff_drift import algorithms, compat, simulation
-from tff_drift.execution.batches_on_demand import BatchesOnDemand, ChosenRows
-from tff_drift.execution.local.data.on_demand import BatchShapes, OnDemandSequence
+from tff_drift.execution.batches_on_demand import BatchesOnDemand
+from tff_drift.execution.local.data.client_data import ClientData
 
 # More than three groups of 64, the largest.
 SIZES = [9, 4, 12, 1, 8, 8, 5, 3, 10] * 22
@@ -37,7 +37,8 @@ def _cohort(train, make=None):
     def on_demand(client_id):
         def batches():
             made = train.training_batches(client_id, 1)
-            return made if make is None else make(client_id, made)
+            made = made if make is None else make(client_id, made)
+            return [(batch, None) for batch in made]
 
         return BatchesOnDemand(
             train.batch_sizes(client_id), train.element_spec, batches
@@ -122,9 +123,7 @@ def test_sizes_are_known_before_the_batches(last_batch, options):
 
 def _rows_of(train, client_id):
     """The cohort's batches as rows that are copied when they are put together."""
-    return lambda: [
-        ChosenRows(*rows) for rows in train.training_rows(client_id, round_number=1)
-    ]
+    return lambda: train.training_rows(client_id, round_number=1)
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -153,7 +152,7 @@ def test_rows_of_other_dtypes_and_orders_in_memory_are_converted(process, fast):
     y = np.arange(8) % 3
     spec = tf.TensorSpec([None, 3], tf.float32), tf.TensorSpec([None], tf.int32)
     rows = np.array([3, 1, 4, 1, 5, 0])
-    cohort = [BatchesOnDemand([4, 2], spec, lambda: [ChosenRows((x, y), rows)])] * 10
+    cohort = [BatchesOnDemand([4, 2], spec, lambda: [((x, y), rows)])] * 10
     batches = [
         (x[own].astype(np.float32), y[own].astype(np.int32))
         for own in (rows[:4], rows[4:])
@@ -165,16 +164,19 @@ def test_rows_of_other_dtypes_and_orders_in_memory_are_converted(process, fast):
 
 @pytest.mark.parametrize("rows", [[0, 3], [-1, 0]])
 def test_rows_that_there_are_not_are_refused(rows):
-    with pytest.raises(IndexError, match="must be from 0 to 2"):
-        ChosenRows((np.zeros([3, 2]), np.zeros(3)), np.array(rows))
+    examples = np.zeros([3, 2]), np.zeros(3)
+    spec = tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec([None], tf.int32)
+    batches = BatchesOnDemand([2], spec, lambda: [(examples, np.array(rows))])
+    with pytest.raises(IndexError, match="examples from 0 to 2, found"):
+        list(batches)
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (3, 3)])
 def test_batches_of_other_shapes_than_announced_are_refused(shape):
     spec = tf.TensorSpec([None, 3], tf.float32)
-    known = BatchShapes(spec, compat.TensorType(np.float32, [None, None]))
-    source = BatchesOnDemand([2], spec, lambda: [np.zeros(shape, np.float32)])
-    batches = OnDemandSequence(source, known)
+    make = lambda: [(np.zeros(shape, np.float32), None)]  # noqa: E731
+    source = BatchesOnDemand([2], spec, make)
+    batches = ClientData(source, compat.TensorType(np.float32, [None, None]))
     assert batches.shapes == [((2, 3),)]
     with pytest.raises(ValueError, match=r"\(2, 3\).* made with .*Let BatchesOnDemand"):
         batches.copy(0, 0, np.zeros([2, 3], np.float32))

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tff_drift.execution.local.data.batches import ArrayBatches
+from tff_drift import compat
+from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.runners.schedule import (
     build_schedule,
     most_frequent_shape,
@@ -14,7 +15,8 @@ _CLIENTS = st.lists(st.lists(st.integers(1, 3), max_size=6), min_size=1, max_siz
 
 
 def _batches(sizes):
-    return ArrayBatches([np.zeros([size, 2], np.float32)] for size in sizes)
+    batches = ([np.zeros([size, 2], np.float32)] for size in sizes)
+    return ClientData.of_arrays(batches, compat.TensorType(np.float32, [None, 2]))
 
 
 @settings(deadline=None, max_examples=100)

@@ -11,7 +11,8 @@ A call, from top to bottom; what is made once is kept for the next call:
         |     plan/             TFF's language, interpreted: phases of operations
         |     graphs/           the graphs of each phase, made one TensorFlow function
         |     client_program/   a client's graph as start, step, finish
-        |     runners/          ... as functions of many clients, where that may pay
+        |     runners/          ... as a function of one client, and of many at a time
+        |                       where that may pay
         |
         |  every time
         |-- data/           the argument into tensors, datasets into sequences
@@ -34,8 +35,9 @@ Where to change what:
 *   An intrinsic of TFF: `plan/planner.py`; inside local computations,
     `graphs/functions.py`.
 *   What TensorFlow refuses to run in a function (resources, sessions):
-    `graphs/import_graph.py`; loops over datasets: `graphs/dataset_loops.py`; devices:
-    `graphs/devices.py`.
+    `graphs/import_graph.py`; devices: `graphs/devices.py`.
+*   How one client's steps follow each other, and what runs as TFF's graph:
+    `runners/sequential.py`.
 *   An operation that TensorFlow vectorizes, exactly or not:
     `client_program/vectorizable.py`.
 *   An operation on variables that has no program yet: `client_program/variables.py`;

@@ -18,7 +18,8 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns, tensors
-from tff_drift.execution.local.data.client_data import as_tensor, stack_values
+from tff_drift.execution.local.data.client_data import as_tensor
+from tff_drift.execution.local.data.stacks import stack_values
 from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.import_graph import GraphCache
 from tff_drift.execution.local.plan import trees

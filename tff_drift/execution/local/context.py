@@ -13,9 +13,9 @@ from tff_drift import checks, compat
 from tff_drift.execution import containers
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.data.arguments import ArgumentReader
-from tff_drift.execution.local.data.client_data import BatchCache
+from tff_drift.execution.local.data.batch_cache import BatchCache
 from tff_drift.execution.local.explain import explain_plan
-from tff_drift.execution.local.graphs import dataset_loops, devices
+from tff_drift.execution.local.graphs import devices
 from tff_drift.execution.local.placement import Placement, function_options
 from tff_drift.execution.local.plan_cache import PlanCache
 
@@ -168,7 +168,7 @@ def create_local_execution_context(
     max_concurrent_clients: int | None = None,
     batch_clients: bool | None = None,
     dataset_cache_bytes: int = 2**30,
-    splice_dataset_loops: bool = True,
+    functionalize_clients: bool = True,
 ) -> LocalExecutionContext:
     """Returns an execution context that runs computations in this process.
 
@@ -196,8 +196,9 @@ def create_local_execution_context(
         clients that are trained many at a time, and the stacked batches of cohorts
         that come again. What is kept are datasets that give the same batches every
         time, for as long as the program holds them.
-      splice_dataset_loops: Whether `Dataset.reduce` runs as a loop of the graph,
-        which is faster and gives the same results.
+      functionalize_clients: Whether clients that train one by one run as programs of
+        tensors, with a loop over their batches, where that is possible: it is faster
+        and gives the same results. False runs them as the graphs that TFF makes.
 
     Returns:
       An execution context for `tff.framework.set_default_context`.
@@ -220,14 +221,13 @@ def create_local_execution_context(
         raise TypeError(
             f"batch_clients must be True, False or None, found {batch_clients!r}."
         )
-    checks.check_flag("splice_dataset_loops", splice_dataset_loops)
+    checks.check_flag("functionalize_clients", functionalize_clients)
     pool = concurrent.futures.ThreadPoolExecutor(
         max_concurrent_clients, thread_name_prefix="tff-drift-client"
     )
     placement = Placement(server_device, clients, max_concurrent_clients, pool)
-    rewrites = [dataset_loops.splice_dataset_loops] if splice_dataset_loops else []
     plans = PlanCache(
-        [*rewrites, devices.pin_datasets_to_cpu],
+        functionalize_clients,
         BatchCache(dataset_cache_bytes),
         batch_clients,
         placement.map,

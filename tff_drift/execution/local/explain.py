@@ -70,18 +70,26 @@ def _explain_clients(
 ) -> Iterator[str]:
     vectorized = phase.vectorized
     if vectorized is None:
-        yield f"one by one: {phase.why_one_by_one}"
+        yield from _one_by_one(phase, phase.why_one_by_one)
         return
     if values is None or not vectorized.has_datasets(values):
         yield f"vectorized in lockstep or one by one: {vectorized.condition}"
         return
     route = vectorized.route(values, num_clients, placement)
     if not route.groups:
-        yield f"one by one: {route.reason}"
+        yield from _one_by_one(phase, route.reason)
         return
     yield f"vectorized in lockstep: {route.reason}"
     for group in route.groups:
         yield f"  {_clients(group.clients)}: {_steps(group.lockstep_steps)}"
+
+
+def _one_by_one(phase: RunnablePhase, reason: str) -> Iterator[str]:
+    yield f"one by one: {reason}"
+    assert phase.clients is not None
+    why_as_imported = phase.clients.why_as_imported
+    if why_as_imported is not None:
+        yield f"  as TFF's graph, not as a program of tensors: {why_as_imported}"
 
 
 def _clients(numbers: Sequence[int]) -> str:

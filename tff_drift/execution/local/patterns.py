@@ -16,9 +16,6 @@ in `tests/execution/local/test_patterns.py` that fails when they make another on
 | a convolution, `Conv` in a name | Keras' and TensorFlow's layers | vectorizing such steps gains nothing |
 | datasets that repeat themselves | `tf.data` | what was read is kept |
 | functions of datasets that only move values, by their operations | `Dataset.map`, `filter` | they are not optimized for every client anew |
-
-The form of `Dataset.reduce` is checked where it is replaced, in
-`graphs/dataset_loops.py`.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tff_drift.execution.local.aggregation import Aggregator
 from tff_drift.execution.local.data import sequences
-from tff_drift.execution.local.data.client_data import ClientSequence, as_tensor
+from tff_drift.execution.local.data.client_data import ClientData, as_tensor
 from tff_drift.execution.local.graphs.functions import PhaseFunction
 from tff_drift.execution.local.graphs.import_graph import GraphCache
 from tff_drift.execution.local.placement import Placement
@@ -22,6 +22,7 @@ from tff_drift.execution.local.runners.clients import (
     Vectorization,
     VectorizedClients,
 )
+from tff_drift.execution.local.runners.sequential import SequentialRunner
 from tff_drift.execution.local.runners.vectorized import Group
 from tff_drift.execution.local.tensors import give_back_attributes
 
@@ -37,12 +38,13 @@ class RunnablePhase:
       phase: The phase.
       later: The leaves that later phases need, or the result.
       graphs: Where the graphs of compiled computations come from.
+      functionalize: Whether loops over datasets become loops of the graph.
       vectorization: What vectorized clients are built with.
 
     Attributes:
       phase: The phase.
-      server: The function of the server, None if it has nothing to do.
-      clients: The function of a client, None if they have nothing to do.
+      server: Runs the server's operations, None if it has nothing to do.
+      clients: Runs those of one client, None if they have nothing to do.
       vectorized: The clients' program for many at a time, None if they never are.
       why_one_by_one: The reason, if they never are.
       aggregator: The aggregations.
@@ -53,6 +55,7 @@ class RunnablePhase:
         phase: Phase,
         later: set[Leaf],
         graphs: GraphCache,
+        functionalize: bool,
         vectorization: Vectorization,
     ) -> None:
         self.phase = phase
@@ -60,39 +63,40 @@ class RunnablePhase:
         zeros = [leaf for step in aggregations for leaf in step.zeros]
         accumulated = [leaf for step in aggregations for leaf in step.inputs]
         at_clients = [leaf for step in phase.clients for leaf in step.inputs]
-        self.server: PhaseFunction | None = None
-        self.clients: PhaseFunction | None = None
+        self.server: SequentialRunner | None = None
+        self.clients: SequentialRunner | None = None
         self.vectorized: VectorizedClients | None = None
         self.why_one_by_one = ""
         self._kept: frozenset[Leaf] = frozenset()
         if phase.server:
             wanted = later.union(zeros, accumulated, at_clients)
-            self.server = PhaseFunction(phase.server, wanted, graphs)
-            self.server.build()
+            function = PhaseFunction(phase.server, wanted, graphs)
+            function.build()
+            self.server = SequentialRunner(function, functionalize)
         of_clients = later.union(accumulated)
         computed: frozenset[Leaf] = frozenset()
         if phase.clients:
-            self.clients = PhaseFunction(phase.clients, of_clients, graphs)
-            computed = frozenset(self.clients.outputs)
+            function = PhaseFunction(phase.clients, of_clients, graphs)
+            self.clients = SequentialRunner(function, functionalize)
+            computed = frozenset(function.outputs)
             self._kept = computed & later
         self.aggregator = Aggregator(aggregations, graphs, computed - later)
         if self.clients is not None:
             summed = self.aggregator.summed_before
             try:
-                self.vectorized = vectorization.build(
-                    phase.clients, of_clients, accumulated, summed
-                )
+                self.vectorized = vectorization.build(function, accumulated, summed)
             except NotVectorizedError as error:
                 self.why_one_by_one = str(error)
                 # What cannot be run is told at once, here as where it is vectorized.
-                self.clients.build()
+                function.build()
 
     def run(self, values: LeafValues, num_clients: int, placement: Placement) -> None:
         """Runs the phase, adding to `values` what later phases need."""
         if self.server is not None:
-            tensors = [as_tensor(values[leaf]) for leaf in self.server.inputs]
+            function = self.server.function
+            tensors = [as_tensor(values[leaf]) for leaf in function.inputs]
             computed = self.server(tensors, placement.server_device)
-            values.update(zip(self.server.outputs, computed))
+            values.update(zip(function.outputs, computed))
         vectorized = self.vectorized
         groups: Sequence[Group] = ()
         if vectorized is not None:
@@ -146,14 +150,17 @@ class RunnablePhase:
         self, values: LeafValues, num_clients: int, placement: Placement
     ) -> Iterator[dict[Leaf, tf.Tensor]]:
         """Yields the results of every client, in the order of the clients."""
-        function = self.clients
-        if function is None:
+        runner = self.clients
+        if runner is None:
             yield from ({} for _ in range(num_clients))
             return
+        # Before threads ask for it.
+        runner.build()
+        function = runner.function
 
         def run(client: int) -> dict[Leaf, tf.Tensor]:
             tensors = [_of_client(values, leaf, client) for leaf in function.inputs]
-            results = function(tensors, placement.client_device(client))
+            results = runner(tensors, placement.client_device(client))
             self._release(values, [client])
             return dict(zip(function.outputs, results))
 
@@ -165,10 +172,10 @@ class RunnablePhase:
     def _release(self, values: LeafValues, clients: Sequence[int]) -> None:
         """Lets go of the batches of clients that are through."""
         assert self.clients is not None
-        for leaf in self.clients.inputs:
+        for leaf in self.clients.function.inputs:
             if sequences.is_sequence(leaf.type_signature) and leaf.at_clients:
                 for client in clients:
-                    if isinstance(values[leaf][client], ClientSequence):
+                    if isinstance(values[leaf][client], ClientData):
                         values[leaf][client].release()
 
     def _vectorized_results(
@@ -228,14 +235,20 @@ class RunnablePlan:
     Args:
       plan: The plan.
       graphs: Where the graphs of compiled computations come from.
+      functionalize: Whether loops over datasets become loops of the graph.
       vectorization: What vectorized clients are built with.
     """
 
     def __init__(
-        self, plan: Plan, graphs: GraphCache, vectorization: Vectorization
+        self,
+        plan: Plan,
+        graphs: GraphCache,
+        functionalize: bool,
+        vectorization: Vectorization,
     ) -> None:
         self.plan = plan
         self._graphs = graphs
+        self._functionalize = functionalize
         self._vectorization = vectorization
         self._phases: list[RunnablePhase] | None = None
         self._lock = threading.Lock()
@@ -248,7 +261,13 @@ class RunnablePlan:
                 later = set(trees.leaves(self.plan.result))
                 for phase in reversed(self.plan.phases):
                     phases.append(
-                        RunnablePhase(phase, later, self._graphs, self._vectorization)
+                        RunnablePhase(
+                            phase,
+                            later,
+                            self._graphs,
+                            self._functionalize,
+                            self._vectorization,
+                        )
                     )
                     later = later.union(phase.needs())
                 self._phases = phases[::-1]

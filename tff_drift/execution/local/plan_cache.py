@@ -13,9 +13,9 @@ import tensorflow_federated as tff
 
 from tff_drift import compat
 from tff_drift.execution.local import policy
-from tff_drift.execution.local.data.client_data import BatchCache
+from tff_drift.execution.local.data.batch_cache import BatchCache
 from tff_drift.execution.local.data.results import Assembler, build_assembler
-from tff_drift.execution.local.graphs.import_graph import GraphCache, GraphRewrite
+from tff_drift.execution.local.graphs.import_graph import GraphCache
 from tff_drift.execution.local.phases import RunnablePlan
 from tff_drift.execution.local.plan.plan import Plan
 from tff_drift.execution.local.plan.planner import build_plan
@@ -30,7 +30,7 @@ class PlanCache:
     programs that make them again and again, a few of those used last live on.
 
     Args:
-      rewrites: What is done to the graphs of compiled computations.
+      functionalize: Whether loops over datasets become loops of the graph.
       batches: Holds the batches of datasets.
       batch_clients: Whether clients are vectorized, see `Vectorization`.
       map: Runs a function for several values at a time, see `Vectorization`.
@@ -38,12 +38,12 @@ class PlanCache:
 
     def __init__(
         self,
-        rewrites: Sequence[GraphRewrite],
+        functionalize: bool,
         batches: BatchCache,
         batch_clients: bool | None,
         map: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]],
     ) -> None:
-        self._rewrites = rewrites
+        self._functionalize = functionalize
         self._batches = batches
         self._batch_clients = batch_clients
         self._map = map
@@ -94,12 +94,11 @@ class PlanCache:
             return plan, assemble
 
     def _build(self, computation: Any) -> RunnablePlan:
+        vectorization = Vectorization(self._batches, self._batch_clients, self._map)
         # The graphs belong to the plan, and go with it.
-        graphs = GraphCache(self._rewrites)
-        vectorization = Vectorization(
-            GraphCache(), self._batches, self._batch_clients, self._map
+        return RunnablePlan(
+            _plan(computation), GraphCache(), self._functionalize, vectorization
         )
-        return RunnablePlan(_plan(computation), graphs, vectorization)
 
 
 def _plan(computation: Any) -> Plan:

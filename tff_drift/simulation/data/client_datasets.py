@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import starmap
 
@@ -18,7 +19,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, summaries
-from tff_drift.execution.batches_on_demand import BatchesOnDemand, ChosenRows
+from tff_drift.execution.batches_on_demand import BatchesOnDemand
 from tff_drift.simulation.data.arguments import UNCHANGED, changed, suggest_names
 from tff_drift.simulation.data.batching import Batching, split, to_dataset
 from tff_drift.simulation.data.client_data_reader import client_data_reader
@@ -369,12 +370,7 @@ class ClientDatasets(ClientExamples):
         Raises:
           TypeError: As in `training_data`, like ValueError.
         """
-
-        def rows() -> list[ChosenRows]:
-            return list(
-                starmap(ChosenRows, self.training_rows(client_id, round_number))
-            )
-
+        rows = functools.partial(self.training_rows, client_id, round_number)
         sizes = self.batch_sizes(client_id)
         return BatchesOnDemand(sizes, self._store.spec(client_id), rows)
 

@@ -26,6 +26,7 @@ from tff_drift.execution.local.client_program.nodes import (
     after,
     data_inputs,
     emit,
+    functions_of,
     in_order,
 )
 from tff_drift.execution.local.client_program.saved_iterates.lists import ListInGraph
@@ -155,6 +156,7 @@ class GraphInterpreter:
       on_list_loop: Of a `ListLoop` to the last values.
 
     Attributes:
+      functions: The functions of the graph's library, by their names.
       variables: The variables, in the order in which the graph makes them.
       operations: The kinds of operations added so far; `NESTED_LOOP` for a loop in a
         loop, `UNKNOWN_SHAPES` for a branch whose results may be of another shape than
@@ -168,7 +170,7 @@ class GraphInterpreter:
         on_list_loop: Callable[[ListLoop], list[Any]],
     ) -> None:
         self._graph_def = graph_def
-        self._functions = {
+        self.functions = {
             function.signature.name: function for function in graph_def.library.function
         }
         self._on_reduce = on_reduce
@@ -209,7 +211,7 @@ class GraphInterpreter:
         Raises:
           UnsupportedGraphError: If the function is not one of tensors.
         """
-        function = self._functions.get(name)
+        function = self.functions.get(name)
         if function is None:
             raise UnsupportedGraphError(f"there is no function {name!r}")
         names = [argument.name for argument in function.signature.input_arg]
@@ -229,7 +231,7 @@ class GraphInterpreter:
             if node.op == "NoOp":
                 frame.outputs[node.name], frame.checks[node.name] = [], checks
                 continue
-            outputs, layout = self._run_node(node, after(checks, inputs))
+            outputs, layout = self.run_node(node, after(checks, inputs))
             frame.outputs[node.name], frame.layouts[node.name] = outputs, layout
             if self._may_fail(node):
                 frame.checks[node.name] = [
@@ -238,8 +240,19 @@ class GraphInterpreter:
                     if isinstance(output, (tf.Tensor, tf.Operation))
                 ]
 
-    def _run_node(self, node: Any, inputs: list[Any]) -> tuple[list[Any], Any]:
-        """Returns the outputs of a node, and where each named output starts."""
+    def run_node(self, node: Any, inputs: list[Any]) -> tuple[list[Any], Any]:
+        """Evaluates a node.
+
+        Args:
+          node: The node.
+          inputs: Its inputs: tensors, variables, and what stands for datasets.
+
+        Returns:
+          The outputs, and where each named output starts.
+
+        Raises:
+          UnsupportedGraphError: If it is not a function of tensors.
+        """
         has_lists = any(isinstance(value, ListInGraph) for value in inputs)
         if has_lists and node.op in LOOPS:
             condition, body = (node.attr[k].func.name for k in ("cond", "body"))
@@ -257,7 +270,7 @@ class GraphInterpreter:
             return self._branch(node, inputs), {"output": 0}
         if node.op in LOOPS:
             return self._while(node, inputs), {"output": 0}
-        if has_lists and node.op not in self._functions:
+        if has_lists and node.op not in self.functions:
             return next(x for x in inputs if isinstance(x, ListInGraph)).use(
                 node, inputs
             )
@@ -266,9 +279,9 @@ class GraphInterpreter:
             return [tf.debugging.Assert(inputs[0], inputs[1:])], {}
         if any(isinstance(value, Variable) for value in inputs):
             return use_variable(node, inputs)
-        if node.op in self._functions:
+        if node.op in self.functions:
             outputs = self.call_function(node.op, inputs)
-            names = self._functions[node.op].signature.output_arg
+            names = self.functions[node.op].signature.output_arg
             return outputs, {arg.name: index for index, arg in enumerate(names)}
         if node.op == "Identity" and not tf.is_tensor(inputs[0]):
             return inputs, {"output": 0}
@@ -278,6 +291,10 @@ class GraphInterpreter:
             )
         if any(part in node.op for part in _DATASET_OPERATIONS):
             raise UnsupportedGraphError(f"it has the dataset operation {node.op!r}")
+        if functions_of(node):
+            raise UnsupportedGraphError(
+                f"it has the operation {node.op!r} on functions"
+            )
         self.operations.add(node.op)
         return emit(node, inputs)
 
@@ -306,6 +323,7 @@ class GraphInterpreter:
         body: Callable[[list[Any]], list[Any]],
         values: list[Any],
         shapes: Sequence[tf.TensorShape],
+        parallel_iterations: int = 10,
     ) -> list[Any]:
         """Adds a loop.
 
@@ -315,6 +333,7 @@ class GraphInterpreter:
           values: The first values, tensors and variables. A variable stays where it
             is.
           shapes: The shape of each value that is a tensor.
+          parallel_iterations: How many steps may be taken at a time.
 
         Returns:
           The last values.
@@ -355,6 +374,7 @@ class GraphInterpreter:
             run_body,
             [*(values[place] for place in places), *before],
             shape_invariants=invariants,
+            parallel_iterations=parallel_iterations,
         )
         self._loops_around -= 1
         return unpack(results)
@@ -389,15 +409,15 @@ class GraphInterpreter:
 
     def _may_fail(self, node: Any) -> bool:
         """Whether a node is a check, or a branch or a call with one in it."""
-        names = {value.func.name for value in node.attr.values()}
-        functions = [self._functions[name] for name in names & self._functions.keys()]
+        names = functions_of(node) & self.functions.keys()
+        functions = [self.functions[name] for name in names]
         return patterns.has_check([node.op]) or any(
             self._may_fail(inner) for each in functions for inner in each.node_def
         )
 
     def _is_cheap(self, name: str) -> bool:
         """Whether a function may as well be evaluated in vain."""
-        return all(node.op in _CHEAP for node in self._functions[name].node_def)
+        return all(node.op in _CHEAP for node in self.functions[name].node_def)
 
 
 def _choices(

@@ -77,13 +77,16 @@ def in_order(nodes: Iterable[Any], done: set[str]) -> Iterable[Any]:
         yield by_name[name]
 
 
+def functions_of(node: Any) -> set[str]:
+    """Returns the names of the functions that a node calls or passes on."""
+    values = node.attr.values()
+    names = {each.name for value in values for each in value.list.func}
+    names.update(value.func.name for value in values if value.HasField("func"))
+    return names
+
+
 def emit(node: Any, inputs: Sequence[tf.Tensor]) -> tuple[list[Any], dict[str, int]]:
     """Adds a node to the graph being built."""
-    if any(
-        value.WhichOneof("value") == "func" or value.list.func
-        for value in node.attr.values()
-    ):
-        raise UnsupportedGraphError(f"it has the operation {node.op!r} on functions")
     attributes = {
         name: value
         for name, value in node.attr.items()

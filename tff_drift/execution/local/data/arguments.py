@@ -13,8 +13,11 @@ from tff_drift import compat
 from tff_drift.execution import containers
 from tff_drift.execution.batches_on_demand import BatchesOnDemand
 from tff_drift.execution.local.data import sequences
-from tff_drift.execution.local.data.client_data import ClientSequence, as_tensor
-from tff_drift.execution.local.data.on_demand import BatchShapes, OnDemandSequence
+from tff_drift.execution.local.data.client_data import (
+    BatchShapes,
+    ClientData,
+    as_tensor,
+)
 from tff_drift.execution.local.plan import trees
 
 _NO_TENSORS = (np.ndarray, np.generic, int, float, str, bytes)
@@ -45,7 +48,7 @@ class ArgumentReader:
         Yields:
           For each leaf of the type: a tensor, or for a leaf at clients, a list with
           a tensor for each client, or with an array, which is put together with those
-          of others before it becomes a tensor. Sequences become `ClientSequence`s.
+          of others before it becomes a tensor. Sequences become `ClientData`s.
 
         Raises:
           NotImplementedError: If the value is a `tff.framework.Ingestable`.
@@ -82,20 +85,19 @@ class ArgumentReader:
             leaf = _tensor_or_array(value, type_signature)
             yield leaf if of_client else as_tensor(leaf)
 
-    def _sequence(
-        self, value: Any, type_signature: compat.SequenceType
-    ) -> ClientSequence:
+    def _sequence(self, value: Any, type_signature: compat.SequenceType) -> ClientData:
         if isinstance(value, list):
-            return ClientSequence(value, type_signature.element)
+            return ClientData(value, type_signature.element)
         if isinstance(value, BatchesOnDemand):
-            return OnDemandSequence(value, self._shapes_of(value, type_signature))
+            known = self._shapes_of(value, type_signature)
+            return ClientData(value, type_signature.element, known)
         if not isinstance(value, tf.data.Dataset):
             raise TypeError(
                 f"Expected a tf.data.Dataset or a list for type {type_signature}, "
                 f"found a {type(value).__name__}."
             )
         self._check_elements(value, type_signature)
-        return ClientSequence(value, type_signature.element)
+        return ClientData(value, type_signature.element)
 
     def _shapes_of(
         self, value: BatchesOnDemand, type_signature: compat.SequenceType

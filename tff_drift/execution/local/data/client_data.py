@@ -1,34 +1,30 @@
-"""Clients' sequences as they come in: for loops in a graph, and batch by batch.
+"""One client's data: the batches of a sequence, in whatever form they came in.
 
-A computation of one client takes a sequence as a variant tensor, TensorFlow's form
-of a dataset. Clients that are trained many at a time are read batch by batch instead.
-Reading a dataset takes longer than training a small model on it, so that what was
-read is kept, within a limit of RAM, for datasets that give the same batches every
-time.
+A client that is trained alone takes its data as a variant tensor, TensorFlow's form of
+a dataset. Clients that are trained many at a time are read batch by batch instead: the
+shapes of the batches are known before, which is all that a schedule needs, and each
+batch is copied once, to where it is trained on.
 """
 
 from __future__ import annotations
 
-import collections
+import functools
+import math
 import threading
-import weakref
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
 
 from tff_drift import compat
-from tff_drift.execution.local import patterns, policy, tensors
-from tff_drift.execution.local.data import sequences
-from tff_drift.execution.local.data.batches import (
-    ArrayBatches,
-    Batches,
-    as_array,
-    in_main_memory,
-    uninitialized,
-)
-from tff_drift.execution.local.data.variants import read, to_variant
+from tff_drift.execution.batches_on_demand import BatchesOnDemand, Rows
+from tff_drift.execution.local import patterns, tensors
+from tff_drift.execution.local.data import sequences, variants
+from tff_drift.execution.local.data.batch_cache import BatchCache
+
+# The arrays of a batch's components, or of a whole epoch's, and which of their rows.
+_Batch = tuple[list[np.ndarray], Optional[Rows]]
 
 
 class TooManyBytesError(Exception):
@@ -50,232 +46,288 @@ class MemoryBudget:
                 raise TooManyBytesError
 
 
-class ClientSequence:
-    """A sequence given as an argument.
+class BatchShapes(dict[int, tuple[tuple[tuple[int, ...], ...], int]]):
+    """For numbers of examples, the shapes of a batch of so many, and its bytes.
 
     Args:
-      value: A dataset, or a list of elements.
-      element_type: The type of the elements.
+      element_spec: Of a `BatchesOnDemand`.
+      element_type: The type of a batch. Asking raises a TypeError if batches are not of
+        that type, a ValueError if they have another shape than the type says.
+    """
+
+    def __init__(self, element_spec: Any, element_type: compat.Type) -> None:
+        super().__init__()
+        self.element_spec = element_spec
+        self.element_type = element_type
+
+    def __missing__(self, size: int) -> tuple[tuple[tuple[int, ...], ...], int]:
+        def without_memory(spec: tf.TensorSpec) -> np.ndarray:
+            # Nothing but a shape and a dtype, to be checked as a batch would be.
+            dtype = spec.dtype.as_numpy_dtype
+            return np.broadcast_to(np.zeros((), dtype), (size, *spec.shape[1:]))
+
+        batch = tf.nest.map_structure(without_memory, self.element_spec)
+        (row,) = sequences.element_rows([batch], self.element_type)
+        leaves = [row[k] for k in sequences.component_order(self.element_type)]
+        shapes = tuple(tuple(leaf.shape) for leaf in leaves)
+        of_items = [tf.as_dtype(leaf.dtype).size for leaf in leaves]
+        self[size] = found = (
+            shapes,
+            sum(math.prod(shape) * of_item for shape, of_item in zip(shapes, of_items)),
+        )
+        return found
+
+
+class ClientData:
+    """One client's data, given as an argument.
+
+    Args:
+      value: A dataset, a list of batches, or batches that are made on demand.
+      element_type: The type of a batch.
+      known: The shapes of batches that are made on demand.
+
+    Attributes:
+      is_kept: Whether a `BatchCache` holds it.
 
     Raises:
-      TypeError: If an element of a list is not of that type.
-      ValueError: If an element of a list has another shape than the type says.
+      TypeError: If a batch is not of that type.
+      ValueError: If a batch has another shape than the type says.
     """
 
     def __init__(
-        self, value: tf.data.Dataset | list[Any], element_type: compat.Type
+        self,
+        value: tf.data.Dataset | list[Any] | BatchesOnDemand,
+        element_type: compat.Type,
+        known: BatchShapes | None = None,
     ) -> None:
         self._element_type = element_type
-        self._dataset = None if isinstance(value, list) else value
+        self._dataset: tf.data.Dataset | None = None
+        self._source: BatchesOnDemand | None = None
+        # The leaves of each batch: of a list, or of a dataset once it has been read.
         self._rows: list[sequences.Row] = []
-        if isinstance(value, list):
-            self._rows = sequences.element_rows(value, element_type)
         self._variant: tf.Tensor | None = None
-        # Of a list, or of a dataset that would give others when read again.
-        self._batches: Batches | None = None
+        self._made: list[_Batch] | None = None
+        self._picked_from: tuple[ClientData, Sequence[int]] | None = None
+        self.is_kept = False
+        if isinstance(value, BatchesOnDemand):
+            self._source = value
+            known = known or BatchShapes(value.element_spec, element_type)
+            of_sizes = [known[size] for size in value.sizes]
+            self.shapes = [shapes for shapes, _ in of_sizes]
+            self.num_bytes = [num_bytes for _, num_bytes in of_sizes]
+        elif isinstance(value, list):
+            self._rows = sequences.element_rows(value, element_type)
+        else:
+            self._dataset = value
+
+    @classmethod
+    def of_arrays(
+        cls, batches: Iterable[Sequence[Any]], element_type: compat.Type
+    ) -> ClientData:
+        """Returns data that has been read.
+
+        Args:
+          batches: The arrays or tensors of each batch, in the order of a dataset's
+            components.
+          element_type: The type of a batch.
+        """
+        order = np.argsort(sequences.component_order(element_type)).tolist()
+        data = cls([], element_type)
+        data._rows = [[as_array(batch[k]) for k in order] for batch in batches]
+        return data
 
     def variant(self) -> tf.Tensor:
-        """Returns the sequence as a variant tensor."""
+        """Returns the data as a variant tensor, which is kept but if made on demand."""
+        if self._source is not None:
+            rows = sequences.element_rows(list(self._source), self._element_type)
+            return variants.to_variant(sequences.from_rows(rows, self._element_type))
         if self._variant is None:
             dataset = self._dataset
             if dataset is None:
                 dataset = sequences.from_rows(self._rows, self._element_type)
-            self._variant = to_variant(dataset)
+            self._variant = variants.to_variant(dataset)
         return self._variant
 
     def release(self) -> None:
-        """Says that its client is through: what can be made again need not be kept."""
+        """Says that the client is through: what can be made again need not be kept."""
+        if self._source is not None:
+            self._made = None
 
     def is_repeatable(self) -> bool:
-        """Whether every pass over the elements gives the same."""
+        """Whether every pass over the data gives the same."""
         return self._dataset is None or patterns.is_repeatable(self._dataset)
 
-    def known_batches(self, cache: BatchCache) -> Batches | None:
-        """Returns the elements, None if they have to be read first.
+    def known(self, cache: BatchCache) -> ClientData | None:
+        """Returns the data with its batches, None if they have to be read first.
 
         Args:
-          cache: Holds those of some datasets.
+          cache: Holds what was read of some datasets.
         """
-        if self._dataset is not None:
-            return cache.get(self._dataset)
-        if self._batches is None:
-            order = sequences.component_order(self._element_type)
-            self._batches = ArrayBatches([row[k] for k in order] for row in self._rows)
-        return self._batches
+        return self if self._dataset is None else cache.get(self._dataset)
 
-    def batches(self, cache: BatchCache, budget: MemoryBudget) -> Batches:
-        """Returns the elements, perhaps those that `cache` holds.
+    def read(self, cache: BatchCache, budget: MemoryBudget) -> ClientData:
+        """Returns the data with its batches, perhaps those that `cache` holds.
 
         Args:
           cache: Keeps those of datasets that give the same every time. Others are
-            read once: from then on the sequence is a list of what was read.
+            read once: from then on this is a list of what was read.
           budget: For what is read.
 
         Raises:
-          TooManyBytesError: If it takes more; the sequence is as it was.
+          TooManyBytesError: If it takes more; nothing has changed then.
         """
-        known = self.known_batches(cache)
+        known = self.known(cache)
         if known is not None:
             return known
         variant = self.variant()
         # Whoever reads it again is to have it as if it were new.
         self._variant = None
-        batches = read_batches(variant, self._element_type, budget)
-        cache.put(self._dataset, batches)
+        data = read_variant(variant, self._element_type, budget)
+        cache.put(self._dataset, data)
         if not self.is_repeatable():
-            order = np.argsort(sequences.component_order(self._element_type)).tolist()
-            self._rows = [[row[k] for k in order] for row in batches.arrays]
-            self._dataset = None
-            self._batches = batches
-        return batches
+            self._rows, self._dataset = data._rows, None
+            return self
+        return data
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    @functools.cached_property
+    def shapes(self) -> list[Any]:
+        """The shapes of each batch, one for each component of the dataset."""
+        return [tuple(x.shape for x in arrays) for arrays, _ in self._batches()]
+
+    @functools.cached_property
+    def num_bytes(self) -> list[int]:
+        """The size of each batch, in bytes."""
+        return [sum(x.nbytes for x in arrays) for arrays, _ in self._batches()]
+
+    @functools.cached_property
+    def run_lengths(self) -> list[int]:
+        """For each batch how many of its shapes follow, itself included."""
+        lengths = [1] * len(self)
+        for number in range(len(self) - 2, -1, -1):
+            if self.shapes[number] == self.shapes[number + 1]:
+                lengths[number] += lengths[number + 1]
+        return lengths
+
+    def copy(self, number: int, component: int, target: np.ndarray) -> None:
+        """Copies a component of a batch.
+
+        Args:
+          number: Which batch.
+          component: Which component.
+          target: Where to: an array of its shape and of the component's dtype.
+        """
+        if self._picked_from is not None:
+            whole, numbers = self._picked_from
+            whole.copy(numbers[number], component, target)
+            return
+        arrays, rows = self._batches()[number]
+        array = arrays[component]
+        if rows is None:
+            target[...] = array
+        elif isinstance(rows, slice) or array.dtype != target.dtype:
+            target[...] = array[rows]
+        else:
+            # Into the target at once, for which NumPy has to be told what to do with
+            # rows that there are not: `BatchesOnDemand` has none.
+            array.take(rows, axis=0, out=target, mode="clip")
+
+    def picked(self, numbers: Sequence[int]) -> ClientData:
+        """Returns some of the batches, which are still those of this one.
+
+        Args:
+          numbers: Which ones, in their order.
+        """
+        data = ClientData([], self._element_type)
+        data._picked_from = self, numbers
+        data.shapes = [self.shapes[number] for number in numbers]
+        data.num_bytes = [self.num_bytes[number] for number in numbers]
+        return data
+
+    def _batches(self) -> list[_Batch]:
+        if self._made is None:
+            order = sequences.component_order(self._element_type)
+            if self._source is not None:
+                self._made = self._make(self._source, order)
+            else:
+                self._made = [
+                    ([as_array(row[k]) for k in order], None) for row in self._rows
+                ]
+        return self._made
+
+    def _make(self, source: BatchesOnDemand, order: list[int]) -> list[_Batch]:
+        made: list[_Batch] = []
+        of_one = self.shapes[0] if self.shapes else ()
+        last, arrays, fit = None, [], True
+        for examples, rows in source.unread():
+            if examples is not last:
+                leaves = sequences.example_leaves(examples, self._element_type)
+                # To take rows of others, NumPy would copy all of them each time.
+                arrays = [np.ascontiguousarray(as_array(leaves[k])) for k in order]
+                last = examples
+                # All batches were announced with the same shapes but for their sizes.
+                fit &= all(x.shape[1:] == y[1:] for x, y in zip(arrays, of_one))
+            made.append((arrays, rows))
+        sizes = [_count(rows) for _, rows in made]
+        if not fit or sizes != list(source.sizes):
+            shapes = [
+                tuple((size, *array.shape[1:]) for array in arrays)
+                for size, (arrays, _) in zip(sizes, made)
+            ]
+            raise ValueError(
+                f"Batches were announced with the shapes {self.shapes}, and made with "
+                f"{shapes}. Let BatchesOnDemand.make return batches of its sizes."
+            )
+        return made
 
 
-def as_tensor(value: tf.Tensor | np.ndarray | ClientSequence) -> tf.Tensor:
+def _count(rows: Rows | None) -> int:
+    assert rows is not None
+    return rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+
+
+def as_array(value: np.ndarray | tf.Tensor) -> np.ndarray:
+    """Returns an array, which shares the memory of a tensor."""
+    if isinstance(value, np.ndarray):
+        return value
+    if value.dtype == tf.string and not value.shape.rank:
+        # It is `bytes`, which NumPy would make an array of another dtype of.
+        return np.array(value.numpy(), object)
+    return np.asarray(value)
+
+
+def as_tensor(value: tf.Tensor | np.ndarray | ClientData) -> tf.Tensor:
     """Returns a value as computations take it: a sequence as a variant tensor."""
-    if isinstance(value, ClientSequence):
+    if isinstance(value, ClientData):
         return value.variant()
     return tensors.from_array(value) if isinstance(value, np.ndarray) else value
 
 
-def stack_values(values: Sequence[np.ndarray | tf.Tensor]) -> tf.Tensor:
-    """Returns values of clients, stacked; arrays are copied once."""
-    if not all(isinstance(value, np.ndarray) for value in values):
-        return tf.stack(list(map(as_tensor, values)))
-    shape = [len(values), *values[0].shape]
-    stack = uninitialized(shape, tf.as_dtype(values[0].dtype))
-    np.stack(values, out=stack)
-    return in_main_memory(stack)
-
-
-def read_batches(
+def read_variant(
     variant: tf.Tensor, element_type: compat.Type, budget: MemoryBudget
-) -> ArrayBatches:
-    """Reads a sequence.
+) -> ClientData:
+    """Reads the dataset that a variant tensor holds.
 
     Args:
-      variant: The sequence.
+      variant: The dataset.
       element_type: The type of its elements.
       budget: For what is read.
 
     Returns:
-      Its elements.
+      What was read.
 
     Raises:
       TooManyBytesError: If it takes more.
     """
+
+    def batches() -> Iterator[list[np.ndarray]]:
+        for element in variants.read(variant, element_type):
+            arrays = list(map(as_array, element))
+            budget.take(sum(array.nbytes for array in arrays))
+            yield arrays
+
     # In RAM, where batches of several clients are put together.
     with tf.device("/CPU:0"):
-        return ArrayBatches(_within(budget, read(variant, element_type)))
-
-
-def _within(
-    budget: MemoryBudget, elements: Iterable[list[tf.Tensor]]
-) -> Iterable[list[np.ndarray]]:
-    for element in elements:
-        arrays = list(map(as_array, element))
-        budget.take(sum(array.nbytes for array in arrays))
-        yield arrays
-
-
-class BatchCache:
-    """The batches of datasets, those used last, for as long as the datasets live.
-
-    Args:
-      limit_bytes: The RAM that the batches may take.
-    """
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        # The cohorts stacked last, by their keys.
-        self._cohorts: collections.OrderedDict[Any, None] = collections.OrderedDict()
-        self._used_bytes = 0
-        # By their keys: what has to live, what is kept, and its size.
-        self._entries: collections.OrderedDict[Any, tuple[Any, Any, int]] = (
-            collections.OrderedDict()
-        )
-        # Reentrant: forgetting a dataset may be due to what happens in here.
-        self._lock = threading.RLock()
-
-    @property
-    def used_bytes(self) -> int:
-        """The RAM that the batches take."""
-        return self._used_bytes
-
-    def get(self, dataset: tf.data.Dataset) -> Batches | None:
-        """Returns the batches of a dataset, None if they are not there."""
-        with self._lock:
-            entry = self._entries.get(id(dataset))
-            # Another dataset may have got the number of one that is gone.
-            if entry is None or entry[0]() is not dataset:
-                return None
-            self._entries.move_to_end(id(dataset))
-            return entry[1]
-
-    def put(self, dataset: tf.data.Dataset, batches: Batches) -> None:
-        """Keeps the batches of a dataset, if it gives the same every time."""
-        if not patterns.is_repeatable(dataset):
-            return
-        key = id(dataset)
-        reference = weakref.ref(dataset, lambda _: self._forget(key))
-        batches.is_kept = self._keep(key, reference, batches, sum(batches.num_bytes))
-
-    def put_together(
-        self, batches: Sequence[Batches], way: Any, build: Callable[[], Any]
-    ) -> Any:
-        """Returns what `build` does; keeps it for cohorts that come again.
-
-        It is kept at the second time, if all the batches are.
-
-        Args:
-          batches: The batches of every client.
-          way: Names the way in which they are put together.
-          build: Puts them together in tensors, always the same for these batches put
-            together in this way.
-        """
-        key = (way, *map(id, batches))
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None and all(
-                reference() is own for reference, own in zip(entry[0], batches)
-            ):
-                self._entries.move_to_end(key)
-                return entry[1]
-        tensors = build()
-        if all(own.is_kept for own in batches) and self._came_before(key):
-            references = [
-                weakref.ref(own, lambda _: self._forget(key)) for own in batches
-            ]
-            size = sum(map(_num_bytes, tf.nest.flatten(tensors)))
-            self._keep(key, references, tensors, size)
-        return tensors
-
-    def _came_before(self, key: Any) -> bool:
-        with self._lock:
-            came_before = key in self._cohorts
-            self._cohorts[key] = None
-            self._cohorts.move_to_end(key)
-            if len(self._cohorts) > policy.COHORTS_REMEMBERED:
-                self._cohorts.popitem(last=False)
-        return came_before
-
-    def _keep(self, key: Any, references: Any, value: Any, size: int) -> bool:
-        """Keeps a value if it fits; returns whether it does."""
-        if size > self._limit_bytes:
-            return False
-        with self._lock:
-            self._forget(key)
-            self._entries[key] = (references, value, size)
-            self._used_bytes += size
-            while self._used_bytes > self._limit_bytes:
-                self._forget(next(iter(self._entries)))
-        return True
-
-    def _forget(self, key: Any) -> None:
-        with self._lock:
-            entry = self._entries.pop(key, None)
-            if entry is not None:
-                self._used_bytes -= entry[2]
-
-
-def _num_bytes(tensor: tf.Tensor) -> int:
-    return tensor.shape.num_elements() * tensor.dtype.size
+        return ClientData.of_arrays(batches(), element_type)

@@ -226,15 +226,6 @@ def _runs_of_equal_shape(rows: Sequence[Row]) -> list[list[Row]]:
     return runs
 
 
-def run_lengths(shapes: Sequence[Any]) -> list[int]:
-    """Returns how many of one shape follow each other from each on, itself included."""
-    lengths = [1] * len(shapes)
-    for number in range(len(shapes) - 2, -1, -1):
-        if shapes[number] == shapes[number + 1]:
-            lengths[number] += lengths[number + 1]
-    return lengths
-
-
 def _no_rows(tensor_type: compat.TensorType) -> tf.Tensor:
     shape = [size or 0 for size in tensor_type.shape or ()]
     return tf.zeros([0, *shape], tensor_type.dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import Any
 
 import tensorflow as tf
 
@@ -89,7 +88,7 @@ def read(variant: tf.Tensor, element_type: compat.Type) -> Iterator[list[tf.Tens
         "output_shapes": [spec.shape for spec in specs],
     }
     dataset = tf.raw_ops.OptionsDataset(
-        input_dataset=variant, serialized_options=_options(), **of_elements
+        input_dataset=variant, serialized_options=unoptimized(), **of_elements
     )
     iterator = tf.raw_ops.AnonymousIteratorV3(**of_elements)
     tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
@@ -110,7 +109,7 @@ def read(variant: tf.Tensor, element_type: compat.Type) -> Iterator[list[tf.Tens
 
 
 @functools.lru_cache(maxsize=1)
-def _options() -> Any:
+def unoptimized() -> bytes:
     """Returns options that rewrite and tune nothing, as an operation takes them.
 
     That takes longer than a client's few batches can gain by it. Which elements come,

@@ -14,7 +14,6 @@ from tff_drift.execution.local.graphs.import_graph import GraphCache
 from tff_drift.execution.local.plan import trees
 from tff_drift.execution.local.plan.interpreter import Interpreter
 from tff_drift.execution.local.plan.plan import Leaf, Operation, distinct
-from tff_drift.execution.local.tensors import give_back_attributes
 
 
 class TensorFunction(Protocol):
@@ -129,6 +128,7 @@ class PhaseFunction:
       graphs: Where the graphs of compiled computations come from.
 
     Attributes:
+      steps: The operations.
       inputs: The leaves that it takes.
       outputs: The leaves that it returns.
     """
@@ -142,7 +142,7 @@ class PhaseFunction:
         self.inputs = distinct(
             leaf for step in steps for leaf in step.inputs if leaf not in made
         )
-        self._steps = steps
+        self.steps = steps
         self._builder = GraphBuilder(graphs)
 
     @functools.cached_property
@@ -152,7 +152,7 @@ class PhaseFunction:
         def body(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
             values = dict(zip(self.inputs, tensors))
             last_pass: dict[Leaf, Sequence[tf.Tensor]] = {}
-            for step in self._steps:
+            for step in self.steps:
                 _pass_after(step, values, last_pass)
                 function = trees.substitute(step.function, values)
                 argument = trees.substitute(step.argument, values)
@@ -179,18 +179,6 @@ class PhaseFunction:
         # The graphs are looked at where they are imported.
         self.build()
         return self._builder.one_at_a_time
-
-    def __call__(
-        self, tensors: Iterable[tf.Tensor], device: str | None
-    ) -> Sequence[tf.Tensor]:
-        """Runs the function on a device."""
-        if device is None:
-            results = self.function(*tensors)
-        else:
-            with tf.device(device):
-                results = self.function(*tensors)
-        give_back_attributes(results)
-        return results
 
 
 def _sequences(step: Operation) -> list[Leaf]:

@@ -16,14 +16,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tff_drift import compat
-
-GraphRewrite = Callable[[Any], None]
+from tff_drift.execution.local.graphs import devices
 
 # The name with which a variable's operation makes a new resource at every
 # execution (`ResourceHandle::ANONYMOUS_NAME` in TensorFlow's source).
@@ -90,15 +89,9 @@ class PreparedGraph:
 
 
 class GraphCache:
-    """Prepares every graph once.
+    """Prepares every graph once."""
 
-    Args:
-      rewrites: Applied to every graph, in this order, before its functions get
-        their names. A rewrite changes a `GraphDef` in place.
-    """
-
-    def __init__(self, rewrites: Sequence[GraphRewrite] = ()) -> None:
-        self._rewrites = tuple(rewrites)
+    def __init__(self) -> None:
         self._prepared: dict[bytes, PreparedGraph] = {}
         self._lock = threading.Lock()
 
@@ -125,7 +118,7 @@ class GraphCache:
         key = _key(proto)
         with self._lock:
             if key not in self._prepared:
-                self._prepared[key] = _prepare(proto, self._rewrites)
+                self._prepared[key] = _prepare(proto)
             return self._prepared[key]
 
 
@@ -141,7 +134,7 @@ def _key(proto: Any) -> bytes:
     return digest.digest()
 
 
-def _prepare(proto: Any, rewrites: Sequence[GraphRewrite]) -> PreparedGraph:
+def _prepare(proto: Any) -> PreparedGraph:
     graph_def = tf.compat.v1.GraphDef()
     graph_def.ParseFromString(proto.graph_def.value)
     inputs = tuple(_binding_names(proto.parameter))
@@ -157,8 +150,7 @@ def _prepare(proto: Any, rewrites: Sequence[GraphRewrite]) -> PreparedGraph:
         _initialize_first(graph_def, initializer)
     _drop_colocation(graph_def)
     _pass_in_order(graph_def)
-    for rewrite in rewrites:
-        rewrite(graph_def)
+    devices.pin_datasets_to_cpu(graph_def)
     one_at_a_time = shared or _has_random_stream(graph_def)
     _name_functions_by_content(graph_def)
     return PreparedGraph(graph_def, inputs, outputs, one_at_a_time)

@@ -13,19 +13,17 @@ from tff_drift.execution.local import policy
 from tff_drift.execution.local.client_program.parts import ClientGraph
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.data import sequences
-from tff_drift.execution.local.data.batches import Batches
+from tff_drift.execution.local.data.batch_cache import BatchCache
 from tff_drift.execution.local.data.client_data import (
-    BatchCache,
-    ClientSequence,
+    ClientData,
     MemoryBudget,
     TooManyBytesError,
-    read_batches,
+    read_variant,
 )
 from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.functions import PhaseFunction
-from tff_drift.execution.local.graphs.import_graph import GraphCache
 from tff_drift.execution.local.placement import Placement
-from tff_drift.execution.local.plan.plan import Leaf, Operation, distinct
+from tff_drift.execution.local.plan.plan import Leaf, distinct
 from tff_drift.execution.local.runners.vectorized import Group, VectorizedRunner
 
 
@@ -160,7 +158,7 @@ class VectorizedClients:
     def _are_given(self, values: Mapping[Leaf, Any]) -> bool:
         """Whether the clients' datasets are arguments, which are read once only."""
         return all(
-            isinstance(value, ClientSequence)
+            isinstance(value, ClientData)
             for leaf in self._datasets.values()
             for value in values[leaf]
         )
@@ -168,15 +166,17 @@ class VectorizedClients:
     def _are_repeatable(self, values: Mapping[Leaf, Any]) -> bool:
         """Whether every pass over the clients' datasets gives the same batches."""
         return all(
-            isinstance(value, ClientSequence) and value.is_repeatable()
+            isinstance(value, ClientData) and value.is_repeatable()
             for leaf in self._datasets.values()
             for value in values[leaf]
         )
 
-    def _read(self, values: Mapping[Leaf, Any]) -> dict[int, Sequence[Batches]] | None:
+    def _read(
+        self, values: Mapping[Leaf, Any]
+    ) -> dict[int, Sequence[ClientData]] | None:
         """Reads the clients' batches; returns None if they take too much memory."""
         budget = MemoryBudget(policy.READ_BYTES)
-        datasets: dict[int, Sequence[Batches]] = {}
+        datasets: dict[int, Sequence[ClientData]] = {}
         try:
             for position, leaf in self._datasets.items():
                 element_type = leaf.type_signature.element
@@ -187,18 +187,16 @@ class VectorizedClients:
 
     def _read_all(
         self, datasets: Sequence[Any], element_type: Any, budget: MemoryBudget
-    ) -> list[Batches]:
-        """Returns the batches of datasets, a few of which are read at a time."""
+    ) -> list[ClientData]:
+        """Returns datasets with their batches; a few of them are read at a time."""
 
-        def read(dataset: Any) -> Batches:
-            if isinstance(dataset, ClientSequence):
-                return dataset.batches(self._cache, budget)
-            return read_batches(dataset, element_type, budget)
+        def read(dataset: Any) -> ClientData:
+            if isinstance(dataset, ClientData):
+                return dataset.read(self._cache, budget)
+            return read_variant(dataset, element_type, budget)
 
         known = [
-            dataset.known_batches(self._cache)
-            if isinstance(dataset, ClientSequence)
-            else None
+            dataset.known(self._cache) if isinstance(dataset, ClientData) else None
             for dataset in datasets
         ]
         # Handing them to threads takes longer than returning those that are there.
@@ -235,31 +233,26 @@ class Vectorization:
     """What vectorized clients are built with.
 
     Attributes:
-      graphs: Where graphs come from, with `Dataset.reduce` in its first form: where
-        the loops over datasets are taken out, they cannot be told any more.
       cache: Holds the batches of datasets.
       batch_clients: False: never vectorize; True: whenever possible; None: if it pays.
       map: Yields a function's results for the elements of a sequence, in their
         order, a few of them computed at a time.
     """
 
-    graphs: GraphCache
     cache: BatchCache
     batch_clients: bool | None
     map: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
     def build(
         self,
-        steps: Sequence[Operation],
-        wanted: Iterable[Leaf],
+        function: PhaseFunction,
         accumulated: Iterable[Leaf],
         summed: Collection[Leaf],
     ) -> VectorizedClients:
         """Vectorizes the operations of every client, if that is possible and may pay.
 
         Args:
-          steps: The operations.
-          wanted: The leaves wanted of what they compute, among others.
+          function: The operations.
           accumulated: What is accumulated of clients, given or computed.
           summed: Of what they compute, that of which no more is wanted than the sum
             over clients.
@@ -272,10 +265,9 @@ class Vectorization:
         """
         has_datasets = any(
             sequences.is_sequence(leaf.type_signature) and leaf.at_clients
-            for step in steps
+            for step in function.steps
             for leaf in step.inputs
         )
-        function = PhaseFunction(steps, wanted, self.graphs)
         # To know the last, the function has to be built.
         one_at_a_time = (
             has_datasets and self.batch_clients is not False and function.one_at_a_time

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tff_drift.execution.local.data.batches import Batches
+from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.policy import LockstepSteps
 
 
@@ -71,7 +71,7 @@ class Schedule(NamedTuple):
         return turns + [LockstepSteps(1, len(self.alone))] * bool(self.alone)
 
 
-def build_schedule(batches: Sequence[Batches], shape: Any, few: int) -> Schedule:
+def build_schedule(batches: Sequence[ClientData], shape: Any, few: int) -> Schedule:
     """Builds the schedule of a group.
 
     Args:
@@ -129,14 +129,14 @@ def build_schedule(batches: Sequence[Batches], shape: Any, few: int) -> Schedule
     )
 
 
-def _run(batches: Batches, position: int, shape: Any) -> int:
+def _run(batches: ClientData, position: int, shape: Any) -> int:
     """Returns how many batches of a shape follow each other from a position on."""
     if position < len(batches) and batches.shapes[position] == shape:
         return batches.run_lengths[position]
     return 0
 
 
-def most_frequent_shape(batches: Sequence[Batches]) -> Any:
+def most_frequent_shape(batches: Sequence[ClientData]) -> Any:
     """Returns the shapes that most batches have; None if there are no batches."""
     counts = collections.Counter(shape for own in batches for shape in own.shapes)
     return max(counts, key=counts.__getitem__, default=None)

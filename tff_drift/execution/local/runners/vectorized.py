@@ -15,13 +15,13 @@ from tff_drift.execution.local.client_program.parts import ClientGraph
 from tff_drift.execution.local.client_program.program import ClientProgram
 from tff_drift.execution.local.client_program.saved_iterates.orders import ListOrders
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
-from tff_drift.execution.local.data.batches import (
-    Batches,
-    PickedBatches,
+from tff_drift.execution.local.data.batch_cache import BatchCache
+from tff_drift.execution.local.data.client_data import ClientData
+from tff_drift.execution.local.data.stacks import (
     put_end_to_end,
     put_side_by_side,
+    stack_values,
 )
-from tff_drift.execution.local.data.client_data import BatchCache, stack_values
 from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.policy import LockstepSteps
 from tff_drift.execution.local.runners.functions import VectorizedFunctions
@@ -57,7 +57,7 @@ class Group:
     lockstep_steps: Sequence[LockstepSteps]
     key: FunctionKey
     shapes: Sequence[Any]
-    batches: Sequence[Sequence[Batches]]
+    batches: Sequence[Sequence[ClientData]]
     schedules: Sequence[Schedule]
     counts: Sequence[int]
 
@@ -99,7 +99,7 @@ class VectorizedRunner:
         self._may_pad = not patterns.has_check(client.operations)
 
     def groups(
-        self, datasets: Mapping[int, Sequence[Batches]], placement: Placement
+        self, datasets: Mapping[int, Sequence[ClientData]], placement: Placement
     ) -> list[Group]:
         """Divides a cohort into groups, which are trained one after the other.
 
@@ -156,8 +156,8 @@ class VectorizedRunner:
         ]
 
     def _batches(
-        self, number: int, datasets: Mapping[int, Sequence[Batches]]
-    ) -> Sequence[Batches]:
+        self, number: int, datasets: Mapping[int, Sequence[ClientData]]
+    ) -> Sequence[ClientData]:
         """Returns the batches that a loop takes, of every client."""
         loop = self._functions.client.loops[number]
         own = datasets[loop.dataset]
@@ -167,8 +167,7 @@ class VectorizedRunner:
         written_by = self._functions.client.written_by(number)
         if written_by is None:
             return [
-                PickedBatches(batches, order[number])
-                for batches, order in zip(own, orders)
+                batches.picked(order[number]) for batches, order in zip(own, orders)
             ]
         if any(order[number] != order[written_by][::-1] for order in orders):
             raise UnsupportedGraphError("it does not go back as it has come")
@@ -220,7 +219,7 @@ class VectorizedRunner:
         self,
         dataset: int,
         masked: bool,
-        batches: Sequence[Batches],
+        batches: Sequence[ClientData],
         schedule: Schedule,
         shapes: Any,
     ) -> LoopSteps:
@@ -239,7 +238,7 @@ class VectorizedRunner:
 
 
 def _schedules(
-    of_loops: Sequence[Sequence[Batches]], shapes: Sequence[Any], on_cpus: bool
+    of_loops: Sequence[Sequence[ClientData]], shapes: Sequence[Any], on_cpus: bool
 ) -> list[Schedule]:
     return [
         build_schedule(batches, shape, policy.few_together(len(batches), on_cpus))
@@ -248,7 +247,7 @@ def _schedules(
 
 
 def _unequal_steps(
-    batches: Sequence[Batches], schedule: Schedule, specs: Sequence[tf.TensorSpec]
+    batches: Sequence[ClientData], schedule: Schedule, specs: Sequence[tf.TensorSpec]
 ) -> UnequalSteps:
     vectors, places = put_end_to_end(batches, schedule.alone, specs)
     clients = np.array([client for client, _ in schedule.alone], np.int32)
@@ -260,7 +259,7 @@ def _unequal_steps(
     )
 
 
-def _most_bytes(batches: Sequence[Batches]) -> int:
+def _most_bytes(batches: Sequence[ClientData]) -> int:
     return max((size for own in batches for size in own.num_bytes), default=0)
 
 

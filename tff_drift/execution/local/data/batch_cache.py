@@ -1,0 +1,124 @@
+"""What was read of datasets, and what was put together of it, kept within a limit.
+
+Reading a dataset takes longer than training a small model on it, so that what was read
+is kept for datasets that give the same batches every time.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tff_drift.execution.local import patterns, policy
+
+if TYPE_CHECKING:
+    from tff_drift.execution.local.data.client_data import ClientData
+
+
+class BatchCache:
+    """The batches of datasets, those used last, for as long as the datasets live.
+
+    Args:
+      limit_bytes: The RAM that the batches may take.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        # The cohorts stacked last, by their keys.
+        self._cohorts: collections.OrderedDict[Any, None] = collections.OrderedDict()
+        self._used_bytes = 0
+        # By their keys: what has to live, what is kept, and its size.
+        self._entries: collections.OrderedDict[Any, tuple[Any, Any, int]] = (
+            collections.OrderedDict()
+        )
+        # Reentrant: forgetting a dataset may be due to what happens in here.
+        self._lock = threading.RLock()
+
+    @property
+    def used_bytes(self) -> int:
+        """The RAM that the batches take."""
+        return self._used_bytes
+
+    def get(self, dataset: tf.data.Dataset) -> ClientData | None:
+        """Returns what was read of a dataset, None if it is not there."""
+        with self._lock:
+            entry = self._entries.get(id(dataset))
+            # Another dataset may have got the number of one that is gone.
+            if entry is None or entry[0]() is not dataset:
+                return None
+            self._entries.move_to_end(id(dataset))
+            return entry[1]
+
+    def put(self, dataset: tf.data.Dataset, data: ClientData) -> None:
+        """Keeps what was read of a dataset, if it gives the same every time."""
+        if not patterns.is_repeatable(dataset):
+            return
+        key = id(dataset)
+        reference = weakref.ref(dataset, lambda _: self._forget(key))
+        data.is_kept = self._keep(key, reference, data, sum(data.num_bytes))
+
+    def put_together(
+        self, cohort: Sequence[ClientData], way: Any, build: Callable[[], Any]
+    ) -> Any:
+        """Returns what `build` does; keeps it for cohorts that come again.
+
+        It is kept at the second time, if all the data is.
+
+        Args:
+          cohort: The data of every client.
+          way: Names the way in which they are put together.
+          build: Puts them together in tensors, always the same for this data put
+            together in this way.
+        """
+        key = (way, *map(id, cohort))
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None and all(
+                reference() is own for reference, own in zip(entry[0], cohort)
+            ):
+                self._entries.move_to_end(key)
+                return entry[1]
+        tensors = build()
+        if all(own.is_kept for own in cohort) and self._came_before(key):
+            references = [
+                weakref.ref(own, lambda _: self._forget(key)) for own in cohort
+            ]
+            size = sum(map(_num_bytes, tf.nest.flatten(tensors)))
+            self._keep(key, references, tensors, size)
+        return tensors
+
+    def _came_before(self, key: Any) -> bool:
+        with self._lock:
+            came_before = key in self._cohorts
+            self._cohorts[key] = None
+            self._cohorts.move_to_end(key)
+            if len(self._cohorts) > policy.COHORTS_REMEMBERED:
+                self._cohorts.popitem(last=False)
+        return came_before
+
+    def _keep(self, key: Any, references: Any, value: Any, size: int) -> bool:
+        """Keeps a value if it fits; returns whether it does."""
+        if size > self._limit_bytes:
+            return False
+        with self._lock:
+            self._forget(key)
+            self._entries[key] = (references, value, size)
+            self._used_bytes += size
+            while self._used_bytes > self._limit_bytes:
+                self._forget(next(iter(self._entries)))
+        return True
+
+    def _forget(self, key: Any) -> None:
+        with self._lock:
+            entry = self._entries.pop(key, None)
+            if entry is not None:
+                self._used_bytes -= entry[2]
+
+
+def _num_bytes(tensor: tf.Tensor) -> int:
+    return tensor.shape.num_elements() * tensor.dtype.size
