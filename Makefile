@@ -31,13 +31,14 @@ VERSION = import sys; print("%d.%d" % sys.version_info[:2])
 SUPPORTED = import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))
 LOCK = import sys; print("requirements-modern.txt" if sys.version_info >= (3, 12) else "requirements.txt")
 
-.PHONY: help setup demo test smoke soak mutations lint types wheel docs notebooks figures quotes lock clean
+.PHONY: help setup demo test smoke soak fuzz mutations lint types wheel docs notebooks figures quotes lock clean
 
 help:
 	@echo "make demo   train and compare five algorithms on real digits (results/demo)"
 	@echo "make test   run the tests"
 	@echo "make smoke  run a test of nearly every file, in two minutes"
 	@echo "make soak   kill, starve and damage hundreds of runs, for hours"
+	@echo "make fuzz   compare random models and cohorts in every mode, for an hour"
 	@echo "make mutations  break the methods on purpose: the tests must notice"
 	@echo "make lint   check style, formatting and what imports what"
 	@echo "make types  check the type hints"
@@ -88,6 +89,13 @@ soak: setup
 	@$(BIN)/python -m tests.reliability.faults $(SOAK_RESULTS)
 	@TFF_DRIFT_SOAK=$(SOAK_RESULTS) $(BIN)/python -m pytest -s tests/reliability $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.reliability.report
+
+# What is found is told at the end; another start goes on with other cases.
+FUZZ_RESULTS ?= results/fuzz.jsonl
+FUZZ_SECONDS ?= 3600
+fuzz: setup
+	@mkdir -p $(dir $(FUZZ_RESULTS))
+	@$(BIN)/python -m tests.fuzz $(FUZZ_RESULTS) --seconds=$(FUZZ_SECONDS)
 
 # MUTATIONS=--part=K/N runs one of N parts.
 mutations: setup

@@ -1,0 +1,104 @@
+"""A case in every mode of the local context, against what is expected."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+
+from tests.execution.local import support
+from tff_drift import execution
+
+# Sums of float32 in another order; steps are few and rates are small.
+TOLERANCE = {"rtol": 2e-4, "atol": 2e-5}
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """What went wrong.
+
+    Attributes:
+      mode: Of the local context.
+      cohort: The number of the cohort.
+      text: What.
+    """
+
+    mode: str
+    cohort: int
+    text: str
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What comparing a case has shown.
+
+    Attributes:
+      compared: How many results were compared, or errors that both sides had.
+      vectorized: How many of them were of vectorized clients.
+      refused: How many of them were errors.
+      not_built: Why there is nothing to run, if TFF or Keras refuses the case.
+      differences: Those that differ.
+    """
+
+    compared: int = 0
+    vectorized: int = 0
+    refused: int = 0
+    not_built: str = ""
+    differences: list[Difference] = dataclasses.field(default_factory=list)
+
+
+@functools.cache
+def local_contexts():
+    """The modes of the local context, made once for a program."""
+    return {
+        name: execution.create_local_execution_context(**options)
+        for name, options in support.MODES.items()
+    }
+
+
+def attempt(function, *args):
+    """Returns a function's result, or the error that it raises."""
+    try:
+        return function(*args), None
+    except Exception as error:  # Whatever TensorFlow and TFF raise.
+        return None, error
+
+
+def compare(outcome, number, computation, arguments, expected):
+    """Runs a computation in every mode.
+
+    Args:
+      outcome: What is added to.
+      number: Of the cohort.
+      computation: The computation.
+      arguments: Makes its arguments anew.
+      expected: The result and the error to expect, one of them None.
+    """
+    result, error = expected
+    for mode, context in local_contexts().items():
+        ours, own_error = attempt(support.call, context, computation, *arguments())
+        outcome.compared += 1
+        text = None
+        if (own_error is None) != (error is None):
+            wanted = "a result" if error is None else f"{type(error).__name__}: {error}"
+            found = "a result"
+            if own_error is not None:
+                found = f"{type(own_error).__name__}: {own_error}"
+            text = f"expected {wanted}, found {found}"
+        elif error is None:
+            _, difference = attempt(_assert_same, ours, result)
+            text = difference and str(difference)
+            if mode != "plain":
+                told, _ = attempt(support.training, context, computation, *arguments())
+                outcome.vectorized += bool(told and told[0].startswith("vectorized"))
+        else:
+            outcome.refused += 1
+        if text:
+            outcome.differences.append(Difference(mode, number, text[:2000]))
+
+
+def _assert_same(actual, expected):
+    for leaf in support.leaves(actual):
+        np.asarray(leaf)
+    support.assert_same(actual, expected, **TOLERANCE)

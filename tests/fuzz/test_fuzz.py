@@ -1,0 +1,139 @@
+"""A few of the fuzzer's cases, the same every time; `make fuzz` goes on for hours."""
+
+import collections
+import json
+
+import hypothesis
+import numpy as np
+import pytest
+
+from tests.execution.local import support
+from tests.fuzz import __main__ as campaign
+from tests.fuzz import chunk, cohorts, comparison, networks, processes, steps
+from tests.reliability import results
+from tff_drift.execution.local.client_program import vectorizable
+
+_SETTINGS = {
+    "derandomize": True,
+    "database": None,
+    "deadline": None,
+    # A case takes seconds: smaller ones are looked for by hand.
+    "phases": [hypothesis.Phase.generate],
+    "suppress_health_check": list(hypothesis.HealthCheck),
+}
+CLIENTS = tuple(cohorts.Client(size) for size in (7, 4, 0, 1, 5, 8))
+COHORT = cohorts.Cohort(CLIENTS, batch_size=4)
+
+
+@hypothesis.settings(max_examples=6, **_SETTINGS)
+@hypothesis.given(steps.cases())
+def test_random_steps(case):
+    outcome = chunk.check_steps(case)
+    assert not outcome.not_built
+    assert outcome.differences == []
+
+
+@hypothesis.settings(max_examples=2, **_SETTINGS)
+@hypothesis.given(processes.cases())
+def test_random_processes(native_context, case):
+    assert chunk.check_process(case, native_context).differences == []
+
+
+@pytest.fixture
+def fresh_contexts():
+    """Contexts without plans of before, and none of these afterwards."""
+    comparison.local_contexts.cache_clear()
+    yield
+    comparison.local_contexts.cache_clear()
+
+
+def test_a_wrong_conversion_is_noticed(monkeypatch, fresh_contexts):
+    case = steps.StepCase(("segment_sum",), False, "reduce", (), (COHORT,))
+    assert chunk.check_steps(case).differences == []
+    comparison.local_contexts.cache_clear()
+    # TensorFlow's own, which counts what one client drops for another.
+    wrong = {
+        name: convert
+        for name, convert in vectorizable._CONVERSIONS.items()
+        if not name.startswith("UnsortedSegment")
+    }
+    monkeypatch.setattr(vectorizable, "_CONVERSIONS", wrong)
+    differences = chunk.check_steps(case).differences
+    assert {each.mode for each in differences} == {"fast", "batched"}
+
+
+def test_an_error_on_one_side_is_a_difference(fresh_contexts):
+    case = steps.StepCase(("tanh",), False, "reduce", (), (COHORT,))
+    outcome = comparison.Outcome()
+    computation = steps.build(case)
+    arguments = steps.arguments(COHORT)
+    comparison.compare(
+        outcome, 0, computation, lambda: arguments, (None, ValueError("wanted"))
+    )
+    assert outcome.compared == len(support.MODES)
+    assert len(outcome.differences) == len(support.MODES)
+    assert "expected ValueError: wanted, found a result" in outcome.differences[0].text
+
+
+def test_cases_can_be_written_down():
+    case = processes.ProcessCase(
+        networks.Network(("vector",), (), ("dense",), "classes"),
+        "scaffold",
+        "sgd",
+        "none",
+        (COHORT,),
+    )
+    names = {
+        **vars(cohorts),
+        "Network": networks.Network,
+        "ProcessCase": processes.ProcessCase,
+    }
+    assert eval(repr(case), names) == case
+    other = processes.ProcessCase(case.network, case.method, "sgd", "none", ())
+    assert chunk.identity(case) == chunk.identity(other)
+
+
+def test_the_data_of_all_forms_is_the_same():
+    def examples(size, random):
+        return collections.OrderedDict(x=random.normal(size=size))
+
+    for drop in (False, True):
+        given = [
+            cohorts.datasets(
+                cohorts.Cohort((cohorts.Client(7, 2, form),), 4, drop), examples
+            )
+            for form in ("dataset", "list", "on_demand", "random")
+        ]
+        read = [
+            np.concatenate([np.asarray(batch["x"]) for batch in data])
+            for (data,) in given
+        ]
+        assert len(read[0]) == (12 if drop else 14)
+        for other in read[1:]:
+            np.testing.assert_array_equal(other, read[0])
+
+
+def test_a_campaign_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    path = tmp_path / "fuzz.jsonl"
+    results.append(path, {"what": "chunk", "chunk": "steps-0"})
+    results.append(
+        path,
+        {
+            "what": "case",
+            "chunk": "steps-1",
+            "case": "abc",
+            "repr": "StepCase(...)",
+            "compared": 6,
+            "differences": [["batched", 1, "mismatch"]],
+        },
+    )
+    with open(path, "a") as file:
+        file.write('{"what": "ca')  # Cut by a kill.
+    chunks = campaign._chunks(results.read(path))
+    assert next(chunks) == ("processes", 0)
+    assert next(chunks) == ("steps", 1)
+    told = "\n".join(campaign.summary(results.read(path)))
+    assert "6 results compared" in told
+    assert "1 cases differ" in told
+    assert "batched, cohort 1: mismatch" in told
+    assert json.loads(path.read_text().splitlines()[0])["chunk"] == "steps-0"
