@@ -22,20 +22,28 @@ def index() -> str:
     rows, pages = [], []
     for method in from_source.read().values():
         down, up = method.traffic
-        kept = "yes" if keeps_state(method) else "no"
+        sends = "gradients" if method.sends_gradients else "updates"
+        flags = (
+            keeps_state(method),
+            method.second_gradients,
+            method.needs_full_participation,
+        )
+        told = " | ".join("yes" if flag else "no" for flag in flags)
         rows.append(
             f"| [{title(method)}]({method.name}.md) | {authors(method)} | "
             f"{_WEIGHTINGS[method.weighting]} | {_multiple(down)}, {_multiple(up)} "
-            f"| {kept} |"
+            f"| {sends} | {told} |"
         )
         pages.append(method.name)
     return (
         "# Methods\n\n"
         "Each is a builder of a `tff.learning.templates.LearningProcess`. Traffic is "
         "that of a client in a round, for n trainable weights. [Choosing a method]"
-        "(../choosing.md) compares them by results.\n\n"
-        "| method | paper | weight of a client | down, up | clients keep a state |\n"
-        "|---|---|---|--:|---|\n"
+        "(../choosing.md) compares them by results; `algorithms.methods().to_frame()` "
+        "is this table with your own methods in it.\n\n"
+        "| method | paper | weight of a client | down, up | clients send "
+        "| clients keep a state | second gradients | all clients in every round |\n"
+        "|---|---|---|--:|---|---|---|---|\n"
         + "\n".join(rows)
         + "\n\n```{toctree}\n:hidden:\n\n"
         + "\n".join(pages)

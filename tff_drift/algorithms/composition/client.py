@@ -305,10 +305,10 @@ def _new_state(
     old_state = collections.OrderedDict(context.client_state)
     new_state = collections.OrderedDict(output.client_state)
     if keep_latest_models:
-        # Of an idle client the server's model: its update is zero.
-        x = tensors.to_vector(context.initial_trainable)
-        latest = x - tensors.to_vector(outcome.update)
-        old_state[LATEST_MODEL] = new_state[LATEST_MODEL] = latest
+        # An idle client has the server's. Of others y itself, since not every update is
+        # x - y.
+        old_state[LATEST_MODEL] = tensors.to_vector(context.initial_trainable)
+        new_state[LATEST_MODEL] = tensors.to_vector(outcome.trainable)
     return tensors.selected(idle, old_state, new_state)
 
 
