@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 
@@ -30,9 +31,9 @@ def installation(tmp_path):
     return tmp_path
 
 
-def run_in(folder, code):
+def run_in(folder, code, *flags):
     return subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, *flags, "-c", code],
         cwd=folder,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder)},
         capture_output=True,
@@ -62,3 +63,29 @@ def test_a_package_of_the_same_name_is_reported(installation):
     assert process.stderr.splitlines()[-1].startswith(
         f"ImportError: the name 'tasks' is taken by {installation / 'tasks.py'}"
     )
+
+
+def test_tasks_are_found_without_a_line_before(installation):
+    """By the start-up file, which an installation reads when Python starts."""
+    packages = sysconfig.get_paths()["purelib"]
+    expected = installation / "tff_drift" / "_programs" / "tasks" / "__init__.py"
+    for before in (
+        "import _tff_drift_startup; _tff_drift_startup.install()",
+        "import tff_drift",
+    ):
+        code = f"""
+import sys; sys.path.append({packages!r})
+{before}
+import tasks
+print(tasks.__file__)
+"""
+        # Without the checkout and the start-up file of this environment.
+        process = run_in(installation, code, "-S")
+        assert process.stdout.strip() == str(expected), process.stderr
+
+
+def test_a_module_of_the_users_own_comes_first(installation):
+    (installation / "tasks.py").write_text("")
+    code = "import tff_drift, tasks; print(tasks.__file__)"
+    process = run_in(installation, code)
+    assert process.stdout.strip() == str(installation / "tasks.py")

@@ -68,6 +68,12 @@ def test_the_page_of_a_method_with_notes_has_what_its_row_cannot_say(notes):
         "## What the tests prove",
     ):
         assert f"\n{heading}\n" in page
+    # What it does and when to take it come before what it costs.
+    summary = notes.read_text().split("\n\n")[1]
+    first = [page.index(each) for each in (summary, "## When to use it", "## When not")]
+    assert [*first, page.index("| at a glance |")] == sorted(
+        [*first, page.index("| at a glance |")]
+    )
     assert "$$" in page
     for path in re.findall(r"`(tests/[\w/.]+)`", page):
         assert (ROOT / path).exists(), f"{notes.name} names {path}"

@@ -74,9 +74,22 @@ def page(method: method_rows.Method) -> str:
         ]
     )
     options = _options(method)
+    first, more = _what_and_when(rest)
     return (
-        f"{heading}\n\n{_at_a_glance(method)}\n\n{rest.strip()}\n\n"
+        f"{heading}\n\n{first}\n\n{_at_a_glance(method)}\n\n{more}\n\n"
         f"## The builder\n\n{entry}\n\n{options}"
+    )
+
+
+def _what_and_when(notes: str) -> tuple[str, str]:
+    """Splits notes: what the method does and when to take it come first."""
+    summary, *sections = notes.strip().split("\n## ")
+    first = [each for each in sections if each.startswith("When ")]
+    others = [each for each in sections if not each.startswith("When ")]
+    heading = "\n\n## At a glance" if first else ""
+    return (
+        "\n## ".join([summary, *first]).strip() + heading,
+        "\n".join(f"## {each}" for each in others).strip(),
     )
 
 
