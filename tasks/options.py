@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tff_drift.kinds import Option
+from tff_drift.value_types import Option
 
 
 def batch_size(default: int) -> Option:

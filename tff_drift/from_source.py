@@ -15,11 +15,12 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tff_drift import kinds, method_rows
+from tff_drift import method_specs, value_types
 
 _FOLDER = pathlib.Path(__file__).parent
 _CLASSES = {
-    each.__name__: each for each in (method_rows.Cost, method_rows.Method, kinds.Option)
+    each.__name__: each
+    for each in (method_specs.Cost, method_specs.Method, value_types.Option)
 }
 
 
@@ -37,16 +38,16 @@ class _Builder:
         return getattr(module, self.__name__)(*arguments, **options)
 
 
-def methods() -> dict[str, method_rows.Method]:
+def methods() -> dict[str, method_specs.Method]:
     """Returns all methods by name: those of the library, then a user's own.
 
     What is imported is as it was registered, the rest as it is read.
     """
-    return {**read(), **method_rows.methods()}
+    return {**read(), **method_specs.methods()}
 
 
 @functools.cache
-def read() -> dict[str, method_rows.Method]:
+def read() -> dict[str, method_specs.Method]:
     """Returns the methods of the library by name, in alphabetical order."""
     stems = [path.stem for path in sorted((_FOLDER / "algorithms").glob("*.py"))]
     rows = [row for stem in stems for row in _rows(f"tff_drift.algorithms.{stem}")]
@@ -64,7 +65,7 @@ def defaults(module: str, function: str) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
-def _rows(module: str) -> Iterator[method_rows.Method]:
+def _rows(module: str) -> Iterator[method_specs.Method]:
     tree = _parse(module)
     functions = _functions(tree)
 

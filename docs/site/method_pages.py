@@ -11,7 +11,7 @@ import docstrings
 import public_names
 import signatures
 
-from tff_drift import from_source, method_rows
+from tff_drift import from_source, method_specs
 
 NOTES = public_names.ROOT / "docs" / "methods" / "notes"
 _WEIGHTINGS = {"num_examples": "number of examples", "uniform": "uniform"}
@@ -51,7 +51,7 @@ def index() -> str:
     )
 
 
-def page(method: method_rows.Method) -> str:
+def page(method: method_specs.Method) -> str:
     """Returns the page of a method."""
     notes = NOTES / f"{method.name}.md"
     text = notes.read_text("utf-8") if notes.exists() else f"# {method.name}\n"
@@ -93,7 +93,7 @@ def _what_and_when(notes: str) -> tuple[str, str]:
     )
 
 
-def title(method: method_rows.Method) -> str:
+def title(method: method_specs.Method) -> str:
     """Returns a method's name for readers, the heading of its notes."""
     notes = NOTES / f"{method.name}.md"
     if not notes.exists():
@@ -101,13 +101,13 @@ def title(method: method_rows.Method) -> str:
     return notes.read_text("utf-8").partition("\n")[0].removeprefix("# ")
 
 
-def authors(method: method_rows.Method) -> str:
+def authors(method: method_specs.Method) -> str:
     """Returns who published a method, and when, as a link."""
     who = method.paper.partition("), ")[0].replace(" (", ", ")
     return f"[{who}]({method.url})"
 
 
-def keeps_state(method: method_rows.Method) -> bool:
+def keeps_state(method: method_specs.Method) -> bool:
     """Whether clients keep something between the rounds they take part in."""
     [builder] = [
         each
@@ -117,7 +117,7 @@ def keeps_state(method: method_rows.Method) -> bool:
     return str(builder.definition.returns) == "StatefulLearningProcess"
 
 
-def cost(value: method_rows.Cost | None, count: str) -> str:
+def cost(value: method_specs.Cost | None, count: str) -> str:
     """Returns operations in words, in units of n.
 
     Args:
@@ -143,7 +143,7 @@ def _multiple(number: float) -> str:
     return "n" if number == 1 else f"{number:g}n"
 
 
-def _at_a_glance(method: method_rows.Method) -> str:
+def _at_a_glance(method: method_specs.Method) -> str:
     down, up = method.traffic
     address = f"tff_drift.algorithms.{method.builder.__name__}"
     rows = [
@@ -163,7 +163,7 @@ def _at_a_glance(method: method_rows.Method) -> str:
     return f"| at a glance | n trainable weights |\n|---|---|\n{lines}"
 
 
-def _options(method: method_rows.Method) -> str:
+def _options(method: method_specs.Method) -> str:
     if not method.options:
         return ""
     lines = "\n".join(

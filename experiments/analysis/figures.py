@@ -15,7 +15,7 @@ from experiments import escape
 from experiments.analysis import measures, style
 from experiments.analysis.arguments import checked
 from experiments.analysis.finished import FinishedRuns
-from tff_drift import kinds
+from tff_drift import value_types
 
 # What the shaded bands around means can show, with the legend's words.
 BANDS = {
@@ -307,7 +307,7 @@ def _names(
 
 
 def _shown(value: Any) -> str:
-    return escape.figure(kinds.show(value))
+    return escape.figure(value_types.show(value))
 
 
 def _title(runs: FinishedRuns) -> str:

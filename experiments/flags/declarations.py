@@ -1,4 +1,4 @@
-"""The flags of the command line: their names, kinds, defaults and help.
+"""The flags of the command line: their names, value types, defaults and help.
 
 Three sources: the common flags of `flags.table`; the options of the methods; the
 options of the tasks. A task's options `epochs` and `batch_size` are the common flags
@@ -26,9 +26,9 @@ from experiments.flags.flag import (
     Depends,
     Flag,
 )
-from tff_drift import from_source, kinds
-from tff_drift.kinds import Option
-from tff_drift.method_rows import Method
+from tff_drift import from_source, value_types
+from tff_drift.method_specs import Method
+from tff_drift.value_types import Option
 
 
 def flags_of(command: str) -> dict[str, Flag]:
@@ -96,10 +96,10 @@ def _option_flag(name: str, of: str, options: Mapping[str, Option]) -> Flag:
     first, *_ = options.values()
     defaults: dict[str, list[str]] = {}
     for holder, option in options.items():
-        defaults.setdefault(kinds.show(option.default), []).append(holder)
+        defaults.setdefault(value_types.show(option.default), []).append(holder)
     return Flag(
         name,
-        first.kind,
+        first.value_type,
         first.help,
         # Such as "0.9 (fed_adam, fed_yogi); 0 (fed_adagrad)".
         Depends("; ".join(f"{v} ({', '.join(of)})" for v, of in defaults.items())),

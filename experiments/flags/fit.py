@@ -8,7 +8,7 @@ from typing import Any
 from experiments.flags import declarations, errors
 from experiments.flags.errors import UserError
 from experiments.flags.flag import ALGORITHM, LOCAL, META, SERVER, STATES, TASK, TRAIN
-from tff_drift import from_source, kinds
+from tff_drift import from_source, value_types
 
 _OFF = (False, "none", 0, None)
 
@@ -33,7 +33,7 @@ def meaningless(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
     for name, flag in flags.items():
         need, _, wanted = flag.needs.partition("=")
         if need in flags:
-            value = kinds.show(values[need])
+            value = value_types.show(values[need])
             if wanted and value not in wanted.split("|"):
                 reasons[name] = f"for --{need}={value}"
             elif not wanted and values[need] in _OFF:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tff_drift.kinds import Option
+from tff_drift.value_types import Option
 
 TRAIN, COMPARE, LIST, DATA, PRESET = "train", "compare", "list", "data", "preset"
 RUNS = (TRAIN, COMPARE)

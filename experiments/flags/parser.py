@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from experiments.flags import declarations, errors
 from experiments.flags.flag import LIST, Flag
-from tff_drift import kinds
+from tff_drift import value_types
 
 _FILE_FLAG = "--flagfile="
 # What the values of some flags are called.
@@ -113,9 +113,9 @@ def _add(group: argparse._ActionsContainer, flag: Flag, **changed: Any) -> None:
     if flag.choices:
         text += f" One of {', '.join(flag.choices)}."
     if flag.default is not None:
-        text += f" [{kinds.show(flag.default)}]"
+        text += f" [{value_types.show(flag.default)}]"
     options: dict[str, Any] = {"metavar": "VALUE"}
-    if flag.kind == "flag":
+    if flag.value_type == "flag":
         options = {"metavar": "true|false", "nargs": "?", "const": True}
         off, hidden = f"--no{flag.name}", argparse.SUPPRESS
         group.add_argument(off, dest=flag.name, action="store_false", help=hidden)

@@ -13,7 +13,7 @@ from experiments.flags import declarations, errors, settings
 from experiments.flags.errors import UserError
 from experiments.flags.flag import CIRCUMSTANCES, TRAIN, WHAT, Depends, Flag
 from experiments.flags.settings import RunSettings
-from tff_drift import kinds
+from tff_drift import value_types
 
 GRID, RANDOM, TPE = "grid", "random", "tpe"
 # More points than anybody trains are a mistake, and take long to be checked.
@@ -88,7 +88,7 @@ class Axis:
     @property
     def is_whole(self) -> bool:
         """Whether its values are integers."""
-        return self.flag.kind in ("count", "whole", "seed")
+        return self.flag.value_type in ("count", "whole", "seed")
 
     def value(self, number: float) -> Any:
         """Returns the value of the flag nearest to a number, of four digits."""
@@ -258,7 +258,9 @@ def axis(name: str, values: Sequence[Any]) -> Axis:
 
 def label(point: Mapping[str, Any]) -> str:
     """Returns what a point is called, in tables and in names of folders."""
-    return ",".join(f"{name}={kinds.show(value)}" for name, value in point.items())
+    return ",".join(
+        f"{name}={value_types.show(value)}" for name, value in point.items()
+    )
 
 
 def _axis(word: str) -> Axis:

@@ -22,7 +22,7 @@ from experiments.flags.flag import (
     Flag,
 )
 from tff_drift import from_source
-from tff_drift.kinds import Option
+from tff_drift.value_types import Option
 
 _BY_TASK, _BY_BOTH = Depends("by task"), Depends("by task and algorithm")
 _ALL = Depends("all")
@@ -33,7 +33,7 @@ _STAIRS = from_source.defaults("tff_drift.optimizers.schedules", "exponential")
 _ROOT = from_source.defaults("tff_drift.optimizers.schedules", "inverse_sqrt")
 
 
-# A table, laid out by hand: name, kind, help, default, and what else there is to say.
+# A table, laid out by hand: name, value type, help, default, and what else there is.
 # fmt: off
 def named() -> tuple[Flag, ...]:
     """Returns the flags whose values are names, which plugins add to."""

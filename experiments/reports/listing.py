@@ -12,7 +12,7 @@ from experiments.flags import published_rates as published
 from experiments.flags.flag import ALGORITHM, TASK
 from experiments.presets.catalogue import PRESETS
 from experiments.presets.preset import SCALES, Scale
-from tff_drift import from_source, kinds
+from tff_drift import from_source, value_types
 
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 
@@ -25,7 +25,7 @@ def _entry(name: str, *texts: str) -> str:
 
 
 def _show(values: Mapping[str, Any]) -> str:
-    return " ".join(f"--{name}={kinds.show(v)}" for name, v in values.items())
+    return " ".join(f"--{name}={value_types.show(v)}" for name, v in values.items())
 
 
 def _defaults(of: str, name: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from experiments.reports import analysis as tables
 from experiments.reports import page_facts, page_limits, page_places
 from experiments.reports.page import Page, Picture, Section, Table
 from experiments.reports.page_places import Place
-from tff_drift import kinds
+from tff_drift import value_types
 
 _NOTHING = "-"
 # What files of a folder show that is told from its runs, if there are any.
@@ -192,13 +192,13 @@ def _protocol(runs: FinishedRuns, labels: pd.Series) -> tuple[Table | None, Tabl
 def _setting(value: Any) -> str:
     if not isinstance(value, tuple) and pd.isna(value):
         return _NOTHING
-    return kinds.show(value)
+    return value_types.show(value)
 
 
 def _two_columns(settings: Mapping[str, Any]) -> Table:
     """Returns settings one below the other; those without meaning in one sentence."""
     texts = {
-        name: value if isinstance(value, str) else kinds.show(value)
+        name: value if isinstance(value, str) else value_types.show(value)
         for name, value in settings.items()
     }
     without = [name for name, text in texts.items() if text == _NOTHING]

@@ -302,7 +302,7 @@ def test_a_rate_that_is_there_can_be_scheduled(method):
 @methods.every
 def test_options_out_of_their_range_are_refused(method):
     for option in method.options:
-        for value in OUT_OF_RANGE[option.kind]:
+        for value in OUT_OF_RANGE[option.value_type]:
             with pytest.raises((TypeError, ValueError), match=f"{option.name} must"):
                 methods.build(method, **{option.name: value})
         if not option.may_be_none:

@@ -143,5 +143,5 @@ def test_an_option_whose_name_is_taken_gets_a_prefix(monkeypatch):
     monkeypatch.setattr(tasks, "describe", lambda name: task)
     flags = declarations.flags_of("train")
     assert flags["task_tau"].options == {"other": option}
-    assert flags["task_tau"].kind == "positive"
+    assert flags["task_tau"].value_type == "positive"
     assert flags["tau"].of == "algorithm"

@@ -5,7 +5,7 @@ import pytest
 from experiments.flags import declarations, errors, published_rates, settings
 from tests.experiments.programs import parse
 from tests.experiments.programs import resolve as resolve_one
-from tff_drift import kinds
+from tff_drift import value_types
 
 
 def resolve(command, *words):
@@ -224,7 +224,7 @@ def test_the_table_of_values_covers_every_flag():
 @pytest.mark.parametrize("name", GIVEN)
 def test_every_flag_reaches_the_run(name):
     value, others = GIVEN[name]
-    text = kinds.show(value)
+    text = value_types.show(value)
     run = resolve_one(f"--{name}={text}", *others.split())
     recorded = {**run.circumstances, **run.configuration}
     assert recorded[name] == value

@@ -40,7 +40,7 @@ from tff_drift.algorithms.scaffold import build_scaffold
 from tff_drift.algorithms.scaffold_m import build_scaffold_m
 from tff_drift.algorithms.scaffold_momentum import build_scaffold_momentum
 from tff_drift.algorithms.uga import build_uga
-from tff_drift.method_rows import (
+from tff_drift.method_specs import (
     Arithmetic,
     Cost,
     Method,

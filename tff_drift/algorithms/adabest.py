@@ -23,7 +23,7 @@ from tff_drift.algorithms.server_steps import (
     ServerResult,
     ServerState,
 )
-from tff_drift.method_rows import Cost, Method, Option, register
+from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 from tff_drift import client_works, optimizers
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
-from tff_drift.method_rows import Cost, Method, register
+from tff_drift.method_specs import Cost, Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -17,7 +17,7 @@ import tensorflow_federated as tff
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms.composition import compose
 from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
-from tff_drift.method_rows import Cost, Method, register
+from tff_drift.method_specs import Cost, Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

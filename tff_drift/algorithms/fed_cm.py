@@ -22,7 +22,7 @@ from tff_drift.algorithms.server_steps import (
     ServerState,
     ServerStep,
 )
-from tff_drift.method_rows import Cost, Method, Option, register
+from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm, to_vector
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import tensorflow_federated as tff
 from tff_drift import client_works, optimizers
 from tff_drift.algorithms.composition import compose
 from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
-from tff_drift.method_rows import Method, Option, register
+from tff_drift.method_specs import Method, Option, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

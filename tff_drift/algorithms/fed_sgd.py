@@ -17,7 +17,7 @@ from tff_drift.algorithms.options import (
     explicit_options,
     refuse_local_options,
 )
-from tff_drift.method_rows import Method, register
+from tff_drift.method_specs import Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

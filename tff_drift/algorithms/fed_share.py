@@ -19,7 +19,7 @@ from tff_drift.algorithms.composition import ComposedLearningProcess
 from tff_drift.algorithms.composition.server_state import Accessors
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
 from tff_drift.client_works import keep_trace
-from tff_drift.method_rows import Method, register
+from tff_drift.method_specs import Method, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

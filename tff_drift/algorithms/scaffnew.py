@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import client_works, kinds
+from tff_drift import client_works, value_types
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
 from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
 from tff_drift.algorithms.server_steps import (
@@ -23,7 +23,7 @@ from tff_drift.algorithms.server_steps import (
     ServerState,
     ServerStep,
 )
-from tff_drift.method_rows import Cost, Method, Option, register
+from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, to_vector
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def build_scaffnew(
         ("fraction", "probability", probability),
         ("seed", "seed", seed),
     ):
-        kinds.KINDS[kind].check(name, value)
+        value_types.VALUE_TYPES[kind].check(name, value)
     return compose(
         model_fn,
         ScaffnewWork(client_learning_rate, probability, **local),

@@ -17,7 +17,7 @@ from tff_drift import aggregators, checks, client_works, optimizers
 from tff_drift.aggregators import wrapping
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
 from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
-from tff_drift.method_rows import Cost, Method, Option, register
+from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import to_vector
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tff_drift.algorithms.composition import StatefulLearningProcess, compose
 from tff_drift.algorithms.fed_cm import ClientMomentumStep, FedCmWork
 from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
 from tff_drift.algorithms.server_steps import OptimizerStep
-from tff_drift.method_rows import Cost, Method, Option, register
+from tff_drift.method_specs import Cost, Method, Option, register
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

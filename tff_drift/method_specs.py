@@ -1,6 +1,6 @@
-"""The methods as data: one row for each, at the foot of its module.
+"""The methods as data: a spec of each, at the foot of its module.
 
-A row says what programs need to know of a method without knowing the method: how it
+A spec says what programs need to know of a method without knowing the method: how it
 is built, which paper defines it, what it sends and computes, and which of its
 builder's arguments a user may want to choose. Whatever holds for every method (the
 command line, the tables of costs, the tests of properties) goes through `methods()`
@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tff_drift import checks
-from tff_drift.kinds import Option
+from tff_drift.value_types import Option
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,7 +91,7 @@ class Cost:
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """A method's row.
+    """A method's spec.
 
     Attributes:
       name: Its name, an identifier.
@@ -254,7 +254,7 @@ def register(method: Method) -> Method:
     """Adds a method to `methods()`.
 
     Args:
-      method: Its row.
+      method: Its spec.
 
     Returns:
       `method`.

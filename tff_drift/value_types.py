@@ -1,7 +1,7 @@
-"""What an option is, and the kinds of values that options take.
+"""What an option is, and the types of values that options take.
 
-The options of tasks, of methods and of the command line name their kind; how values of
-a kind are read from text, checked and told in words stands here alone. It knows nothing
+The options of tasks, of methods and of the command line name the type of their values;
+how these are read from text, checked and described stands here alone. It knows nothing
 of TensorFlow.
 """
 
@@ -28,13 +28,13 @@ _AUTO = "auto"
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
-    """A kind of values.
+class ValueType:
+    """A type of values.
 
     Attributes:
       wanted: What a value must be, in words.
       read: Turns a text into a value; raises `ValueError` if it spells none.
-      check: Raises a `TypeError` or a `ValueError` unless a value is of this kind;
+      check: Raises a `TypeError` or a `ValueError` unless a value is of this type;
         takes the name of the option and the value.
     """
 
@@ -76,23 +76,25 @@ def _check_number_or_auto(name: str, value: Any) -> None:
 
 _check_whole = functools.partial(checks.check_integer, at_least=0)
 
-KINDS: dict[str, Kind] = {
-    "text": Kind("a text", str, _check_text),
-    "flag": Kind("true or false", _read_boolean, checks.check_flag),
-    "count": Kind("an integer of at least 1", int, checks.check_integer),
-    "whole": Kind("an integer of at least 0", int, _check_whole),
-    "seed": Kind(f"an integer from 0 to {_LARGEST_SEED}", int, _check_seed),
-    "number": Kind("a finite number", float, checks.check_finite),
-    "number or auto": Kind(
+VALUE_TYPES: dict[str, ValueType] = {
+    "text": ValueType("a text", str, _check_text),
+    "flag": ValueType("true or false", _read_boolean, checks.check_flag),
+    "count": ValueType("an integer of at least 1", int, checks.check_integer),
+    "whole": ValueType("an integer of at least 0", int, _check_whole),
+    "seed": ValueType(f"an integer from 0 to {_LARGEST_SEED}", int, _check_seed),
+    "number": ValueType("a finite number", float, checks.check_finite),
+    "number or auto": ValueType(
         "a finite number, or auto", _read_number_or_auto, _check_number_or_auto
     ),
-    "positive": Kind("a finite number greater than 0", float, checks.check_positive),
-    "non_negative": Kind(
+    "positive": ValueType(
+        "a finite number greater than 0", float, checks.check_positive
+    ),
+    "non_negative": ValueType(
         "a finite number of at least 0", float, checks.check_non_negative
     ),
-    "rate": Kind("a number of at least 0, below 1", float, checks.check_decay),
-    "fraction": Kind("a number above 0, at most 1", float, _check_fraction),
-    "probability": Kind("a number from 0 to 1", float, checks.check_probability),
+    "rate": ValueType("a number of at least 0, below 1", float, checks.check_decay),
+    "fraction": ValueType("a number above 0, at most 1", float, _check_fraction),
+    "probability": ValueType("a number from 0 to 1", float, checks.check_probability),
 }
 
 
@@ -111,22 +113,22 @@ class Option:
 
     Attributes:
       name: The keyword of `tasks.load`, or of a method's builder.
-      kind: What values it takes: one of `KINDS`, or "choice".
+      value_type: What values it takes: one of `VALUE_TYPES`, or "choice".
       help: One sentence on what it is.
       default: The value if it is not given. A method's option has that of the
         builder's signature, whatever stands here.
       may_be_none: Whether `None` is a value too.
-      choices: The values of the kind "choice".
+      choices: The values of the type "choice".
       flag: Its name on the command line, where the options of all methods and tasks
         meet: options of one flag mean the same. By default `name`.
 
     Raises:
-      ValueError: If `kind` is unknown, or `choices` are not given with the kind
+      ValueError: If `value_type` is unknown, or `choices` are not given with the type
         "choice" alone.
     """
 
     name: str
-    kind: str
+    value_type: str
     help: str
     default: Any = None
     may_be_none: bool = False
@@ -134,11 +136,12 @@ class Option:
     flag: str = ""
 
     def __post_init__(self) -> None:
-        checks.check_one_of("kind", self.kind, (*KINDS, "choice"))
-        if bool(self.choices) != (self.kind == "choice"):
+        checks.check_one_of("value_type", self.value_type, (*VALUE_TYPES, "choice"))
+        if bool(self.choices) != (self.value_type == "choice"):
             raise ValueError(
-                "choices must be given exactly with kind 'choice', found "
-                f"{self.choices!r} with kind {self.kind!r} of option {self.name!r}."
+                "choices must be given exactly with value_type 'choice', found "
+                f"{self.choices!r} with value_type {self.value_type!r} of option "
+                f"{self.name!r}."
             )
         if not self.flag:
             object.__setattr__(self, "flag", self.name)
@@ -156,15 +159,15 @@ class Option:
         name = name or self.name
         if text.lower() == "none" and self.may_be_none:
             return None
-        if self.kind == "choice":
+        if self.value_type == "choice":
             checks.check_one_of(name, text, self.choices)
             return text
-        kind = KINDS[self.kind]
+        value_type = VALUE_TYPES[self.value_type]
         try:
-            value = kind.read(text)
-            kind.check(name, value)
+            value = value_type.read(text)
+            value_type.check(name, value)
         except ValueError:
-            wanted = f"{kind.wanted}, or none" if self.may_be_none else kind.wanted
+            wanted = value_type.wanted + (", or none" if self.may_be_none else "")
             raise ValueError(f"{name} must be {wanted}, found {text!r}.") from None
         return value
 
@@ -182,7 +185,7 @@ class Option:
         name = name or self.name
         if value is None and self.may_be_none:
             return
-        if self.kind == "choice":
+        if self.value_type == "choice":
             checks.check_one_of(name, value, self.choices)
         else:
-            KINDS[self.kind].check(name, value)
+            VALUE_TYPES[self.value_type].check(name, value)

@@ -1,13 +1,13 @@
-"""Options and their kinds of values: what is read, accepted and refused."""
+"""Options and the types of their values: what is read, accepted and refused."""
 
 import pytest
 
-from tff_drift import kinds
+from tff_drift import value_types
 
 
 def option(kind, may_be_none=False):
     choices = ("a", "b") if kind == "choice" else ()
-    return kinds.Option("size", kind, "Help.", None, may_be_none, choices)
+    return value_types.Option("size", kind, "Help.", None, may_be_none, choices)
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ def option(kind, may_be_none=False):
         ("probability", "0", 0.0),
     ],
 )
-def test_a_text_is_read_as_a_value_of_the_kind(kind, text, value):
-    found = kinds.KINDS[kind].read(text)
+def test_a_text_is_read_as_a_value_of_the_type(kind, text, value):
+    found = value_types.VALUE_TYPES[kind].read(text)
     assert found == value
     assert type(found) is type(value)
     option(kind).check(found)
