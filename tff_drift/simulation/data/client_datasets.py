@@ -20,6 +20,7 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, summaries
 from tff_drift.execution.batches_on_demand import BatchesOnDemand
+from tff_drift.simulation.data import named_examples
 from tff_drift.simulation.data.arguments import UNCHANGED, changed, suggest_names
 from tff_drift.simulation.data.batching import Batching, split, to_dataset
 from tff_drift.simulation.data.client_data_reader import client_data_reader
@@ -33,6 +34,7 @@ from tff_drift.simulation.data.example_store import (
     checked_clients,
     take,
 )
+from tff_drift.simulation.data.named_examples import Names
 
 _DEFAULT_CACHE_BYTES = 2**30
 
@@ -116,6 +118,8 @@ class ClientDatasets(ClientExamples):
         cls,
         clients: Mapping[str, Examples],
         *,
+        x: Names = None,
+        y: Names = None,
         batch_size: int,
         epochs: int = 1,
         max_examples: int | None = None,
@@ -131,6 +135,10 @@ class ClientDatasets(ClientExamples):
         Args:
           clients: Each client's examples by client id, for instance
             `{"ann": (x, y)}`.
+          x: Where a client's examples are arrays by names of their own, such as
+            `{"input_ids": ..., "labels": ...}`, the name of the inputs; a list of
+            names for a model that takes a mapping of them.
+          y: The name of the labels, or a list of names.
           batch_size: The number of examples in a batch. See `ClientDatasets`.
           epochs: The passes over a client's examples per round.
           max_examples: The number of examples kept of each client, `None` for all.
@@ -147,9 +155,9 @@ class ClientDatasets(ClientExamples):
         Raises:
           TypeError: If an argument is unknown or has the wrong type.
           ValueError: If an argument is out of its range, or a client has no
-            examples or arrays of different lengths.
+            examples, arrays of different lengths, or no array of a name in `x` or `y`.
         """
-        arrays = checked_clients(clients)
+        arrays = checked_clients(named_examples.as_pairs(clients, x, y))
         return cls(
             tuple(arrays),
             InRam(arrays),

@@ -1,0 +1,66 @@
+"""Examples whose arrays have names of their own, such as `input_ids` and `labels`."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional, Union
+
+from tff_drift import checks
+
+# The name of an array, or of several that the model takes as a mapping.
+Names = Optional[Union[str, Sequence[str]]]
+
+
+def as_pairs(clients: Any, x: Names, y: Names) -> Any:
+    """Returns clients' examples as pairs of inputs and labels.
+
+    Args:
+      clients: Each client's arrays by their names, by its id.
+      x: The name of the inputs, or several names.
+      y: That of the labels, or several names.
+
+    Returns:
+      The clients, as they are where neither `x` nor `y` is given.
+
+    Raises:
+      TypeError: If a name is no text, or a client's examples no mapping.
+      ValueError: If one of the two is not given, or a client lacks an array.
+    """
+    if x is None and y is None:
+        return clients
+    for name, names, other in (("x", x, "y"), ("y", y, "x")):
+        if names is None:
+            raise ValueError(f"{other} is given without {name}. Give both, or neither.")
+        for each in names if isinstance(names, (list, tuple)) else [names]:
+            checks.check_text(name, each)
+    if not isinstance(clients, Mapping):
+        return clients  # Refused with the others of this kind.
+    return {
+        client_id: (
+            _pick("x", client_id, examples, x),
+            _pick("y", client_id, examples, y),
+        )
+        for client_id, examples in clients.items()
+    }
+
+
+def _pick(argument: str, client_id: Any, examples: Any, names: Any) -> Any:
+    if not isinstance(examples, Mapping):
+        raise TypeError(
+            f"{argument} names arrays, but the examples of client {client_id!r} are a "
+            f"{type(examples).__name__}. Give each client its arrays by their names."
+        )
+    missing = [
+        each
+        for each in ([names] if isinstance(names, str) else names)
+        if each not in examples
+    ]
+    if missing:
+        raise ValueError(
+            f"{argument} names {missing[0]!r}, but client {client_id!r} has "
+            f"{', '.join(map(repr, examples))}. Name one of these."
+        )
+    if isinstance(names, str):
+        return examples[names]
+    return collections.OrderedDict((each, examples[each]) for each in names)
