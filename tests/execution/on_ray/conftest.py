@@ -13,6 +13,14 @@ STORE_BYTES = 200 * 2**20
 OPTIONS = {"num_actors": 2, "processors": 0.25}
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Says of the tests that start actors that they take long."""
+    for item in items:
+        if "instance" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.whole_programs)
+
+
 @pytest.fixture(scope="session")
 def native():
     """The context that all tests have by default."""

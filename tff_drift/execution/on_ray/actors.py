@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -11,6 +13,9 @@ from absl import logging
 from tff_drift.execution.on_ray import cluster
 from tff_drift.execution.on_ray.actor import Actor, versions
 from tff_drift.execution.worker import WorkerError
+
+# Between calls of an actor that cannot be reached.
+_PAUSE_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +25,8 @@ class Call:
     Attributes:
       actor: The number of the actor.
       method: The name of its method.
-      arguments: The arguments, of which references are resolved.
+      arguments: The arguments, of which references are resolved, and calls are made:
+        what they return is the argument.
       num_results: How many results the method returns.
     """
 
@@ -57,7 +63,8 @@ class Actors:
           places: What each actor is to have.
           max_concurrent_clients: How many clients each trains at a time; None for two
             more than it has processors.
-          start_seconds: How long they may take to start.
+          start_seconds: How long they may take to start, and to start anew when their
+            node is gone.
           part_seconds: How long one may take for its part of a computation.
           max_retries: How often a part is run again whose actor was lost.
 
@@ -66,6 +73,7 @@ class Actors:
         """
         self.places = tuple(places)
         self._ray = ray
+        self._start_seconds = start_seconds
         self._part_seconds = part_seconds
         self._max_retries = max_retries
         self._actors = [self._start(place, max_concurrent_clients) for place in places]
@@ -123,10 +131,25 @@ class Actors:
         """Stores an object for all actors and returns a reference to it."""
         return self._ray.put(value)
 
-    def start(self, call: Call) -> Any:
-        """Calls a method of an actor and returns references to what it returns."""
+    def _begin(self, calls: Mapping[int, Call]) -> dict[int, list[Any]]:
+        """Makes calls; returns references to their results."""
+        # An actor does what it is asked in order: what others wait for comes first.
+        arguments = {
+            number: [
+                self._call(each, each.arguments)[0] if isinstance(each, Call) else each
+                for each in call.arguments
+            ]
+            for number, call in calls.items()
+        }
+        return {
+            number: self._call(call, arguments[number])
+            for number, call in calls.items()
+        }
+
+    def _call(self, call: Call, arguments: Sequence[Any]) -> list[Any]:
         method = getattr(self._actors[call.actor], call.method)
-        return method.options(num_returns=call.num_results).remote(*call.arguments)
+        found = method.options(num_returns=call.num_results).remote(*arguments)
+        return found if call.num_results > 1 else [found]
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
         """Calls methods of actors side by side.
@@ -146,34 +169,56 @@ class Actors:
         return self._guarded(lambda: self._wait(calls))
 
     def _wait(self, calls: Sequence[Call]) -> list[Any]:
-        started = [self.start(call) for call in calls]
-        answers = [
-            each[0] if call.num_results > 1 else each
-            for call, each in zip(calls, started)
-        ]
-        for attempt in range(self._max_retries + 1):
+        waiting = self._begin(dict(enumerate(calls)))
+        results: dict[int, Any] = {}
+        num_late, give_up = 0, math.inf
+        while waiting:
+            answers = [answer for answer, *_ in waiting.values()]
             _, late = self._ray.wait(
                 answers, num_returns=len(answers), timeout=self._part_seconds
             )
-            if not late:
-                return [
-                    (found, *each[1:]) if call.num_results > 1 else found
-                    for call, each, found in zip(calls, started, self._ray.get(answers))
-                ]
-            for index in [answers.index(each) for each in late]:
-                number = calls[index].actor
-                message = (
-                    f"Actor {number} of {len(self)} did not finish its part within "
-                    f"{self._part_seconds:g} seconds"
-                )
-                if attempt == self._max_retries:
-                    raise WorkerError(
-                        f"{message}, {attempt + 1} times. Raise part_seconds if parts "
-                        "rightly take that long, or train fewer clients in a round."
-                    )
-                logging.warning("%s. It is started anew.", message)
-                self._ray.kill(self._actors[number], no_restart=False)
-        raise AssertionError("unreachable")
+            if late:
+                num_late += 1
+                numbers = list(waiting)
+                for each in late:
+                    call = calls[numbers[answers.index(each)]]
+                    self._start_anew(call.actor, num_late)
+                continue
+            again = []
+            for number, (answer, *others) in waiting.items():
+                try:
+                    found = self._ray.get(answer)
+                except self._ray.exceptions.RayError as error:
+                    give_up = min(give_up, time.monotonic() + self._start_seconds)
+                    if not self._is_unavailable(error) or time.monotonic() > give_up:
+                        raise
+                    again.append(number)
+                else:
+                    results[number] = (found, *others) if others else found
+            if again:
+                # Until Ray has noticed that a node is gone, its actors refuse calls.
+                time.sleep(_PAUSE_SECONDS)
+            waiting = self._begin({number: calls[number] for number in again})
+        return [results[number] for number in range(len(calls))]
+
+    def _is_unavailable(self, error: Exception) -> bool:
+        kind = self._ray.exceptions.ActorUnavailableError
+        return isinstance(error, kind) or isinstance(
+            getattr(error, "cause", None), kind
+        )
+
+    def _start_anew(self, number: int, num_late: int) -> None:
+        message = (
+            f"Actor {number} of {len(self)} did not finish its part within "
+            f"{self._part_seconds:g} seconds"
+        )
+        if num_late > self._max_retries:
+            raise WorkerError(
+                f"{message}, {num_late} times. Raise part_seconds if parts rightly "
+                "take that long, or train fewer clients in a round."
+            )
+        logging.warning("%s. It is started anew.", message)
+        self._ray.kill(self._actors[number], no_restart=False)
 
     def _get(self, answers: Sequence[Any]) -> list[Any]:
         return self._guarded(lambda: self._ray.get(list(answers)))

@@ -188,7 +188,7 @@ class RayClientStates(ClientStates):
 
     def part_of(
         self, number: int, client_ids: Sequence[str]
-    ) -> tuple[wire.PartOfStates, list[Any]]:
+    ) -> tuple[wire.PartOfStates, list[Call]]:
         """Returns where an actor finds the states of its clients.
 
         Args:
@@ -196,7 +196,7 @@ class RayClientStates(ClientStates):
           client_ids: Its clients.
 
         Returns:
-          What to tell it, and references to the states that other actors keep.
+          What to tell it, and calls that return the states that other actors keep.
         """
         parts = self.by_shard(client_ids)
         at_home = {
@@ -205,7 +205,7 @@ class RayClientStates(ClientStates):
             if self.place(shard) == number
         }
         visiting = [
-            self.actors.start(self.call("read", shard, ids))
+            self.call("read", shard, ids)
             for shard, ids in parts.items()
             if shard not in at_home
         ]
@@ -314,7 +314,7 @@ class StatesOfRound:
 
     def of_actor(
         self, number: int, client_ids: Sequence[str]
-    ) -> tuple[wire.PartOfStates, list[Any]]:
+    ) -> tuple[wire.PartOfStates, list[Call]]:
         """Returns where an actor finds its clients' states, see `part_of`."""
         return self._store.part_of(number, client_ids)
 

@@ -319,7 +319,8 @@ def create_ray_execution_context(
         more than it has processors.
       object_store_bytes: The RAM that a local instance may use for data that processes
         share; by default Ray's, 30 % of the machine's.
-      start_seconds: How long the actors may take to start.
+      start_seconds: How long the actors may take to start, and to start anew elsewhere
+        when their node is gone.
       part_seconds: How long an actor may take for its part of a computation, that is,
         for training all of its clients of a round. It is started anew then.
       max_retries: How often a part of the clients is run again whose actor was lost.
