@@ -87,7 +87,7 @@ soak: setup
 	@$(BIN)/python -m tests.reliability.store_kills $(SOAK_RESULTS)
 	@$(BIN)/python -m tests.reliability.kills $(SOAK_RESULTS)
 	@$(BIN)/python -m tests.reliability.faults $(SOAK_RESULTS)
-	@TFF_DRIFT_SOAK=$(SOAK_RESULTS) $(BIN)/python -m pytest -s tests/reliability $(PYTEST_ARGS)
+	@TFF_DRIFT_SOAK=$(SOAK_RESULTS) $(BIN)/python -m pytest -s tests/reliability tests/execution/on_ray/test_cluster.py $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.reliability.report
 
 # What is found is told at the end; another start goes on with other cases.
