@@ -19,7 +19,19 @@ from collections.abc import Callable
 
 import numpy as np
 import populations
-from populations import CLASSES, PIXELS, RATE, TAGS, VOCABULARY, WORDS, Work
+from populations import (
+    CLASSES,
+    DISTINCT_WORDS,
+    FEW_CLASSES,
+    PIXELS,
+    RATE,
+    SMALL_IMAGES,
+    TAGS,
+    TEXT_LENGTH,
+    VOCABULARY,
+    WORDS,
+    Work,
+)
 
 
 def _fedjax(work: Work) -> Callable[[], None]:
@@ -32,6 +44,8 @@ def _fedjax(work: Work) -> Callable[[], None]:
 
     if work.model in ("autoencoder", "words"):
         model = _fedjax_dense(work)
+    elif work.few_classes:
+        model = _fedjax_few_classes(work)
     elif work.model == "lstm":
         model = fedjax.models.shakespeare.create_lstm_model(
             vocab_size=86, embed_size=8, lstm_hidden_size=256, lstm_num_layers=2
@@ -95,6 +109,76 @@ def _fedjax_dense(work: Work) -> object:
     return fedjax.create_model_from_haiku(
         transformed_forward_pass=hk.transform(forward),
         sample_batch={"x": sample, "y": outputs},
+        train_loss=loss,
+        eval_metrics={},
+    )
+
+
+def _fedjax_few_classes(work: Work) -> object:
+    import fedjax
+    import haiku as hk
+    import jax
+
+    relu = jax.nn.relu
+
+    def conv_small() -> list[object]:
+        return [
+            hk.Conv2D(6, 3, padding="VALID"),
+            relu,
+            hk.MaxPool(2, 2, "VALID"),
+            hk.Conv2D(16, 2, padding="VALID"),
+            relu,
+            hk.Flatten(),
+            hk.Linear(120),
+            relu,
+        ]
+
+    def mobile_block() -> list[object]:
+        return [
+            hk.Conv2D(8, 3, 2),
+            relu,
+            hk.DepthwiseConv2D(1, 3),
+            relu,
+            hk.Conv2D(16, 1),
+            relu,
+            hk.DepthwiseConv2D(1, 3, 2),
+            relu,
+            hk.Conv2D(32, 1),
+            relu,
+            lambda pixels: pixels.mean(axis=(1, 2)),
+        ]
+
+    def embedding_mean() -> list[object]:
+        words = DISTINCT_WORDS["embedding_mean"]
+        return [hk.Embed(words, 16), lambda text: text.mean(axis=1)]
+
+    def text_cnn() -> list[object]:
+        return [
+            hk.Embed(DISTINCT_WORDS["text_cnn"], 16),
+            hk.Conv1D(32, 3, padding="VALID"),
+            relu,
+            lambda text: text.max(axis=1),
+        ]
+
+    layers = {each.__name__: each for each in (conv_small, mobile_block)}
+    layers |= {each.__name__: each for each in (embedding_mean, text_cnn)}
+
+    def forward(batch: dict[str, jax.Array]) -> jax.Array:
+        net = hk.Sequential([*layers[work.model](), hk.Linear(FEW_CLASSES)])
+        return net(batch["x"])
+
+    def loss(batch: dict[str, jax.Array], output: jax.Array) -> jax.Array:
+        right = jax.nn.one_hot(batch["y"], FEW_CLASSES)
+        return -(right * jax.nn.log_softmax(output)).sum(axis=1)
+
+    sample = (
+        jax.numpy.zeros((1, TEXT_LENGTH), jax.numpy.int32)
+        if work.texts
+        else jax.numpy.zeros((1, *SMALL_IMAGES[work.model]))
+    )
+    return fedjax.create_model_from_haiku(
+        transformed_forward_pass=hk.transform(forward),
+        sample_batch={"x": sample, "y": jax.numpy.zeros(1, jax.numpy.int32)},
         train_loss=loss,
         eval_metrics={},
     )

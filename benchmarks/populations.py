@@ -15,12 +15,18 @@ import numpy as np
 
 CLASSES, VOCABULARY, LENGTH = 62, 90, 80
 PIXELS = 28 * 28
+# Of small images, and of texts as numbers of words.
+SMALL_IMAGES = {"conv_small": (8, 8, 1), "mobile_block": (16, 16, 3)}
+DISTINCT_WORDS, TEXT_LENGTH = {"embedding_mean": 20_000, "text_cnn": 2_000}, 40
+FEW_CLASSES = 10
 # Of bags of words, as of Stack Overflow: five million weights of a linear model.
 WORDS, TAGS = 10_000, 500
 RATE = 0.1
 _SHARED_CLIENTS = 50
 _ZIPF_EXPONENT = 1.5
 _MEDIAN_SIZE, _SPREAD, _SMALLEST, _LARGEST = 90, 0.5, 10, 400
+# Of `conv_small`: log-normal sizes with this median, spread and bounds.
+_SMALL_SIZES = 40, 0.4, 5, 500
 
 Arrays = tuple[np.ndarray, np.ndarray]
 
@@ -30,7 +36,8 @@ class Work(NamedTuple):
 
     Attributes:
       model: The name of the model: 'logistic', 'dense', 'cnn', 'lstm', 'gru',
-        'autoencoder' or 'words'.
+        'autoencoder', 'words', 'conv_small', 'mobile_block', 'embedding_mean' or
+        'text_cnn'.
       cohort_size: The number of clients in a round.
       population_size: The number of clients, if they are mixed; None for equal ones.
       zipf: Whether the sizes of mixed clients follow Zipf's law.
@@ -54,9 +61,20 @@ class Work(NamedTuple):
         return self.model in ("lstm", "gru")
 
     @property
+    def texts(self) -> bool:
+        """Whether clients hold texts, which are put into classes."""
+        return self.model in DISTINCT_WORDS
+
+    @property
+    def few_classes(self) -> bool:
+        """Whether examples are put into ten classes."""
+        return self.texts or self.model in SMALL_IMAGES
+
+    @property
     def batch_size(self) -> int:
         """The number of examples in a batch."""
-        sizes = {"lstm": 4, "gru": 4, "autoencoder": 32}
+        sizes = {"lstm": 4, "gru": 4, "autoencoder": 32, "conv_small": 10}
+        sizes |= dict.fromkeys(DISTINCT_WORDS, 16)
         return sizes.get(self.model, 20)
 
 
@@ -64,7 +82,11 @@ WORKS = {
     "logistic_mixed": Work("logistic", 100, 400),
     "dense_mixed": Work("dense", 100, 400),
     "cnn_mixed": Work("cnn", 10, 60),
-    # Nothing was tuned on the next three.
+    "conv_small": Work("conv_small", 30, 150),
+    "embedding_mean": Work("embedding_mean", 50, 300),
+    # Nothing was tuned on the next five.
+    "mobile_block": Work("mobile_block", 30, 150),
+    "text_cnn": Work("text_cnn", 30, 150),
     "logistic_zipf": Work("logistic", 100, 400, zipf=True),
     "autoencoder_epochs": Work("autoencoder", 20, 100, epochs=3),
     "words_mixed": Work("words", 10, 60),
@@ -88,8 +110,13 @@ def sizes(work: Work) -> list[int]:
     if work.zipf:
         drawn = random.zipf(_ZIPF_EXPONENT, work.population_size)
         return np.minimum(drawn, _LARGEST).tolist()
-    drawn = random.lognormal(np.log(_MEDIAN_SIZE), _SPREAD, work.population_size)
-    return np.clip(drawn, _SMALLEST, _LARGEST).astype(int).tolist()
+    median, spread, smallest, largest = (
+        _SMALL_SIZES
+        if work.model == "conv_small"
+        else (_MEDIAN_SIZE, _SPREAD, _SMALLEST, _LARGEST)
+    )
+    drawn = random.lognormal(np.log(median), spread, work.population_size)
+    return np.clip(drawn, smallest, largest).astype(int).tolist()
 
 
 def examples(work: Work) -> list[Arrays]:
@@ -102,6 +129,9 @@ def examples(work: Work) -> list[Arrays]:
             return tokens, tokens
         if work.model == "words":
             return _bags(random, size, WORDS), _bags(random, size, TAGS)
+        if work.few_classes:
+            labels = random.integers(0, FEW_CLASSES, size).astype(np.int32)
+            return _small_features(random, work, size), labels
         features = random.random((size, 28, 28, 1), np.float32)
         if work.model == "autoencoder":
             features = features.reshape(size, PIXELS)
@@ -109,6 +139,14 @@ def examples(work: Work) -> list[Arrays]:
         return features, random.integers(0, CLASSES, size).astype(np.int32)
 
     return [client(size) for size in sizes(work)]
+
+
+def _small_features(random: np.random.Generator, work: Work, size: int) -> np.ndarray:
+    """Returns texts, or small images."""
+    if work.texts:
+        words = DISTINCT_WORDS[work.model]
+        return random.integers(0, words, (size, TEXT_LENGTH)).astype(np.int32)
+    return random.random((size, *SMALL_IMAGES[work.model]), np.float32)
 
 
 def _bags(random: np.random.Generator, size: int, vocabulary: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -93,12 +94,59 @@ _GRADIENTS_NAMES = """
 """
 _GRADIENTS = _GRADIENTS_NAMES.split()
 _REDUCTIONS = ("Sum", "Prod", "Max", "Min", "Mean")
-_NHWC = {"strides": [1, 1, 1, 1], "padding": "SAME"}
 _POOL = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
 _IMAGES = (2, 4, 4, 3)
 _POOLED = (2, 2, 2, 3)
-_FILTERS = (2, 2, 3, 2)
 _int32 = np.int32
+
+
+def _convolution(size, channels, taps, filters, **placing):
+    """Convolutions of images, and their gradients, in a form of TensorFlow's."""
+    attributes = {"strides": [1, 1, 1, 1], "padding": "VALID", **placing}
+    images, kernel = (2, *size, channels), (*taps, channels, filters)
+    result = tf.raw_ops.Conv2D(
+        input=tf.zeros(images), filter=tf.zeros(kernel), **attributes
+    )
+    # Of sums of many values, others are too inexact to compare.
+    span = 2.0 if size[0] < 10 else 0.1
+    values = functools.partial(floats, low=-span, high=span)
+    gradient = values(*result.shape)
+    yield case("Conv2D", values(*images), values(*kernel), **attributes)
+    yield case(
+        "Conv2DBackpropFilter",
+        values(*images),
+        _vector(*kernel),
+        gradient,
+        **attributes,
+    )
+    yield case(
+        "Conv2DBackpropInput", _vector(*images), values(*kernel), gradient, **attributes
+    )
+
+
+def _depthwise(size, channels, taps, multiplier, **placing):
+    """The same of filters that each see one channel."""
+    attributes = {"strides": [1, 1, 1, 1], "padding": "VALID", **placing}
+    images, kernel = (2, *size, channels), (*taps, channels, multiplier)
+    result = tf.raw_ops.DepthwiseConv2dNative(
+        input=tf.zeros(images), filter=tf.zeros(kernel), **attributes
+    )
+    gradient, name = signed(*result.shape), "DepthwiseConv2dNative"
+    yield case(name, signed(*images), signed(*kernel), **attributes)
+    yield case(
+        f"{name}BackpropFilter",
+        signed(*images),
+        _vector(*kernel),
+        gradient,
+        **attributes,
+    )
+    yield case(
+        f"{name}BackpropInput",
+        _vector(*images),
+        signed(*kernel),
+        gradient,
+        **attributes,
+    )
 
 
 def _slicing(**masks):
@@ -380,35 +428,59 @@ CASES = (
     case(
         "UnsortedSegmentSum", signed(2, 3), integers(2, 3, low=-1), _scalar(4, np.int64)
     ),
-    case("Conv2D", signed(*_IMAGES), signed(*_FILTERS), **_NHWC),
-    case(
-        "Conv2DBackpropInput",
-        _vector(*_IMAGES),
-        signed(*_FILTERS),
-        signed(2, 4, 4, 2),
-        **_NHWC,
+    *(
+        each
+        for size, channels, taps, filters, placing in (
+            # Large images of few channels, whose patches are made in another way.
+            ((30, 27), 1, (3, 2), 2, {}),
+            ((34, 32), 2, (3, 2), 2, {"strides": [1, 1, 2, 1], "padding": "SAME"}),
+            ((5, 6), 1, (3, 2), 2, {}),
+            ((5, 6), 5, (3, 2), 2, {}),
+            ((4, 5), 3, (2, 3), 2, {"padding": "SAME"}),
+            ((4, 5), 5, (2, 3), 2, {"padding": "SAME"}),
+            ((7, 6), 2, (3, 3), 2, {"strides": [1, 2, 3, 1]}),
+            ((7, 6), 4, (3, 3), 2, {"strides": [1, 2, 3, 1], "padding": "SAME"}),
+            # Pixels between patches, and patches that do not overlap.
+            ((5, 5), 4, (1, 1), 2, {"strides": [1, 2, 2, 1]}),
+            ((4, 6), 4, (2, 3), 2, {"strides": [1, 2, 3, 1]}),
+            ((1, 7), 4, (1, 3), 5, {"padding": "SAME"}),
+            ((7, 8), 1, (2, 3), 2, {"dilations": [1, 3, 2, 1]}),
+            ((7, 8), 4, (2, 3), 2, {"dilations": [1, 3, 2, 1], "padding": "SAME"}),
+            (
+                (4, 5),
+                4,
+                (3, 2),
+                2,
+                {
+                    "padding": "EXPLICIT",
+                    "explicit_paddings": [0, 0, 2, 1, 0, 3, 0, 0],
+                },
+            ),
+        )
+        for each in _convolution(size, channels, taps, filters, **placing)
     ),
-    case(
-        "Conv2DBackpropFilter",
-        signed(*_IMAGES),
-        _vector(*_FILTERS),
-        signed(2, 4, 4, 2),
-        **_NHWC,
+    *(
+        each
+        for placing in (
+            {},
+            {"padding": "SAME"},
+            {"strides": [1, 2, 2, 1], "padding": "SAME"},
+        )
+        for multiplier in (1, 2)
+        for each in _depthwise((5, 6), 3, (3, 2), multiplier, **placing)
     ),
-    case("DepthwiseConv2dNative", signed(*_IMAGES), signed(*_FILTERS), **_NHWC),
-    case(
-        "DepthwiseConv2dNativeBackpropInput",
-        _vector(*_IMAGES),
-        signed(*_FILTERS),
-        signed(2, 4, 4, 6),
-        **_NHWC,
-    ),
-    case(
-        "DepthwiseConv2dNativeBackpropFilter",
-        signed(*_IMAGES),
-        _vector(*_FILTERS),
-        signed(2, 4, 4, 6),
-        **_NHWC,
+    *(
+        case(
+            "SpaceToBatchND", signed(2, 5, 6, 3), _vector(3, 2), _vector([0, 1], [2, 0])
+        ),
+        case("SpaceToBatchND", signed(2, 6, 3), _vector(3), _vector([1, 2])),
+        case(
+            "BatchToSpaceND",
+            signed(12, 2, 4, 3),
+            _vector(3, 2),
+            _vector([0, 1], [2, 0]),
+        ),
+        case("BatchToSpaceND", signed(6, 3, 3), _vector(3), _vector([1, 2])),
     ),
     case("MaxPool", signed(*_IMAGES), **_POOL),
     case("AvgPool", signed(*_IMAGES), **_POOL),

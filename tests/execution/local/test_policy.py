@@ -180,7 +180,29 @@ def test_vectorizing_is_asked_for(
     assert reason in decision.reason
 
 
-def test_convolutions_are_stacked_on_demand_alone():
-    assert policy.vectorizing_may_pay(None, has_convolution=False).holds
-    assert not policy.vectorizing_may_pay(None, has_convolution=True).holds
-    assert policy.vectorizing_may_pay(True, has_convolution=True).holds
+@pytest.mark.parametrize(
+    ("num_patch_values", "on_cpus", "reason"),
+    [
+        (0, True, None),
+        (400_000, True, None),
+        (400_001, True, "take patches of 400,001 values in a step, and gain by"),
+        (float("inf"), True, "of unknown size, or of a kind that is done one client"),
+        (0, False, None),
+        (1, False, "measured on CPUs alone"),
+    ],
+)
+def test_convolutions_are_vectorized_where_they_are_small(
+    num_patch_values, on_cpus, reason
+):
+    turns = [[LockstepSteps(20, 2)]]
+    decision = policy.vectorizing_pays(
+        turns, 4, on_cpus, num_patch_values=num_patch_values
+    )
+    assert decision.holds == (reason is None)
+    assert (reason or "40 steps come in 2 lockstep steps") in decision.reason
+
+
+def test_what_is_too_large_with_one_example_is_not_even_tried():
+    assert policy.vectorizing_may_pay(None, 400_000).holds
+    assert not policy.vectorizing_may_pay(None, 400_001).holds
+    assert policy.vectorizing_may_pay(True, 400_001).holds

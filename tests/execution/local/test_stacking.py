@@ -15,7 +15,7 @@ from tests.execution.local.support import (
     training,
     with_dropout,
 )
-from tff_drift import algorithms, execution, layers
+from tff_drift import algorithms, execution
 from tff_drift.execution.local.runners.vectorized import VectorizedRunner
 
 slices = tf.data.Dataset.from_tensor_slices
@@ -116,41 +116,6 @@ def test_a_client_s_result_does_not_keep_those_of_the_others():
 def test_cohorts_that_gain_nothing_are_not_stacked(data, reason):
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
     assert _round(process, data)[1] == [f"one by one: {reason}"]
-
-
-def _convolutional():
-    keras_model = tf.keras.Sequential(
-        [
-            tf.keras.layers.Input([models.NUM_FEATURES]),
-            tf.keras.layers.Reshape([models.NUM_FEATURES, 1, 1]),
-            tf.keras.layers.Conv2D(
-                2, (2, 1), kernel_initializer=tf.keras.initializers.GlorotUniform(1)
-            ),
-            tf.keras.layers.Flatten(),
-            layers.Dropout(0.3),
-            tf.keras.layers.Dense(
-                models.NUM_CLASSES,
-                kernel_initializer=tf.keras.initializers.GlorotUniform(2),
-            ),
-        ]
-    )
-    return models.from_keras(keras_model)
-
-
-def test_convolutions_and_dropout_are_stacked_if_asked_for():
-    process = algorithms.build_fed_avg(_convolutional, 0.3)
-    data = models.datasets(models.client_arrays([8] * 20))
-    single, told = _round(process, data)
-    assert told == [
-        "one by one: convolutions with filters of the clients' own are done one client "
-        "after the other anyway; batch_clients=True vectorizes the rest"
-    ]
-    stacked, told = _round(process, data, batch_clients=True)
-    assert told == [
-        "vectorized in lockstep: batch_clients is True",
-        "clients 0 to 19: 2 steps of 20 clients",
-    ]
-    _agree(stacked, single)
 
 
 def _recurrent():

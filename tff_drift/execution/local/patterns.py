@@ -13,14 +13,14 @@ in `tests/execution/local/test_patterns.py` that fails when they make another on
 | one of two results, `tf.where` of a scalar | `tff_drift.algorithms.composition.client` | nothing is copied where no client of a group has the first |
 | gathered batches, `TensorListPushBack`, and counting loops over them | `tff_drift.client_works.keep_trace`, which UGA trains with | clients take their steps in lockstep |
 | a check, `Assert` or `CheckNumerics` in a name | `tf.debugging` | no step is taken whose result is dropped |
-| a convolution, `Conv` in a name | Keras' and TensorFlow's layers | vectorizing such steps gains nothing |
+| a convolution, `Conv` in a name | Keras' and TensorFlow's layers | vectorizing large ones gains nothing |
 | datasets that repeat themselves | `tf.data` | what was read is kept |
 | functions of datasets that only move values, by their operations | `Dataset.map`, `filter` | they are not optimized for every client anew |
 """  # noqa: E501
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -298,16 +298,19 @@ def moves_values_only(operations: Iterable[str]) -> bool:
 
 def may_be_random(values: Iterable[Any]) -> bool:
     """Whether tensors among some values may be others when they are computed again."""
+    return any(operation.op_def.is_stateful for operation in made_by(values))
+
+
+def made_by(values: Iterable[Any]) -> Iterator[tf.Operation]:
+    """Yields the operations that the tensors among some values are computed by."""
     pending = [value.op for value in values if tf.is_tensor(value)]
     seen = {operation.name for operation in pending}
     while pending:
         operation = pending.pop()
-        if operation.op_def.is_stateful:
-            return True
+        yield operation
         sources = [each.op for each in operation.inputs if each.op.name not in seen]
         seen.update(each.name for each in sources)
         pending.extend(sources)
-    return False
 
 
 def is_random(name: str) -> bool:

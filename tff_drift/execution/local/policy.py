@@ -6,6 +6,7 @@ A decision comes with its reason, which `LocalExecutionContext.explain` shows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -36,6 +37,14 @@ _STEPS_PER_TURN = 4
 # vectorizing it gains nothing, and masked clients are carried along for nothing.
 _LARGEST_MASKED_BYTES = 5 * 2**18
 _LARGEST_STATE_BYTES = 5 * 2**19
+# On CPUs, convolutions of many clients are products of patches and filters. Making the
+# patches takes longer than a convolution, which is made up for by fewer operations if
+# these patches, of all convolutions of a client's step and their gradients, have at
+# most so many values.
+_MOST_PATCH_VALUES = 400_000
+# One convolution is as quick as the product from about so many values of an example's
+# patches on.
+_LARGEST_PATCHES = 15_000
 # Up to which number of clients functions are for multiples of what.
 _UNITS = ((8, 1), (64, 2), (float("inf"), 8))
 # Building the function of clients of unequal sizes that go back, as UGA's do, takes
@@ -144,22 +153,18 @@ def vectorizing_asked_for(
     return Decision(True, "each client brings a dataset")
 
 
-def vectorizing_may_pay(batch_clients: bool | None, has_convolution: bool) -> Decision:
+def vectorizing_may_pay(
+    batch_clients: bool | None, fewest_patch_values: float
+) -> Decision:
     """Decides whether a computation may gain from being vectorized.
 
     Args:
       batch_clients: The context's option.
-      has_convolution: Whether a step applies a convolution.
+      fewest_patch_values: As `num_patch_values` of `vectorizing_pays`, at least.
     """
     if batch_clients:
         return Decision(True, "batch_clients is True")
-    if has_convolution:
-        return Decision(
-            False,
-            "convolutions with filters of the clients' own are done one client after "
-            "the other anyway; batch_clients=True vectorizes the rest",
-        )
-    return Decision(True, "it pays where steps come together")
+    return _convolutions_pay(fewest_patch_values)
 
 
 def vectorizing_pays(
@@ -167,6 +172,7 @@ def vectorizing_pays(
     state_bytes: int,
     on_cpus: bool,
     goes_back: bool = False,
+    num_patch_values: float = 0,
 ) -> Decision:
     """Decides whether a cohort is faster vectorized than one client after the other.
 
@@ -175,7 +181,13 @@ def vectorizing_pays(
       state_bytes: The size of what a client's steps change, in bytes.
       on_cpus: Whether clients are trained on CPUs.
       goes_back: Whether clients pass over their batches there and back.
+      num_patch_values: How many values the patches have that the convolutions of a
+        client's step, with their gradients, multiply with its filters; infinite if
+        that is not known.
     """
+    convolutions = _convolutions_pay(num_patch_values, on_cpus)
+    if not convolutions.holds:
+        return convolutions
     masked = any(len({turn.num_clients for turn in turns}) > 1 for turns in groups)
     most = _LARGEST_MASKED_BYTES if masked else _LARGEST_STATE_BYTES
     if on_cpus and state_bytes > most:
@@ -193,6 +205,32 @@ def vectorizing_pays(
             "of unequal clients that go back",
         )
     return _steps_come_together([turn for turns in groups for turn in turns])
+
+
+def multiply_patches(num_values: int) -> bool:
+    """Whether a convolution is faster as a product of patches and filters.
+
+    Args:
+      num_values: How many values the patches of an example have.
+    """
+    return num_values <= _LARGEST_PATCHES
+
+
+def _convolutions_pay(num_patch_values: float, on_cpus: bool = True) -> Decision:
+    if num_patch_values and not on_cpus:
+        reason = "convolutions were measured on CPUs alone; batch_clients=True "
+        return Decision(False, reason + "vectorizes them")
+    if math.isinf(num_patch_values):
+        return Decision(
+            False,
+            "it has convolutions of unknown size, or of a kind that is done one client "
+            "after the other anyway; batch_clients=True vectorizes the rest",
+        )
+    return Decision(
+        num_patch_values <= _MOST_PATCH_VALUES,
+        f"its convolutions take patches of {num_patch_values:,.0f} values in a step, "
+        f"and gain by vectorizing up to {_MOST_PATCH_VALUES:,}",
+    )
 
 
 def _steps_come_together(turns: Sequence[LockstepSteps]) -> Decision:
@@ -223,7 +261,7 @@ def when_vectorized(batch_clients: bool | None) -> str:
         return "batch_clients is True"
     return (
         f"vectorized if at least {_STEPS_PER_TURN} steps come together on average, "
-        "no more are taken alone, and on CPUs the state is small"
+        "no more are taken alone, and on CPUs state and convolutions are small"
     )
 
 

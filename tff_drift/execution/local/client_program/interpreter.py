@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns
+from tff_drift.execution.local.client_program import convolutions
 from tff_drift.execution.local.client_program.nodes import (
     Frame,
     after,
@@ -154,6 +155,7 @@ class GraphInterpreter:
       graph_def: The graph.
       on_reduce: Of a `Reduce` to the final state, a list of tensors.
       on_list_loop: Of a `ListLoop` to the last values.
+      with_products: Whether to add products in place of small convolutions.
 
     Attributes:
       functions: The functions of the graph's library, by their names.
@@ -168,6 +170,8 @@ class GraphInterpreter:
         graph_def: Any,
         on_reduce: Callable[[Reduce], list[Any]],
         on_list_loop: Callable[[ListLoop], list[Any]],
+        *,
+        with_products: bool = False,
     ) -> None:
         self._graph_def = graph_def
         self.functions = {
@@ -175,6 +179,8 @@ class GraphInterpreter:
         }
         self._on_reduce = on_reduce
         self._on_list_loop = on_list_loop
+        self._with_products = with_products
+        self._patches: dict[Any, tf.Tensor] = {}
         self.variables: list[Variable] = []
         self.operations: set[str] = set()
         self._loops_around = 0
@@ -296,7 +302,11 @@ class GraphInterpreter:
                 f"it has the operation {node.op!r} on functions"
             )
         self.operations.add(node.op)
-        return emit(node, inputs)
+        outputs, layout = emit(node, inputs)
+        if self._with_products and node.op in convolutions.KINDS:
+            product = convolutions.as_product(outputs[0].op, self._patches)
+            return outputs if product is None else [product], layout
+        return outputs, layout
 
     def _reduce(self, node: Any, inputs: list[Any]) -> list[tf.Tensor]:
         num_state = len(node.attr["Tstate"].list.type)

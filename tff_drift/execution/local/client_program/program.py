@@ -23,11 +23,12 @@ import tensorflow as tf
 
 from tff_drift.execution.local import patterns
 from tff_drift.execution.local.client_program import (
-    interpreter as interpreter_lib,
-)
-from tff_drift.execution.local.client_program import (
+    convolutions,
     parts,
     vectorizable,
+)
+from tff_drift.execution.local.client_program import (
+    interpreter as interpreter_lib,
 )
 from tff_drift.execution.local.client_program.interpreter import (
     GraphInterpreter,
@@ -108,14 +109,55 @@ class ClientProgram:
         return [*changing, *carried], [*arguments, *fixed]
 
     def step(
-        self, number: int, state: TensorList, arguments: TensorList, element: TensorList
+        self,
+        number: int,
+        state: TensorList,
+        arguments: TensorList,
+        element: TensorList,
+        *,
+        alone: bool = False,
     ) -> StepResults:
-        """Evaluates a step, given a batch and the saved iterates that it reads."""
-        return self._take_step(self.loops[number], state, arguments, element)[2]
+        """Evaluates a step.
+
+        Args:
+          number: The number of the loop.
+          state: The state.
+          arguments: What else it takes.
+          element: A batch, and the saved iterates that it reads.
+          alone: Whether it is run as it is, and not vectorized.
+        """
+        loop = self.loops[number]
+        return self._take_step(loop, state, arguments, element, alone=alone)[2]
 
     def finish(self, values: Sequence[Any], done: Sequence[TensorList]) -> TensorList:
         """Evaluates what comes after the last loop; returns the results."""
         return self._evaluate(values, done, None)[1]
+
+    def num_patch_values(self, number: int) -> float:
+        """Returns how many values the patches have that a step's convolutions take.
+
+        Args:
+          number: The number of the loop.
+
+        Returns:
+          The number for a batch of one example, if batches are of any size; 0 without
+          convolutions, infinite if the sizes of one are not known.
+        """
+        loop = self.loops[number]
+        if not patterns.has_convolution(loop.operations):
+            return 0
+        element = [
+            tf.TensorSpec([spec.shape[0] or 1, *spec.shape[1:]], spec.dtype)
+            if spec.shape.rank
+            else spec
+            for spec in self.element_specs(number)
+        ]
+        specs = loop.state_specs, loop.argument_specs, element
+        with tf.Graph().as_default():
+            results = self.step(number, *map(_placeholders, specs))
+            # Not that of gradients that nothing is made of.
+            needed = patterns.made_by([*results.state, *results.written])
+            return convolutions.num_patch_values(needed)
 
     def _analyze(self) -> None:
         """Evaluates the computation once, in a graph that is thrown away."""
@@ -220,9 +262,13 @@ class ClientProgram:
         state: TensorList,
         arguments: TensorList,
         element: TensorList,
+        *,
+        alone: bool = False,
     ) -> tuple[dict[int, Variable], GraphInterpreter, StepResults]:
         """Evaluates the step of one client."""
-        interpreter = GraphInterpreter(self.graph.graph_def, _no_reduce, _no_reduce)
+        interpreter = GraphInterpreter(
+            self.graph.graph_def, _no_reduce, _no_reduce, with_products=alone
+        )
         num_changing = len(loop.changing)
         variables = {
             position: Variable(value)

@@ -24,18 +24,20 @@ from tensorflow.python.ops.parallel_for.pfor import (
     wrap,
 )
 
+from tff_drift.execution.local.client_program import convolutions
+
 # By TensorFlow's own conversions.
 _CONVERTED_NAMES = """
     Abs Acos Acosh Add AddN AddV2 All Angle Any ArgMax ArgMin Asin Asinh Assert Atan
-    Atan2 Atanh AvgPool AvgPoolGrad BatchMatMul BatchMatMulV2 BesselI0e BesselI1e
-    BiasAdd BiasAddGrad BitwiseAnd BitwiseOr BitwiseXor BroadcastTo Bucketize Cast
-    Ceil Cholesky ClipByValue Complex ComplexAbs ConcatV2 Conj Conv2DBackpropFilter
-    Cos Cosh Cross Cumprod Cumsum DepthToSpace Diag DiagPart Digamma Div DivNoNan
-    Einsum Elu EluGrad EnsureShape Equal Erf Erfc Exp ExpandDims Expm1 Fill Floor
-    FloorDiv FloorMod GatherV2 Greater GreaterEqual Identity IdentityN If Igamma
-    Igammac Imag Inv Invert IsFinite IsInf IsNan LeakyRelu LeakyReluGrad LeftShift
-    Less LessEqual Lgamma Log Log1p LogMatrixDeterminant LogSoftmax LogicalAnd
-    LogicalNot LogicalOr MatMul MatrixBandPart MatrixDiag MatrixDiagPart
+    Atan2 Atanh AvgPool AvgPoolGrad BatchMatMul BatchMatMulV2 BatchToSpaceND
+    BesselI0e BesselI1e BiasAdd BiasAddGrad BitwiseAnd BitwiseOr BitwiseXor
+    BroadcastTo Bucketize Cast Ceil Cholesky ClipByValue Complex ComplexAbs ConcatV2
+    Conj Cos Cosh Cross Cumprod Cumsum DepthToSpace Diag DiagPart Digamma Div
+    DivNoNan Einsum Elu EluGrad EnsureShape Equal Erf Erfc Exp ExpandDims Expm1 Fill
+    Floor FloorDiv FloorMod GatherV2 Greater GreaterEqual Identity IdentityN If
+    Igamma Igammac Imag Inv Invert IsFinite IsInf IsNan LeakyRelu LeakyReluGrad
+    LeftShift Less LessEqual Lgamma Log Log1p LogMatrixDeterminant LogSoftmax
+    LogicalAnd LogicalNot LogicalOr MatMul MatrixBandPart MatrixDiag MatrixDiagPart
     MatrixDiagPartV3 MatrixDiagV3 MatrixInverse MatrixSetDiagV3 MatrixSolve
     MatrixTriangularSolve Max MaxPool MaxPoolGrad MaxPoolGradGrad Maximum Mean Min
     Minimum Mod Mul MulNoNan Ndtri Neg NotEqual OneHot Pack Pad Pow Prod
@@ -43,7 +45,7 @@ _CONVERTED_NAMES = """
     ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Reshape ReverseV2 RightShift Rint
     Round Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Shape ShapeN Sigmoid
     SigmoidGrad Sign Sin Sinh Size Slice Softmax SoftmaxCrossEntropyWithLogits
-    Softplus SoftplusGrad Softsign SoftsignGrad SpaceToDepth
+    Softplus SoftplusGrad Softsign SoftsignGrad SpaceToBatchND SpaceToDepth
     SparseSoftmaxCrossEntropyWithLogits Split SplitV Sqrt SqrtGrad Square
     SquaredDifference Squeeze StatelessIf StatelessRandomNormal
     StatelessRandomUniform StatelessRandomUniformInt StatelessTruncatedNormal
@@ -58,6 +60,7 @@ _LOOPED = {
     "Bitcast": (),
     "CheckNumerics": (),
     "Conv2D": (),
+    "Conv2DBackpropFilter": (1,),
     "Conv2DBackpropInput": (0,),
     "DepthwiseConv2dNative": (),
     "DepthwiseConv2dNativeBackpropFilter": (1,),
@@ -130,6 +133,10 @@ def _in_a_loop(shape_inputs: tuple[int, ...]) -> Callable[[Any], Any]:
     def convert(given: Any) -> Any:
         if any(given.input(k).is_stacked for k in shape_inputs):
             raise ValueError(f"clients have results of {given.op_type!r} of any shape")
+        if given.op_type in convolutions.KINDS:
+            result = convolutions.with_own_filters(given)
+            if result is not None:
+                return result
         converter = _pfor_converter_registry.get(given.op_type)
         if converter is not None:
             try:

@@ -123,6 +123,7 @@ class VectorizedClients:
                 self._runner.state_bytes,
                 placement.on_cpus,
                 self._runner.goes_back,
+                self._runner.num_patch_values(groups),
             )
             if not pays:
                 return Route((), reason)
@@ -281,7 +282,9 @@ class Vectorization:
             runner = VectorizedRunner(_client_graph(function, summed), self.cache)
         except UnsupportedGraphError as error:
             raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
-        _require(policy.vectorizing_may_pay(self.batch_clients, runner.has_convolution))
+        _require(
+            policy.vectorizing_may_pay(self.batch_clients, runner.fewest_patch_values)
+        )
         return VectorizedClients(runner, function, accumulated, self)
 
 

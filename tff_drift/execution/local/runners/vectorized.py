@@ -70,8 +70,9 @@ class VectorizedRunner:
       cache: Keeps the stacks of cohorts that come again.
 
     Attributes:
-      has_convolution: Whether there is a convolution among its operations.
       state_bytes: The size of what a client's steps change, in bytes.
+      fewest_patch_values: How many values the patches have that the convolutions of a
+        step take, at least; 0 without convolutions, infinite if that is not known.
       passes: How often at most it passes over a dataset.
       goes_back: Whether it gathers its batches, and passes over them there and back.
 
@@ -88,9 +89,11 @@ class VectorizedRunner:
         of_loops = [num_bytes(loop.state_specs) for loop in client.loops]
         # Of UGA: its last loop has the size of a model, that before it of two.
         self.state_bytes = min(of_loops) if client.gathers else max(of_loops)
-        self.has_convolution = any(
-            patterns.has_convolution(loop.operations) for loop in client.loops
-        )
+        # Of batches of one example, or of the one size that they have.
+        self._patch_values = [
+            client.num_patch_values(number) for number in range(len(client.loops))
+        ]
+        self.fewest_patch_values = max(self._patch_values)
         loops = collections.Counter(loop.dataset for loop in client.loops)
         self.goes_back = client.gathers
         self.passes = 1 if client.gathers else max(loops.values())
@@ -154,6 +157,23 @@ class VectorizedRunner:
                 members, shapes, of_groups, schedules, padded
             )
         ]
+
+    def num_patch_values(self, groups: Sequence[Group]) -> float:
+        """Returns how many values the patches of a step's convolutions have at most.
+
+        Args:
+          groups: Those of a cohort.
+        """
+        client = self._functions.client
+        loops, specs = client.loops, client.graph.specs
+        sizes = [
+            self._patch_values[number]
+            * _num_examples(shapes, specs[loops[number].dataset])
+            for group in groups
+            for number, shapes in enumerate(group.shapes)
+            if shapes and self._patch_values[number]
+        ]
+        return max(sizes, default=0)
 
     def _batches(
         self, number: int, datasets: Mapping[int, Sequence[ClientData]]
@@ -257,6 +277,12 @@ def _unequal_steps(
         tensors.from_array(np.column_stack([clients, places])),
         vectors,
     )
+
+
+def _num_examples(shapes: Any, specs: Sequence[tf.TensorSpec]) -> int:
+    """Returns the size of batches, 1 if all are of one size."""
+    free = [shape[0] for shape, spec in zip(shapes, specs) if spec.shape[:1] == [None]]
+    return max(free, default=1)
 
 
 def _most_bytes(batches: Sequence[ClientData]) -> int:

@@ -242,7 +242,7 @@ class VectorizedLoop:
             element += [iterates.alone.read(number) for iterates in self._read]
             own = [row.read(client) for row in rows]
             arguments = [argument[client] for argument in self._arguments]
-            new = self._client.step(self._number, own, arguments, element)
+            new = self._client.step(self._number, own, arguments, element, alone=True)
             rows = [row.write(client, x) for row, x in zip(rows, new.state)]
             written = [
                 iterates._replace(alone=iterates.alone.write(number, item))

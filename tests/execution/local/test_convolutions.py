@@ -1,0 +1,215 @@
+"""Convolutions with filters of each client's own: when they are vectorized, and how."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests.execution.local.support import assert_same, call, training
+from tff_drift import algorithms, execution, layers
+
+SIZES = [8] * 9 + [11, 3, 4]
+LOCKSTEP = "vectorized in lockstep: "
+
+
+def _data(shape, sizes=SIZES, batch_size=4):
+    random = np.random.default_rng(7)
+    return [
+        tf.data.Dataset.from_tensor_slices(
+            collections.OrderedDict(
+                x=random.normal(size=(size, *shape)).astype(np.float32),
+                y=random.integers(0, 3, (size, 1)).astype(np.int32),
+            )
+        ).batch(batch_size)
+        for size in sizes
+    ]
+
+
+def _keras(shape, make_layers):
+    def model_fn():
+        keras_model = tf.keras.Sequential(
+            [
+                tf.keras.layers.Input(shape),
+                *make_layers(),
+                tf.keras.layers.Flatten(),
+                tf.keras.layers.Dense(3),
+            ]
+        )
+        for number, weights in enumerate(keras_model.trainable_weights):
+            initial = np.random.default_rng(number).normal(size=weights.shape)
+            weights.assign(initial * 0.3)
+        return tff.learning.models.from_keras_model(
+            keras_model,
+            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            input_spec=collections.OrderedDict(
+                x=tf.TensorSpec([None, *shape], tf.float32),
+                y=tf.TensorSpec([None, 1], tf.int32),
+            ),
+        )
+
+    return model_fn
+
+
+def _images():
+    keras = tf.keras.layers
+    return [
+        keras.Conv2D(4, 3, activation="relu"),
+        keras.MaxPool2D(2),
+        # Filters that leave out pixels, by other operations than the rest.
+        keras.Conv2D(5, 2, dilation_rate=2, padding="same", activation="tanh"),
+        keras.DepthwiseConv2D(2, depth_multiplier=2),
+        layers.Dropout(0.2),
+        keras.SeparableConv2D(4, 2, strides=2, padding="same"),
+        keras.AvgPool2D(2),
+    ]
+
+
+def _sequences():
+    keras = tf.keras.layers
+    return [
+        keras.Conv1D(6, 3, padding="causal", activation="relu"),
+        keras.MaxPool1D(2),
+        keras.Conv1D(4, 2, dilation_rate=2, activation="relu"),
+        keras.SeparableConv1D(3, 2),
+        keras.AvgPool1D(2),
+    ]
+
+
+def _round(context, process, data):
+    """Runs a round; returns its output, and how clients train in it."""
+    state = call(context, process.initialize)
+    told = training(context, process.next, state, data)
+    return call(context, process.next, state, data), told
+
+
+@pytest.fixture(name="one_by_one", scope="module")
+def fixture_one_by_one():
+    return execution.create_local_execution_context(batch_clients=False)
+
+
+@pytest.fixture(name="context", scope="module")
+def fixture_context():
+    return execution.create_local_execution_context()
+
+
+@pytest.mark.parametrize(
+    ("shape", "make_layers"),
+    [((13, 14, 2), _images), ((16, 3), _sequences)],
+    ids=["images", "sequences"],
+)
+def test_small_convolutions_are_vectorized_by_themselves(
+    context, one_by_one, shape, make_layers
+):
+    process = algorithms.build_fed_avg(_keras(shape, make_layers), 0.1)
+    data = _data(shape)
+    together, told = _round(context, process, data)
+    assert told[0].startswith(LOCKSTEP)
+    alone, told = _round(one_by_one, process, data)
+    assert told == ["one by one: batch_clients is False"]
+    assert_same(together, alone, rtol=2e-5, atol=2e-6)
+
+
+def test_tffs_own_fed_avg_with_convolutions(context, native):
+    model_fn = _keras((6, 6, 1), lambda: [tf.keras.layers.Conv2D(3, 3)])
+    process = tff.learning.algorithms.build_weighted_fed_avg(
+        model_fn, client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1)
+    )
+    data = _data((6, 6, 1))
+    together, told = _round(context, process, data)
+    assert told[0].startswith(LOCKSTEP)
+    state = call(native, process.initialize)
+    expected = call(native, process.next, state, data)
+    assert_same(together.state, expected.state, rtol=2e-5, atol=2e-6)
+
+
+def _hand_written():
+    """A model without Keras: a convolution, its bias, and the mean of every map."""
+
+    def initialize():
+        random = np.random.default_rng(2)
+        return tuple(
+            random.normal(size=shape).astype(np.float32) * 0.3
+            for shape in ((3, 3, 2, 3), (3,))
+        ), ()
+
+    def predict(weights, x):
+        (filters, bias), _ = weights
+        maps = tf.nn.bias_add(tf.nn.conv2d(x, filters, [1, 2], "SAME"), bias)
+        return tf.reduce_mean(tf.nn.relu(maps), axis=[1, 2])
+
+    @tf.function
+    def predict_on_batch(model_weights, x, training):
+        del training
+        return predict(model_weights, x)
+
+    @tf.function
+    def loss(output, label, sample_weight):
+        del sample_weight
+        labels = tf.reshape(label, [-1])
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, output)
+        return tf.reduce_mean(losses)
+
+    return tff.learning.models.FunctionalModel(
+        initial_weights=initialize(),
+        predict_on_batch_fn=predict_on_batch,
+        loss_fn=loss,
+        input_spec=collections.OrderedDict(
+            x=tf.TensorSpec([None, 7, 8, 2], tf.float32),
+            y=tf.TensorSpec([None, 1], tf.int32),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: algorithms.build_fed_avg(_hand_written(), 0.1),
+        # Second derivatives.
+        lambda: algorithms.build_uga(_hand_written(), 0.1, 0.5, local_epochs=2),
+    ],
+    ids=["FedAvg", "UGA"],
+)
+def test_hand_written_convolutions(one_by_one, build):
+    process = build()
+    context = execution.create_local_execution_context(batch_clients=True)
+    data = [each.repeat(2) for each in _data((7, 8, 2), [8, 5, 8, 4])]
+    together, told = _round(context, process, data)
+    assert told[0] == f"{LOCKSTEP}batch_clients is True"
+    alone, _ = _round(one_by_one, process, data)
+    assert_same(together, alone, rtol=2e-5, atol=2e-6)
+
+
+def test_what_decides_is_the_size_of_patches(context):
+    shape, filters = (12, 12, 4), 3
+    model_fn = _keras(shape, lambda: [tf.keras.layers.Conv2D(filters, 5)])
+    process = algorithms.build_fed_avg(model_fn, 0.1)
+    state = call(context, process.initialize)
+
+    def told(batch_size):
+        data = _data(shape, [2 * batch_size] * 8, batch_size)
+        return training(context, process.next, state, data)[0]
+
+    # 8 x 8 patches of 5 x 5 x 4 values an example, for results and filters' gradient.
+    assert told(31).startswith(LOCKSTEP)
+    assert told(32) == (
+        "one by one: its convolutions take patches of 409,600 values in a step, and "
+        "gain by vectorizing up to 400,000"
+    )
+
+
+def test_large_convolutions_are_not_even_tried(context):
+    model_fn = _keras((28, 28, 8), lambda: [tf.keras.layers.Conv2D(2, 13)])
+    process = algorithms.build_fed_avg(model_fn, 0.1)
+    # 16 x 16 patches of 13 x 13 x 8 values, twice, of one example.
+    assert training(context, process.next) == [
+        "one by one: its convolutions take patches of 692,224 values in a step, and "
+        "gain by vectorizing up to 400,000"
+    ]
+
+
+def test_convolutions_of_other_kinds_are_done_one_after_the_other(context):
+    model_fn = _keras((4, 4, 4, 1), lambda: [tf.keras.layers.Conv3D(2, 2)])
+    (told,) = training(context, algorithms.build_fed_avg(model_fn, 0.1).next)
+    assert told.startswith("one by one: it cannot be vectorized: ")

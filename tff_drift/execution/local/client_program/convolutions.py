@@ -1,0 +1,390 @@
+"""Convolutions of many clients, each with filters of its own, as products.
+
+A convolution multiplies patches of its images with its filters. With the patches as
+the rows of a matrix, that of many clients is one product of stacks of matrices:
+
+    images    [clients, examples, height, width, channels]
+    patches   [clients, examples * out_height * out_width, taps * channels]
+    filters   [clients, taps * channels, filters]
+
+and so are its gradients: by the filters that of the transposed patches and the
+results' gradient, by the images that of this gradient and the transposed filters, of
+which every pixel adds up those that belong to it. TensorFlow itself would run one
+convolution after the other.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+# Private: nothing public says how one operation is converted.
+from tensorflow.python.ops.parallel_for.pfor import wrap
+
+from tff_drift.execution.local import patterns, policy
+
+# Patches of so few channels, if each has no more than so many values and those of an
+# image have no fewer than so many, are copied faster by a convolution with a filter
+# that copies than pixel by pixel.
+_FEW_CHANNELS, _SHORT, _MANY = 3, 64, 4_000
+# The attributes that say where filters are applied.
+_PLACING = ("strides", "padding", "explicit_paddings", "dilations")
+
+
+class Axis(NamedTuple):
+    """A convolution along the height or the width of images.
+
+    Attributes:
+      size: The pixels of an image.
+      taps: The pixels of a filter.
+      out: The pixels of a result.
+      stride: From the patch of one result to that of the next.
+      dilation: From one tap to the next.
+      before: The pixels that pad the image in front.
+    """
+
+    size: int
+    taps: int
+    out: int
+    stride: int
+    dilation: int
+    before: int
+
+    def positions(self) -> np.ndarray:
+        """Returns the pixel of every result and tap, `[out, taps]`; -1 outside."""
+        starts = np.arange(self.out)[:, None] * self.stride - self.before
+        pixels = starts + np.arange(self.taps) * self.dilation
+        return np.where((pixels >= 0) & (pixels < self.size), pixels, -1)
+
+
+class Geometry(NamedTuple):
+    """Where a convolution applies its filters.
+
+    Attributes:
+      height: Along the height.
+      width: Along the width.
+    """
+
+    height: Axis
+    width: Axis
+
+    @property
+    def taps(self) -> int:
+        """The pixels of a filter."""
+        return self.height.taps * self.width.taps
+
+    @property
+    def outs(self) -> int:
+        """The pixels of a result."""
+        return self.height.out * self.width.out
+
+    @property
+    def pixels(self) -> int:
+        """The pixels of an image."""
+        return self.height.size * self.width.size
+
+
+class Shapes(NamedTuple):
+    """The shapes of a convolution, or of one that an operation is a gradient of.
+
+    Attributes:
+      images: That of the images.
+      filters: That of the filters.
+    """
+
+    images: tf.TensorShape
+    filters: tf.TensorShape
+
+
+def shapes_of(operation: tf.Operation) -> Shapes:
+    """Returns the shapes of a convolution.
+
+    Args:
+      operation: One of `KINDS`, of one client.
+    """
+    images, filters = KINDS[operation.type]
+    return Shapes(images(operation).shape, filters(operation).shape)
+
+
+def geometry_of(operation: tf.Operation) -> Geometry | None:
+    """Returns where a convolution applies its filters.
+
+    Args:
+      operation: One of `KINDS`, of one client.
+
+    Returns:
+      The geometry; None if sizes are not known, channels come first or groups of them
+      have filters of their own.
+    """
+    images, filters = shapes_of(operation)
+    if operation.get_attr("data_format") != b"NHWC":
+        return None
+    if images.rank != 4 or not filters.is_fully_defined():
+        return None
+    if not images[1:].is_fully_defined() or images[3] != filters[2]:
+        return None
+    return Geometry(*(_axis(operation, place, images, filters) for place in (1, 2)))
+
+
+def _axis(
+    operation: tf.Operation,
+    place: int,
+    images: tf.TensorShape,
+    filters: tf.TensorShape,
+) -> Axis:
+    size, taps = images[place], filters[place - 1]
+    stride, dilation = (
+        operation.get_attr(name)[place] for name in ("strides", "dilations")
+    )
+    explicit = list(operation.get_attr("explicit_paddings")) or [0] * 8
+    before, behind = explicit[2 * place : 2 * place + 2]
+    reach = (taps - 1) * dilation + 1
+    if operation.get_attr("padding") == b"SAME":
+        added = max((-(-size // stride) - 1) * stride + reach - size, 0)
+        before, behind = added // 2, added - added // 2
+    out = (size + before + behind - reach) // stride + 1
+    return Axis(size, taps, out, stride, dilation, before)
+
+
+def num_patch_values(operations: Iterable[tf.Operation]) -> float:
+    """Returns how many values the patches have that some operations take.
+
+    Args:
+      operations: Operations of one client, of any kind.
+
+    Returns:
+      The number, infinite if the sizes of a convolution are not known.
+    """
+    return sum(
+        _num_patch_values(operation)
+        for operation in operations
+        if patterns.has_convolution([operation.type])
+    )
+
+
+def _num_patch_values(operation: tf.Operation) -> float:
+    geometry = geometry_of(operation) if operation.type in KINDS else None
+    if geometry is None:
+        return math.inf
+    examples, *_, channels = shapes_of(operation).images
+    if examples is None:
+        return math.inf
+    return examples * geometry.outs * geometry.taps * channels
+
+
+def with_own_filters(given: Any) -> Any | None:
+    """Converts a convolution, or a gradient of one, of clients with their own filters.
+
+    Args:
+      given: What `tf.vectorized_map` gives to convert, one of `KINDS`.
+
+    Returns:
+      The result; None if it is better converted as TensorFlow does, since clients
+      share the filters, since patches are large or their sizes not known, or since
+      filters are depthwise: TensorFlow takes clients' channels as those of one image.
+    """
+    if not _has_small_patches(given.op):
+        return None
+    first, second = _FACTORS[given.op_type]
+    has_filters = given.op_type != "Conv2DBackpropFilter"
+    if has_filters and not given.input(second).is_stacked:
+        return None
+    given.stack_inputs([first, second])
+    number = tf.get_static_value(given.pfor.loop_len_vector)
+    clients = given.pfor.loop_len_vector[0] if number is None else int(number[0])
+    product = _Product(given.op, clients, _KEPT.setdefault(given.pfor, {}))
+    return wrap(product.of(given.input(first).t, given.input(second).t), True)
+
+
+def as_product(operation: tf.Operation, kept: dict[Any, tf.Tensor]) -> tf.Tensor | None:
+    """Adds the product that a convolution of one client, or a gradient of one, is.
+
+    A small one takes less time than the convolution.
+
+    Args:
+      operation: Any operation.
+      kept: The patches that such products share.
+
+    Returns:
+      The result; None if it is no convolution, or has large patches.
+    """
+    if operation.type not in _FACTORS or not _has_small_patches(operation):
+        return None
+    factors = [operation.inputs[k][tf.newaxis] for k in _FACTORS[operation.type]]
+    return _Product(operation, 1, kept).of(*factors)[0]
+
+
+def _has_small_patches(operation: tf.Operation) -> bool:
+    if operation.type not in _FACTORS:
+        return False
+    geometry = geometry_of(operation)
+    if geometry is None:
+        return False
+    channels = shapes_of(operation).images[-1]
+    return policy.multiply_patches(geometry.outs * geometry.taps * channels)
+
+
+class _Product:
+    """A convolution of several clients, or a gradient of one, as a product.
+
+    Args:
+      operation: That of one client.
+      clients: The number of clients.
+      kept: The patches that other products have taken, and this one leaves.
+    """
+
+    def __init__(
+        self, operation: tf.Operation, clients: Any, kept: dict[Any, tf.Tensor]
+    ) -> None:
+        geometry = geometry_of(operation)
+        assert geometry is not None
+        self._operation, self._clients, self._geometry = operation, clients, geometry
+        self._images, self._filters = shapes_of(operation)
+        self._kept = kept
+
+    def of(self, first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+        """Returns the product of stacks of two inputs, see `_FACTORS`."""
+        of = {
+            "Conv2D": self._results,
+            "Conv2DBackpropFilter": self._filter_gradient,
+            "Conv2DBackpropInput": self._image_gradient,
+        }
+        return of[self._operation.type](first, second)
+
+    def _results(self, images: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
+        product = tf.matmul(self._patches(images), self._matrices(filters))
+        height, width = self._geometry
+        shape = [*self._counts(images), height.out, width.out, filters.shape[-1]]
+        return tf.reshape(product, shape)
+
+    def _filter_gradient(self, images: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+        patches, rows = self._patches(images), self._rows(gradient)
+        product = tf.matmul(patches, rows, transpose_a=True)
+        return tf.reshape(product, [self._clients, *self._filters])
+
+    def _image_gradient(self, gradient: tf.Tensor, filters: tf.Tensor) -> tf.Tensor:
+        rows, matrices = self._rows(gradient), self._matrices(filters)
+        parts = tf.matmul(rows, matrices, transpose_b=True)
+        length = self._geometry.outs * self._geometry.taps
+        parts = tf.reshape(parts, [-1, length, self._filters[2]])
+        numbers, complete = _taps_of_pixels(self._geometry)
+        if not complete:
+            parts = tf.pad(parts, [[0, 0], [0, 1], [0, 0]])
+        sums = tf.gather(parts, numbers, axis=1)
+        if numbers.ndim > 1:
+            sums = tf.reduce_sum(sums, axis=2)
+        return tf.reshape(sums, [*self._counts(gradient), *self._images[1:]])
+
+    def _patches(self, images: tf.Tensor) -> tf.Tensor:
+        """Returns the patches of images, once for all operations that take them."""
+        graph = tf.compat.v1.get_default_graph()
+        key = graph, images.ref(), self._geometry
+        if key not in self._kept:
+            self._kept[key] = self._new_patches(images)
+        return self._kept[key]
+
+    def _new_patches(self, images: tf.Tensor) -> tf.Tensor:
+        geometry, channels = self._geometry, self._images[-1]
+        length = geometry.taps * channels
+        many = geometry.outs * length >= _MANY
+        if many and channels <= _FEW_CHANNELS and length <= _SHORT:
+            copying = np.eye(length).reshape([*self._filters[:3], length])
+            patches = tf.raw_ops.Conv2D(
+                input=tf.reshape(images, [-1, *self._images[1:]]),
+                filter=tf.constant(copying, images.dtype),
+                **{name: self._operation.get_attr(name) for name in _PLACING},
+            )
+        else:
+            pixels = tf.reshape(images, [-1, geometry.pixels, channels])
+            numbers, complete = _pixels_of_taps(geometry)
+            if not complete:
+                pixels = tf.pad(pixels, [[0, 0], [0, 1], [0, 0]])
+            patches = tf.gather(pixels, numbers, axis=1)
+        clients, examples = self._counts(images)
+        return tf.reshape(patches, [clients, examples * geometry.outs, length])
+
+    def _matrices(self, filters: tf.Tensor) -> tf.Tensor:
+        *_, channels, count = self._filters
+        return tf.reshape(
+            filters, [self._clients, self._geometry.taps * channels, count]
+        )
+
+    def _rows(self, results: tf.Tensor) -> tf.Tensor:
+        """Returns results, or their gradient, with a row for each patch."""
+        clients, examples = self._counts(results)
+        rows = examples * self._geometry.outs
+        return tf.reshape(results, [clients, rows, self._filters[-1]])
+
+    def _counts(self, stack: tf.Tensor) -> tuple[Any, Any]:
+        """Returns the numbers of clients and of each one's examples."""
+        examples = stack.shape[1]
+        return self._clients, tf.shape(stack)[1] if examples is None else examples
+
+
+@functools.lru_cache(maxsize=256)
+def _pixels_of_taps(geometry: Geometry) -> tuple[np.ndarray, bool]:
+    """Returns which pixels the patches consist of, in their order.
+
+    Returns:
+      The numbers of the pixels, that of one more for what is outside; whether none is
+      outside.
+    """
+    rows, columns = (axis.positions() for axis in geometry)
+    rows, columns = rows[:, None, :, None], columns[None, :, None, :]
+    places = np.where(
+        (rows < 0) | (columns < 0),
+        geometry.pixels,
+        rows * geometry.width.size + columns,
+    )
+    return places.ravel().astype(np.int32), bool((places < geometry.pixels).all())
+
+
+@functools.lru_cache(maxsize=256)
+def _taps_of_pixels(geometry: Geometry) -> tuple[np.ndarray, bool]:
+    """Returns which parts of patches each pixel is, `[pixels, most]`.
+
+    Returns:
+      The numbers of the parts, that of one more where a pixel has fewer than most;
+      whether none has.
+    """
+    places, _ = _pixels_of_taps(geometry)
+    parts: list[list[int]] = [[] for _ in range(geometry.pixels + 1)]
+    for part, pixel in enumerate(places):
+        parts[pixel].append(part)
+    del parts[-1]
+    most = max(map(len, parts))
+    complete = all(len(each) == most for each in parts)
+    table = np.full([len(parts), most], len(places), np.int32)
+    for row, each in zip(table, parts):
+        row[: len(each)] = each
+    return table[:, 0] if most == 1 else table, complete
+
+
+# Which inputs are multiplied: first images or their results' gradient, then filters or,
+# where they are what is wanted, that gradient.
+_FACTORS = {
+    "Conv2D": (0, 1),
+    "Conv2DBackpropFilter": (0, 2),
+    "Conv2DBackpropInput": (2, 1),
+}
+# The patches that the conversions of one `tf.vectorized_map` share.
+_KEPT: weakref.WeakKeyDictionary[Any, dict[Any, tf.Tensor]] = (
+    weakref.WeakKeyDictionary()
+)
+# Where operations have images and filters.
+_IMAGES_AND_FILTERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "": (lambda op: op.inputs[0], lambda op: op.inputs[1]),
+    "BackpropFilter": (lambda op: op.inputs[0], lambda op: op.outputs[0]),
+    "BackpropInput": (lambda op: op.outputs[0], lambda op: op.inputs[1]),
+}
+KINDS = {
+    f"{convolution}{gradient}": where
+    for convolution in ("Conv2D", "DepthwiseConv2dNative")
+    for gradient, where in _IMAGES_AND_FILTERS.items()
+}
