@@ -188,7 +188,7 @@ print([key for key in rows[-1] if key.startswith("aggregator")])
 
 # %% [markdown]
 # The measurements of all four are in the metrics. Mind that ours look at
-# pseudo-gradients *before* the noise: where they must not be seen, leave them away
+# pseudo-gradients *before* the noise: where they must not be seen, leave them out
 # ([Composing](../composing.md) says more).
 #
 # ## SCAFFOLD under privacy
@@ -301,4 +301,11 @@ assert np.flatnonzero(output.result).tolist() == [5, 7]
 print(output.result)
 
 # %% [markdown]
+# **Exercises**
+#
+# 1. Put the measurements inside of the clipping instead of around it. The norms that
+#    they report should now be at most the clipping norm.
+# 2. Let the aggregator of your own keep more numbers of each client, and plot the loss
+#    against how many are kept.
+#
 # **Next:** [Steering a model](steering.ipynb) with data of the server's.

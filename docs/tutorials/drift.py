@@ -269,5 +269,12 @@ plt.show()
 # This is one seed and a rate that nobody tuned. What tuned rates and three seeds say is
 # in [Choosing a method](../choosing.md).
 #
+# **Exercises**
+#
+# 1. Let the clients take fewer local steps in a round, then more. The gap between the
+#    two curves should shrink and grow with them.
+# 2. Add FedProx, `algorithms.build_fed_prox`, as a third curve. It pulls clients back
+#    to the server's model. Does that replace SCAFFOLD's correction?
+#
 # **Next:** [Your TFF script, one line faster](your_tff_script.ipynb), and then SCAFFOLD
 # in it.

@@ -272,4 +272,11 @@ else:
 # [Contributing](../../CONTRIBUTING.md) has what a method needs to become part of the
 # library: a paper, its invariants as a test, and mistakes that the test must notice.
 #
+# **Exercises**
+#
+# 1. Set the method to its degenerate case, and compare the weights with FedAvg's bit
+#    for bit.
+# 2. Break the method on purpose, by a wrong sign for example. Which of the tests
+#    notice, and which do not?
+#
 # **Next:** [The real data](real_data.ipynb).

@@ -221,4 +221,10 @@ print(
 )
 
 # %% [markdown]
+# **Exercises**
+#
+# 1. Give the server's data fewer examples of the rare digits. How few still help?
+# 2. Add the meta step to another method, such as AdaBest, by
+#    `algorithms.add_meta_step`.
+#
 # **Next:** [Your own data](own_data.ipynb).

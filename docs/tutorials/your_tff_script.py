@@ -261,4 +261,12 @@ print(name, "has the digits", np.unique(clients[name][1]).tolist())
 # and goes on after a kill as if nothing had happened ([Methods whose clients keep a
 # state](../client_state.md)).
 #
+# **Exercises**
+#
+# 1. Put `algorithms.build_fed_dyn` in the place of AdaBest. What does it need to know
+#    that AdaBest does not, and what do its clients keep?
+# 2. Keep the clients' states in a `DiskClientStates`, and look at the size of its
+#    folder after each round. It should grow with the clients that were seen, and then
+#    stop.
+#
 # **Next:** [Composing aggregators](aggregators.ipynb).
