@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import keras3_models
+from tests import keras3_models, methods
 from tff_drift import algorithms, models, simulation
 
 pytestmark = keras3_models.needed
@@ -43,6 +43,16 @@ def regularised(k):
 
 
 MODELS = {each.__name__: each for each in (dense, batch_norm, convolution, regularised)}
+# Servers that step otherwise, and one with data of its own.
+SERVERS = (
+    "fed_adagrad",
+    "fed_adam",
+    "fed_avgm",
+    "fed_yogi",
+    "fed_lars",
+    "normalized_fed_avg",
+    "fed_meta",
+)
 # The losses of regularizers do not depend on the method.
 CASES = {
     f"{name}_{method}": (layers, build)
@@ -50,6 +60,20 @@ CASES = {
     for method, build in BUILDERS.items()
     if layers is not regularised or method == "fed_avg"
 }
+
+
+def build_row(name):
+    """Returns what builds a method of that name."""
+    method = algorithms.methods()[name]
+
+    def build(model_fn):
+        own = {"meta_data": datasets()[1]} if "meta_data" in method.needs else {}
+        return methods.build(method, model_fn, **own)
+
+    return build
+
+
+CASES.update({f"batch_norm_{name}": (batch_norm, build_row(name)) for name in SERVERS})
 
 
 def make(k, layers):

@@ -5,10 +5,12 @@ What a program makes of them is tried in `faults.py`; here every reader by itsel
 """
 
 import collections
+import io
 import json
 import pathlib
 import shutil
 import tempfile
+import zipfile
 
 import hypothesis
 import numpy as np
@@ -78,6 +80,73 @@ def test_a_checkpoint_is_refused_or_as_it_was_written(place, checkpoint, damage)
         assert found.rounds_completed == 7
         assert leaves["weights"].tobytes() == _STATE["weights"].tobytes()
         assert leaves["round_number"] == 7
+
+
+def _with_member(content, name, data):
+    """A checkpoint with other bytes in the place of one of its members."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {each: archive.read(each) for each in archive.namelist()}
+    assert name in members
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as archive:
+        for each, old in members.items():
+            archive.writestr(each, data if each == name else old)
+    return written.getvalue()
+
+
+def _refused(path, content):
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError) as caught:
+        load_checkpoint(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["format", "format_version", "rounds_completed"])
+@pytest.mark.parametrize(
+    "value", [None, -1, 1.5, "x", [], {}, float("nan"), [[]]], ids=repr
+)
+def test_a_header_with_other_values_is_refused(place, checkpoint, key, value):
+    with np.load(io.BytesIO(checkpoint)) as archive:
+        header = json.loads(archive["header"].tobytes())
+    text = json.dumps({**header, key: value}).encode()
+    written = io.BytesIO()
+    np.save(written, np.frombuffer(text, np.uint8))
+    content = _with_member(checkpoint, "header.npy", written.getvalue())
+    _refused(place / "crafted.npz", content)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "3", "null", "[" * 100_000, "", '{"format": 1', "{}"], ids=len
+)
+def test_a_header_that_is_none_is_refused(place, checkpoint, text):
+    written = io.BytesIO()
+    np.save(written, np.frombuffer(text.encode(), np.uint8))
+    content = _with_member(checkpoint, "header.npy", written.getvalue())
+    _refused(place / "crafted.npz", content)
+
+
+@pytest.mark.parametrize("member", ["header.npy", "server_state/0.npy"])
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (10**15,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (40000000000,)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
+        "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}",
+        "{}",
+        "__import__('os').abort()",
+        "(" * 5000,
+    ],
+    ids=lambda text: text[-22:],
+)
+def test_arrays_that_declare_what_they_have_not_are_refused(
+    place, checkpoint, member, declared
+):
+    text = declared.encode() + b"\n"
+    data = b"\x93NUMPY\x02\x00" + len(text).to_bytes(4, "little") + text + bytes(20)
+    _refused(place / "crafted.npz", _with_member(checkpoint, member, data))
 
 
 @fuzz
