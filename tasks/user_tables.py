@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ from tasks import example_checks
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Names in a message, at most.
+_MOST_TOLD = 30
 
 
 def check_table(name: str, table: Any) -> None:
@@ -55,7 +59,8 @@ def check_distinct(columns: Sequence[Any], where: str) -> None:
     Raises:
       DataError: If a name stands twice.
     """
-    twice = [name for name in dict.fromkeys(columns) if columns.count(name) > 1]
+    counts = collections.Counter(columns)
+    twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise example_checks.DataError(
             f"{where} has the column {twice[0]!r} more than once. Give each column a "
@@ -86,14 +91,22 @@ def feature_columns(
     wanted = features
     if wanted is None:
         wanted = [name for name in columns if name not in others]
-    missing = [name for name in (*others, *wanted) if name not in columns]
+    known = set(columns)
+    missing = [name for name in (*others, *wanted) if name not in known]
     if missing or not wanted:
-        lack = f"no column {missing}" if missing else "no column of features"
+        lack = f"no column {_told(missing)}" if missing else "no column of features"
         raise example_checks.DataError(
-            f"{where} has {lack}; its columns are {list(columns)}. Name those to "
+            f"{where} has {lack}; its columns are {_told(columns)}. Name those to "
             "use by client_id, label and features."
         )
     return list(wanted)
+
+
+def _told(names: Sequence[Any]) -> str:
+    """Returns names as a list, the first of them if there are many."""
+    first = ", ".join(map(repr, names[:_MOST_TOLD]))
+    more = len(names) - _MOST_TOLD
+    return f"[{first}]" if more <= 0 else f"[{first}, and {more} more]"
 
 
 def check_owners(owners: pd.Series, where: str) -> None:

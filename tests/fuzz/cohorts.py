@@ -114,5 +114,6 @@ def _data(cohort, client, examples, native):
     if client.form == "list":
         return batches
     sizes = [len(tf.nest.flatten(batch)[0]) for batch in batches]
-    # One batch at a time: `make` may return several in one.
-    return BatchesOnDemand(sizes, dataset.element_spec, lambda: batches)
+    # The numbers of the examples, in their order.
+    order = np.tile(np.arange(client.size), client.epochs)[: sum(sizes)]
+    return BatchesOnDemand(sizes, dataset.element_spec, lambda: [(examples, order)])

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import tasks
+from tasks import user_tables
 
 
 def _write(folder, **files):
@@ -261,3 +262,19 @@ def test_own_data_reads_one_table_of_all_clients(tmp_path, name):
     if path.suffix != ".csv":
         with pytest.raises(tasks.DataError, match=rf"{name}.* cannot be read"):
             tasks.load("own_data", **options)
+
+
+@pytest.mark.timeout(60)
+def test_a_hundred_thousand_columns_are_not_compared_in_pairs():
+    wide = pd.DataFrame(np.zeros((3, 100_000), np.float32)).add_prefix("gene ")
+    wide = pd.concat([_frame(), wide], axis=1)
+    user_tables.check_table("frame", wide)
+    names = list(wide.columns)
+    found = user_tables.feature_columns(names, ["owner", "ill"], None, "frame")
+    assert found == ["age", *names[3:]]
+    assert user_tables.feature_columns(names, ["ill"], names[3:], "frame") == names[3:]
+    with pytest.raises(tasks.DataError, match="and 99973 more") as caught:
+        user_tables.feature_columns(names, ["absent"], None, "frame")
+    assert len(str(caught.value)) < 1000
+    with pytest.raises(tasks.DataError, match="column 'gene 7' more than once"):
+        user_tables.check_table("frame", pd.concat([wide, wide[["gene 7"]]], axis=1))
