@@ -2,7 +2,9 @@
 
 import hashlib
 import importlib.metadata
+import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -78,12 +80,12 @@ def test_python_alone_is_installed(machine, site, monkeypatch):
     assert _versions(site) == VERSIONS
     assert (site / "tensorflow_federated/__init__.py").is_file()
     assert (site / "vizier/__init__.py").is_file()
-    assert not (site / WORKER).exists()
+    assert (site / WORKER).stat().st_size == 0
     (tff_there,) = importlib.metadata.distributions(
         name="tensorflow-federated", path=[str(site)]
     )
     listed = [str(file) for file in tff_there.files]
-    assert WORKER not in listed
+    assert WORKER in listed
     # What an installer would remove later is what is there.
     assert all((site / file).is_file() for file in listed)
 
@@ -101,7 +103,7 @@ def test_another_version_makes_way(site):
     outside.write_text("")
     install.install_tff(worker=False)
     assert _versions(site) == VERSIONS
-    assert not (site / WORKER).exists()
+    assert (site / WORKER).stat().st_size == 0
     assert outside.exists()
 
 
@@ -178,7 +180,7 @@ def test_without_a_worker_the_local_context_is_the_default(monkeypatch, tmp_path
 
 def test_with_a_worker_the_default_stays(monkeypatch, tmp_path):
     there = tmp_path / "worker_binary"
-    there.touch()
+    there.write_text("a program")
     monkeypatch.setattr(_tff_exit, "worker_path", lambda: there)
     before = tff.framework.get_context_stack().current
     _tff_default.do_without_worker()
@@ -190,3 +192,44 @@ def test_the_module_takes_the_same_switch():
     outcome = subprocess.run(command, capture_output=True, text=True, check=False)
     assert outcome.returncode == 2
     assert "--worker" in outcome.stderr
+
+
+PROGRAM = """
+import tensorflow_federated as tff
+import numpy as np
+from tff_drift import execution
+
+assert tff.__file__.startswith(FOLDER), tff.__file__
+
+@tff.tensorflow.computation(np.int32)
+def increment(value):
+    return value + 1
+
+print(increment(1))
+try:
+    execution.set_native_execution_context()
+except execution.WorkerError as error:
+    print(error)
+"""
+
+
+def test_tff_is_imported_and_computes_without_its_worker(tmp_path):
+    installed = pathlib.Path(tff.__file__).parent
+    copy = tmp_path / "tensorflow_federated"
+    shutil.copytree(
+        installed, copy, ignore=shutil.ignore_patterns("worker_binary", "__pycache__")
+    )
+    (tmp_path / WORKER).parent.mkdir(exist_ok=True)
+    (tmp_path / WORKER).write_bytes(b"")
+    here = pathlib.Path(__file__).parents[1]
+    outcome = subprocess.run(
+        [sys.executable, "-c", f"FOLDER = {str(tmp_path)!r}" + PROGRAM],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{here}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert outcome.returncode == 0, outcome.stderr
+    result, refusal = outcome.stdout.splitlines()
+    assert result == "2"
+    assert "--worker=true" in refusal

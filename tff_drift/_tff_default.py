@@ -37,5 +37,5 @@ def do_without_worker() -> None:
 
     TFF's own would fail at the first computation.
     """
-    if not _tff_exit.worker_path().is_file():
+    if not _tff_exit.has_worker():
         tff.framework.set_default_context(LocalAtFirstUse())

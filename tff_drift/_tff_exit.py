@@ -19,8 +19,17 @@ _EXECUTOR_FACTORY = (
 
 
 def worker_path() -> pathlib.Path:
-    """Returns where TFF's wheel puts its worker; the file may be missing."""
+    """Returns where TFF's wheel puts its worker; the file may be missing or empty."""
     return pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
+
+
+def has_worker() -> bool:
+    """Returns whether TFF was installed with its worker.
+
+    TFF cannot be imported where there is no such file: an empty one stands for none.
+    """
+    path = worker_path()
+    return path.is_file() and path.stat().st_size > 0
 
 
 def child_workers() -> set[int]:

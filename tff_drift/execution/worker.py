@@ -42,7 +42,7 @@ def worker_binary() -> pathlib.Path:
       WorkerError: If TFF was installed without its worker; the message says why.
     """
     path = _tff_exit.worker_path()
-    if not path.is_file():
+    if not _tff_exit.has_worker():
         why = f"which runs on Linux on x86-64 only, and this is {system.machine()}"
         if system.runs_tff_worker():
             why = "which was left out: tff-drift install-tff --worker=true adds it"

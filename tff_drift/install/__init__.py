@@ -103,7 +103,8 @@ def _install_without_worker() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         _run(_installer(folder))
-        (folder / _WORKER).unlink()
+        # TFF looks for a file there when it is imported.
+        (folder / _WORKER).write_bytes(b"")
         new = list(metadata.distributions(path=[name]))
         for distribution in new:
             _remove_former(distribution.metadata["Name"], site)
@@ -127,6 +128,7 @@ def _remove_former(name: str, site: pathlib.Path) -> None:
 
 
 def _forget_worker(record: pathlib.Path) -> None:
-    """Takes the worker off the list of a distribution's files."""
+    """Takes size and hash of the worker off the list of a distribution's files."""
     lines = record.read_text().splitlines(keepends=True)
-    record.write_text("".join(x for x in lines if not x.startswith(f"{_WORKER},")))
+    own = f"{_WORKER},"
+    record.write_text("".join(f"{own},\n" if x.startswith(own) else x for x in lines))
