@@ -61,7 +61,10 @@ class BatchesOnDemand(Sequence[Any]):
                 count = len(numbers)
             start, end = 0, count
             while True:
-                stop = min(start + next(sizes, end), end)
+                size = next(sizes, None)
+                if size is None and start == end:
+                    break  # Examples of no batch: none is announced.
+                stop = end if size is None else min(start + size, end)
                 part = slice(start, stop)
                 yield examples, part if numbers is None else numbers[part]
                 if stop == end:

@@ -180,3 +180,13 @@ def test_batches_of_other_shapes_than_announced_are_refused(shape):
     assert batches.shapes == [((2, 3),)]
     with pytest.raises(ValueError, match=r"\(2, 3\).* made with .*Let BatchesOnDemand"):
         batches.copy(0, 0, np.zeros([2, 3], np.float32))
+
+
+def test_no_batch_is_made_of_a_client_without_any():
+    spec = tf.TensorSpec([None, 3], tf.float32)
+    nothing = np.zeros((0, 3), np.float32)
+    for numbers in (None, np.zeros(0, np.int64)):
+        make = [(nothing, numbers)]
+        assert list(BatchesOnDemand([], spec, lambda make=make: make)) == []
+        (empty,) = BatchesOnDemand([0], spec, lambda make=make: make)
+        assert empty.shape == (0, 3)
