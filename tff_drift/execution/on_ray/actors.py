@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -171,7 +170,7 @@ class Actors:
     def _wait(self, calls: Sequence[Call]) -> list[Any]:
         waiting = self._begin(dict(enumerate(calls)))
         results: dict[int, Any] = {}
-        num_late, give_up = 0, math.inf
+        num_late, num_lost = 0, 0
         while waiting:
             answers = [answer for answer, *_ in waiting.values()]
             _, late = self._ray.wait(
@@ -189,17 +188,33 @@ class Actors:
                 try:
                     found = self._ray.get(answer)
                 except self._ray.exceptions.RayError as error:
-                    give_up = min(give_up, time.monotonic() + self._start_seconds)
-                    if not self._is_unavailable(error) or time.monotonic() > give_up:
+                    # Once more is enough, unless the part is what loses its actors.
+                    if not self._is_unavailable(error) or num_lost:
                         raise
                     again.append(number)
                 else:
                     results[number] = (found, *others) if others else found
             if again:
-                # Until Ray has noticed that a node is gone, its actors refuse calls.
-                time.sleep(_PAUSE_SECONDS)
+                num_lost += 1
+                self._wait_until_reachable({calls[number].actor for number in again})
             waiting = self._begin({number: calls[number] for number in again})
         return [results[number] for number in range(len(calls))]
+
+    def _wait_until_reachable(self, numbers: set[int]) -> None:
+        """Waits for actors that may be on a node whose end Ray has yet to notice.
+
+        Until it has, calls are refused at once, which uses up their retries.
+        """
+        give_up = time.monotonic() + self._start_seconds
+        for number in numbers:
+            while True:
+                try:
+                    self._ray.get(self._actors[number].describe.remote())
+                    break
+                except self._ray.exceptions.ActorUnavailableError:
+                    if time.monotonic() > give_up:
+                        raise
+                time.sleep(_PAUSE_SECONDS)
 
     def _is_unavailable(self, error: Exception) -> bool:
         kind = self._ray.exceptions.ActorUnavailableError
