@@ -14,8 +14,8 @@ MODULES = [
     for folder in ("tff_drift", "tasks", "experiments")
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
-# They prepare TFF's import itself.
-BEFORE_COMPAT = {"_startup.py", "_tff_exit.py", "_tff_import.py"}
+# They prepare TFF's import itself, or run at its end: compat may be waiting for it.
+BEFORE_COMPAT = {"_startup.py", "_tff_default.py", "_tff_exit.py", "_tff_import.py"}
 # Whole namespaces that move, whatever the name in them.
 MOVING = ("tff.structure", "tff.framework", "tff.program", "tff.types")
 

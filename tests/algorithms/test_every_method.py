@@ -381,7 +381,7 @@ def test_bad_rows_are_refused(parts, message):
 
 
 def test_bad_options_are_refused():
-    with pytest.raises(ValueError, match="kind must be one of"):
+    with pytest.raises(ValueError, match="value_type must be one of"):
         algorithms.Option("mu", "float", "Strength.")
     with pytest.raises(ValueError, match="choices must be given exactly with"):
         algorithms.Option("mu", "choice", "Strength.")

@@ -131,6 +131,7 @@ GIVEN = {
     "output_dir": ("somewhere", ""),
     "rounds_per_checkpoint": (3, ""),
     "tensorboard": (True, ""),
+    "track": (("mlflow",), ""),
     "client_states": ("disk", ""),
     "callbacks": (("my_module:MyCallback", "my_module:other"), ""),
     "plugin": (("some.py",), ""),

@@ -6,6 +6,7 @@ A bad value gets one line, raised by this library, that names the argument.
 import functools
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow_federated as tff
 
@@ -30,6 +31,10 @@ from tff_drift.simulation import callbacks
 
 _MODEL = program.linear_regression()
 _TRAIN = program.client_datasets()
+_WEIGHTS = tff.learning.models.ModelWeights(
+    list(_MODEL.initial_weights[0]), list(_MODEL.initial_weights[1])
+)
+_TABLE = pd.DataFrame({"loss_before": [2.0], "loss_after": [1.0]})
 _STATE = {"variate": np.zeros(3, np.float32)}
 _STORE = [object(), "a", _STATE, []]
 _IDS = [None, object(), "a", b"a", 0, [1], [None]]
@@ -166,6 +171,29 @@ _CASES = [
         {"round_number": INTEGER},
     ),
     (simulation.ClientDataSource, {"train": _TRAIN}, {"train": LIST, "seed": INTEGER}),
+    (
+        simulation.evaluate_clients,
+        {
+            "model_fn": _MODEL,
+            "model_weights": _WEIGHTS,
+            "test": _TRAIN,
+            "train": _TRAIN,
+            "client_optimizer_fn": 0.1,
+        },
+        {
+            "model_fn": MODEL,
+            "model_weights": [*SMALL, None],
+            "test": LIST,
+            "train": LIST,
+            "client_optimizer_fn": [object(), None, "a", float("nan"), -1.0, True, []],
+            "batch_size": COUNT,
+        },
+    ),
+    (
+        simulation.plot_clients,
+        {"table": _TABLE, "metric": "loss"},
+        {"table": [*SMALL, None], "metric": [*TEXT, "acc"], "ax": [*SMALL, []]},
+    ),
     (
         simulation.ClientDataSource(_TRAIN).select,
         {"round_number": 0, "cohort_size": 1},

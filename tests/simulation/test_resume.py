@@ -27,13 +27,14 @@ def train():
 def run(process, train, rounds, folder):
     """Trains under a folder; returns the result and what clients keep."""
     store = None
+    needs_all = getattr(process, "needs_full_participation", False)
     if isinstance(process, algorithms.StatefulLearningProcess):
         store = client_states.InMemoryClientStates(process.initial_client_state)
     result = simulation.run_training(
         process,
         train,
         rounds=rounds,
-        cohort_size=2,
+        cohort_size=len(train) if needs_all else 2,
         seed=3,
         client_states=store,
         output_dir=folder,

@@ -127,7 +127,7 @@ def test_plots_leave_a_gap_where_a_value_is_not_finite(result):
         ("num_epochs", "Did you mean epochs"),
         ("batchsize", "Did you mean batch_size"),
         ("batch", "Did you mean batch_size"),
-        ("zebra", "Its arguments are clients, batch_size, epochs, "),
+        ("zebra", "Its arguments are clients, x, y, batch_size, epochs, "),
     ],
 )
 def test_a_misspelt_argument_is_answered_with_the_one_that_was_meant(name, advice):

@@ -175,10 +175,13 @@ def plot_clients(
       The axes.
 
     Raises:
-      TypeError: If `table` is no data frame.
+      TypeError: If an argument has the wrong type.
       ValueError: If it lacks the metric before or after training.
     """
     checks.check_instance("table", table, pd.DataFrame, "a pandas.DataFrame")
+    checks.check_text("metric", metric)
+    if ax is not None and not hasattr(ax, "scatter"):
+        raise TypeError(f"ax must be a matplotlib.axes.Axes, found {ax!r}.")
     for name in (metric + BEFORE, metric + AFTER):
         if name not in table:
             raise ValueError(

@@ -15,6 +15,7 @@ A `Dataset.reduce` is not entered: what it stands for is up to the caller, who g
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -23,6 +24,7 @@ import tensorflow as tf
 from tff_drift.execution.local import patterns
 from tff_drift.execution.local.client_program import convolutions
 from tff_drift.execution.local.client_program.nodes import (
+    Checks,
     Frame,
     after,
     data_inputs,
@@ -181,6 +183,7 @@ class GraphInterpreter:
         self._on_list_loop = on_list_loop
         self._with_products = with_products
         self._patches: dict[Any, tf.Tensor] = {}
+        self._checks = Checks()
         self.variables: list[Variable] = []
         self.operations: set[str] = set()
         self._loops_around = 0
@@ -225,26 +228,26 @@ class GraphInterpreter:
             raise UnsupportedGraphError(f"{name!r} takes lists of arguments")
         frame = Frame({n: [value] for n, value in zip(names, arguments)})
         self._run(function.node_def, frame)
-        return [
+        results = [
             frame.value(function.ret[result.name])
             for result in function.signature.output_arg
         ]
+        effects = [frame.outputs[name] for name in function.control_ret.values()]
+        return results or self._checks.among(itertools.chain(*effects))
 
     def _run(self, nodes: Iterable[Any], frame: Frame) -> None:
         for node in in_order(nodes, set(frame.outputs)):
             inputs = [frame.value(name) for name in data_inputs(node)]
-            checks = frame.checks_before(node)
+            checks = self._checks.among(frame.outputs_before(node))
             if node.op == "NoOp":
-                frame.outputs[node.name], frame.checks[node.name] = [], checks
+                frame.outputs[node.name] = checks
                 continue
             outputs, layout = self.run_node(node, after(checks, inputs))
+            if not inputs:
+                outputs = after(checks, outputs)
             frame.outputs[node.name], frame.layouts[node.name] = outputs, layout
             if self._may_fail(node):
-                frame.checks[node.name] = [
-                    getattr(output, "op", output)
-                    for output in outputs
-                    if isinstance(output, (tf.Tensor, tf.Operation))
-                ]
+                self._checks.add(outputs)
 
     def run_node(self, node: Any, inputs: list[Any]) -> tuple[list[Any], Any]:
         """Evaluates a node.

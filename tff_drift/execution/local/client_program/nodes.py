@@ -15,17 +15,19 @@ _LEFT_OUT_ATTRIBUTES = ("_output_shapes", "_class")
 
 
 class Frame:
-    """The values of the nodes of one graph or one function's body."""
+    """The values of the nodes of one graph or one function's body.
+
+    A node without outputs, such as a check, has the operations to wait for instead.
+    """
 
     def __init__(self, outputs: dict[str, list[Any]]) -> None:
         self.outputs = outputs
         self.layouts: dict[str, dict[str, int]] = {}
-        self.checks: dict[str, list[tf.Operation]] = {}
 
-    def checks_before(self, node: Any) -> list[tf.Operation]:
-        """Returns the checks that have to be made before a node is run."""
+    def outputs_before(self, node: Any) -> list[Any]:
+        """Returns the outputs of the nodes that a node waits for without using them."""
         names = [name[1:] for name in node.input if name.startswith("^")]
-        return [check for name in names for check in self.checks.get(name, ())]
+        return [output for name in names for output in self.outputs[name]]
 
     def value(self, name: str) -> Any:
         """Returns a value by the name of a node's input."""
@@ -37,6 +39,45 @@ class Frame:
             return outputs[int(parts[1])]
         # In a function: node, name of the output, position in it.
         return outputs[self.layouts[parts[0]][parts[1]] + int(parts[2])]
+
+
+class Checks:
+    """The checks of a graph being built, and what comes after them.
+
+    Of what a node waits for, only checks matter here: there are no other effects.
+    """
+
+    def __init__(self) -> None:
+        self._is_after: dict[tf.Operation, bool] = {}
+
+    def add(self, values: Iterable[Any]) -> None:
+        """Takes up the operations that some values come from as checks."""
+        self._is_after.update(dict.fromkeys(_operations(values), True))
+
+    def among(self, values: Iterable[Any]) -> list[tf.Operation]:
+        """Returns, of the operations that values come from, checks and what follows."""
+        here = tf.compat.v1.get_default_graph()
+        found = [each for each in _operations(values) if each.graph is here]
+        return [each for each in found if self._is_after and self._follows(each)]
+
+    def _follows(self, operation: tf.Operation) -> bool:
+        pending = [operation]
+        while pending:
+            last = pending[-1]
+            sources = [*last.control_inputs, *(tensor.op for tensor in last.inputs)]
+            unknown = [source for source in sources if source not in self._is_after]
+            if last in self._is_after:
+                pending.pop()
+            elif unknown:
+                pending.extend(unknown)
+            else:
+                self._is_after[last] = any(self._is_after[each] for each in sources)
+        return self._is_after[operation]
+
+
+def _operations(values: Iterable[Any]) -> list[tf.Operation]:
+    found = [getattr(value, "op", value) for value in values]
+    return [each for each in found if isinstance(each, tf.Operation)]
 
 
 def after(checks: list[tf.Operation], values: list[Any]) -> list[Any]:
@@ -97,7 +138,7 @@ def emit(node: Any, inputs: Sequence[tf.Tensor]) -> tuple[list[Any], dict[str, i
         node.op, inputs, name="operation", attrs=attributes
     )
     vectorizable.choose_conversion(operation)
-    return list(operation.outputs), _layout(operation)
+    return list(operation.outputs) or [operation], _layout(operation)
 
 
 def _layout(operation: tf.Operation) -> dict[str, int]:
