@@ -113,6 +113,7 @@ MUTATIONS = [
         SCAFFOLD,
         "new_c_i = local.full_gradient + self.client_weight_decay * x",
         "new_c_i = local.full_gradient",
+        "test_clipping.py",
     ),
     _mutation("SCAFFOLD/m: h_i - h for h - h_i", SCAFFOLD_M, _CORRECTION, _FLIPPED),
     _mutation(
