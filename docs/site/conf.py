@@ -58,6 +58,8 @@ html_static_path = ["static"]
 html_extra_path = ["extra"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
+# Pages of wide tables, which have the room of their list of contents.
+WIDE = ("docs/results",)
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 
 
@@ -102,6 +104,10 @@ def add_links(_: object, page: str, source: list[str]) -> None:
         source[0] = notebooks.with_links(source[0], script.read_text("utf-8"))
     elif page.rpartition("/")[0] == "docs":
         source[0] = docstrings.with_links(source[0], public_names.addresses())
+    if page in WIDE:
+        source[0] = (
+            f'---\nhide-toc: true\n---\n\n{source[0]}\n\n<div class="wide"></div>\n'
+        )
 
 
 def setup(app: Any) -> None:

@@ -41,11 +41,12 @@ def index() -> str:
         "that of a client in a round, for n trainable weights. [Choosing a method]"
         "(../choosing.md) compares them by results; `algorithms.methods().to_frame()` "
         "is this table with your own methods in it.\n\n"
+        ":::{container} wide\n\n"
         "| method | paper | weight of a client | down, up | clients send "
         "| clients keep a state | second gradients | all clients in every round |\n"
         "|---|---|---|--:|---|---|---|---|\n"
         + "\n".join(rows)
-        + "\n\n```{toctree}\n:hidden:\n\n"
+        + "\n\n:::\n\n```{toctree}\n:hidden:\n\n"
         + "\n".join(pages)
         + "\n```\n"
     )
