@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import os
 import platform
@@ -20,6 +19,8 @@ from tff_drift.execution.on_ray.sources import Sources
 
 # Programs that build one process after the other leave computations behind.
 _KEPT_COMPUTATIONS = 64
+# Evaluations on training and test clients, of a few models.
+_KEPT_FUNCTIONS = 8
 
 
 def versions() -> dict[str, str]:
@@ -54,8 +55,9 @@ class Actor:
         )
         self._sources = Sources(self._fetch)
         self._shards = shards.Shards(self._fetch)
-        self._computations: collections.OrderedDict[str, Any] = (
-            collections.OrderedDict()
+        self._functions = wire.Kept(self._fetch, lambda build: build(), _KEPT_FUNCTIONS)
+        self._computations = wire.Kept(
+            self._fetch, compat.framework.deserialize_computation, _KEPT_COMPUTATIONS
         )
 
     def describe(self) -> dict[str, Any]:
@@ -87,7 +89,7 @@ class Actor:
           The result, packed by `wire.pack`; beside it the new states of the clients of
           each shard, if the part says which.
         """
-        found = self._computation(computation)
+        found = self._computations.find(computation)
         states = None
         if part.states is not None:
             states = shards.StatesOfPart(self._shards, part, visiting)
@@ -104,13 +106,24 @@ class Actor:
         self, computation: wire.Sent, shared: Any, part: wire.Part | None
     ) -> str:
         """Returns what the local context says of a computation, see `run`."""
-        found = self._computation(computation)
+        found = self._computations.find(computation)
         argument = None if part is None else self._argument(found, shared, part)
         return self._context.explain(found, argument)
 
     def count(self, source: wire.Sent, client_ids: Sequence[str]) -> list[int]:
         """Returns how many examples clients train on in a round."""
         return self._sources.count(source, client_ids)
+
+    def map_clients(
+        self,
+        function: wire.Sent,
+        source: wire.Sent,
+        client_ids: Sequence[str],
+        *arguments: Any,
+    ) -> list[Any]:
+        """Returns what a function returns of clients and arguments."""
+        clients = [(self._sources.part_of(source, each), each) for each in client_ids]
+        return list(self._functions.find(function)(clients, *arguments))
 
     def of_shards(self, method: str, *arguments: Any) -> Any:
         """Returns what a method of `Shards` returns."""
@@ -138,13 +151,3 @@ class Actor:
             for column, type_ in zip(part.columns, partition.client_types(parameter))
         ]
         return partition.fill(unpack(shared, parameter), parameter, iter(columns))
-
-    def _computation(self, sent: wire.Sent) -> Any:
-        kept = self._computations
-        if sent.key not in kept:
-            message = self._fetch(sent.reference[0])
-            kept[sent.key] = compat.framework.deserialize_computation(message)
-            if len(kept) > _KEPT_COMPUTATIONS:
-                kept.popitem(last=False)
-        kept.move_to_end(sent.key)
-        return kept[sent.key]

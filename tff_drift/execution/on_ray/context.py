@@ -8,7 +8,7 @@ import hashlib
 import os
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,11 +16,13 @@ import tensorflow_federated as tff
 from absl import logging
 
 from tff_drift import checks, compat
+from tff_drift.execution.batches_on_demand import ClientSource
 from tff_drift.execution.local import create_local_execution_context
 from tff_drift.execution.on_ray import cluster, partition, wire
 from tff_drift.execution.on_ray.actors import Actors, Call
 from tff_drift.execution.on_ray.client_states import RayClientStates, StatesOfRound
 from tff_drift.execution.on_ray.dealing import Argument, Dealer
+from tff_drift.execution.on_ray.functions import SentFunctions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +49,7 @@ class RayExecutionContext(compat.framework.SyncContext):
         self._address = address
         self._server = create_local_execution_context()
         self._dealer = Dealer(actors)
+        self._functions = SentFunctions(actors, self._dealer)
         # They go with the computations that they are for.
         self._plans: weakref.WeakKeyDictionary[Any, _Plan] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()
@@ -99,6 +102,34 @@ class RayExecutionContext(compat.framework.SyncContext):
         if isinstance(store, RayClientStates) and store.actors is self._actors:
             return StatesOfRound(store)
         return None
+
+    def map_clients(
+        self,
+        build: Callable[[], Any],
+        source: ClientSource,
+        client_ids: Sequence[str],
+        *arguments: Any,
+    ) -> list[Any] | None:
+        """Calls a function of clients where their data is.
+
+        Args:
+          build: Makes the function, once at each actor: of a list of pairs, a source
+            that has a client and the client's id, and of the arguments to a result for
+            each pair.
+          source: The clients' data.
+          client_ids: The clients.
+          *arguments: What the function is given besides.
+
+        Returns:
+          The results in the order of the clients; None if `build` cannot be sent, which
+          is told once.
+
+        Raises:
+          WorkerError: As in `invoke`.
+          Exception: What the function raises.
+        """
+        with self._lock:
+            return self._functions.call(build, source, client_ids, arguments)
 
     @property
     def actors(self) -> Sequence[Mapping[str, Any]]:

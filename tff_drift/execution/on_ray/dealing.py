@@ -8,11 +8,18 @@ from typing import Any
 
 from tff_drift import compat
 from tff_drift.execution import containers
-from tff_drift.execution.batches_on_demand import RoundOfClient, StateOfClient
+from tff_drift.execution.batches_on_demand import (
+    ClientSource,
+    RoundOfClient,
+    StateOfClient,
+)
 from tff_drift.execution.on_ray import partition, wire
 from tff_drift.execution.on_ray.actors import Actors, Call
 from tff_drift.execution.on_ray.client_states import StatesOfRound
 from tff_drift.execution.on_ray.sources import SentSources
+
+# Where a client's data comes from, and its id.
+_Client = tuple[ClientSource, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,11 +70,15 @@ class Argument:
 
 
 class Dealer:
-    """Deals the clients of arguments to actors."""
+    """Deals the clients of arguments to actors.
+
+    Attributes:
+      sources: The sources of clients that the actors have been told of.
+    """
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
-        self._sources = SentSources(len(actors), actors.put)
+        self.sources = SentSources(len(actors), actors.put)
 
     def deal(self, value: Any, parameter: compat.Type, whole: bool) -> Argument:
         """Deals the clients of an argument to actors.
@@ -79,7 +90,7 @@ class Dealer:
         """
         count = containers.cardinalities(value, parameter).get(compat.CLIENTS, 0)
         shared, columns = partition.separate(value, parameter)
-        packer = _Packer(self._sources)
+        packer = _Packer(self.sources)
         packed = [
             [packer.pack(client, each, type_) for client, each in enumerate(column)]
             for column, type_ in zip(columns, partition.client_types(parameter))
@@ -88,7 +99,8 @@ class Dealer:
         if whole:
             dealt = [list(range(count)), *([] for _ in range(num_actors - 1))]
         elif len(packer.rounds) == count:
-            dealt = self._deal_by_examples(packer.rounds)
+            rounds = [packer.rounds[client] for client in range(count)]
+            dealt = self.deal_clients([(r.source, r.client_id) for r in rounds])
         else:
             dealt = partition.deal_in_order(count, num_actors)
         parts = [
@@ -101,28 +113,32 @@ class Dealer:
         stored = self._actors.put(wire.pack(shared, parameter))
         return Argument(shared, stored, dealt, parts, packer.states, packer.names)
 
-    def _deal_by_examples(self, rounds: dict[int, RoundOfClient]) -> list[list[int]]:
-        """Deals clients by where their data is and how many examples they have."""
+    def deal_clients(self, clients: Sequence[_Client]) -> list[list[int]]:
+        """Deals clients by where their data is and how many examples they have.
+
+        Args:
+          clients: Of each client its source and its id.
+
+        Returns:
+          The numbers of each actor's clients.
+        """
         num_actors = len(self._actors)
-        in_order = [rounds[client] for client in sorted(rounds)]
-        homes = [partition.home(each.client_id, num_actors) for each in in_order]
-        self._count_examples(in_order, homes)
+        homes = [partition.home(client_id, num_actors) for _, client_id in clients]
+        self._count_examples(clients, homes)
         loads = [
-            self._sources.find(each.source).examples[each.client_id]
-            for each in in_order
+            self.sources.find(source).examples[client_id]
+            for source, client_id in clients
         ]
         return partition.deal(homes, loads, num_actors)
 
-    def _count_examples(
-        self, rounds: Sequence[RoundOfClient], homes: Sequence[int]
-    ) -> None:
+    def _count_examples(self, clients: Sequence[_Client], homes: Sequence[int]) -> None:
         """Asks actors for the examples of the clients that have not been seen."""
         wanted: dict[tuple[int, int], tuple[Any, list[str]]] = {}
-        for each, number in zip(rounds, homes):
-            source = self._sources.find(each.source)
-            if each.client_id not in source.examples:
+        for (client_source, client_id), number in zip(clients, homes):
+            source = self.sources.find(client_source)
+            if client_id not in source.examples:
                 _, ids = wanted.setdefault((id(source), number), (source, []))
-                ids.append(each.client_id)
+                ids.append(client_id)
         counts = self._actors.run(
             [
                 Call(number, "count", (source.sent, ids))

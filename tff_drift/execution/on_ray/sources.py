@@ -8,7 +8,6 @@ trains.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import uuid
 import weakref
@@ -33,28 +32,25 @@ class Sources:
         """
         self._fetch = fetch
         # Of each source the references to its parts, and the parts used here.
-        self._kept: collections.OrderedDict[str, tuple[Any, dict[int, ClientSource]]]
-        self._kept = collections.OrderedDict()
+        self._kept = wire.Kept(
+            fetch, lambda references: (references, {}), _KEPT_SOURCES
+        )
 
     def batches(self, source: wire.Sent, sent: wire.SentRound) -> BatchesOnDemand:
         """Returns a client's batches of a round."""
-        part = self._part_of(source, sent.client_id)
+        part = self.part_of(source, sent.client_id)
         return part.batches_on_demand(sent.client_id, sent.round_number)
 
     def count(self, source: wire.Sent, client_ids: Sequence[str]) -> list[int]:
         """Returns how many examples clients train on in a round."""
         return [
-            self._part_of(source, client_id).num_examples_per_round(client_id)
+            self.part_of(source, client_id).num_examples_per_round(client_id)
             for client_id in client_ids
         ]
 
-    def _part_of(self, source: wire.Sent, client_id: str) -> ClientSource:
-        if source.key not in self._kept:
-            self._kept[source.key] = (self._fetch(source.reference[0]), {})
-            if len(self._kept) > _KEPT_SOURCES:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(source.key)
-        references, parts = self._kept[source.key]
+    def part_of(self, source: wire.Sent, client_id: str) -> ClientSource:
+        """Returns the part of a source that has a client."""
+        references, parts = self._kept.find(source)
         number = partition.home(client_id, len(references))
         if number not in parts:
             parts[number] = self._fetch(references[number])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import copyreg
 import dataclasses
 from collections.abc import Callable
@@ -48,6 +49,34 @@ class Sent:
 
     key: str
     reference: list[Any]
+
+
+class Kept:
+    """What an actor has made of what it was sent, as much as was used last."""
+
+    def __init__(
+        self, fetch: Callable[[Any], Any], make: Callable[[Any], Any], most: int
+    ) -> None:
+        """Keeps nothing yet.
+
+        Args:
+          fetch: Returns the object of a reference.
+          make: Makes of such an object what is kept.
+          most: How many to keep.
+        """
+        self._fetch = fetch
+        self._make = make
+        self._most = most
+        self._kept: collections.OrderedDict[str, Any] = collections.OrderedDict()
+
+    def find(self, sent: Sent) -> Any:
+        """Returns what was made of something that was sent; makes it if it is new."""
+        if sent.key not in self._kept:
+            self._kept[sent.key] = self._make(self._fetch(sent.reference[0]))
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(sent.key)
+        return self._kept[sent.key]
 
 
 @dataclasses.dataclass(frozen=True)

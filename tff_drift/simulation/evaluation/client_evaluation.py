@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tff_drift import checks
+from tff_drift import checks, compat
 from tff_drift.models import ModelFn
 from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.client_datasets import ClientDatasets
@@ -78,6 +79,29 @@ def _zeros(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
     ]
 
 
+class _Measurement:
+    """Sums a model's metrics over the examples of each client.
+
+    Attributes:
+      evaluator: The model.
+    """
+
+    def __init__(self, model_fn: ModelFn, element_spec: Any, batch_size: int) -> None:
+        self.evaluator = ModelEvaluator(model_fn, element_spec)
+        self._batch_size = batch_size
+
+    def __call__(
+        self, clients: Iterable[tuple[ClientDatasets, str]], model_weights: Any
+    ) -> Iterator[list[np.ndarray]]:
+        """Yields the unfinalized metrics of each client, given with what has it."""
+        self.evaluator.assign(model_weights)
+        for datasets, client_id in clients:
+            batches = datasets.evaluation_batches(client_id, self._batch_size)
+            with label_errors.naming_bad_labels(datasets, [client_id]):
+                unfinalized = self.evaluator.unfinalized_metrics(batches)
+            yield unfinalized
+
+
 @checks.suggesting_names(test_data="test", metric="accuracy_metric")
 def build_evaluation(
     model_fn: ModelFn,
@@ -95,8 +119,9 @@ def build_evaluation(
     the headline metric over clients, as in Figures 5 and 6 of Charles et al. (2021),
     On Large-Cohort Training for Federated Learning. https://arxiv.org/abs/2106.07820
 
-    The evaluation runs in this process. The model is built once, here, and used
-    with `training=False`.
+    The model is built once and used with `training=False`. The evaluation runs in this
+    process; under the execution context on Ray, clients are evaluated where their data
+    is, with the same metrics to the last bit.
 
     Args:
       model_fn: A function that builds a `tff.learning.models.VariableModel`, or a
@@ -129,7 +154,9 @@ def build_evaluation(
         checks.check_integer("max_clients", max_clients)
         size = min(max_clients, len(client_ids))
         client_ids = build_uniform_sampling(client_ids, size, seed)(0)
-    evaluator = ModelEvaluator(model_fn, test.element_spec)
+    build = functools.partial(_Measurement, model_fn, test.element_spec, batch_size)
+    measurement = build()
+    evaluator = measurement.evaluator
     clients = test.fitting("test", evaluator.input_spec)
     if accuracy_metric is not None and accuracy_metric not in evaluator.metric_names:
         raise ValueError(
@@ -138,14 +165,20 @@ def build_evaluation(
         )
     headline = () if accuracy_metric is None else (accuracy_metric,)
 
+    def measure(model_weights: Any) -> Iterable[list[np.ndarray]]:
+        context = compat.get_context_stack().current
+        if hasattr(context, "map_clients"):
+            # Weights of another model are refused here, before they are sent.
+            evaluator.assign(model_weights)
+            found = context.map_clients(build, clients, client_ids, model_weights)
+            if found is not None:
+                return found
+        return measurement([(clients, each) for each in client_ids], model_weights)
+
     def evaluate(model_weights: Any) -> collections.OrderedDict[str, Any]:
-        evaluator.assign(model_weights)
         totals: list[np.ndarray] = []
         of_clients: list[float] = []
-        for client_id in client_ids:
-            batches = clients.evaluation_batches(client_id, batch_size)
-            with label_errors.naming_bad_labels(clients, [client_id]):
-                unfinalized = evaluator.unfinalized_metrics(batches)
+        for unfinalized in measure(model_weights):
             totals = _add(totals or _zeros(unfinalized), unfinalized)
             for value in evaluator.finalize(unfinalized, headline).values():
                 of_clients.append(float(value))
