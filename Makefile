@@ -31,12 +31,13 @@ VERSION = import sys; print("%d.%d" % sys.version_info[:2])
 SUPPORTED = import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))
 LOCK = import sys; print("requirements-modern.txt" if sys.version_info >= (3, 12) else "requirements.txt")
 
-.PHONY: help setup demo test smoke soak fuzz mutations lint types wheel docs notebooks figures quotes lock clean
+.PHONY: help setup demo test smoke elsewhere wheels soak fuzz mutations lint types wheel docs notebooks figures quotes lock clean
 
 help:
 	@echo "make demo   train and compare five algorithms on real digits (results/demo)"
 	@echo "make test   run the tests"
 	@echo "make smoke  run a test of nearly every file, in two minutes"
+	@echo "make elsewhere  the same without what Linux alone has, as on macOS"
 	@echo "make soak   kill, starve and damage hundreds of runs, for hours"
 	@echo "make fuzz   compare random models and cohorts in every mode, for an hour"
 	@echo "make mutations  break the methods on purpose: the tests must notice"
@@ -48,6 +49,7 @@ help:
 	@echo "make figures  make the figures and presets' tables from the data beside them"
 	@echo "make quotes  write the numbers that documents quote from results anew"
 	@echo "make lock   pin the environments anew (needs uv)"
+	@echo "make wheels  look the pinned wheels of every platform up (needs uv)"
 
 # Whether the environment is there, whole, and of the Python asked for.
 setup:
@@ -80,6 +82,10 @@ test: setup
 
 smoke: setup
 	@$(PYTEST) -n auto -q --smoke $(PYTEST_ARGS)
+
+# A stand-in for macOS, see tests/elsewhere.py.
+elsewhere: setup
+	@TFF_DRIFT_ELSEWHERE=1 $(PYTEST) -n auto -q --smoke $(PYTEST_ARGS)
 
 # Results are added to the file as they come, and a soak that was stopped goes on from it.
 SOAK_RESULTS ?= tests/reliability/results.jsonl
@@ -130,6 +136,9 @@ quotes: setup
 
 lock:
 	@tools/lock.sh
+
+wheels:
+	@tools/lock.sh --check
 
 $(DOCS_VENV)/.installed: docs/requirements.txt
 	@test -n "$(DOCS_PYTHON)" || { echo "error: the site needs Python 3.11 to 3.13" >&2; exit 2; }

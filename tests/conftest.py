@@ -16,15 +16,15 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 # Before anything of ours is imported, see there.
-ELSEWHERE = os.environ.get("TFF_DRIFT_ELSEWHERE") == "1"
-if ELSEWHERE:
+if os.environ.get("TFF_DRIFT_ELSEWHERE") == "1":
     from tests import elsewhere
 
     elsewhere.take_linux_away()
 
 import pytest  # noqa: E402
+import tensorflow_federated as tff  # noqa: E402
 
-from tff_drift import compat, execution  # noqa: E402
+from tff_drift import _tff_exit, execution  # noqa: E402
 
 
 def pytest_addoption(parser):
@@ -70,7 +70,7 @@ def real_data():
     return folder
 
 
-class _TakesDatasets(compat.framework.SyncContext):
+class _TakesDatasets(tff.framework.SyncContext):
     """The local context, with no more than TFF's have."""
 
     def __init__(self):
@@ -80,17 +80,24 @@ class _TakesDatasets(compat.framework.SyncContext):
         return self._local.invoke(comp, arg)
 
 
+@pytest.fixture(scope="session")
+def worker():
+    """Skips tests that need TFF's worker where it does not run."""
+    if not _tff_exit.has_worker():
+        pytest.skip("TFF's worker does not run here")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def native_context():
     """Runs every TFF computation in one native worker for the whole session.
 
     Where its worker does not run, in the local context.
     """
-    if ELSEWHERE:
-        context = _TakesDatasets()
-    else:
+    if _tff_exit.has_worker():
         context = execution.create_native_execution_context()
-    compat.framework.set_default_context(context)
+    else:
+        context = _TakesDatasets()
+    tff.framework.set_default_context(context)
     return context
 
 
@@ -98,4 +105,4 @@ def native_context():
 def default_context(native_context):
     """Undoes what a test did to the default context, which is the process's."""
     yield
-    compat.framework.set_default_context(native_context)
+    tff.framework.set_default_context(native_context)

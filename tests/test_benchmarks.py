@@ -1,12 +1,17 @@
 """The benchmark of scale, on few clients."""
 
 import csv
+import os
 import pathlib
 import sys
 
 import pytest
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
+pytestmark = pytest.mark.skipif(
+    not os.path.exists("/proc/self/clear_refs"),
+    reason="The benchmark of scale asks Linux for the RAM in use",
+)
 
 
 @pytest.fixture(name="scaling")

@@ -36,14 +36,41 @@ def test_the_tests_pass_without_what_linux_alone_has():
     assert passed > 40
 
 
-def test_what_linux_alone_has_is_gone():
+LOOK = """
+import ctypes, os, platform, sys
+from tff_drift import system
+print(
+    hasattr(os, "sched_getaffinity"), os.path.exists("/proc"),
+    hasattr(ctypes.CDLL(None), "prctl"), hasattr(ctypes.CDLL(None), "getpid"),
+    sys.platform, platform.mac_ver()[0], system.machine(), system.processors() > 0,
+    sep=",",
+)
+try:
+    ctypes.CDLL("libc.so.6")
+except OSError as error:
+    print(type(error).__name__)
+"""
+SEEN = ["False,False,False,True,darwin,14.6,Darwin arm64,True", "OSError"]
+
+
+def test_what_linux_alone_has_is_gone_for_a_process_and_its_children():
+    program = (
+        "import subprocess, sys; from tests import elsewhere;"
+        "elsewhere.take_linux_away(); exec(sys.argv[1]); sys.stdout.flush();"
+        "subprocess.run([sys.executable, '-c', sys.argv[1]], check=True)"
+    )
+    outcome = _python("-c", program, LOOK)
+    assert outcome.stdout.splitlines() == SEEN * 2, outcome.stderr
+
+
+def test_processes_are_spawned_and_the_worker_is_empty():
     program = (
         "from tests import elsewhere; elsewhere.take_linux_away();"
-        "import ctypes, os, platform;"
-        "from tff_drift import system;"
-        "print(hasattr(os, 'sched_getaffinity'), os.path.exists('/proc'),"
-        " hasattr(ctypes.CDLL(None), 'prctl'), hasattr(ctypes.CDLL(None), 'getpid'),"
-        " system.machine(), system.processors() > 0)"
+        "import multiprocessing, subprocess, tensorflow_federated as tff;"
+        "from tff_drift import _tff_exit;"
+        "print(multiprocessing.get_start_method(), _tff_exit.has_worker());"
+        "subprocess.run([_tff_exit.worker_path()])"
     )
     outcome = _python("-c", program)
-    assert outcome.stdout.split() == [*["False"] * 3, "True", "Darwin", "arm64", "True"]
+    assert outcome.stdout.split() == ["spawn", "False"]
+    assert "PermissionError" in outcome.stderr

@@ -22,7 +22,7 @@ def run_rounds():
 
 
 @pytest.fixture
-def secure_sums_run():
+def secure_sums_run(worker):
     """Lets secure sums run in plain TensorFlow; TFF's default context refuses."""
     workers_before = _tff_exit.child_workers()
     context = tff.backends.test.create_sync_test_cpp_execution_context()

@@ -14,6 +14,8 @@ import tensorflow_federated as tff
 from tff_drift import compat, execution
 from tff_drift.execution import worker as worker_lib
 
+pytestmark = pytest.mark.usefixtures("worker")
+
 PROLOGUE = """
 import os, sys, time
 import numpy as np

@@ -7,15 +7,22 @@ import pytest
 
 from experiments.reports import doctor
 from tests.experiments import programs
-from tff_drift import install
+from tff_drift import _tff_exit, install, system
 
 
+@pytest.mark.skipif(
+    not system.runs_tff_worker() and sys.version_info < (3, 12),
+    reason="Where TFF's worker does not run, older Pythons are not in order",
+)
 def test_a_machine_in_order(run_command):
     outcome = run_command("doctor")
     assert outcome.status == 0, outcome.stderr
     assert "ok     tensorflow-federated: 0.87.0\n" in outcome.stdout
     assert "ok     a computation in this process (local)" in outcome.stdout
-    assert "ok     a computation in TFF's worker (native)" in outcome.stdout
+    worker = "ok     a computation in TFF's worker (native)"
+    if not _tff_exit.has_worker():
+        worker = "note   a computation in TFF's worker (native): no worker"
+    assert worker in outcome.stdout
     assert doctor.FAILED not in outcome.stdout
 
 

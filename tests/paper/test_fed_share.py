@@ -15,6 +15,8 @@ PUBLIC = models.client_arrays([6], seed=5)[0]
 
 @pytest.fixture(autouse=True, params=["native", "local"])
 def context(request):
+    if request.param == "native":
+        request.getfixturevalue("worker")
     create = getattr(execution, f"create_{request.param}_execution_context")
     with tff.framework.get_context_stack().install(create()):
         yield

@@ -7,7 +7,7 @@ from tff_drift import execution
 
 
 @pytest.fixture(scope="session")
-def native():
+def native(worker):
     return execution.create_native_execution_context(max_concurrent_computation_calls=2)
 
 
