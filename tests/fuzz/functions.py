@@ -263,9 +263,72 @@ def hashed(x, y, model, count):
     return x * tf.gather(model["s"], tf.cast(buckets, tf.int32))[:, tf.newaxis]
 
 
-def asserted(x, y, model, count):
-    tf.debugging.assert_less(tf.reduce_max(tf.abs(model["s"])), 1e6)
-    return tf.debugging.check_numerics(x, "x")
+def switch_of_label(x, y, model, count):
+    """Each example of a branch of its own."""
+    branches = [lambda row: row * 0.5, tf.sin, lambda row: row * model["s"]]
+
+    def apply(each):
+        row, label = each
+        chosen = [lambda branch=branch: branch(row) for branch in branches]
+        return tf.switch_case(tf.maximum(label, 0) % 3, chosen)
+
+    return tf.map_fn(apply, (x, y), fn_output_signature=tf.TensorSpec([4]))
+
+
+def switch_of_weights(x, y, model, count):
+    index = tf.cast(tf.reduce_sum(model["s"]) * 3, tf.int32) % 3
+    scale = tf.switch_case(
+        index,
+        [lambda: model["s"], lambda: model["w"][:, 1], lambda: model["s"] ** 2],
+    )
+    return x * scale
+
+
+def where_of_weights(x, y, model, count):
+    rows = tf.where(y[:, tf.newaxis] > 0, x, tf.zeros_like(x))
+    return tf.where(model["s"] > 0.1, rows, x * model["s"])
+
+
+def where_safe_division(x, y, model, count):
+    """The usual form of a gradient without NaN."""
+    small = tf.abs(x) < 0.1
+    return tf.where(small, 0.0, 0.1 / tf.where(small, 1.0, x))
+
+
+def embedding_of_sum(x, y, model, count):
+    ids = tf.stack([tf.maximum(y, 0), tf.abs(y)], axis=1)
+    rows = tf.nn.embedding_lookup(tf.linalg.diag(model["s"]), ids)
+    return x + tf.reduce_mean(rows, axis=1)
+
+
+def embedding_of_unique(x, y, model, count):
+    """Each row of a table once, as sparse optimizers look them up."""
+    ids, places = tf.unique(tf.maximum(y, 0))
+    rows = tf.gather(tf.linalg.diag(model["s"]), ids)
+    return x + tf.gather(rows, places)
+
+
+def count_of_labels(x, y, model, count):
+    counts = tf.math.bincount(tf.maximum(y, 0), minlength=4, maxlength=4)
+    return x / tf.cast(1 + counts, tf.float32)
+
+
+def compressed(x, y, model, count):
+    """As many rows as labels that count, and then all again, in their places."""
+    places = tf.where(y >= 0)
+    rows = tf.gather_nd(x, places) * model["s"]
+    return x + tf.scatter_nd(places, rows, tf.shape(x, tf.int64))
+
+
+def sequence_mask(x, y, model, count):
+    mask = tf.sequence_mask(tf.maximum(y, 0) + 1, 4, tf.float32)
+    return x * mask
+
+
+def top_rows(x, y, model, count):
+    size = tf.minimum(tf.shape(x)[0], 2)
+    best = tf.math.top_k(tf.reduce_sum(x, axis=1), size).indices
+    return x + tf.reduce_mean(tf.gather(x, best), axis=0)
 
 
 def stateless_noise(x, y, model, count):

@@ -8,8 +8,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from hypothesis import strategies as st
 
-from tests.fuzz.operations import CHANGE_ROWS, ONE_BY_ONE, OPERATIONS
-from tff_drift import layers
+from tests.fuzz.blocks import BLOCKS, VECTOR
+from tests.fuzz.operations import CHANGE_ROWS, OPERATIONS
 
 CLASSES, VOCABULARY = 4, 7
 _LAYERS = tf.keras.layers
@@ -39,6 +39,7 @@ class Network:
     blocks: tuple[str, ...]
     joint: tuple[str, ...]
     head: str
+    metric: str = "plain"
     form: str = "variables"
     decay: bool = False
 
@@ -63,87 +64,7 @@ class Operation(_LAYERS.Layer):
         return tf.ensure_shape(result, [None, 4])
 
 
-def _residual(x):
-    return _LAYERS.Add()([x, _LAYERS.Dense(x.shape[-1], "tanh")(x)])
-
-
-def _shared(x):
-    dense = _LAYERS.Dense(x.shape[-1], "tanh")
-    return dense(dense(x))
-
-
-def _gated(x):
-    gate = _LAYERS.Dense(x.shape[-1], "sigmoid")(x)
-    return _LAYERS.Multiply()([x, gate])
-
-
-def _norm(x):
-    return _LAYERS.UnitNormalization()(_LAYERS.Dense(3)(x))
-
-
-def _attention(x):
-    return _LAYERS.MultiHeadAttention(2, 2)(x, x)
-
-
-def _inception(x):
-    one = _LAYERS.Conv2D(2, 1, activation="relu")(x)
-    other = _LAYERS.Conv2D(2, 3, padding="same")(x)
-    return _LAYERS.Concatenate()([one, other])
-
-
-def _new(make):
-    return lambda x: make()(x)
-
-
-_VECTOR = {
-    "dense": _new(lambda: _LAYERS.Dense(6, "relu")),
-    "wide": _new(lambda: _LAYERS.Dense(33, "elu", use_bias=False)),
-    "batch_norm": _new(lambda: _LAYERS.BatchNormalization()),
-    "batch_norm_unscaled": _new(
-        lambda: _LAYERS.BatchNormalization(scale=False, momentum=0.8)
-    ),
-    "layer_norm": _new(lambda: _LAYERS.LayerNormalization()),
-    "dropout": _new(lambda: layers.Dropout(0.3)),
-    "residual": _residual,
-    "shared": _shared,
-    "gated": _gated,
-    "prelu": _new(lambda: _LAYERS.PReLU()),
-    "unit_norm": _norm,
-}
-_IMAGE = {
-    "conv": _new(lambda: _LAYERS.Conv2D(3, 3, activation="relu", padding="same")),
-    "conv_valid": _new(lambda: _LAYERS.Conv2D(4, 2)),
-    "conv_strided": _new(lambda: _LAYERS.Conv2D(4, 2, strides=2, padding="same")),
-    "conv_dilated": _new(lambda: _LAYERS.Conv2D(2, 2, dilation_rate=2, padding="same")),
-    "conv_groups": _new(lambda: _LAYERS.Conv2D(4, 1, groups=2)),
-    "depthwise": _new(lambda: _LAYERS.DepthwiseConv2D(2, depth_multiplier=2)),
-    "separable": _new(lambda: _LAYERS.SeparableConv2D(4, 2, padding="same")),
-    "transposed": _new(lambda: _LAYERS.Conv2DTranspose(2, 2, strides=2)),
-    "max_pool": _new(lambda: _LAYERS.MaxPool2D(2, padding="same")),
-    "avg_pool": _new(lambda: _LAYERS.AvgPool2D(2, 1, padding="same")),
-    "image_batch_norm": _new(lambda: _LAYERS.BatchNormalization()),
-    "group_norm": _new(lambda: _LAYERS.GroupNormalization(2)),
-    "padding": _new(lambda: _LAYERS.ZeroPadding2D(1)),
-    "up_sampling": _new(lambda: _LAYERS.UpSampling2D(2, interpolation="bilinear")),
-    "inception": _inception,
-}
-_SERIES = {
-    "lstm": _new(lambda: _LAYERS.LSTM(3, return_sequences=True)),
-    "gru": _new(lambda: _LAYERS.GRU(3, return_sequences=True)),
-    "simple_rnn": _new(lambda: _LAYERS.SimpleRNN(3, return_sequences=True)),
-    "own_lstm": _new(lambda: layers.LSTM(3, return_sequences=True)),
-    "own_gru": _new(lambda: layers.GRU(3, return_sequences=True)),
-    "bidirectional": _new(
-        lambda: _LAYERS.Bidirectional(layers.LSTM(2, return_sequences=True))
-    ),
-    "conv1d": _new(lambda: _LAYERS.Conv1D(4, 2, padding="causal")),
-    "per_step": _new(lambda: _LAYERS.TimeDistributed(_LAYERS.Dense(4, "tanh"))),
-    "attention": _attention,
-    "series_norm": _new(lambda: _LAYERS.LayerNormalization()),
-}
-_BLOCKS = {"vector": _VECTOR, "image": _IMAGE, "series": _SERIES, "tokens": _SERIES}
 _OPERATIONS = sorted(set(OPERATIONS) - CHANGE_ROWS)
-_VECTORIZED = sorted(set(_OPERATIONS) - ONE_BY_ONE)
 
 
 def _cross_entropy(**options):
@@ -174,7 +95,34 @@ _VALUE_HEADS = {
     "log_cosh": tf.keras.losses.LogCosh,
     "binary": lambda: tf.keras.losses.BinaryCrossentropy(from_logits=True),
 }
-HEADS = (*_CLASS_HEADS, *_VALUE_HEADS, "two_outputs")
+# Of several outputs, or of one for every token.
+HEADS = (*_CLASS_HEADS, *_VALUE_HEADS, "two_outputs", "weighted_outputs", "per_token")
+_TWO_OUTPUTS = frozenset({"two_outputs", "weighted_outputs"})
+
+
+class _Weighted(tf.keras.metrics.Mean):
+    """The mean label, by weights that are 0 for some: Keras metrics take weights."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        labels = tf.cast(y_true, tf.float32)
+        weights = tf.where(labels > 0, tf.abs(labels), 0.0)
+        return super().update_state(labels * 0.5, sample_weight=weights)
+
+
+_CLASS_METRICS = {
+    "plain": lambda: tf.keras.metrics.SparseCategoricalAccuracy("measured"),
+    "top": lambda: tf.keras.metrics.SparseTopKCategoricalAccuracy(2, "measured"),
+    "weighted": lambda: _Weighted("measured"),
+    "entropy": lambda: tf.keras.metrics.SparseCategoricalCrossentropy(
+        "measured", from_logits=True
+    ),
+}
+_VALUE_METRICS = {
+    "plain": lambda: tf.keras.metrics.MeanSquaredError("measured"),
+    "top": lambda: tf.keras.metrics.RootMeanSquaredError("measured"),
+    "weighted": lambda: _Weighted("measured"),
+    "entropy": lambda: tf.keras.metrics.CosineSimilarity("measured"),
+}
 
 
 @st.composite
@@ -182,33 +130,40 @@ def networks(draw):
     first = draw(st.sampled_from(tuple(_SHAPES)))
     more = draw(st.lists(st.sampled_from(("vector", "tokens")), max_size=1))
     names = st.one_of(
-        st.sampled_from(tuple(_VECTOR)),
+        st.sampled_from(tuple(VECTOR)),
         st.sampled_from(_OPERATIONS).map("op:{}".format),
     )
     head = draw(st.sampled_from(HEADS))
     # TFF's functional models have one loss.
-    forms = ("variables",) if head == "two_outputs" else ("variables", "functional")
+    forms = ("variables",) if head in _TWO_OUTPUTS else ("variables", "functional")
+    if head == "per_token":
+        first, more = "tokens", []
     return Network(
         inputs=(first, *more),
-        blocks=tuple(
-            draw(st.lists(st.sampled_from(tuple(_BLOCKS[first])), max_size=3))
-        ),
+        blocks=tuple(draw(st.lists(st.sampled_from(tuple(BLOCKS[first])), max_size=3))),
         joint=tuple(draw(st.lists(names, max_size=2))),
         head=head,
+        metric=draw(st.sampled_from(tuple(_CLASS_METRICS))),
         form=draw(st.sampled_from(forms)),
         decay=draw(st.booleans()),
     )
 
 
-def _one_vector(kind, blocks, decay):
-    """Returns an input, and what the blocks make of it, as one vector."""
+def _of_blocks(kind, blocks):
+    """Returns an input, and what the blocks make of it."""
     shape, dtype = _SHAPES[kind]
     given = _LAYERS.Input(shape, dtype=dtype)
     x = given
     if kind == "tokens":
         x = _LAYERS.Embedding(VOCABULARY, 3, mask_zero="attention" not in blocks)(x)
     for name in blocks:
-        x = _BLOCKS[kind][name](x)
+        x = BLOCKS[kind][name](x)
+    return given, x
+
+
+def _one_vector(kind, blocks, decay):
+    """Returns an input, and what the blocks make of it, as one vector."""
+    given, x = _of_blocks(kind, blocks)
     if kind in ("series", "tokens"):
         x = _LAYERS.GlobalAveragePooling1D()(x)
     elif kind == "image":
@@ -219,6 +174,9 @@ def _one_vector(kind, blocks, decay):
 
 def keras_model(network):
     """Returns the Keras model, with any weights."""
+    if network.head == "per_token":
+        given, x = _of_blocks("tokens", network.blocks)
+        return tf.keras.Model(given, _LAYERS.Dense(CLASSES)(x))
     branches = [
         _one_vector(kind, network.blocks if not number else (), network.decay)
         for number, kind in enumerate(network.inputs)
@@ -229,8 +187,8 @@ def keras_model(network):
         if name.startswith("op:"):
             x = Operation(name[3:])(_LAYERS.Dense(4, "tanh")(x))
         else:
-            x = _VECTOR[name](x)
-    if network.head == "two_outputs":
+            x = VECTOR[name](x)
+    if network.head in _TWO_OUTPUTS:
         outputs = [_LAYERS.Dense(CLASSES)(x), _LAYERS.Dense(1)(x)]
     else:
         outputs = _LAYERS.Dense(CLASSES if network.head in _CLASS_HEADS else 1)(x)
@@ -248,8 +206,10 @@ def _input_spec(network):
     labels = of_classes if network.head in _CLASS_HEADS else of_values
     if network.head == "hinge":
         labels = tf.TensorSpec([None, CLASSES], tf.float32)
-    if network.head == "two_outputs":
+    if network.head in _TWO_OUTPUTS:
         labels = [of_classes, of_values]
+    if network.head == "per_token":
+        labels = tf.TensorSpec([None, *_SHAPES["tokens"][0]], tf.int32)
     x = features[0] if len(features) == 1 else features
     return collections.OrderedDict(x=x, y=labels)
 
@@ -274,37 +234,47 @@ def examples(network, size, random):
     )
 
 
+def _loss(network):
+    if network.head in _TWO_OUTPUTS:
+        return [_cross_entropy(), tf.keras.losses.MeanSquaredError()]
+    if network.head == "per_token":
+        # As next words are learnt: token 0 fills up short texts.
+        return _cross_entropy(ignore_class=0)
+    return {**_CLASS_HEADS, **_VALUE_HEADS}[network.head]()
+
+
 def model_fn(network):
     """Returns what builders take: a function that makes the model, or the model."""
     spec = _input_spec(network)
-    if network.head == "two_outputs":
-        loss = [_cross_entropy(), tf.keras.losses.MeanSquaredError()]
-    else:
-        loss = {**_CLASS_HEADS, **_VALUE_HEADS}[network.head]()
+    loss = _loss(network)
     if network.form == "functional":
         return tff.learning.models.functional_model_from_keras(
             lambda: keras_model(network),
             loss_fn=loss,
             input_spec=(spec["x"], spec["y"]),
             metrics_constructor=collections.OrderedDict(
-                loss=lambda: tf.keras.metrics.MeanSquaredError()
+                measured=lambda: _metric(network)
             ),
         )
 
     def make():
-        metrics = None if network.head == "two_outputs" else [_metric(network)]
         tuples = collections.OrderedDict(
             (key, tuple(value) if isinstance(value, list) else value)
             for key, value in spec.items()
         )
         return tff.learning.models.from_keras_model(
-            keras_model(network), loss=loss, input_spec=tuples, metrics=metrics
+            keras_model(network),
+            loss=loss,
+            input_spec=tuples,
+            loss_weights=[0.3, 2.0] if network.head == "weighted_outputs" else None,
+            metrics=None if network.head in _TWO_OUTPUTS else [_metric(network)],
         )
 
     return make
 
 
 def _metric(network):
-    if network.head in ("classes", "masked", "ignored_class"):
-        return tf.keras.metrics.SparseCategoricalAccuracy("accuracy")
-    return tf.keras.metrics.MeanSquaredError("squares")
+    of_classes = network.head in (*_CLASS_HEADS, "per_token")
+    if of_classes and network.head != "hinge":
+        return _CLASS_METRICS[network.metric]()
+    return _VALUE_METRICS[network.metric]()

@@ -7,7 +7,7 @@ Each takes the batch `x`, labels `y` from -1 to 3, the model (`w` of `[4, 3]`, `
 
 import tensorflow as tf
 
-from tests.fuzz import functions
+from tests.fuzz import checks, functions
 from tests.fuzz.functions import as_images, as_rows, make_filters
 
 
@@ -239,7 +239,24 @@ OPERATIONS = {
     "dynamic_partition": functions.partition,
     "ragged": functions.ragged,
     "hashed": functions.hashed,
-    "asserted": functions.asserted,
+    "asserted": checks.asserted,
+    "asserted_few": checks.asserted_few,
+    "asserted_in_a_function": checks.asserted_in_a_function,
+    "asserted_in_a_branch": checks.asserted_in_a_branch,
+    "asserted_in_a_loop": checks.asserted_in_a_loop,
+    "asserted_labels": checks.asserted_labels,
+    "finite_logarithm": checks.finite_logarithm,
+    "cond_without_else": checks.cond_without_else,
+    "switch_of_label": functions.switch_of_label,
+    "switch_of_weights": functions.switch_of_weights,
+    "where_of_weights": functions.where_of_weights,
+    "where_safe_division": functions.where_safe_division,
+    "embedding_of_sum": functions.embedding_of_sum,
+    "embedding_of_unique": functions.embedding_of_unique,
+    "count_of_labels": functions.count_of_labels,
+    "compressed": functions.compressed,
+    "sequence_mask": functions.sequence_mask,
+    "top_rows": functions.top_rows,
     "stateless_noise": functions.stateless_noise,
     "stateless_dropout": functions.stateless_dropout,
     "stateless_shuffle": functions.stateless_shuffle,
@@ -258,12 +275,15 @@ CHANGE_ROWS = frozenset(
 # With one of these in it a step is taken one by one today: drawn less often.
 ONE_BY_ONE = frozenset(
     [
+        "asserted_in_a_loop",
         "boolean_mask",
         "case",
         "cond",
         "cond_of_size",
+        "cond_without_else",
         "conv3d",
         "dynamic_partition",
+        "embedding_of_unique",
         "fft",
         "fused_batch_norm",
         "hashed",
@@ -280,6 +300,7 @@ ONE_BY_ONE = frozenset(
         "scatter_nd",
         "sparse",
         "switch_case",
+        "switch_of_label",
         "tensor_array",
         "unique",
         "vectorized_map",

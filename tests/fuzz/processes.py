@@ -30,6 +30,9 @@ _AGGREGATORS = {
     "rejection": lambda: aggregators.reject_non_finite_factory(_MEAN()),
     "measurements": lambda: aggregators.cohort_measurements_factory(_MEAN()),
     "zeroing": lambda: tff.aggregators.zeroing_factory(0.5, _MEAN()),
+    "clipping": lambda: tff.aggregators.clipping_factory(0.3, _MEAN()),
+    "secure": lambda: tff.learning.secure_aggregator(),
+    "concatenated": lambda: tff.aggregators.concat_factory(_MEAN()),
 }
 
 
@@ -50,6 +53,15 @@ _TFF = {
     "tff_iterator": _of_tff(
         tff.learning.algorithms.build_weighted_fed_avg,
         loop_implementation=tff.learning.LoopImplementation.DATASET_ITERATOR,
+    ),
+    "tff_unweighted": _of_tff(
+        tff.learning.algorithms.build_weighted_fed_avg,
+        client_weighting=tff.learning.ClientWeighting.UNIFORM,
+        metrics_aggregator=tff.learning.metrics.sum_then_finalize,
+    ),
+    "tff_fed_adam": _of_tff(
+        tff.learning.algorithms.build_weighted_fed_avg,
+        server_optimizer_fn=tff.learning.optimizers.build_adam(_RATE, epsilon=0.1),
     ),
     "tff_fed_prox": _of_tff(
         tff.learning.algorithms.build_weighted_fed_prox, proximal_strength=0.3

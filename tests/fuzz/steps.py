@@ -29,7 +29,51 @@ _INITIAL = collections.OrderedDict(
     ),
     s=np.array([0.3, -0.2, 0.6, 1.1], np.float32),
 )
-LOOPS = ("reduce", "for", "twice", "other_data", "enumerated")
+
+
+def _filtered(data):
+    return data.filter(lambda batch: tf.reduce_sum(batch["x"]) > 0)
+
+
+def _rebatched(data):
+    return data.unbatch().batch(3)
+
+
+def _scanned(data):
+    def add(total, batch):
+        total += tf.shape(batch["x"])[0]
+        scale = 1 / tf.cast(total, tf.float32)
+        return total, collections.OrderedDict(batch, x=batch["x"] * scale)
+
+    return data.scan(0, add)
+
+
+def _masked(data):
+    """Batches without the examples that are masked: some of them empty."""
+
+    def keep(batch):
+        kept = batch["y"] >= 0
+        return tf.nest.map_structure(lambda each: tf.boolean_mask(each, kept), batch)
+
+    return data.map(keep)
+
+
+# What a client makes of its data before it passes over it, as TFF's clients may.
+_PREPARED = {
+    "other_data": lambda data: data.map(
+        lambda batch: collections.OrderedDict(batch, x=batch["x"] * 0.5)
+    ).take(3),
+    "filtered": _filtered,
+    "rebatched": _rebatched,
+    "scanned": _scanned,
+    "masked": _masked,
+    "skipped": lambda data: data.skip(1).prefetch(1),
+    "repeated": lambda data: data.take(2).repeat(2),
+    "shuffled": lambda data: data.shuffle(4, seed=3, reshuffle_each_iteration=False),
+    "concatenated": lambda data: data.concatenate(data.take(1)),
+    "while": lambda data: data.take_while(lambda batch: tf.size(batch["y"]) > 1),
+}
+LOOPS = ("reduce", "for", "twice", "enumerated", *_PREPARED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +104,7 @@ def cases(draw):
     return StepCase(
         operations=tuple(draw(st.lists(names, min_size=1, max_size=4))),
         gradient=draw(st.booleans()),
-        loop=draw(st.sampled_from(("reduce",) * 5 + LOOPS)),
+        loop=draw(st.sampled_from(("reduce",) * 10 + LOOPS)),
         after=tuple(draw(st.lists(names, max_size=1))),
         cohorts=tuple(draw(st.lists(cohorts.cohorts(), min_size=2, max_size=3))),
     )
@@ -129,9 +173,8 @@ def _client(case):
                 (start, tf.constant(0, tf.int64)),
                 lambda old, new: (step(old[0], new[1]), old[1] + new[0]),
             )
-        elif case.loop == "other_data":
-            mapped = data.map(lambda b: collections.OrderedDict(b, x=b["x"] * 0.5))
-            state = mapped.take(3).reduce(start, step)
+        elif case.loop in _PREPARED:
+            state = _PREPARED[case.loop](data).reduce(start, step)
         else:
             state = data.reduce(start, step)
             if case.loop == "twice":

@@ -1,6 +1,12 @@
 """What a run has left, bit for bit."""
 
+import contextlib
+import io
 import json
+import sqlite3
+import zipfile
+
+import h5py
 
 from tests.reliability import program
 from tff_drift import client_states
@@ -26,7 +32,46 @@ def read(folder, initial_client_state=None):
             found[f"{structure}/{path}"] = leaf.tobytes()
     if initial_client_state is not None:
         found.update(_states_on_disk(folder, initial_client_state))
+    if (folder / program.EXPORT).exists():
+        found.update(_exported(folder / program.EXPORT))
+    if program.tracked(folder).exists():
+        found.update(_tracked(folder))
     return found
+
+
+def _exported(path):
+    """The weights of a file of Keras; a file has the time at which it was made."""
+    with zipfile.ZipFile(path) as archive:
+        content = io.BytesIO(archive.read("model.weights.h5"))
+    found = {}
+
+    def keep(name, item):
+        if isinstance(item, h5py.Dataset):
+            found[f"export/{name}"] = item[()].tobytes()
+
+    with h5py.File(content) as file:
+        file.visititems(keep)
+    if not found:
+        raise ValueError(f"{path} holds no weights.")
+    return found
+
+
+def _tracked(folder):
+    """What MLflow has of the run that the folder names; each value once, no times."""
+    tracker = json.loads((folder / "trackers.json").read_text())["mlflow"]
+    with contextlib.closing(sqlite3.connect(program.tracked(folder))) as database:
+        values = database.execute(
+            "select distinct key, step, value from metrics where run_uuid = ?"
+            " order by key, step, value",
+            [tracker["run_id"]],
+        ).fetchall()
+        [[status]] = database.execute(
+            "select status from runs where run_uuid = ?", [tracker["run_id"]]
+        )
+    if status != "FINISHED":
+        raise ValueError(f"A run that has ended is {status} in MLflow.")
+    kept = [value for value in values if without_timing({value[0]: 0.0})]
+    return {"mlflow": json.dumps(kept).encode()}
 
 
 def _states_on_disk(folder, initial_client_state):

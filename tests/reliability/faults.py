@@ -262,19 +262,20 @@ def main():
     wanted = [
         (fault, method, store)
         for method, store in kills.CONFIGURATIONS
+        if store in ("ram", "disk")
         for fault in names
         for _ in range(arguments.damages if fault == "damaged" else 1)
     ]
-    methods = program.METHODS
     if arguments.only:
         fault, method, store, seed = arguments.only.split(",")
-        wanted, methods = [(fault, method, store)], [method]
+        wanted = [(fault, method, store)]
+    configurations = sorted({each[1:] for each in wanted})
     for result in results.read(arguments.results):
         done = (result.get("fault"), result.get("method"), result.get("store"))
         if done in wanted:
             wanted.remove(done)
     with tempfile.TemporaryDirectory(dir=results.FAST_FOLDER) as folder:
-        campaign = kills.Campaign(methods, folder)
+        campaign = kills.Campaign(configurations, folder)
         for fault, method, store in wanted:
             seed = int(seed) if arguments.only else secrets.randbits(32)
             result = try_fault(campaign, fault, method, store, seed)

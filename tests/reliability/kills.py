@@ -27,7 +27,11 @@ CONFIGURATIONS = [
         for store in ("ram", "disk")
     ),
     *((method, "ram") for method in program.WITHOUT),
+    ("scaffold", "evaluation"),
+    ("fed_adam", "evaluation"),
 ]
+# Where MLflow, an extra, is installed.
+TRACKED = [("scaffold", "mlflow"), ("fed_adam", "mlflow")]
 
 
 class Campaign:
@@ -37,14 +41,15 @@ class Campaign:
       zygote: What forks the trainings.
     """
 
-    def __init__(self, methods, folder):
+    def __init__(self, configurations, folder):
         """Builds the processes.
 
         Args:
-          methods: The methods.
+          configurations: Pairs of a method and what its runs keep.
           folder: Where the runs are kept.
         """
-        self.zygote = zygote.Zygote(methods)
+        methods, stores = map(set, zip(*configurations))
+        self.zygote = zygote.Zygote(sorted(methods), stores)
         self._folder = pathlib.Path(folder)
         self._expected = {}
         self._pace = {}
@@ -97,7 +102,7 @@ class Campaign:
 
         Args:
           method: The method.
-          store: "ram" or "disk".
+          store: One of `program.STORES`.
           seed: Of the moments.
 
         Returns:
@@ -137,24 +142,27 @@ def kills_in(result):
     return sum(result["kills"].values())
 
 
-def kill(path, wanted):
+def kill(path, wanted, configurations):
     """Kills trainings until the results count enough of them."""
-    counts = collections.Counter(dict.fromkeys(CONFIGURATIONS, 0))
-    fresh = set()
+    counts = collections.Counter(dict.fromkeys(configurations, 0))
+    total, fresh = 0, set()
     for result in results.read(path):
         if result["what"] == "kills":
-            counts[result["method"], result["store"]] += kills_in(result)
+            total += kills_in(result)
+            if (result["method"], result["store"]) in counts:
+                counts[result["method"], result["store"]] += kills_in(result)
         elif result["what"] == "fresh program":
             fresh.add((result["method"], result["store"]))
     with tempfile.TemporaryDirectory(dir=results.FAST_FOLDER) as folder:
-        campaign = Campaign(program.METHODS, folder)
+        campaign = Campaign(configurations, folder)
         results.append(path, results.environment())
-        while sum(counts.values()) < wanted:
-            method, store = min(CONFIGURATIONS, key=counts.__getitem__)
+        while total < wanted:
+            method, store = min(configurations, key=counts.__getitem__)
             result = campaign.run(method, store, secrets.randbits(32))
             results.append(path, result)
             counts[method, store] += kills_in(result)
-        for configuration in CONFIGURATIONS:
+            total += kills_in(result)
+        for configuration in configurations:
             if configuration not in fresh:
                 results.append(
                     path, campaign.compare_with_a_fresh_program(*configuration)
@@ -164,20 +172,24 @@ def kill(path, wanted):
 def once(method, store, seed):
     """Kills one run until it has come to its end; returns the result."""
     with tempfile.TemporaryDirectory(dir=results.FAST_FOLDER) as folder:
-        return Campaign([method], folder).run(method, store, seed)
+        return Campaign([(method, store)], folder).run(method, store, seed)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("results", type=pathlib.Path)
-    parser.add_argument("--kills", type=int, default=550)
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument(
+        "--mlflow", action="store_true", help="kills of runs that MLflow tracks"
+    )
     parser.add_argument("--once", metavar="METHOD,STORE,SEED")
     arguments = parser.parse_args()
     if arguments.once:
         method, store, seed = arguments.once.split(",")
         results.append(arguments.results, once(method, store, int(seed)))
     else:
-        kill(arguments.results, arguments.kills)
+        wanted = TRACKED if arguments.mlflow else CONFIGURATIONS
+        kill(arguments.results, arguments.kills, wanted)
 
 
 if __name__ == "__main__":

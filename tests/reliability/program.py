@@ -1,6 +1,6 @@
 """A small federated training that faults are done to.
 
-    python -m tests.reliability.program FOLDER METHOD ram|disk
+    python -m tests.reliability.program FOLDER METHOD ram|disk|evaluation|mlflow
 
 Linear regression with three weights, on six clients, in rounds of milliseconds: what is
 tried is the training loop, the files and the store, and those are the real ones. With
@@ -29,19 +29,39 @@ COHORT = 3
 ROUNDS_PER_CHECKPOINT = 2
 WEIGHTS = 3
 CLIENT_STATES = "client_states"
+EXPORT = "model.keras"
+# What a run keeps: client states in RAM or on disk; with those in RAM, its evaluations
+# and its exported model; or its rows in MLflow.
+STORES = ("ram", "disk", "evaluation", "mlflow")
 
 WITH_CLIENT_STATES = {
     "scaffold": lambda model: algorithms.build_scaffold(model, 0.1, NUM_CLIENTS),
     "scaffold_m": lambda model: algorithms.build_scaffold_m(model, 0.1, NUM_CLIENTS),
+    "scaffold_momentum": lambda model: algorithms.build_scaffold_momentum(
+        model, 0.1, NUM_CLIENTS
+    ),
     "fed_dyn": lambda model: algorithms.build_fed_dyn(model, 0.1, NUM_CLIENTS, mu=0.1),
     "adabest": lambda model: algorithms.build_adabest(model, 0.1),
+    "fed_dc": lambda model: algorithms.build_fed_dc(model, 0.1),
+    "scaffnew": lambda model: algorithms.build_scaffnew(model, 0.1, NUM_CLIENTS),
 }
 WITHOUT = {
     "fed_avg": lambda model: algorithms.build_fed_avg(model, 0.1),
     "fed_avgm": lambda model: algorithms.build_fed_avgm(model, 0.1),
     "fed_adam": lambda model: algorithms.build_fed_adam(model, 0.1, 0.05),
+    "fed_nova": lambda model: algorithms.build_fed_nova(model, 0.1),
+    "fed_exp": lambda model: algorithms.build_fed_exp(model, 0.1),
+    "fed_cm": lambda model: algorithms.build_fed_cm(model, 0.1),
+    "mime": lambda model: algorithms.build_mime(model, _momentum()),
+    "mime_lite": lambda model: algorithms.build_mime_lite(model, _momentum()),
 }
 METHODS = {**WITH_CLIENT_STATES, **WITHOUT}
+# Whose rounds have all clients.
+OF_ALL_CLIENTS = frozenset({"scaffnew"})
+
+
+def _momentum():
+    return tff.learning.optimizers.build_sgdm(0.1, 0.9)
 
 
 def linear_regression():
@@ -108,7 +128,43 @@ class CallAfterRows(callbacks.Callback):
         self._function(row)
 
 
-def train(process, store, folder, after_row=lambda row: None, rounds=ROUNDS):
+def _evaluate(weights):
+    """The mean squared error on all clients, in NumPy: of the bits of the weights."""
+    train = client_datasets()
+    errors = [
+        np.asarray(batch[0]) @ np.asarray(weights.trainable[0]) - np.asarray(batch[1])
+        for client_id in train.client_ids
+        for batch in train.training_batches(client_id, 0)
+    ]
+    return {"loss": float(np.mean(np.concatenate(errors) ** 2))}
+
+
+def _export(weights, folder):
+    """Saves the model as docs/getting_started.md does."""
+    model = tf.keras.Sequential(
+        [tf.keras.layers.Dense(1, use_bias=False, input_shape=(WEIGHTS,))]
+    )
+    model.set_weights([np.reshape(weights.trainable[0], [WEIGHTS, 1])])
+    model.save(folder / EXPORT)
+
+
+def tracked(folder):
+    """The store of MLflow of a run: not in its folder, which is for the run alone."""
+    return folder.with_name(f"{folder.name}.mlflow.db")
+
+
+def _more_callbacks(store, folder):
+    if store == "evaluation":
+        return [
+            callbacks.PeriodicEvaluation(_evaluate, rounds_per_evaluation=2),
+            callbacks.FinalEvaluation(_evaluate),
+        ]
+    if store == "mlflow":
+        return [callbacks.MLflowTracker(tracking_uri=f"sqlite:///{tracked(folder)}")]
+    return []
+
+
+def train(method, process, store, folder, after_row=lambda row: None, rounds=ROUNDS):
     """Trains, or goes on, as a user's program would, and minds signals."""
     folder = pathlib.Path(folder)
     states = None
@@ -117,20 +173,24 @@ def train(process, store, folder, after_row=lambda row: None, rounds=ROUNDS):
             folder / CLIENT_STATES, process.initial_client_state
         )
     try:
-        return simulation.run_training(
+        result = simulation.run_training(
             process,
             client_datasets(),
             rounds=rounds,
-            cohort_size=COHORT,
+            cohort_size=NUM_CLIENTS if method in OF_ALL_CLIENTS else COHORT,
             seed=4,
             client_states=states,
             callbacks=[
                 callbacks.Progress(False),
                 callbacks.SoftInterrupt(),
+                *_more_callbacks(store, folder),
                 CallAfterRows(after_row),
             ],
             output_dir=simulation.OutputDir(folder, ROUNDS_PER_CHECKPOINT),
         )
+        if store == "evaluation":
+            _export(result.model_weights, folder)
+        return result
     finally:
         if states is not None:
             states.close()
@@ -140,7 +200,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
     parser.add_argument("method", choices=METHODS)
-    parser.add_argument("store", choices=["ram", "disk"])
+    parser.add_argument("store", choices=STORES)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--native", action="store_true")
     arguments = parser.parse_args()
@@ -153,6 +213,7 @@ def main():
         print("round", row["round"], flush=True)
 
     train(
+        arguments.method,
         build(arguments.method),
         arguments.store,
         arguments.folder,

@@ -14,7 +14,7 @@ from tests.reliability import results
 ROOT = pathlib.Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "reliability.md"
 RESULTS = pathlib.Path(__file__).with_name("results.jsonl")
-_MOMENTS = ("startup", "round", "write")
+_MOMENTS = ("startup", "round", "write", "ending")
 # What no bad value may get: an error that is not ours or does not name it, or none.
 _WRONG = ["another", "taken"]
 
@@ -48,10 +48,11 @@ def kills(found):
     total = [sum(row[column] for row in rows.values()) for column in columns]
     header = [
         "method",
-        "client states",
+        "kept",
         "in startup",
         "in rounds",
         "in writes",
+        "in the ending",
         "SIGKILL",
         "SIGTERM",
         "runs ended",

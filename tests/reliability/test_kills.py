@@ -1,7 +1,6 @@
 """Trainings that are killed at any moment end like trainings that are not.
 
-One run here; `make soak` kills hundreds of times, every method with client states and
-three without, see `kills.py`.
+One run here; `make soak` kills hundreds of times, over many methods, see `kills.py`.
 """
 
 import secrets

@@ -13,11 +13,14 @@ threads.
 
 import contextlib
 import os
+import pathlib
 import random
 import select
 import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import time
 from typing import NamedTuple, Optional
 
@@ -27,6 +30,8 @@ from tensorflow.python.eager import context as eager_context
 from tests.reliability import program
 from tff_drift import execution
 
+# Told of every row, and of the last one.
+_ROW, _LAST_ROW = b".", b"!"
 # Whoever writes a byte of a run.
 WRITERS = (
     "checkpoint.py",
@@ -50,7 +55,8 @@ class Moment(NamedTuple):
 
     Attributes:
       where: "startup": some seconds after its start. "round": some seconds after some
-        rows. "write": before some line of `WRITERS`, by itself. "": never.
+        rows. "ending": some seconds after the last row of the run. "write": before
+        some line of `WRITERS`, by itself. "": never.
       seconds: The seconds.
       count: The rows or the lines.
       signal: What is sent; a write is always ended by SIGKILL.
@@ -73,17 +79,27 @@ class Attempt(NamedTuple):
         came to its end.
       rows: The rows that it kept.
       message: That of the error.
+      ending: The seconds from the last row of the run to its end, if that came.
     """
 
     ended_by: str
     rows: int
     message: str = ""
+    ending: float = 0.0
 
 
 class Zygote:
     """Forks trainings. It wants a program for itself, without threads."""
 
-    def __init__(self, methods):
+    def __init__(self, methods, stores=("ram", "disk")):
+        """Builds the processes.
+
+        Args:
+          methods: The methods.
+          stores: What runs keep, some of `program.STORES`.
+        """
+        # MLflow's tables take longest to make: runs begin with a copy of empty ones.
+        self._tracked = _empty_tables() if "mlflow" in stores else b""
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(1)
         self.processes = {method: program.build(method) for method in methods}
@@ -95,7 +111,7 @@ class Zygote:
 
         Args:
           method: One of those given.
-          store: "ram" or "disk".
+          store: One of `program.STORES`.
           folder: The run's folder.
           moment: When to kill it.
           fault: Makes a context that the training runs in.
@@ -103,6 +119,8 @@ class Zygote:
         Returns:
           An `Attempt`.
         """
+        if store == "mlflow" and not program.tracked(folder).exists():
+            program.tracked(folder).write_bytes(self._tracked)
         rows, tell = os.pipe()
         child = os.fork()
         if child == 0:
@@ -116,14 +134,14 @@ class Zygote:
                 os._exit(status)
         os.close(tell)
         try:
-            told = _kill(child, rows, moment)
+            told, ending = _kill(child, rows, moment)
         finally:
             os.close(rows)
         seen, *error = told.decode(errors="replace").split("\n", 2)
         status = os.waitpid(child, 0)[1]
         if error and os.WIFEXITED(status):
             return Attempt(error[0], len(seen), error[1])
-        return Attempt(_ended_by(status), len(seen))
+        return Attempt(_ended_by(status), len(seen), ending=ending)
 
     def _run(self, method, store, folder, moment, tell, fault):
         eager_context._reset_context()
@@ -133,19 +151,40 @@ class Zygote:
         try:
             with fault():
                 program.train(
+                    method,
                     self.processes[method],
                     store,
                     folder,
-                    lambda row: os.write(tell, b"."),
+                    lambda row: os.write(
+                        tell, _LAST_ROW if row["round"] == program.ROUNDS else _ROW
+                    ),
                 )
         except SystemExit as end:
             return int(end.code)
         return 0
 
 
+def _empty_tables():
+    """Returns a store of MLflow without runs; its package is imported here, too."""
+    import mlflow  # noqa: F401  What is forked has it.
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "mlflow.db"
+        code = (
+            "import mlflow; mlflow.MlflowClient(tracking_uri='sqlite:///"
+            f"{path}').search_experiments()"
+        )
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+        return path.read_bytes()
+
+
 def _kill(child, rows, moment):
-    """Kills a training when its moment has come; returns what it told: its rows."""
-    told, deadline = b"", None
+    """Kills a training when its moment has come.
+
+    Returns:
+      What it told: its rows. The seconds from the last one of the run to its end.
+    """
+    told, deadline, last_row = b"", None, None
     if moment.where == "startup":
         deadline = time.monotonic() + moment.seconds
     give_up = time.monotonic() + PATIENCE
@@ -161,9 +200,14 @@ def _kill(child, rows, moment):
             continue
         more = os.read(rows, 4096)
         if not more:
-            return told
+            return told, 0.0 if last_row is None else time.monotonic() - last_row
         told += more
-        if moment.where == "round" and deadline is None and len(told) >= moment.count:
+        if last_row is None and _LAST_ROW in told:
+            last_row = time.monotonic()
+        if deadline is None and (
+            (moment.where == "round" and len(told) >= moment.count)
+            or (moment.where == "ending" and last_row is not None)
+        ):
             deadline = time.monotonic() + moment.seconds
 
 
@@ -197,6 +241,7 @@ class Pace(NamedTuple):
 
     to_first_row: float
     per_row: float
+    after_last_row: float
 
 
 def measure_pace(zygote, method, store, folder):
@@ -204,27 +249,34 @@ def measure_pace(zygote, method, store, folder):
     start = time.monotonic()
     attempt = zygote.train(method, store, folder)
     whole = time.monotonic() - start
-    if attempt != Attempt("", program.ROUNDS):
+    if attempt.ended_by or attempt.rows < program.ROUNDS:
         raise RuntimeError(f"The training ended with {attempt}.")
     start = time.monotonic()
     zygote.train(method, store, folder)
     startup = time.monotonic() - start
-    return Pace(startup, max(0.01, (whole - startup) / program.ROUNDS))
+    per_row = max(0.01, (whole - startup) / program.ROUNDS)
+    return Pace(startup, per_row, attempt.ending)
+
+
+_PLACES = ("startup", "startup", "round", "round", "round", "write", "write", "ending")
 
 
 def draw_moment(choose: random.Random, pace: Pace, where: Optional[str] = None):
-    """Draws when a training is killed: in its startup, in a round, or in a write."""
-    where = where or choose.choice(["startup", "round", "round", "write"])
+    """Draws when a training is killed: in its startup, a round, a write, its ending."""
+    where = where or choose.choice(_PLACES)
     killer = choose.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])
     if where == "startup":
         return Moment(where, choose.uniform(0, pace.to_first_row), 0, killer)
     if where == "round":
         seconds = choose.uniform(0, 2 * pace.per_row)
         return Moment(where, seconds, choose.randint(1, 6), killer)
+    if where == "ending":
+        return Moment(where, choose.uniform(0, pace.after_last_row), 0, killer)
     # A round comes to some 500 of the writers' lines, the startup to as many.
     return Moment(where, 0.0, choose.randint(1, 3000))
 
 
 def empty(folder):
     shutil.rmtree(folder, ignore_errors=True)
+    program.tracked(folder).unlink(missing_ok=True)
     folder.mkdir(parents=True)

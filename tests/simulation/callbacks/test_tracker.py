@@ -95,6 +95,25 @@ def test_a_run_and_its_extension(tmp_path):
     assert server.settings["cohort_size"] == 2
 
 
+class WithoutMetrics(fakes.AveragingProcess):
+    """A process whose model measures nothing that could be drawn."""
+
+    def next(self, state, client_data):
+        output = super().next(state, client_data)
+        train = output.metrics["client_work"]["train"]
+        del train["accuracy"], train["loss"]
+        return output
+
+
+def test_a_run_of_which_nothing_can_be_drawn_is_told_whole(tmp_path, caplog):
+    server = Server()
+    with caplog.at_level(logging.WARNING):
+        train(server, tmp_path, process=WithoutMetrics())
+    assert server.outcomes == [("finished", None)]
+    assert server.files == ["config.json", "metrics.csv"]
+    assert "failed" not in caplog.text
+
+
 def test_training_does_not_wait_for_a_slow_server(tmp_path):
     server = Server()
 

@@ -96,6 +96,19 @@ def small_curve(result: TrainingResult) -> str:
     return ""
 
 
+def default_columns(rows: Sequence[metrics.MetricsRecord]) -> list[str]:
+    """Returns the most telling columns to draw, none if a model measures nothing.
+
+    Args:
+      rows: The rows.
+    """
+    known = dict.fromkeys(name for row in rows for name in row)
+    kinds = [
+        [name for name in kind if name in known] for kind in (_ACCURACIES, _LOSSES)
+    ]
+    return next(filter(None, kinds), _shown(rows)[:1])
+
+
 def plot_rows(
     rows: Sequence[metrics.MetricsRecord], columns: Sequence[str], ax: Any
 ) -> Any:
@@ -113,11 +126,7 @@ def plot_rows(
       ValueError: If there is no such column, or none to draw by default.
     """
     known = dict.fromkeys(name for row in rows for name in row)
-    if not columns:
-        kinds = [
-            [name for name in kind if name in known] for kind in (_ACCURACIES, _LOSSES)
-        ]
-        columns = next(filter(None, kinds), _shown(rows)[:1])
+    columns = columns or default_columns(rows)
     unknown = [name for name in columns if name not in known]
     if unknown or not columns:
         found = f"{unknown[0]!r} is none of" if unknown else "name some of"

@@ -264,11 +264,12 @@ class Tracker(Callback, abc.ABC):
             names = (CONFIGURATION_FILE, METRICS_FILE)
             paths = [self._folder / name for name in names]
             self._log_files([path for path in paths if path.is_file()])
-        if len(self._rows) > 1:
+        columns = result_summary.default_columns(self._rows)
+        if len(self._rows) > 1 and columns:
             import matplotlib.figure  # Slow to import.
 
             figure = matplotlib.figure.Figure()
-            result_summary.plot_rows(self._rows, (), figure.subplots())
+            result_summary.plot_rows(self._rows, columns, figure.subplots())
             with tempfile.TemporaryDirectory() as folder:
                 path = pathlib.Path(folder) / "curves.png"
                 figure.savefig(path)
