@@ -278,6 +278,28 @@ def suggesting_names(**others: str) -> Callable[[_Function], _Function]:
     return decorate
 
 
+def with_options_of(function: Callable[..., Any]) -> Callable[[_Function], _Function]:
+    """Spells out `**options` that are passed on to another function.
+
+    Help and the completion of notebooks list them then.
+
+    Args:
+      function: The other function, which takes them by name.
+
+    Returns:
+      A decorator of functions that take `**options` alone.
+    """
+
+    def decorate(passing_on: _Function) -> _Function:
+        own = inspect.signature(passing_on)
+        passing_on.__signature__ = inspect.signature(  # type: ignore[attr-defined]
+            function
+        ).replace(return_annotation=own.return_annotation)
+        return passing_on
+
+    return decorate
+
+
 def _meant(name: str, known: Collection[str], others: dict[str, str]) -> str:
     """Returns the question whether another name was meant, or the names there are."""
     public = [each for each in known if each not in ("self", "cls")]

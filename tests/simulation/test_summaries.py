@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from tests.simulation import fakes
-from tff_drift import checks, execution, simulation, summaries
+from tff_drift import (
+    algorithms,
+    checks,
+    client_works,
+    execution,
+    simulation,
+    summaries,
+)
 from tff_drift.simulation import ClientDatasets, run_training
 from tff_drift.simulation.callbacks import Callback
 
@@ -173,6 +180,11 @@ def test_no_argument_is_advised_that_a_function_lacks():
         simulation.run_training,
         simulation.build_evaluation,
         simulation.OutputDir,
+        client_works.KeepTraceSgd,
+        client_works.LocalSgd,
+        client_works.ProximalSgd,
+        *(getattr(execution, name) for name in execution.__all__ if name.islower()),
+        *(getattr(algorithms, name) for name in algorithms.__all__ if "build_" in name),
         *(getattr(simulation.callbacks, name) for name in simulation.callbacks.__all__),
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -12,16 +12,13 @@ import tensorflow_federated as tff
 from tff_drift import checks, compat
 from tff_drift.client_works.keep_trace import run_keep_trace
 from tff_drift.client_works.local_models import ModelSpec
-from tff_drift.client_works.local_sgd import LocalOptions, LocalSgd, check_sgd_rate
+from tff_drift.client_works.local_sgd import LocalSgd, check_sgd_rate
 from tff_drift.client_works.local_work import (
     ClientWork,
     LocalContext,
     LocalOutcome,
     RunWork,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 # Operations that draw other numbers each time that they run.
 _RANDOM = re.compile(
@@ -42,7 +39,8 @@ class KeepTraceSgd(ClientWork):
     Args:
       client_learning_rate: η of the traced steps.
       local_epochs: E, the epochs that every client's dataset holds.
-      **local: See `LocalOptions`.
+      client_weight_decay: See `LocalOptions`.
+      gradient_clipping_norm: See `LocalOptions`.
 
     Raises:
       TypeError: If an argument has the wrong type.
@@ -53,13 +51,16 @@ class KeepTraceSgd(ClientWork):
         self,
         client_learning_rate: float,
         local_epochs: int,
-        **local: Unpack[LocalOptions],
+        client_weight_decay: float = 0.0,
+        gradient_clipping_norm: float | None = None,
     ) -> None:
         check_sgd_rate(
             client_learning_rate, "the gradient is sent through steps of plain SGD"
         )
         checks.check_integer("local_epochs", local_epochs)
-        self._sgd = LocalSgd(client_learning_rate, **local)
+        self._sgd = LocalSgd(
+            client_learning_rate, client_weight_decay, gradient_clipping_norm
+        )
         self._local_epochs = local_epochs
 
     def initial_hparams(self) -> collections.OrderedDict[str, Any]:

@@ -6,17 +6,12 @@ https://arxiv.org/abs/1812.06127
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import tensorflow as tf
 
 from tff_drift import checks, optimizers
-from tff_drift.client_works.local_sgd import LocalOptions, LocalSgd
+from tff_drift.client_works.local_sgd import LocalSgd
 from tff_drift.client_works.local_work import LocalContext, Step
 from tff_drift.tensors import Tensors
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class ProximalSgd(LocalSgd):
@@ -28,7 +23,8 @@ class ProximalSgd(LocalSgd):
     Args:
       client_optimizer_fn: As in `LocalSgd`.
       mu: μ, at least 0.
-      **local: See `LocalOptions`.
+      client_weight_decay: See `LocalOptions`.
+      gradient_clipping_norm: See `LocalOptions`.
 
     Raises:
       TypeError: If an argument has the wrong type.
@@ -39,9 +35,12 @@ class ProximalSgd(LocalSgd):
         self,
         client_optimizer_fn: optimizers.OptimizerOrRate,
         mu: float,
-        **local: Unpack[LocalOptions],
+        client_weight_decay: float = 0.0,
+        gradient_clipping_norm: float | None = None,
     ) -> None:
-        super().__init__(client_optimizer_fn, **local)
+        super().__init__(
+            client_optimizer_fn, client_weight_decay, gradient_clipping_norm
+        )
         checks.check_non_negative("mu", mu)
         self._mu = float(mu)
 

@@ -235,6 +235,7 @@ def create_local_execution_context(
     return LocalExecutionContext(placement, plans)
 
 
+@checks.with_options_of(create_local_execution_context)
 def set_local_execution_context(**options: Any) -> None:
     """Makes `create_local_execution_context`'s result TFF's default context.
 
@@ -249,6 +250,7 @@ def set_local_execution_context(**options: Any) -> None:
     compat.framework.set_default_context(create_local_execution_context(**options))
 
 
+@checks.with_options_of(create_local_execution_context)
 def create_async_local_execution_context(**options: Any) -> AsyncLocalExecutionContext:
     """Returns the local context in the form that asynchronous programs want.
 

@@ -393,6 +393,7 @@ def create_ray_execution_context(
     return RayExecutionContext(actors, cluster.address_of(ray))
 
 
+@checks.with_options_of(create_ray_execution_context)
 def set_ray_execution_context(**options: Any) -> None:
     """Makes `create_ray_execution_context`'s result TFF's default context.
 
