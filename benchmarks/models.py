@@ -52,6 +52,20 @@ def _dense(ours: bool) -> tf.keras.Model:
     )
 
 
+def _batchnorm_dense(ours: bool) -> tf.keras.Model:
+    """One hidden layer of 100 units, normalized by the moments of batches."""
+    del ours
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.Flatten(input_shape=(28, 28, 1)),
+            tf.keras.layers.Dense(100),
+            tf.keras.layers.BatchNormalization(),
+            tf.keras.layers.ReLU(),
+            tf.keras.layers.Dense(CLASSES),
+        ]
+    )
+
+
 def _cnn(ours: bool) -> tf.keras.Model:
     """The 1.2 million parameters of Reddi et al. (2021)."""
     dropout = layers.Dropout if ours else tf.keras.layers.Dropout
@@ -179,6 +193,7 @@ def _text_cnn(ours: bool) -> tf.keras.Model:
 _MODELS: dict[str, Callable[[bool], tf.keras.Model]] = {
     "logistic": _logistic,
     "dense": _dense,
+    "batchnorm_dense": _batchnorm_dense,
     "cnn": _cnn,
     "lstm": _lstm,
     "gru": _gru,

@@ -44,8 +44,8 @@ def _fedjax(work: Work) -> Callable[[], None]:
 
     if work.model in ("autoencoder", "words"):
         model = _fedjax_dense(work)
-    elif work.few_classes:
-        model = _fedjax_few_classes(work)
+    elif work.few_classes or work.model == "batchnorm_dense":
+        model = _fedjax_classes(work)
     elif work.model == "lstm":
         model = fedjax.models.shakespeare.create_lstm_model(
             vocab_size=86, embed_size=8, lstm_hidden_size=256, lstm_num_layers=2
@@ -114,7 +114,7 @@ def _fedjax_dense(work: Work) -> object:
     )
 
 
-def _fedjax_few_classes(work: Work) -> object:
+def _fedjax_classes(work: Work) -> object:
     import fedjax
     import haiku as hk
     import jax
@@ -160,21 +160,33 @@ def _fedjax_few_classes(work: Work) -> object:
             lambda text: text.max(axis=1),
         ]
 
+    def normalized(units: jax.Array) -> jax.Array:
+        shape = units.shape[1:]
+        scale = hk.get_parameter("scale", shape, init=jax.numpy.ones)
+        offset = hk.get_parameter("offset", shape, init=jax.numpy.zeros)
+        deviations = units - units.mean(axis=0)
+        return deviations * scale / (units.var(axis=0) + 1e-3) ** 0.5 + offset
+
+    def batchnorm_dense() -> list[object]:
+        return [hk.Flatten(), hk.Linear(100), normalized, relu]
+
     layers = {each.__name__: each for each in (conv_small, mobile_block)}
     layers |= {each.__name__: each for each in (embedding_mean, text_cnn)}
+    layers[batchnorm_dense.__name__] = batchnorm_dense
+    classes = FEW_CLASSES if work.few_classes else CLASSES
 
     def forward(batch: dict[str, jax.Array]) -> jax.Array:
-        net = hk.Sequential([*layers[work.model](), hk.Linear(FEW_CLASSES)])
+        net = hk.Sequential([*layers[work.model](), hk.Linear(classes)])
         return net(batch["x"])
 
     def loss(batch: dict[str, jax.Array], output: jax.Array) -> jax.Array:
-        right = jax.nn.one_hot(batch["y"], FEW_CLASSES)
+        right = jax.nn.one_hot(batch["y"], classes)
         return -(right * jax.nn.log_softmax(output)).sum(axis=1)
 
     sample = (
         jax.numpy.zeros((1, TEXT_LENGTH), jax.numpy.int32)
         if work.texts
-        else jax.numpy.zeros((1, *SMALL_IMAGES[work.model]))
+        else jax.numpy.zeros((1, *SMALL_IMAGES.get(work.model, (28, 28, 1))))
     )
     return fedjax.create_model_from_haiku(
         transformed_forward_pass=hk.transform(forward),

@@ -36,8 +36,8 @@ class Work(NamedTuple):
 
     Attributes:
       model: The name of the model: 'logistic', 'dense', 'cnn', 'lstm', 'gru',
-        'autoencoder', 'words', 'conv_small', 'mobile_block', 'embedding_mean' or
-        'text_cnn'.
+        'autoencoder', 'words', 'batchnorm_dense', 'conv_small', 'mobile_block',
+        'embedding_mean' or 'text_cnn'.
       cohort_size: The number of clients in a round.
       population_size: The number of clients, if they are mixed; None for equal ones.
       zipf: Whether the sizes of mixed clients follow Zipf's law.
@@ -84,6 +84,7 @@ WORKS = {
     "cnn_mixed": Work("cnn", 10, 60),
     "conv_small": Work("conv_small", 30, 150),
     "embedding_mean": Work("embedding_mean", 50, 300),
+    "batchnorm_dense": Work("batchnorm_dense", 50, 200),
     # Nothing was tuned on the next five.
     "mobile_block": Work("mobile_block", 30, 150),
     "text_cnn": Work("text_cnn", 30, 150),

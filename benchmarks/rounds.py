@@ -69,8 +69,10 @@ def _competitors(
                 title = ", ".join([algorithm, context_name, *[form] * work.mixed])
                 yield title, FORMS[form](build(work), work, clients, context)
     for framework in ("fedjax", "pfl"):
-        # FedJAX has no model with a GRU; the small nets are written for it alone.
-        without = work.few_classes if framework == "pfl" else work.model == "gru"
+        # FedJAX has no model with a GRU; the small nets are written for it alone, and
+        # PyTorch normalizes no batch of one example.
+        of_fedjax = work.few_classes or work.model == "batchnorm_dense"
+        without = of_fedjax if framework == "pfl" else work.model == "gru"
         if getattr(options, framework) and not without:
             yield framework, Peer(getattr(options, framework), framework, name)
 

@@ -149,6 +149,30 @@ def _depthwise(size, channels, taps, multiplier, **placing):
     )
 
 
+def _normalizations(data_format, shape):
+    """Fused normalizations by the moments of batches, and their gradients."""
+    channels = shape[1 if data_format == "NCHW" else 3]
+    attributes = {"data_format": data_format, "epsilon": 1e-3, "is_training": True}
+    yield case(
+        "FusedBatchNormV3",
+        signed(*shape),
+        signed(channels),
+        signed(channels),
+        np.zeros([0], np.float32),
+        np.zeros([0], np.float32),
+        exponential_avg_factor=1.0,
+        **attributes,
+    )
+    yield case(
+        "FusedBatchNormGradV3",
+        signed(*shape),
+        signed(*shape),
+        *(floats(channels) for _ in range(3)),
+        np.zeros([0], np.float32),
+        **attributes,
+    )
+
+
 def _slicing(**masks):
     names = ("begin", "end", "ellipsis", "new_axis", "shrink_axis")
     return {f"{name}_mask": masks.get(name, 0) for name in names}
@@ -427,6 +451,12 @@ CASES = (
     ),
     case(
         "UnsortedSegmentSum", signed(2, 3), integers(2, 3, low=-1), _scalar(4, np.int64)
+    ),
+    *(
+        each
+        # As of layers of batches and of features, `LayerNormalization` among them.
+        for data_format, shape in (("NHWC", (4, 3, 2, 5)), ("NCHW", (1, 5, 6, 1)))
+        for each in _normalizations(data_format, shape)
     ),
     *(
         each

@@ -8,13 +8,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.execution.local.support import assert_same, call, training
-from tff_drift import algorithms, execution, layers
+from tff_drift import algorithms, execution
 
 SIZES = [8] * 9 + [11, 3, 4]
 LOCKSTEP = "vectorized in lockstep: "
 
 
-def _data(shape, sizes=SIZES, batch_size=4):
+def data_of(shape, sizes=SIZES, batch_size=4):
+    """Clients of unequal sizes, some with a short last batch."""
     random = np.random.default_rng(7)
     return [
         tf.data.Dataset.from_tensor_slices(
@@ -27,7 +28,9 @@ def _data(shape, sizes=SIZES, batch_size=4):
     ]
 
 
-def _keras(shape, make_layers):
+def keras_model_fn(shape, make_layers):
+    """A model of some layers, whose weights are the same in every program."""
+
     def model_fn():
         keras_model = tf.keras.Sequential(
             [
@@ -52,31 +55,6 @@ def _keras(shape, make_layers):
     return model_fn
 
 
-def _images():
-    keras = tf.keras.layers
-    return [
-        keras.Conv2D(4, 3, activation="relu"),
-        keras.MaxPool2D(2),
-        # Filters that leave out pixels, by other operations than the rest.
-        keras.Conv2D(5, 2, dilation_rate=2, padding="same", activation="tanh"),
-        keras.DepthwiseConv2D(2, depth_multiplier=2),
-        layers.Dropout(0.2),
-        keras.SeparableConv2D(4, 2, strides=2, padding="same"),
-        keras.AvgPool2D(2),
-    ]
-
-
-def _sequences():
-    keras = tf.keras.layers
-    return [
-        keras.Conv1D(6, 3, padding="causal", activation="relu"),
-        keras.MaxPool1D(2),
-        keras.Conv1D(4, 2, dilation_rate=2, activation="relu"),
-        keras.SeparableConv1D(3, 2),
-        keras.AvgPool1D(2),
-    ]
-
-
 def _round(context, process, data):
     """Runs a round; returns its output, and how clients train in it."""
     state = call(context, process.initialize)
@@ -94,29 +72,12 @@ def fixture_context():
     return execution.create_local_execution_context()
 
 
-@pytest.mark.parametrize(
-    ("shape", "make_layers"),
-    [((13, 14, 2), _images), ((16, 3), _sequences)],
-    ids=["images", "sequences"],
-)
-def test_small_convolutions_are_vectorized_by_themselves(
-    context, one_by_one, shape, make_layers
-):
-    process = algorithms.build_fed_avg(_keras(shape, make_layers), 0.1)
-    data = _data(shape)
-    together, told = _round(context, process, data)
-    assert told[0].startswith(LOCKSTEP)
-    alone, told = _round(one_by_one, process, data)
-    assert told == ["one by one: batch_clients is False"]
-    assert_same(together, alone, rtol=2e-5, atol=2e-6)
-
-
 def test_tffs_own_fed_avg_with_convolutions(context, native):
-    model_fn = _keras((6, 6, 1), lambda: [tf.keras.layers.Conv2D(3, 3)])
+    model_fn = keras_model_fn((6, 6, 1), lambda: [tf.keras.layers.Conv2D(3, 3)])
     process = tff.learning.algorithms.build_weighted_fed_avg(
         model_fn, client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.1)
     )
-    data = _data((6, 6, 1))
+    data = data_of((6, 6, 1))
     together, told = _round(context, process, data)
     assert told[0].startswith(LOCKSTEP)
     state = call(native, process.initialize)
@@ -174,7 +135,7 @@ def _hand_written():
 def test_hand_written_convolutions(one_by_one, build):
     process = build()
     context = execution.create_local_execution_context(batch_clients=True)
-    data = [each.repeat(2) for each in _data((7, 8, 2), [8, 5, 8, 4])]
+    data = [each.repeat(2) for each in data_of((7, 8, 2), [8, 5, 8, 4])]
     together, told = _round(context, process, data)
     assert told[0] == f"{LOCKSTEP}batch_clients is True"
     alone, _ = _round(one_by_one, process, data)
@@ -183,12 +144,12 @@ def test_hand_written_convolutions(one_by_one, build):
 
 def test_what_decides_is_the_size_of_patches(context):
     shape, filters = (12, 12, 4), 3
-    model_fn = _keras(shape, lambda: [tf.keras.layers.Conv2D(filters, 5)])
+    model_fn = keras_model_fn(shape, lambda: [tf.keras.layers.Conv2D(filters, 5)])
     process = algorithms.build_fed_avg(model_fn, 0.1)
     state = call(context, process.initialize)
 
     def told(batch_size):
-        data = _data(shape, [2 * batch_size] * 8, batch_size)
+        data = data_of(shape, [2 * batch_size] * 8, batch_size)
         return training(context, process.next, state, data)[0]
 
     # 8 x 8 patches of 5 x 5 x 4 values an example, for results and filters' gradient.
@@ -200,7 +161,7 @@ def test_what_decides_is_the_size_of_patches(context):
 
 
 def test_large_convolutions_are_not_even_tried(context):
-    model_fn = _keras((28, 28, 8), lambda: [tf.keras.layers.Conv2D(2, 13)])
+    model_fn = keras_model_fn((28, 28, 8), lambda: [tf.keras.layers.Conv2D(2, 13)])
     process = algorithms.build_fed_avg(model_fn, 0.1)
     # 16 x 16 patches of 13 x 13 x 8 values, twice, of one example.
     assert training(context, process.next) == [
@@ -210,6 +171,6 @@ def test_large_convolutions_are_not_even_tried(context):
 
 
 def test_convolutions_of_other_kinds_are_done_one_after_the_other(context):
-    model_fn = _keras((4, 4, 4, 1), lambda: [tf.keras.layers.Conv3D(2, 2)])
+    model_fn = keras_model_fn((4, 4, 4, 1), lambda: [tf.keras.layers.Conv3D(2, 2)])
     (told,) = training(context, algorithms.build_fed_avg(model_fn, 0.1).next)
     assert told.startswith("one by one: it cannot be vectorized: ")

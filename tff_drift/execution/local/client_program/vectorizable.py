@@ -18,9 +18,9 @@ import tensorflow as tf
 # Private: nothing public says how one operation is converted.
 from tensorflow.python.ops.parallel_for.pfor import (
     ConversionNotImplementedError,
+    _channel_flatten_input,
     _fallback_converter,
     _pfor_converter_registry,
-    _PforInput,
     wrap,
 )
 
@@ -80,6 +80,7 @@ _LOOPED = {
     "StatelessTruncatedNormalV2": (0,),
     "TopKV2": (1,),
 }
+_NORMALIZATIONS = ("FusedBatchNormGradV3", "FusedBatchNormV3")
 _SEGMENTS = (
     "UnsortedSegmentMax",
     "UnsortedSegmentMin",
@@ -101,7 +102,7 @@ WITHOUT_CLIENTS = frozenset(
         "TensorListReserve",
     }
 )
-TRUSTED = _CONVERTED.union(_LOOPED, _SEGMENTS, WITHOUT_CLIENTS)
+TRUSTED = _CONVERTED.union(_LOOPED, _NORMALIZATIONS, _SEGMENTS, WITHOUT_CLIENTS)
 
 
 def obstacle(operations: Collection[str]) -> str | None:
@@ -148,24 +149,67 @@ def _in_a_loop(shape_inputs: tuple[int, ...]) -> Callable[[Any], Any]:
     return convert
 
 
-def _with_dropped_segments(given: Any) -> Any:
+def _with_segments_of_each(given: Any) -> Any:
     """Converts an `UnsortedSegment...`, which drops what has a negative segment.
 
-    TensorFlow numbers the segments of all clients through, so that one's negative
-    segments would be another one's last. They get a segment of their own here.
+    The segments of all clients are numbered through. TensorFlow's conversion does so
+    with negative ones, too, which are the last ones of another client there.
     """
-    data, segments, number = (given.input(k) for k in range(3))
-    if number.is_stacked:
+    if given.input(2).is_stacked:
         raise ValueError(f"clients have results of {given.op_type!r} of any shape")
-    limit = tf.cast(number.t, segments.t.dtype)
-    inside = (segments.t >= 0) & (segments.t < limit)
-    kept = wrap(tf.where(inside, segments.t, limit), segments.is_stacked)
-    more = _PforInput(given.pfor, given.op, [data, kept, wrap(number.t + 1, False)])
-    result = _pfor_converter_registry[given.op_type](more)
-    return wrap(result.t[:, :-1], True)
+    given.stack_inputs([0, 1])
+    data, segments = given.stacked_input(0), tf.cast(given.stacked_input(1), tf.int64)
+    number = tf.cast(given.unstacked_input(2), tf.int64)
+    clients = tf.cast(given.pfor.loop_len_vector, tf.int64)
+    ones = tf.ones([tf.rank(segments) - 1], tf.int64)
+    first = tf.range(clients[0]) * number
+    of_all = segments + tf.reshape(first, tf.concat([clients, ones], 0))
+    total = clients[0] * number
+    # What is too large stays too large.
+    of_all = tf.where(segments < number, of_all, total)
+    result = getattr(tf.raw_ops, given.op_type)(
+        data=data,
+        segment_ids=tf.where(segments < 0, tf.constant(-1, tf.int64), of_all),
+        num_segments=total,
+    )
+    of_one = tf.concat([[number], tf.shape(result, tf.int64)[1:]], 0)
+    return wrap(tf.reshape(result, tf.concat([clients, of_one], 0)), True)
+
+
+def _with_moments_of_batches(given: Any) -> Any:
+    """Converts a fused normalization, or its gradient, by the moments of batches.
+
+    The clients' channels are taken as those of one batch, as TensorFlow does, which
+    fails of what the gradient returns besides: values that nothing may read.
+    """
+    if not given.get_attr("is_training"):
+        raise ValueError("it normalizes by other moments than those of its batches")
+    if given.op_type == "FusedBatchNormV3":
+        return _pfor_converter_registry[given.op_type](given)
+    given.stack_inputs()
+    form = given.get_attr("data_format")
+    gradient, _, _ = _channel_flatten_input(given.stacked_input(0), form)
+    x, order, shape = _channel_flatten_input(given.stacked_input(1), form)
+    of_channels = [given.stacked_input(k) for k in range(2, 6)]
+    by_x, *by_channels, unused, _ = tf.raw_ops.FusedBatchNormGradV3(
+        y_backprop=gradient,
+        x=x,
+        scale=tf.reshape(of_channels[0], [-1]),
+        reserve_space_1=tf.reshape(of_channels[1], [-1]),
+        reserve_space_2=tf.reshape(of_channels[2], [-1]),
+        reserve_space_3=tf.reshape(of_channels[3], [-1]),
+        epsilon=given.get_attr("epsilon"),
+        data_format=form,
+        is_training=True,
+    )
+    by_x = tf.transpose(tf.reshape(by_x, shape), order)
+    by_channels = [tf.reshape(each, tf.shape(of_channels[0])) for each in by_channels]
+    stacks = [wrap(each, True) for each in [by_x, *by_channels]]
+    return [*stacks, *[wrap(unused, False)] * 2]
 
 
 _CONVERSIONS = {
     **{name: _in_a_loop(shape_inputs) for name, shape_inputs in _LOOPED.items()},
-    **dict.fromkeys(_SEGMENTS, _with_dropped_segments),
+    **dict.fromkeys(_NORMALIZATIONS, _with_moments_of_batches),
+    **dict.fromkeys(_SEGMENTS, _with_segments_of_each),
 }
