@@ -92,6 +92,7 @@ SOAK_RESULTS ?= tests/reliability/results.jsonl
 soak: setup
 	@$(BIN)/python -m tests.reliability.store_kills $(SOAK_RESULTS)
 	@$(BIN)/python -m tests.reliability.kills $(SOAK_RESULTS)
+	@$(BIN)/python -m tests.reliability.interrupts $(SOAK_RESULTS)
 	@$(BIN)/python -m tests.reliability.faults $(SOAK_RESULTS)
 	@TFF_DRIFT_SOAK=$(SOAK_RESULTS) $(BIN)/python -m pytest -s tests/reliability tests/execution/on_ray/test_cluster.py $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.reliability.report

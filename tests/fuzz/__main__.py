@@ -22,6 +22,7 @@ import time
 from tests.reliability import results
 
 _COUNTS = {"steps": 20, "processes": 6}
+_COUNTED = ("cases", "not built", "compared", "vectorized", "refused", "differ")
 # Of one case; in most of it functions are built.
 _SECONDS_OF_A_CASE = 300
 
@@ -96,24 +97,32 @@ def _read(path, name, lines):
     return begun
 
 
+def totals(known):
+    """Returns what a file of results counts, by family."""
+    found = {}
+    for family in _COUNTS:
+        counts = collections.Counter(dict.fromkeys(_COUNTED, 0))
+        for each in known:
+            if each["what"] != "case" or not each["chunk"].startswith(family):
+                continue
+            counts["cases"] += 1
+            counts["not built"] += bool(each.get("not_built"))
+            counts["differ"] += bool(each["differences"])
+            for key in ("compared", "vectorized", "refused"):
+                counts[key] += each.get(key, 0)
+        found[family] = counts
+    return found
+
+
 def summary(known):
     """Returns what a file of results says, line by line."""
     cases = [each for each in known if each["what"] == "case"]
-    lines = []
-    for family in _COUNTS:
-        own = [each for each in cases if each["chunk"].startswith(family)]
-        totals = collections.Counter()
-        for each in own:
-            totals["not built"] += bool(each.get("not_built"))
-            totals["differ"] += bool(each["differences"])
-            for key in ("compared", "vectorized", "refused"):
-                totals[key] += each.get(key, 0)
-        lines.append(
-            f"{family}: {len(own)} cases ({totals['not built']} refused by TFF or "
-            f"Keras), {totals['compared']} results compared, {totals['vectorized']} of "
-            f"them vectorized, {totals['refused']} errors; {totals['differ']} cases "
-            "differ"
-        )
+    lines = [
+        f"{family}: {counts['cases']} cases ({counts['not built']} refused by TFF or "
+        f"Keras), {counts['compared']} results compared, {counts['vectorized']} of "
+        f"them vectorized, {counts['refused']} errors; {counts['differ']} cases differ"
+        for family, counts in totals(known).items()
+    ]
     for each in cases:
         for mode, cohort, text in each["differences"]:
             lines.append(f"\n{each['repr']}\n  {mode}, cohort {cohort}: {text}")
@@ -125,6 +134,9 @@ def main():
     parser.add_argument("results", type=pathlib.Path)
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--family", choices=list(_COUNTS), help="only these cases")
+    parser.add_argument(
+        "--note", type=pathlib.Path, help="a file of results to add the totals to"
+    )
     args = parser.parse_args()
     end = time.monotonic() + args.seconds
     if not args.results.exists():
@@ -137,6 +149,10 @@ def main():
             known = results.read(args.results)
             _run_chunk(args.results, family, number, known, left)
     known = results.read(args.results)
+    for family, counts in totals(known).items():
+        if args.note:
+            line = {"what": "fuzz", "family": family, "totals": dict(counts)}
+            results.append(args.note, line)
     print("\n".join(summary(known)))
     sys.exit(any(each.get("differences") for each in known))
 

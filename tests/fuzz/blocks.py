@@ -71,14 +71,6 @@ class _Chosen(_LAYERS.Layer):
         return tf.ensure_shape(chosen, [None, 4])
 
 
-class _Penalized(_LAYERS.Layer):
-    """Adds to the loss what depends on the batch."""
-
-    def call(self, inputs):
-        self.add_loss(0.01 * tf.reduce_mean(inputs**2))
-        return inputs
-
-
 class _Checked(_LAYERS.Layer):
     """Refuses a batch with a value that few have."""
 
@@ -109,8 +101,6 @@ VECTOR = {
     "siamese": _siamese,
     "chosen": _new(lambda: _Chosen()),
     "checked": _new(lambda: _Checked()),
-    "penalized": _new(lambda: _Penalized()),
-    "activity": _new(lambda: _LAYERS.Dense(4, activity_regularizer="l2")),
     "rescaling": _new(lambda: _LAYERS.Rescaling(0.5, 0.1)),
 }
 _IMAGE = {

@@ -58,7 +58,8 @@ class Operation(_LAYERS.Layer):
 
     def call(self, inputs):
         labels = tf.argmax(inputs, axis=1, output_type=tf.int32) - 1
-        model = {"w": self._w.read_value(), "s": self._s.read_value()}
+        # In a functional model they are no variables.
+        model = {"w": tf.convert_to_tensor(self._w), "s": tf.convert_to_tensor(self._s)}
         apply = OPERATIONS[self._operation]
         result = apply(inputs, labels, model, tf.shape(inputs)[0])
         return tf.ensure_shape(result, [None, 4])
@@ -228,10 +229,11 @@ def examples(network, size, random):
     if network.head == "binary":
         made["y"] = (made["y"] > 0).astype(np.float32)
     # Structures of a dataset are tuples: lists would become tensors.
-    return collections.OrderedDict(
+    made = collections.OrderedDict(
         (key, tuple(value) if isinstance(value, list) else value)
         for key, value in made.items()
     )
+    return made if network.form == "variables" else (made["x"], made["y"])
 
 
 def _loss(network):

@@ -86,6 +86,44 @@ def faults(found):
     return _table(["method", *(name.replace("_", " ") for name in names)], body)
 
 
+def interrupts(found):
+    """How soon Ctrl-C ended a program in each phase, and what the run ended with."""
+    rows = collections.defaultdict(list)
+    for result in _of(found, "interrupt"):
+        rows[result["phase"]].append(result)
+    body = [
+        [
+            phase,
+            len(tried),
+            f"{max(each['seconds'] for each in tried):.1f}",
+            sum(len(each["differs"]) for each in tried),
+        ]
+        for phase, tried in rows.items()
+    ]
+    header = ["while", "times", "slowest end in seconds", "values that differ"]
+    return _table(header, body)
+
+
+def fuzz(found):
+    """What the latest campaign of random cases has shown."""
+    latest = {result["family"]: result["totals"] for result in _of(found, "fuzz")}
+    columns = ["cases", "not built", "compared", "vectorized", "refused", "differ"]
+    body = [
+        [family, *(totals[name] for name in columns)]
+        for family, totals in latest.items()
+    ]
+    header = [
+        "of",
+        "cases",
+        "refused by TFF or Keras",
+        "results compared",
+        "of them vectorized",
+        "of them errors on both sides",
+        "cases that differ",
+    ]
+    return _table(header, body)
+
+
 def bad_values(found):
     """The latest walk of all arguments by bad values, and what answered."""
     latest = {result["of"]: result for result in _of(found, "bad values")}
@@ -114,7 +152,7 @@ def soak(found):
 
 TABLES = {
     function.__name__: function
-    for function in (kills, store_kills, faults, bad_values, soak)
+    for function in (kills, interrupts, store_kills, faults, bad_values, fuzz, soak)
 }
 
 

@@ -13,6 +13,11 @@ def test_nothing_differed_and_nothing_was_let_in():
     by_kills = [result for result in found if result["what"] == "kills"]
     assert by_kills
     assert [each for each in by_kills if each["differs"] or each["failed"]] == []
+    interrupted = [result for result in found if result["what"] == "interrupt"]
+    assert [each for each in interrupted if each["differs"]] == []
+    assert {each["ended_by"] for each in interrupted} == {"KeyboardInterrupt"}
+    random_cases = [result for result in found if result["what"] == "fuzz"]
+    assert sum(each["totals"]["differ"] for each in random_cases) == 0
     of_stores = [result for result in found if result["what"] == "store kills"]
     assert [each for each in of_stores if each["different"]] == []
     disturbed = [result for result in found if result["what"] == "fault"]
