@@ -21,6 +21,7 @@ from tensorflow.python.ops.parallel_for.pfor import (
     _channel_flatten_input,
     _fallback_converter,
     _pfor_converter_registry,
+    _PforInput,
     wrap,
 )
 
@@ -87,6 +88,15 @@ _SEGMENTS = (
     "UnsortedSegmentProd",
     "UnsortedSegmentSum",
 )
+# Those of `_CONVERTED` whose inputs TensorFlow makes fit to be broadcast.
+_BROADCAST_NAMES = """
+    Add AddV2 Atan2 BatchMatMul BatchMatMulV2 BiasAdd BitwiseAnd BitwiseOr BitwiseXor
+    Complex Div DivNoNan EluGrad Equal FloorDiv FloorMod Greater GreaterEqual Igamma
+    Igammac LeakyReluGrad LeftShift Less LessEqual LogicalAnd LogicalOr Maximum
+    Minimum Mod Mul MulNoNan NotEqual Pow RealDiv ReciprocalGrad Relu6Grad ReluGrad
+    RightShift RsqrtGrad SelectV2 SeluGrad SigmoidGrad SoftplusGrad SoftsignGrad
+    SqrtGrad SquaredDifference Sub TanhGrad TruncateDiv Xdivy Xlog1py Xlogy
+"""
 # What has no value that clients could have their own of, or says nothing of numbers.
 WITHOUT_CLIENTS = frozenset(
     {
@@ -149,6 +159,32 @@ def _in_a_loop(shape_inputs: tuple[int, ...]) -> Callable[[Any], Any]:
     return convert
 
 
+class _KnownRanks(_PforInput):
+    """Inputs that are made fit to be broadcast while the graph is built.
+
+    TensorFlow adds some ten operations for each input, which look for its rank when
+    they run: a quarter of a first round with a small model.
+    """
+
+    def expanddim_inputs_for_broadcast(self) -> None:
+        """Gives stacked inputs the dimensions that they lack behind the first."""
+        ranks = [each.t.shape.rank for each in self._inputs]
+        if None in ranks:
+            super().expanddim_inputs_for_broadcast()
+            return
+        of_one = [rank - each.is_stacked for rank, each in zip(ranks, self._inputs)]
+        for place, each in enumerate(self._inputs):
+            missing = max(of_one) - of_one[place]
+            if each.is_stacked and missing:
+                front = (slice(None), *[tf.newaxis] * missing)
+                self._inputs[place] = wrap(each.t[front], True)
+
+
+def _with_known_ranks(given: Any) -> Any:
+    inputs = _KnownRanks(given.pfor, given.op, given.inputs)
+    return _pfor_converter_registry[given.op_type](inputs)
+
+
 def _with_segments_of_each(given: Any) -> Any:
     """Converts an `UnsortedSegment...`, which drops what has a negative segment.
 
@@ -209,6 +245,7 @@ def _with_moments_of_batches(given: Any) -> Any:
 
 
 _CONVERSIONS = {
+    **dict.fromkeys(_BROADCAST_NAMES.split(), _with_known_ranks),
     **{name: _in_a_loop(shape_inputs) for name, shape_inputs in _LOOPED.items()},
     **dict.fromkeys(_NORMALIZATIONS, _with_moments_of_batches),
     **dict.fromkeys(_SEGMENTS, _with_segments_of_each),
