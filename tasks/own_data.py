@@ -51,7 +51,9 @@ def build(
         )
     elif path.name.endswith(_TABLES):
         if not path.is_file():
-            raise FileNotFoundError(f"data: there is no file {str(path)!r}.")
+            raise FileNotFoundError(
+                f"data: there is no file {str(path)!r}. Give another by --data=FILE."
+            )
         task = user_data.from_frame(
             user_files.read_table(path, f"data: {path}"),
             client_id=options["client_column"],
@@ -60,12 +62,16 @@ def build(
         )
     elif path.name.endswith(_SQLITE):
         if options["num_classes"] is None:
-            raise ValueError("num_classes must be given for a SQLite file, found None.")
+            raise ValueError(
+                "num_classes must be given for a SQLite file, found None. "
+                "Give --num_classes=N."
+            )
         task = user_data.from_sqlite(path, **shared)
     else:
         raise ValueError(
             f"data must be a folder, or a file that ends in "
-            f"{', '.join((*_TABLES, *_SQLITE))}, found {str(path)!r}."
+            f"{', '.join((*_TABLES, *_SQLITE))}, found {str(path)!r}. "
+            "Give --data=FOLDER or --data=FILE."
         )
     train = task.train.replace(last_batch=options["last_batch"])
     return definitions.Clients(train, task.test), task.model_fn

@@ -3,7 +3,8 @@
 #
 # A method of this library is one module: the client's half, the server's half, a
 # builder and a row that tells programs about it. We write one, see it train, prove it
-# by a case worked by hand, and let the tests that all methods share loose on it.
+# by a case worked by hand, and run on it the tests that all methods share. You will see
+# a method that is right and not worth publishing, which is how most ideas end.
 #
 # The first cell installs what is missing, in Colab and on Kaggle: upload the wheel
 # beside the notebook ([Installing](../install.md)). Where tff_drift is there, it
@@ -209,7 +210,7 @@ assert same
 # ## A row, and what it brings
 #
 # The row says what programs want to know: a name, where it is published, its options
-# and their kinds, what it costs. (Ours says `example.org`, because there is no paper.)
+# and their types, what it costs. (Ours says `example.org`, because there is no paper.)
 
 # %%
 METHOD = algorithms.register(

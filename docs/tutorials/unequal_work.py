@@ -3,9 +3,11 @@
 #
 # Clients have data of different sizes, or machines of different speed: in one round one
 # takes a local step, another takes twelve. [FedAvg](../methods/fed_avg.md) averages
-# where they end, so that who walks further counts more. It converges all the same, to
-# the minimum of *another* objective than the one that was written down. This tutorial
-# draws both minima, and both methods, on clients in two dimensions.
+# where they end, so a client that walks further counts more. It converges all the same,
+# to the minimum of *another* objective than the one that was written down. This
+# tutorial draws both minima, and both methods, on clients in two dimensions. You will
+# see FedAvg end at the wrong minimum, FedNova at the right one, and what a larger rate
+# does to it.
 #
 # The first cell installs what is missing, in Colab and on Kaggle: upload the wheel
 # beside the notebook ([Installing](../install.md) tells how to make it, and what was
@@ -225,5 +227,12 @@ for name, build in {
     print(f"{name:9} at a rate of 0.2: distance {distance:.3f}")
 
 # %% [markdown]
+# **Exercises**
+#
+# 1. Give all clients four steps. Where do FedAvg and FedNova end now, and why at the
+#    same place?
+# 2. Raise the rate of 0.02 step by step. From which rate on does FedNova end visibly
+#    beside its star, and how far does SCAFFOLD get?
+#
 # **Next:** [Choosing a method](../choosing.md) says where FedNova stands among all of
 # them on real data.

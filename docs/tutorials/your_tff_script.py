@@ -4,7 +4,8 @@
 # A training script as in TFF's own tutorials, on scikit-learn's handwritten digits,
 # dealt to clients so that each has one or two digits. One line makes it faster; two
 # more put AdaBest or SCAFFOLD in the place of FedAvg. At the end we look at what their
-# clients keep.
+# clients keep. You will see the same accuracies in a fraction of the time, FedAvg's
+# accuracy swing from cohort to cohort, and a client state as a picture.
 #
 # The first cell installs what is missing, in Colab and on Kaggle: upload the wheel
 # beside the notebook ([Installing](../install.md) tells how to make it, and what was

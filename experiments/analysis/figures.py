@@ -160,10 +160,15 @@ def draw_clients(
         positions=range(len(boxes)),
         patch_artist=True,
         widths=0.5,
-        medianprops={"color": "white", "linewidth": 2.5},
+        whiskerprops={"color": "0.3"},
+        capprops={"color": "0.3"},
     )
-    for position, box in enumerate(drawn["boxes"]):
-        box.set_facecolor(style.colour(position))
+    # Medians are often at the edge of their box: they must show there too.
+    for position, (box, median) in enumerate(zip(drawn["boxes"], drawn["medians"])):
+        colour = style.colour(position)
+        box.set(facecolor=(colour, 0.25), edgecolor=colour)
+        median.set(color=colour, linewidth=4, solid_capstyle="butt")
+    axes.margins(y=0.08)
     _finish(axes, column, "")
     axes.set_ylabel(f"{escape.figure(column)}, test clients: 5, 25, 50, 75, 95 %")
     style.name_places(axes, list(table.index))

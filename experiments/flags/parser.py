@@ -146,5 +146,5 @@ def _read_one(flag: Flag, text: str) -> Any:
     except ValueError as error:
         if not flag.choices:
             raise errors.UserError(str(error)) from None
-        what = _NOUNS.get(flag.name, f"value of --{flag.name}")
-        raise errors.unknown(what, text, flag.choices) from None
+        found = errors.unknown(_NOUNS.get(flag.name, "value"), text, flag.choices)
+        raise errors.UserError(f"--{flag.name}: {found}") from None

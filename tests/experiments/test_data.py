@@ -120,7 +120,7 @@ def test_fetch_tells_of_a_failed_download(run_command, tmp_path, monkeypatch):
         (["describe", "--task=digits", "--alpha=-1"], "--alpha must be a finite"),
         (
             ["describe", "--task=cifar10", "--network=big"],
-            "unknown value of --network 'big'. Known are adabest, uga, resnet18, "
+            "--network: unknown value 'big'. Known are adabest, uga, resnet18, "
             "logistic.",
         ),
     ],

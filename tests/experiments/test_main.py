@@ -40,7 +40,7 @@ print("statuses", statuses)
     )
     assert process.stdout.splitlines()[-1] == "statuses [0, 0, 0, 0, 2]", process.stderr
     assert process.stderr == (
-        "tff-drift: error: unknown task 'digit'. Did you mean digits?\n"
+        "tff-drift: error: --task: unknown task 'digit'. Did you mean digits?\n"
     )
 
 
@@ -171,7 +171,7 @@ def test_a_client_whose_data_is_bad(run_command, tmp_path):
 
 def test_values_that_the_builders_refuse(refuse):
     message = refuse("train", "--algorithm=scaffold", "--option=III")
-    assert "unknown value of --option 'III'. Did you mean II?" in message
+    assert "--option: unknown value 'III'. Did you mean II?" in message
     message = refuse("train", "--algorithm=adabest", "--beta=-1")
     assert "beta must be" in message
     message = refuse("train", "--num_clients=360")

@@ -62,16 +62,22 @@ def test_flagfile(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train", "--task=digit"], "unknown task 'digit'. Did you mean digits?"),
+        (
+            ["train", "--task=digit"],
+            "--task: unknown task 'digit'. Did you mean digits?",
+        ),
         (
             ["train", "--algorithm=fed_addam"],
-            "unknown algorithm 'fed_addam'. Did you mean fed_adam",
+            "--algorithm: unknown algorithm 'fed_addam'. Did you mean fed_adam",
         ),
         (
             ["compare", "--algorithms=fed_avg,fedavg"],
-            "unknown algorithm 'fedavg'. Did you mean fed_avg",
+            "--algorithms: unknown algorithm 'fedavg'. Did you mean fed_avg",
         ),
-        (["train", "--task=zzz"], "unknown task 'zzz'. Known are digits, quadratic,"),
+        (
+            ["train", "--task=zzz"],
+            "--task: unknown task 'zzz'. Known are digits, quadratic,",
+        ),
         (["train", "--rouns=3"], "unknown flag '--rouns'. Did you mean --rounds?"),
         (
             ["train", "--seeds=1"],

@@ -236,7 +236,7 @@ def test_every_flag_reaches_the_run(name):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--execution=remote", "unknown value of --execution 'remote'.*mean ray"),
+        ("--execution=remote", "--execution: unknown value 'remote'.*mean ray"),
         ("--workers=a:1", "unknown flag.*--ray_address"),
         ("--ray_actors=2", "--ray_actors has no meaning for --execution=local"),
         (
