@@ -16,6 +16,7 @@ def test_nothing_differed_and_nothing_was_let_in():
     interrupted = [result for result in found if result["what"] == "interrupt"]
     assert [each for each in interrupted if each["differs"]] == []
     assert {each["ended_by"] for each in interrupted} == {"KeyboardInterrupt"}
+    assert max(each["seconds"] for each in interrupted) < 2
     random_cases = [result for result in found if result["what"] == "fuzz"]
     assert sum(each["totals"]["differ"] for each in random_cases) == 0
     of_stores = [result for result in found if result["what"] == "store kills"]

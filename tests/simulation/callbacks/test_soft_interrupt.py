@@ -8,6 +8,7 @@ import pytest
 from tests.simulation import fakes
 from tff_drift.simulation import OutputDir, read_rows, run_training
 from tff_drift.simulation.callbacks import SoftInterrupt
+from tff_drift.simulation.records.run_directory import RunDirectory
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
@@ -59,6 +60,25 @@ def test_a_signal_before_the_first_round_is_not_lost(number, tmp_path):
         signal.raise_signal(number)
         _train(process, interrupt, tmp_path)
     assert process.rounds_run == []
+
+
+def test_a_signal_after_the_initial_model_is_kept_is_not_lost(
+    number, tmp_path, monkeypatch
+):
+    save = RunDirectory.save
+
+    def save_and_press(self, state):
+        save(self, state)
+        if state.rounds_completed == 0:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(RunDirectory, "save", save_and_press)
+    process = fakes.AveragingProcess()
+    with _expect(number):
+        _train(process, SoftInterrupt(), tmp_path)
+    assert process.rounds_run == []
+    assert _train(process, SoftInterrupt(), tmp_path).stop_reason is None
+    assert process.rounds_run == [1, 2, 3, 4, 5]
 
 
 def test_a_signal_in_the_last_round_does_not_cost_the_result(number, tmp_path):

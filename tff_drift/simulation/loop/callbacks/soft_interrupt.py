@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +77,8 @@ class SoftInterrupt(Callback):
         if self._signal is not None:
             _raise(number)
         self._signal = number
+        # Before the first round, that one does not begin.
+        self._pass_on()
         # Not `print`, which may be what the signal has interrupted.
         name = _SIGNALS[signal.Signals(number)]
         note = f"\n{name}: this round is finished first. Again stops at once.\n"
@@ -97,11 +98,6 @@ class SoftInterrupt(Callback):
         """Begins to handle the signals."""
         self.__enter__()
         self._run = run
-        self._pass_on()
-
-    def after_row(self, row: Mapping[str, Any]) -> None:
-        """Ends the run, if a signal has come."""
-        del row
         self._pass_on()
 
     def _pass_on(self) -> None:
