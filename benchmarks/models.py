@@ -6,18 +6,16 @@ import collections
 from collections.abc import Callable
 from typing import Any
 
+import small_nets
 import tensorflow as tf
 import tensorflow_federated as tff
 from populations import (
     CLASSES,
-    DISTINCT_WORDS,
-    FEW_CLASSES,
     LENGTH,
     PIXELS,
     RATE,
-    SMALL_IMAGES,
+    SMALL_EXAMPLES,
     TAGS,
-    TEXT_LENGTH,
     VOCABULARY,
     WORDS,
     Work,
@@ -129,67 +127,6 @@ def _words(ours: bool) -> tf.keras.Model:
     )
 
 
-def _conv_small(ours: bool) -> tf.keras.Model:
-    """Two small convolutions on digits of 8 x 8 pixels, and two dense layers."""
-    del ours
-    shape = SMALL_IMAGES["conv_small"]
-    return tf.keras.Sequential(
-        [
-            tf.keras.layers.Conv2D(6, 3, activation="relu", input_shape=shape),
-            tf.keras.layers.MaxPool2D(2),
-            tf.keras.layers.Conv2D(16, 2, activation="relu"),
-            tf.keras.layers.Flatten(),
-            tf.keras.layers.Dense(120, activation="relu"),
-            tf.keras.layers.Dense(FEW_CLASSES),
-        ]
-    )
-
-
-def _mobile_block(ours: bool) -> tf.keras.Model:
-    """Separable convolutions, as of MobileNet, on images of 16 x 16 pixels."""
-    del ours
-    shape = SMALL_IMAGES["mobile_block"]
-    conv, depthwise = tf.keras.layers.Conv2D, tf.keras.layers.DepthwiseConv2D
-    return tf.keras.Sequential(
-        [
-            conv(8, 3, 2, padding="same", activation="relu", input_shape=shape),
-            depthwise(3, padding="same", activation="relu"),
-            conv(16, 1, activation="relu"),
-            depthwise(3, 2, padding="same", activation="relu"),
-            conv(32, 1, activation="relu"),
-            tf.keras.layers.GlobalAveragePooling2D(),
-            tf.keras.layers.Dense(FEW_CLASSES),
-        ]
-    )
-
-
-def _embedding_mean(ours: bool) -> tf.keras.Model:
-    """The mean of a text's embeddings into classes."""
-    del ours
-    words = DISTINCT_WORDS["embedding_mean"]
-    return tf.keras.Sequential(
-        [
-            tf.keras.layers.Embedding(words, 16, input_length=TEXT_LENGTH),
-            tf.keras.layers.GlobalAveragePooling1D(),
-            tf.keras.layers.Dense(FEW_CLASSES),
-        ]
-    )
-
-
-def _text_cnn(ours: bool) -> tf.keras.Model:
-    """Convolutions along a text, and the largest result of each."""
-    del ours
-    words = DISTINCT_WORDS["text_cnn"]
-    return tf.keras.Sequential(
-        [
-            tf.keras.layers.Embedding(words, 16, input_length=TEXT_LENGTH),
-            tf.keras.layers.Conv1D(32, 3, activation="relu"),
-            tf.keras.layers.GlobalMaxPooling1D(),
-            tf.keras.layers.Dense(FEW_CLASSES),
-        ]
-    )
-
-
 _MODELS: dict[str, Callable[[bool], tf.keras.Model]] = {
     "logistic": _logistic,
     "dense": _dense,
@@ -199,10 +136,6 @@ _MODELS: dict[str, Callable[[bool], tf.keras.Model]] = {
     "gru": _gru,
     "autoencoder": _autoencoder,
     "words": _words,
-    "conv_small": _conv_small,
-    "mobile_block": _mobile_block,
-    "embedding_mean": _embedding_mean,
-    "text_cnn": _text_cnn,
 }
 
 
@@ -217,12 +150,9 @@ def batch_spec(work: Work) -> tuple[tf.TensorSpec, tf.TensorSpec]:
     if work.model == "words":
         sizes = WORDS, TAGS
         return tuple(tf.TensorSpec([None, size], tf.float32) for size in sizes)
-    if work.texts:
-        features = tf.TensorSpec([None, TEXT_LENGTH], tf.int32)
-    else:
-        shape = SMALL_IMAGES.get(work.model, (28, 28, 1))
-        features = tf.TensorSpec([None, *shape], tf.float32)
-    return features, tf.TensorSpec([None], tf.int32)
+    shape, integers = SMALL_EXAMPLES.get(work.model, ((28, 28, 1), None))
+    dtype = tf.float32 if integers is None else tf.int32
+    return tf.TensorSpec([None, *shape], dtype), tf.TensorSpec([None], tf.int32)
 
 
 def _loss(work: Work) -> tf.keras.losses.Loss:
@@ -239,10 +169,16 @@ def _metrics(work: Work) -> list[tf.keras.metrics.Metric]:
     return [tf.keras.metrics.SparseCategoricalAccuracy()]
 
 
+def _keras_model(work: Work, ours: bool) -> tf.keras.Model:
+    if work.few_classes:
+        return small_nets.NETS[work.model]()
+    return _MODELS[work.model](ours)
+
+
 def _model_fn(work: Work, *, ours: bool) -> Callable[[], Any]:
     def model_fn() -> tff.learning.models.VariableModel:
         return tff.learning.models.from_keras_model(
-            _MODELS[work.model](ours),
+            _keras_model(work, ours),
             loss=_loss(work),
             input_spec=batch_spec(work),
             metrics=_metrics(work),

@@ -21,13 +21,11 @@ import numpy as np
 import populations
 from populations import (
     CLASSES,
-    DISTINCT_WORDS,
     FEW_CLASSES,
     PIXELS,
     RATE,
-    SMALL_IMAGES,
+    SMALL_EXAMPLES,
     TAGS,
-    TEXT_LENGTH,
     VOCABULARY,
     WORDS,
     Work,
@@ -120,6 +118,7 @@ def _fedjax_classes(work: Work) -> object:
     import jax
 
     relu = jax.nn.relu
+    shape, integers = SMALL_EXAMPLES.get(work.model, ((28, 28, 1), None))
 
     def conv_small() -> list[object]:
         return [
@@ -131,6 +130,7 @@ def _fedjax_classes(work: Work) -> object:
             hk.Flatten(),
             hk.Linear(120),
             relu,
+            hk.Linear(FEW_CLASSES),
         ]
 
     def mobile_block() -> list[object]:
@@ -146,19 +146,57 @@ def _fedjax_classes(work: Work) -> object:
             hk.Conv2D(32, 1),
             relu,
             lambda pixels: pixels.mean(axis=(1, 2)),
+            hk.Linear(FEW_CLASSES),
         ]
 
     def embedding_mean() -> list[object]:
-        words = DISTINCT_WORDS["embedding_mean"]
-        return [hk.Embed(words, 16), lambda text: text.mean(axis=1)]
+        end = [lambda text: text.mean(axis=1), hk.Linear(FEW_CLASSES)]
+        return [hk.Embed(integers, 16), *end]
 
     def text_cnn() -> list[object]:
         return [
-            hk.Embed(DISTINCT_WORDS["text_cnn"], 16),
+            hk.Embed(integers, 16),
             hk.Conv1D(32, 3, padding="VALID"),
             relu,
             lambda text: text.max(axis=1),
+            hk.Linear(FEW_CLASSES),
         ]
+
+    def wide_and_deep() -> list[object]:
+        def net(columns: jax.Array) -> jax.Array:
+            (width,) = shape
+            numbers = columns + jax.numpy.arange(width) * integers
+            wide = hk.Embed(width * integers, FEW_CLASSES)(numbers).sum(axis=1)
+            deep = hk.Embed(width * integers, 8)(numbers).reshape(-1, width * 8)
+            for units in (64, 32):
+                deep = relu(hk.Linear(units)(deep))
+            return wide + hk.Linear(FEW_CLASSES)(deep)
+
+        return [net]
+
+    def matrix_factorization() -> list[object]:
+        def product(numbers: jax.Array) -> jax.Array:
+            users, items = (hk.Embed(integers, 32)(numbers[:, k]) for k in range(2))
+            return (users * items).sum(axis=1, keepdims=True)
+
+        return [product, hk.Linear(FEW_CLASSES)]
+
+    def siamese_pair() -> list[object]:
+        tower = hk.Sequential([hk.Linear(64), relu, hk.Linear(32), relu])
+        return [
+            lambda pair: abs(tower(pair[:, 0]) - tower(pair[:, 1])),
+            hk.Linear(FEW_CLASSES),
+        ]
+
+    def tiny_transformer() -> list[object]:
+        def block(text: jax.Array) -> jax.Array:
+            queries, keys, values = (hk.Linear(32)(text) for _ in range(3))
+            scores = queries @ keys.transpose(0, 2, 1) / 32**0.5
+            text += jax.nn.softmax(scores) @ values
+            return text + hk.Linear(32)(relu(hk.Linear(64)(text)))
+
+        end = [lambda text: text.mean(axis=1), hk.Linear(FEW_CLASSES)]
+        return [hk.Embed(integers, 32), block, *end]
 
     def normalized(units: jax.Array) -> jax.Array:
         shape = units.shape[1:]
@@ -168,26 +206,23 @@ def _fedjax_classes(work: Work) -> object:
         return deviations * scale / (units.var(axis=0) + 1e-3) ** 0.5 + offset
 
     def batchnorm_dense() -> list[object]:
-        return [hk.Flatten(), hk.Linear(100), normalized, relu]
+        hidden = [hk.Linear(100), normalized, relu]
+        return [hk.Flatten(), *hidden, hk.Linear(CLASSES)]
 
-    layers = {each.__name__: each for each in (conv_small, mobile_block)}
-    layers |= {each.__name__: each for each in (embedding_mean, text_cnn)}
-    layers[batchnorm_dense.__name__] = batchnorm_dense
+    nets = conv_small, mobile_block, embedding_mean, text_cnn, wide_and_deep
+    nets += matrix_factorization, siamese_pair, tiny_transformer, batchnorm_dense
+    (layers,) = (net for net in nets if net.__name__ == work.model)
     classes = FEW_CLASSES if work.few_classes else CLASSES
 
     def forward(batch: dict[str, jax.Array]) -> jax.Array:
-        net = hk.Sequential([*layers[work.model](), hk.Linear(classes)])
-        return net(batch["x"])
+        return hk.Sequential(layers())(batch["x"])
 
     def loss(batch: dict[str, jax.Array], output: jax.Array) -> jax.Array:
         right = jax.nn.one_hot(batch["y"], classes)
         return -(right * jax.nn.log_softmax(output)).sum(axis=1)
 
-    sample = (
-        jax.numpy.zeros((1, TEXT_LENGTH), jax.numpy.int32)
-        if work.texts
-        else jax.numpy.zeros((1, *SMALL_IMAGES.get(work.model, (28, 28, 1))))
-    )
+    dtype = jax.numpy.float32 if integers is None else jax.numpy.int32
+    sample = jax.numpy.zeros((1, *shape), dtype)
     return fedjax.create_model_from_haiku(
         transformed_forward_pass=hk.transform(forward),
         sample_batch={"x": sample, "y": jax.numpy.zeros(1, jax.numpy.int32)},

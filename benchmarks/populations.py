@@ -15,9 +15,18 @@ import numpy as np
 
 CLASSES, VOCABULARY, LENGTH = 62, 90, 80
 PIXELS = 28 * 28
-# Of small images, and of texts as numbers of words.
-SMALL_IMAGES = {"conv_small": (8, 8, 1), "mobile_block": (16, 16, 3)}
-DISTINCT_WORDS, TEXT_LENGTH = {"embedding_mean": 20_000, "text_cnn": 2_000}, 40
+# Of small nets that put examples into ten classes: the shape of an example, and of how
+# many integers it is, None for floats.
+SMALL_EXAMPLES: dict[str, tuple[tuple[int, ...], int | None]] = {
+    "conv_small": ((8, 8, 1), None),
+    "mobile_block": ((16, 16, 3), None),
+    "embedding_mean": ((40,), 20_000),
+    "text_cnn": ((40,), 2_000),
+    "wide_and_deep": ((20,), 100),
+    "matrix_factorization": ((2,), 2_000),
+    "siamese_pair": ((2, 64), None),
+    "tiny_transformer": ((24,), 100),
+}
 FEW_CLASSES = 10
 # Of bags of words, as of Stack Overflow: five million weights of a linear model.
 WORDS, TAGS = 10_000, 500
@@ -36,8 +45,7 @@ class Work(NamedTuple):
 
     Attributes:
       model: The name of the model: 'logistic', 'dense', 'cnn', 'lstm', 'gru',
-        'autoencoder', 'words', 'batchnorm_dense', 'conv_small', 'mobile_block',
-        'embedding_mean' or 'text_cnn'.
+        'autoencoder', 'words', 'batchnorm_dense' or one of `SMALL_EXAMPLES`.
       cohort_size: The number of clients in a round.
       population_size: The number of clients, if they are mixed; None for equal ones.
       zipf: Whether the sizes of mixed clients follow Zipf's law.
@@ -61,20 +69,15 @@ class Work(NamedTuple):
         return self.model in ("lstm", "gru")
 
     @property
-    def texts(self) -> bool:
-        """Whether clients hold texts, which are put into classes."""
-        return self.model in DISTINCT_WORDS
-
-    @property
     def few_classes(self) -> bool:
         """Whether examples are put into ten classes."""
-        return self.texts or self.model in SMALL_IMAGES
+        return self.model in SMALL_EXAMPLES
 
     @property
     def batch_size(self) -> int:
         """The number of examples in a batch."""
         sizes = {"lstm": 4, "gru": 4, "autoencoder": 32, "conv_small": 10}
-        sizes |= dict.fromkeys(DISTINCT_WORDS, 16)
+        sizes |= {"embedding_mean": 16, "text_cnn": 16}
         return sizes.get(self.model, 20)
 
 
@@ -85,9 +88,13 @@ WORKS = {
     "conv_small": Work("conv_small", 30, 150),
     "embedding_mean": Work("embedding_mean", 50, 300),
     "batchnorm_dense": Work("batchnorm_dense", 50, 200),
-    # Nothing was tuned on the next five.
+    # Nothing was tuned on the next nine.
     "mobile_block": Work("mobile_block", 30, 150),
     "text_cnn": Work("text_cnn", 30, 150),
+    "wide_and_deep": Work("wide_and_deep", 50, 250),
+    "matrix_factorization": Work("matrix_factorization", 50, 250),
+    "siamese_pair": Work("siamese_pair", 40, 200),
+    "tiny_transformer": Work("tiny_transformer", 30, 150),
     "logistic_zipf": Work("logistic", 100, 400, zipf=True),
     "autoencoder_epochs": Work("autoencoder", 20, 100, epochs=3),
     "words_mixed": Work("words", 10, 60),
@@ -143,11 +150,11 @@ def examples(work: Work) -> list[Arrays]:
 
 
 def _small_features(random: np.random.Generator, work: Work, size: int) -> np.ndarray:
-    """Returns texts, or small images."""
-    if work.texts:
-        words = DISTINCT_WORDS[work.model]
-        return random.integers(0, words, (size, TEXT_LENGTH)).astype(np.int32)
-    return random.random((size, *SMALL_IMAGES[work.model]), np.float32)
+    """Returns examples of one of the small nets."""
+    shape, integers = SMALL_EXAMPLES[work.model]
+    if integers is None:
+        return random.random((size, *shape), np.float32)
+    return random.integers(0, integers, (size, *shape)).astype(np.int32)
 
 
 def _bags(random: np.random.Generator, size: int, vocabulary: int) -> np.ndarray:
