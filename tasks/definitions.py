@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow_federated as tff
 
-from tff_drift.simulation import ClientDatasets
+from tff_drift.simulation import ClientDatasets, build_evaluation, callbacks
 
 ModelFn = Callable[[], tff.learning.models.VariableModel]
 
@@ -43,6 +43,31 @@ class Task:
     higher_is_better: bool
     seed: int
     options: Mapping[str, Any]
+
+    def evaluation(
+        self, *, rounds_per_evaluation: int = 10, max_clients: int | None = None
+    ) -> callbacks.PeriodicEvaluation:
+        """Returns the callback that evaluates a run on the test clients.
+
+        Args:
+          rounds_per_evaluation: As in
+            `tff_drift.simulation.callbacks.PeriodicEvaluation`.
+          max_clients: As in `tff_drift.simulation.build_evaluation`.
+
+        Raises:
+          TypeError: If a number is not an integer.
+          ValueError: If a number is below 1.
+        """
+        evaluate = build_evaluation(
+            self.model_fn,
+            self.test,
+            accuracy_metric=self.accuracy_metric,
+            max_clients=max_clients,
+            seed=self.seed,
+        )
+        return callbacks.PeriodicEvaluation(
+            evaluate, rounds_per_evaluation=rounds_per_evaluation
+        )
 
 
 class Clients(NamedTuple):

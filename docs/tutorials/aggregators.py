@@ -3,10 +3,10 @@
 #
 # A round ends with one question: how do the pseudo-gradients of a cohort become one?
 # Every builder takes the answer as `model_aggregator=`, a factory like TFF's own. This
-# tutorial measures a cohort, survives a client that is far too loud, adds TFF's
+# tutorial measures a cohort, copes with a client that is far too loud, adds TFF's
 # privacy, zeroing and compression inside and outside, and ends with an aggregator of
-# our own. You will see the mean ruined by one client that clipping survives, and how
-# much accuracy noise, compression and sparse updates cost.
+# our own. You will see one client ruin the mean and clipping survive it, and how much
+# accuracy noise, compression and sparse updates cost.
 #
 # The first cell installs what is missing, in Colab and on Kaggle: upload the wheel
 # beside the notebook ([Installing](../install.md)). Where tff_drift is there, it
@@ -44,7 +44,7 @@ BLUE, RED, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"
 plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 0.3})
 
 # %% [markdown]
-# The task is scikit-learn's digits at 40 clients, ten of them in a round.
+# The task is scikit-learn's digits on 40 clients, ten of them per round.
 
 # %%
 ROUNDS = 30
@@ -70,7 +70,7 @@ def column(rows, name):
 # %% [markdown]
 # ## Measure first
 #
-# `cohort_measurements_factory` changes nothing and tells how much the clients of a
+# `cohort_measurements_factory` changes nothing and measures how much the clients of a
 # cohort disagree: `mean_pairwise_cosine` is 1 where all pull in one direction, and 0
 # where they pull at right angles. Let us look at it twice: once with clients that have
 # few kinds of digits, and once with the same images dealt at random.
@@ -96,8 +96,8 @@ axes.legend(loc="upper right")
 plt.show()
 
 # %% [markdown]
-# The gap between the curves is what the methods of this library are for. If yours are
-# close to one another, take FedAvg.
+# This library's methods address the gap between the curves. If your clients agree as
+# much as those of the upper curve, use FedAvg.
 #
 # ## A client that is far too loud
 #
@@ -167,8 +167,8 @@ plt.show()
 # ## Around and inside
 #
 # Factories nest, and a client's pseudo-gradient goes through them from the outside in.
-# Here whatever is not finite is left out and counted, the rest measured, then clipped,
-# and what is left is averaged under TFF's differential privacy. Three of these five
+# Here updates that are not finite are left out and counted, and the others are
+# measured, clipped and averaged under TFF's differential privacy. Three of these five
 # lines are ours, and the others TFF's.
 
 # %%
@@ -188,15 +188,15 @@ private = {"FedAvg, private": rows}
 print([key for key in rows[-1] if key.startswith("aggregator")])
 
 # %% [markdown]
-# The measurements of all four are in the metrics. Mind that ours look at
-# pseudo-gradients *before* the noise: where they must not be seen, leave them out
+# The measurements of all four are in the metrics. Note that ours look at
+# pseudo-gradients *before* the noise: where nobody may see those, leave them out
 # ([Composing](../composing.md) says more).
 #
 # ## SCAFFOLD under privacy
 #
 # In SCAFFOLD two things travel to the server: pseudo-gradients, and the changes of the
-# clients' control variates. They are aggregated on paths of their own, so noise has to
-# be given to both.
+# clients' control variates. They are aggregated on separate paths, so noise has to be
+# added to both.
 
 # %%
 private_sum = tff.aggregators.DifferentiallyPrivateFactory(
@@ -231,18 +231,18 @@ axes.legend(loc="lower right")
 plt.show()
 
 # %% [markdown]
-# Compression costs nothing that could be seen here. Noise does, and SCAFFOLD pays
-# twice, because its control variates are noisy too. With ten clients a round this much
-# noise is large; it is the same for thousands, whose mean it hardly moves. And adding
-# noise is not a guarantee by itself: what $\varepsilon$ it buys depends on the sampling
-# and the number of rounds, and has to be computed.
+# Compression has no visible cost here. Noise has, and SCAFFOLD pays twice, because its
+# control variates are noisy too. With ten clients per round this much noise is large;
+# it is the same for thousands of clients, whose mean it hardly moves. And adding
+# noise is not a guarantee by itself: the resulting
+# $\varepsilon$ depends on the sampling and the number of rounds and has to be computed.
 #
 # ## An aggregator of our own
 #
-# Each client sends only the largest tenth of its numbers, and zeros for the rest. What
-# is ours is one function, `keep_largest`, that runs on a client; `wrap_factory` makes a
-# factory of it that goes around any other, weighted or not. The share of numbers that
-# were sent is measured besides.
+# Each client sends only the largest tenth of its numbers, and zeros for the rest. We
+# write one function, `keep_largest`, that runs on a client; `wrap_factory` turns it
+# into a factory that goes around any other, weighted or not. It also measures the share
+# of numbers that were sent.
 
 
 # %%
@@ -278,7 +278,7 @@ def largest_tenth_factory(inner_factory=None):
 
 
 # %% [markdown]
-# It is one like all others: inside ours, around TFF's, under any method.
+# It works like all others: inside ours, around TFF's, with any method.
 
 # %%
 factory = aggregators.cohort_measurements_factory(largest_tenth_factory())
@@ -304,9 +304,9 @@ print(output.result)
 # %% [markdown]
 # **Exercises**
 #
-# 1. Put the measurements inside of the clipping instead of around it. The norms that
+# 1. Put the measurements inside the clipping instead of around it. The norms that
 #    they report should now be at most the clipping norm.
-# 2. Let the aggregator of your own keep more numbers of each client, and plot the loss
+# 2. Let your own aggregator keep more numbers of each client, and plot the loss
 #    against how many are kept.
 #
-# **Next:** [Steering a model](steering.ipynb) with data of the server's.
+# **Next:** [Steering a model](steering.ipynb) with the server's data.

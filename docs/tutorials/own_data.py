@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Your own data: a federated task, tuned, compared, reported
 #
-# A table of patients becomes a federated task; the task gets a name; searches find the
-# rate of each method on hospitals that do not train; a comparison with three seeds says
-# what the methods are worth, and an analysis draws it. The last three are commands, and
-# run in a notebook as well as in a shell. You will see three methods that all learn the
-# task, and how much of the difference between them is chance.
+# A table of patients becomes a federated task, and the task gets a name. Searches find
+# the learning rate of each method on hospitals that do not train; a comparison with
+# three seeds shows how good the methods are, and an analysis draws it. The last three
+# are commands, which run in a notebook as well as in a shell. You will see three
+# methods that all learn the task, and how much of the difference between them is
+# chance.
 #
 # The first cell installs what is missing, in Colab and on Kaggle: upload the wheel
 # beside the notebook ([Installing](../install.md)). Where tff_drift is there, it
@@ -46,9 +47,9 @@ plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 
 # ## A table
 #
 # A row per example, a column that says whose it is, a column to predict, and numbers to
-# predict it from. Ours are 569 tumours that come with scikit-learn, each with 30
-# measurements. The data does not say where patients were treated, so we make hospitals
-# up: 16 of them, by the size of the tumour and a little chance, as if large ones were
+# predict it from. Ours has 569 tumours that come with scikit-learn, each with 30
+# measurements. The data does not say where patients were treated, so we make up 16
+# hospitals, by the size of the tumour and a little chance, as if large tumours were
 # sent to a few large hospitals.
 
 # %%
@@ -61,8 +62,8 @@ frame["diagnosis"] = source.target_names[source.target]
 frame[["hospital", "diagnosis", "mean radius", "mean texture"]].head()
 
 # %% [markdown]
-# What the hospitals see: the first have nearly only benign tumours, the last nearly
-# only malignant ones. Clients that differ so much are what these methods are for.
+# The first hospitals see almost only benign tumours, the last almost only malignant
+# ones. These methods are made for clients that differ so much.
 
 # %%
 counts = frame.groupby(["hospital", "diagnosis"], observed=True).size().unstack()
@@ -76,8 +77,8 @@ plt.show()
 # %% [markdown]
 # ## A task
 #
-# `tasks.from_frame` holds out a fifth of each hospital's patients to test on. The model
-# is softmax regression; `build_keras_model=` takes one of yours.
+# `tasks.from_frame` holds out a fifth of each hospital's patients for testing. The
+# model is softmax regression; `build_keras_model=` takes your own.
 
 # %%
 task = tasks.from_frame(
@@ -87,7 +88,7 @@ print(task.description)
 print(len(task.train), "clients, classes", task.options["classes"])
 
 # %% [markdown]
-# Data that is not right is refused, with the place where it is wrong:
+# Bad data is refused, and the error says where it is:
 
 # %%
 broken = frame.copy()
@@ -112,14 +113,14 @@ result = simulation.run_training(
 print(f"test accuracy: {result.rows[-1]['test_accuracy']:.3f}")
 
 # %% [markdown]
-# This is one run, with one seed and one choice of test patients, at a rate of 0.01 that
-# was a guess. What follows is about how far such a number can be trusted.
+# This is one run, with one seed and one choice of test patients, at a guessed learning
+# rate of 0.01. The rest of this tutorial shows how far such a number can be trusted.
 #
 # ## A name for it
 #
-# To search for a better one, the command line has to know
-# the task: a file registers it, with the options that one may want to vary. In a real
-# project this file reads your table.
+# To search for a better rate, the command line has to know the task: a file registers
+# it, with the options that you may want to vary. In a real project this file reads your
+# table.
 
 # %%
 frame.to_pickle("tumours.pkl")
@@ -165,8 +166,8 @@ def tff_drift_command(line):
 # %% [markdown]
 # ## A search for each method
 #
-# `sweep` trains each rate in a process of its own, with as many `--seeds` as are given,
-# and measures on hospitals that are held out from training: the test patients are not
+# `sweep` trains each rate in a separate process, with all the given `--seeds`, and
+# measures on hospitals that are held out from training: the test patients are not
 # touched. A comparison is fair only if all methods are tuned with the same effort, so
 # each gets the same three rates.
 
@@ -201,7 +202,7 @@ tff_drift_command(
 )
 
 # %% [markdown]
-# Its accuracies are not that of the run further up, and need not be: they are means
+# These accuracies differ from that of the run above, as they should: they are means
 # over three seeds, at other rates, and each seed has other test patients.
 #
 # ## An analysis
@@ -221,9 +222,9 @@ analysis.draw_curves(runs, columns, labels=labels)
 
 # %% [markdown]
 # In accuracy the methods lie within one another's spread: 16 hospitals with few
-# patients each do not tell them apart, even though all three were tuned. AdaBest's loss
-# rises after round 6, at a β that nobody searched for. What the mean does not show is
-# how well the model serves each hospital. A box holds the middle half of the hospitals,
+# patients each cannot tell them apart, although all three were tuned. AdaBest's loss
+# rises after round 6, at a β that was not searched for. The mean does not show how well
+# the model serves each hospital. A box holds the middle half of the hospitals,
 # its thick line is the median, and the whisker below ends at the 5th percentile:
 
 # %%
@@ -231,8 +232,8 @@ analysis.draw_clients(runs, "test_accuracy")
 
 # %% [markdown]
 # With every method more than half of the hospitals have no wrong diagnosis, and the
-# worst have about one in six. With seven test patients in a hospital that is one
-# patient. [Each client by itself](../personalization.md) looks at single clients.
+# worst have about one in six. With seven test patients per hospital that is one
+# patient. [Per-client evaluation](../personalization.md) looks at single clients.
 #
 # Everything that a report needs is in the folder `comparison`: the configuration of
 # every run, its metrics, the table and the curves.
@@ -245,7 +246,8 @@ print(*sorted(path.name for path in pathlib.Path("comparison").iterdir()))
 #
 # 1. Search for AdaBest's `beta` besides its rate: `beta=0.2,0.5,0.8`. How much of its
 #    gap to the others was the choice of β?
-# 2. Deal the patients to 16 hospitals at random, with `tasks.partition`, instead of by
-#    size. The curves of the single hospitals should come closer to each other.
+# 2. Partition the patients among 16 hospitals at random, with `tasks.partition`,
+#    instead of by size. The accuracies of the hospitals should come closer to each
+#    other.
 #
 # **Next:** [A new method in one module](own_method.ipynb).

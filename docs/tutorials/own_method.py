@@ -2,9 +2,9 @@
 # # A new method in one module
 #
 # A method of this library is one module: the client's half, the server's half, a
-# builder and a row that tells programs about it. We write one, see it train, prove it
-# by a case worked by hand, and run on it the tests that all methods share. You will see
-# a method that is right and not worth publishing, which is how most ideas end.
+# builder and a row that tells programs about it. We write one, see it train, check it
+# against a case worked by hand, and run the tests that all methods share. You will see
+# a method that is correct and not worth publishing, which is how most ideas end.
 #
 # The first cell installs what is missing, in Colab and on Kaggle: upload the wheel
 # beside the notebook ([Installing](../install.md)). Where tff_drift is there, it
@@ -45,9 +45,9 @@ plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 
 # %% [markdown]
 # ## The idea
 #
-# We call it FedEcho; it is no paper's, and we shall see what it is worth. A client
+# We call it FedEcho; no paper proposes it, and we shall see how good it is. A client
 # keeps the pseudo-gradient $e_i$ of its last round, the echo, and steps *against* a
-# share $\rho$ of it, so that it does not run the same way twice:
+# share $\rho$ of it, so that it does not go the same way twice:
 #
 # $$
 # y_i \leftarrow y_i - \eta\,\bigl(g(y_i) - \rho\, e_i\bigr),\qquad
@@ -85,9 +85,9 @@ class FedEchoWork(client_works.LocalSgd):
 # %% [markdown]
 # ## The server's half, and the builder
 #
-# The server takes an ordinary step along the mean pseudo-gradient: that is there
-# already. The builder puts the halves together. What a user may choose besides (weight
-# decay, clipping, an aggregator, a weighting) comes with `StatefulOptions`.
+# The server takes an ordinary step along the mean pseudo-gradient, which exists
+# already. The builder puts the halves together. Further options (weight decay,
+# clipping, an aggregator, a weighting) come with `StatefulOptions`.
 
 
 # %%
@@ -106,7 +106,7 @@ def build_fed_echo(
 # ## Does it work?
 #
 # Ten quadratics whose optimum is known, twenty local steps ([the first
-# tutorial](drift.ipynb) tells why FedAvg stalls on them):
+# tutorial](drift.ipynb) explains why FedAvg stalls on them):
 
 # %%
 ROUNDS = 40
@@ -145,10 +145,10 @@ for name, curve in curves.items():
     print(f"{name:18} {curve[-1]:.2g}")
 
 # %% [markdown]
-# FedEcho stalls a little nearer to the optimum than FedAvg, and takes longer to get
-# there. It turns a client away from its own path; what it lacks is the direction of
-# everybody, which SCAFFOLD adds. As a method it need not be published. As a module it
-# can still be right or wrong, and that is the next question.
+# FedEcho stalls a little closer to the optimum than FedAvg, and takes longer to get
+# there. It turns a client away from its own path; it lacks the direction of all
+# clients, which SCAFFOLD adds. The method need not be published, but the module can
+# still be right or wrong, and that is the next question.
 #
 # ## By hand
 #
@@ -209,7 +209,7 @@ assert same
 # %% [markdown]
 # ## A row, and what it brings
 #
-# The row says what programs want to know: a name, where it is published, its options
+# The row says what programs need to know: a name, where it is published, its options
 # and their types, what it costs. (Ours says `example.org`, because there is no paper.)
 
 # %%
@@ -232,8 +232,8 @@ METHOD = algorithms.register(
 print(METHOD.name in algorithms.methods())
 
 # %% [markdown]
-# In a file of its own, say `fed_echo.py`, it is on the command line, with `--rho` and
-# its help, and bad values refused before training:
+# In a file of its own, say `fed_echo.py`, it is available on the command line, with
+# `--rho` and its help, and bad values are refused before training:
 #
 # ```
 # tff-drift train --plugin=fed_echo.py --algorithm=fed_echo --task=digits --rho=0.2
@@ -241,7 +241,7 @@ print(METHOD.name in algorithms.methods())
 #
 # ## The shared properties
 #
-# In a checkout a module with a row is put under the properties that all methods must
+# In a checkout, a module with a row is tested for the properties that all methods must
 # have: that it learns; that broken and empty clients change nothing; that the order of
 # a cohort does not matter; that it sends what its row says; that bad arguments are
 # refused by name. `tests/fed_echo.py` is our module with its docstring, and pytest
@@ -270,7 +270,7 @@ else:
     print("The tests are in a checkout only.")
 
 # %% [markdown]
-# [Contributing](../../CONTRIBUTING.md) has what a method needs to become part of the
+# [Contributing](../../CONTRIBUTING.md) lists what a method needs to become part of the
 # library: a paper, its invariants as a test, and mistakes that the test must notice.
 #
 # **Exercises**

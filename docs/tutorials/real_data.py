@@ -1,10 +1,10 @@
 # %% [markdown]
 # # EMNIST, Shakespeare, Stack Overflow: the real data, fast
 #
-# The data sets of the field, as the papers use them, and what makes rounds on them
+# This tutorial uses the field's data sets as the papers do, and shows what makes rounds
 # fast: the local context, several machines, a GPU. You will see what clients of three
-# data sets look like, how much faster a round is outside of TFF's worker, and three
-# models that begin to learn.
+# data sets look like, how much faster a round is outside TFF's worker, and three models
+# that begin to learn.
 #
 # The first cell installs what is missing, in Colab and on Kaggle: upload the wheel
 # beside the notebook ([Installing](../install.md)). Where tff_drift is there, it
@@ -42,11 +42,11 @@ plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 
 # %% [markdown]
 # ## The data
 #
-# The tasks read TFF's own SQLite files. On a machine with network, `download=True`
-# fetches the official ones; those of Stack Overflow take gigabytes. Where a folder
-# holds the files unpacked already, the variable `TFF_DRIFT_DATA` names it. Without
-# either, `synthetic=True` takes small stand-ins, on which nothing worth knowing can be
-# learnt.
+# The tasks read TFF's own SQLite files. On a machine with network access,
+# `download=True` fetches the official ones; those of Stack Overflow take gigabytes. If
+# a folder has the unpacked files already, the variable `TFF_DRIFT_DATA` names it.
+# Without either, `synthetic=True` uses small synthetic data, whose results mean
+# nothing.
 
 # %%
 folder = os.environ.get("TFF_DRIFT_DATA")
@@ -72,8 +72,9 @@ for row, writer in zip(panels, emnist.train.client_ids[:3]):
 plt.show()
 
 # %% [markdown]
-# Three writers, a row each. The files that this notebook was run with are a part of the
-# official ones, mostly digits, so the accuracies below compare with no paper.
+# Three writers, one per row. The files that this notebook was run with are a part of
+# the official ones, mostly digits, so the accuracies below cannot be compared with a
+# paper's.
 
 # %%
 ROUNDS = 6
@@ -130,17 +131,17 @@ axes.grid(visible=False)
 plt.show()
 
 # %% [markdown]
-# Other programs ran on the machine, so read the ratio, and not too closely. A net with
+# Other programs ran on the machine, so only the rough ratio matters. A net with
 # convolutions gains least, because most of its round is arithmetic, the same in both;
-# [Speed](../speed.md) has the times of a quiet machine, and of small models.
+# [Speed](../speed.md) has times from a quiet machine, and for small models.
 #
 # ## Several machines
 #
 # One line, `tff_drift.execution.set_ray_execution_context(num_actors=2)`, trains on two
 # actors of Ray, processes on this machine, or on the nodes of the cluster whose address
-# is given. The clients and their batches are the same, and so are the numbers, but for
-# rounding and the masks of dropout: [Several machines](../remote.md). Here, one
-# process goes on:
+# is given. The clients and their batches are the same, and so are the numbers, except
+# for rounding and the masks of dropout: [Several machines](../remote.md). Here we stay
+# with one process:
 
 # %%
 tff_drift.execution.set_local_execution_context()
@@ -149,7 +150,7 @@ tff_drift.execution.set_local_execution_context()
 # ## A GPU
 #
 # The local context uses the GPUs that TensorFlow sees. With several, the clients of a
-# cohort are shared among them:
+# cohort are divided among them:
 
 # %%
 gpus = [device.name for device in tf.config.list_logical_devices("GPU")]
@@ -162,8 +163,8 @@ print("GPUs:", gpus or "none; the processors go on")
 # %% [markdown]
 # ## Shakespeare: a client is a role
 #
-# An LSTM predicts the next character. What a role says, read back from the numbers that
-# the model gets:
+# An LSTM predicts the next character. This is what a role says, decoded from the
+# numbers that the model gets:
 
 # %%
 plays = tasks.load("shakespeare_character", max_examples=8, seed=1, **source)
@@ -181,9 +182,9 @@ print(f"loss before {rows[0]['test_loss']:.3f}, after {rows[-1]['test_loss']:.3f
 # %% [markdown]
 # ## Stack Overflow: a client is a user
 #
-# 342,477 users in the official files: nobody holds them in RAM, and nobody has to. The
+# The official files have 342,477 users, who need not be held in RAM. The
 # task `stackoverflow_word` predicts the next word, `stackoverflow_tag` the tags of a
-# question. The second is a logistic regression and trains in moments:
+# question. The second is a logistic regression and trains in seconds:
 
 # %%
 questions = tasks.load("stackoverflow_tag", max_examples=100, seed=1, **source)
@@ -196,9 +197,10 @@ metric = f"test_{questions.accuracy_metric}"
 print(f"{metric}: before {rows[0][metric]:.3f}, after {rows[-1][metric]:.3f}")
 
 # %% [markdown]
-# The rates are those of Reddi et al.'s search over this task
+# The rates come from Reddi et al.'s search on this task
 # ([FedAdagrad](../methods/fed_adagrad.md)); with so few rounds they prove nothing. From
-# here on a shell is the better place: it resumes after a kill, and compares.
+# here on a shell is more convenient: the command resumes after a kill, and compares
+# methods.
 #
 # ```
 # tff-drift compare --task=emnist_character --algorithms=fed_avg,scaffold,adabest \

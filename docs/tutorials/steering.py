@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Steering a model: UGA and FedMeta
 #
-# Clients have the data they have. If digits that matter to you are rare among them, the
-# model learns them late. [FedMeta](../methods/fed_meta.md) lets the server say where
-# the model is to go, with a small data set of its own, $D_{meta}$.
+# Clients have whatever data they have. If digits that matter to you are rare among
+# them, the model learns these late. [FedMeta](../methods/fed_meta.md) lets the server
+# say where the model should go, with a small data set of its own, $D_{meta}$.
 # [UGA](../methods/uga.md) is the method of the same paper for the clients' half ([Yao
 # et al., 2019](https://arxiv.org/abs/1910.08234)). You will see fifty examples at the
-# server lift the rare digits at hardly any cost to the others, and UGA behind FedAvg in
-# rounds.
+# server improve the rare digits at hardly any cost to the others, and UGA take more
+# rounds than FedAvg.
 #
 # The first cell installs what is missing, in Colab and on Kaggle: upload the wheel
 # beside the notebook ([Installing](../install.md)). Where tff_drift is there, it
@@ -44,9 +44,9 @@ plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 
 # %% [markdown]
 # ## Clients that seldom see a 5, 6, 7, 8 or 9
 #
-# Of scikit-learn's digits 300 are held out to test on, and 50 are the server's: five of
-# each kind. The clients have all zeros to fours of the rest, and one in ten of the
-# others.
+# Of scikit-learn's digits 300 are held out for testing, and the server has 50: five of
+# each kind. Of the rest, the clients have all zeros to fours and one in ten of the
+# other digits.
 
 # %%
 images, labels = sklearn.datasets.load_digits(return_X_y=True)
@@ -106,8 +106,8 @@ print(f"common digits: {plain[:5].mean():.2f}, rare digits: {plain[5:].mean():.2
 # %% [markdown]
 # ## The server's fifty examples
 #
-# `add_meta_step` adds a step on them after each round, to any method: $\omega
-# \leftarrow \omega - \eta_{meta} \nabla L(\omega; D_{meta})$.
+# `add_meta_step` adds a step on these examples after each round, for any method:
+# $\omega \leftarrow \omega - \eta_{meta} \nabla L(\omega; D_{meta})$.
 
 
 # %%
@@ -132,7 +132,7 @@ plt.show()
 print(f"common digits: {steered[:5].mean():.2f}, rare digits: {steered[5:].mean():.2f}")
 
 # %% [markdown]
-# Could the server not train on its fifty examples alone? As many steps on nothing else:
+# Could the server train on its fifty examples alone? As many steps on nothing else:
 
 # %%
 model = digits.build_keras_model(seed=1)
@@ -145,12 +145,12 @@ print(f"all digits, FedAvg:           {plain.mean():.2f}")
 print(f"all digits, FedMeta:          {steered.mean():.2f}")
 
 # %% [markdown]
-# Neither comes to where both together do.
+# Neither reaches what both achieve together.
 #
 # ## The wheel
 #
-# $\eta_{meta}$ says how far the server's word counts, and $D_{meta}$ in which
-# direction. Here it has rare digits only, and the rate grows:
+# $\eta_{meta}$ sets how much the server's data counts, and $D_{meta}$ in which
+# direction. Here $D_{meta}$ has only rare digits, and the rate grows:
 
 # %%
 rare_only = batches_of(server[labels[server] >= 5])
@@ -173,18 +173,18 @@ axes.legend(loc="lower right")
 plt.show()
 
 # %% [markdown]
-# At 0 it is FedAvg. The larger the rate, the more the server's word counts, here at
-# next to no cost for the common digits. That is because nothing in the data contradicts
-# it: a $D_{meta}$ unlike what you will be judged by steers the model away just as
-# willingly.
+# At 0 it is FedAvg. The larger the rate, the more the server's data counts, here at
+# almost no cost for the common digits. That is because nothing in the data contradicts
+# it: a $D_{meta}$ that does not represent your test data steers the model away just as
+# easily.
 #
 # ## UGA
 #
 # FedMeta's step follows clients' models that have drifted. UGA's clients train as
 # usual, and then send the gradient of their loss *through* all their local steps, with
 # respect to the model that the server sent. All gradients are then taken at one point,
-# and their mean is one too. The last local epoch is for the gradient, so it takes at
-# least two.
+# and their mean is one too. The last local epoch is used for the gradient, so UGA needs
+# at least two.
 
 # %%
 uga = algorithms.build_uga(
@@ -204,11 +204,11 @@ for name, by_digit in table.items():
     print(f"{name:20} common {common:.2f}, rare {rare:.2f}")
 
 # %% [markdown]
-# UGA makes one step a round where FedAvg makes many, so it is slower here, and at our
-# scale it stayed behind FedAvg with tuned rates too, against the paper
-# ([Results](../../experiments/results/uga_table/README.md)). The meta step, in
-# contrast, is of use over any method; over SCAFFOLD, whose clients keep a state, it
-# goes the same way.
+# UGA takes one step per round where FedAvg takes many, so it is slower here. At our
+# scale it stayed behind FedAvg with tuned rates too, in contrast to the paper
+# ([Results](../../experiments/results/uga_table/README.md)). The meta step, however, is
+# useful with any method; with SCAFFOLD, whose clients keep a state, it works the same
+# way.
 
 # %%
 scaffold = algorithms.build_scaffold(model_fn, 0.1, num_clients=len(train))
@@ -226,7 +226,7 @@ print(
 # **Exercises**
 #
 # 1. Give the server's data fewer examples of the rare digits. How few still help?
-# 2. Add the meta step to another method, such as AdaBest, by
+# 2. Add the meta step to another method, such as AdaBest, with
 #    `algorithms.add_meta_step`.
 #
 # **Next:** [Your own data](own_data.ipynb).

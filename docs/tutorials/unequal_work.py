@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Objective inconsistency: what FedNova fixes
 #
-# Clients have data of different sizes, or machines of different speed: in one round one
-# takes a local step, another takes twelve. [FedAvg](../methods/fed_avg.md) averages
-# where they end, so a client that walks further counts more. It converges all the same,
-# to the minimum of *another* objective than the one that was written down. This
-# tutorial draws both minima, and both methods, on clients in two dimensions. You will
-# see FedAvg end at the wrong minimum, FedNova at the right one, and what a larger rate
-# does to it.
+# Clients have data of different sizes, or machines of different speeds: in the same
+# round one takes a single local step and another takes twelve.
+# [FedAvg](../methods/fed_avg.md) averages where they end, so a client that walks
+# farther counts more. It still converges, but to the minimum of *another* objective
+# than the one that was written down. This tutorial draws both minima, and both methods,
+# on clients in two dimensions. You will see FedAvg end at the wrong minimum, FedNova at
+# the right one, and what a larger rate does to it.
 #
 # The first cell installs what is missing, in Colab and on Kaggle: upload the wheel
 # beside the notebook ([Installing](../install.md) tells how to make it, and what was
@@ -41,7 +41,7 @@ plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 
 #
 # Client $i$ minimises $F_i(w) = \frac12 (w - b_i)^\top A_i (w - b_i)$. We write it as
 # a regression: two examples make one batch, whose gradient is exactly $\nabla F_i$. The
-# clients hold 1, 4 and 12 such batches, so that $K_i$, the number of local steps in a
+# clients hold 1, 4 and 12 such batches, so $K_i$, the number of local steps per
 # round, is 1, 4 and 12.
 
 # %%
@@ -84,7 +84,7 @@ def model_fn():
 # %% [markdown]
 # ## Two minima
 #
-# We asked for the minimum of the mean of the $F_i$. Theorem 1 of the paper
+# We want the minimum of the mean of the $F_i$. Theorem 1 of the paper
 # ([Wang et al., 2020](https://arxiv.org/abs/2007.07481)) says that FedAvg with a small
 # rate ends elsewhere: at the minimum of $\sum_i K_i F_i$. Both can be computed:
 
@@ -105,9 +105,9 @@ print("minimum of the sum of K_i F_i:   ", weighted.round(2))
 # %% [markdown]
 # ## Where the methods end
 #
-# A callback keeps the model of every round, and its distance to the minimum that we
-# asked for. Clients weigh alike: by default they weigh by their examples, which is one
-# more way of counting `cleo` more.
+# A callback keeps the model of every round and its distance to the minimum that we
+# want. Clients have equal weights: by default they are weighted by their examples,
+# which would be another way of counting `cleo` more.
 
 
 # %%
@@ -140,7 +140,7 @@ for name, build in processes.items():
     print(f"{name:8} ends at {paths[name][-1].round(2)}")
 
 # %% [markdown]
-# The same script, another builder: that is all that changed. Now the picture. Crosses
+# The same script with another builder: nothing else changed. Now the picture. Crosses
 # are the clients' own minima, the larger the more steps they take; the stars are the
 # two minima from above.
 
@@ -183,11 +183,11 @@ plt.show()
 # %% [markdown]
 # ## How
 #
-# FedNova divides the way $\Delta_i$ of each client by the weight that its steps give to
+# FedNova divides each client's $\Delta_i$ by the weight that its steps give to
 # gradients, $\|a_i\|_1$, which is $K_i$ for plain SGD, and multiplies the mean by the
 # cohort's mean weight. So a round goes about as far as FedAvg's, in the right
-# direction. With momentum or a proximal term $\|a_i\|_1$ is another number; the library
-# has it from the optimizer itself, so that this needs nothing more:
+# direction. With momentum or a proximal term $\|a_i\|_1$ is another number; the
+# library derives it from the optimizer itself, so no further argument is needed:
 
 # %%
 path = Path()
@@ -231,8 +231,8 @@ for name, build in {
 #
 # 1. Give all clients four steps. Where do FedAvg and FedNova end now, and why at the
 #    same place?
-# 2. Raise the rate of 0.02 step by step. From which rate on does FedNova end visibly
-#    beside its star, and how far does SCAFFOLD get?
+# 2. Raise the rate of 0.02 step by step. From which rate on does FedNova visibly miss
+#    its star, and how close does SCAFFOLD get?
 #
-# **Next:** [Choosing a method](../choosing.md) says where FedNova stands among all of
-# them on real data.
+# **Next:** [Choosing a method](../choosing.md) shows where FedNova stands among all
+# methods on real data.

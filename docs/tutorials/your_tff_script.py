@@ -2,8 +2,8 @@
 # # Your TFF script, one line faster, then SCAFFOLD or AdaBest
 #
 # A training script as in TFF's own tutorials, on scikit-learn's handwritten digits,
-# dealt to clients so that each has one or two digits. One line makes it faster; two
-# more put AdaBest or SCAFFOLD in the place of FedAvg. At the end we look at what their
+# partitioned so that each client has one or two digits. One line makes it faster; two
+# more replace FedAvg by AdaBest or SCAFFOLD. At the end we look at what their
 # clients keep. You will see the same accuracies in a fraction of the time, FedAvg's
 # accuracy swing from cohort to cohort, and a client state as a picture.
 #
@@ -38,8 +38,8 @@ plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 
 # %% [markdown]
 # ## The script
 #
-# The data: sorted by label and cut into 40 parts, so that clients differ as much as
-# they can.
+# The data is sorted by label and cut into 40 parts, so that clients differ as much as
+# possible.
 
 # %%
 images, labels = sklearn.datasets.load_digits(return_X_y=True)
@@ -54,8 +54,8 @@ clients = {f"client_{i:02}": (images[p], labels[p]) for i, p in enumerate(parts)
 print({name: np.unique(y).tolist() for name, (_, y) in list(clients.items())[:5]})
 
 # %% [markdown]
-# A client's data in a round are the batches of a `tf.data.Dataset`: five passes over
-# its examples.
+# In a round, a client's data is a `tf.data.Dataset` of batches: five passes over its
+# examples.
 
 # %%
 datasets = {
@@ -87,8 +87,8 @@ def model_fn():
 
 
 # %% [markdown]
-# And the loop. `data_of` turns a cohort's names into what `process.next` takes; it is
-# the only thing that will change.
+# Now the loop. `data_of` turns a cohort's names into what `process.next` takes; nothing
+# else will change.
 
 # %%
 COHORT = 5
@@ -130,7 +130,8 @@ def as_list(cohort):
 
 
 # %% [markdown]
-# So far nothing of tff_drift. TFF runs the rounds in its worker, a program of its own:
+# So far this uses nothing of tff_drift. TFF runs the rounds in its worker, a separate
+# program:
 
 # %%
 SHORT_ROUNDS = 10
@@ -159,8 +160,8 @@ print(
 #
 # ## AdaBest or SCAFFOLD instead
 #
-# Both correct a client's steps by what that client remembers of its earlier rounds. So
-# a round has to know *which* clients it trains: `ProcessWithClientStates` takes the
+# Both correct a client's steps by what that client keeps from earlier rounds. So a
+# round has to know *which* clients it trains: `ProcessWithClientStates` takes the
 # data by name, and keeps the clients' states.
 
 # %%
@@ -199,16 +200,16 @@ axes.legend(loc="lower right")
 plt.show()
 
 # %% [markdown]
-# One seed and rates that nobody tuned, so which method is ahead here says little. What
-# the picture does show is the drift: five clients with a digit or two each pull the
+# With one seed and untuned rates, the order of the methods says little here. But the
+# picture does show the drift: five clients with a digit or two each pull the
 # model to those, and the accuracy swings from cohort to cohort. [Choosing a
 # method](../choosing.md) has comparisons with tuned rates.
 #
 # ## What a client keeps
 #
-# A client state is written when the client has trained, and waits for the next time
-# that it is called. In this picture a dot is a round in which a client took part, and
-# the line behind it is its state waiting:
+# A client state is written when the client has trained, and is kept until the client is
+# called again. In this picture a dot is a round in which a client took part, and the
+# line after it is its state being kept:
 
 # %%
 took_part = {name: [] for name in clients}
@@ -226,7 +227,7 @@ plt.show()
 
 # %% [markdown]
 # A line begins where the client is called for the first time: before that it has no
-# state, and occupies no space.
+# state and takes no space.
 #
 # SCAFFOLD's state is the control variate $c_i$: an estimate of the client's own
 # gradient, as large as the model. Ours has a weight for each pixel and digit, so that
@@ -259,13 +260,13 @@ print(name, "has the digits", np.unique(clients[name][1]).tolist())
 # States in RAM are one vector of the model's size for each client that ever took part.
 # `tff_drift.client_states.DiskClientStates` keeps them in a file instead, and
 # `tff_drift.simulation.run_training` replaces the loop: it samples, evaluates, saves,
-# and goes on after a kill as if nothing had happened ([Methods whose clients keep a
+# and continues after a kill as if nothing had happened ([Methods whose clients keep a
 # state](../client_state.md)).
 #
 # **Exercises**
 #
-# 1. Put `algorithms.build_fed_dyn` in the place of AdaBest. What does it need to know
-#    that AdaBest does not, and what do its clients keep?
+# 1. Replace AdaBest by `algorithms.build_fed_dyn`. What does it need to know that
+#    AdaBest does not, and what do its clients keep?
 # 2. Keep the clients' states in a `DiskClientStates`, and look at the size of its
 #    folder after each round. It should grow with the clients that were seen, and then
 #    stop.

@@ -12,7 +12,11 @@ import tasks
 from experiments.analysis import style
 from experiments.reports import data_plots
 from tasks import inventory, writers_letters
-from tff_drift.simulation import build_uniform_sampling
+from tff_drift.simulation import (
+    ClientDatasets,
+    build_uniform_sampling,
+    label_counts,
+)
 
 # Reading many clients of a large set takes long, and a sample tells as much.
 _MOST_CLIENTS = 300
@@ -102,11 +106,8 @@ def describe(task: tasks.Task, output_dir: str) -> None:
     sample = build_uniform_sampling(
         clients, min(_MOST_CLIENTS, len(clients)), task.seed
     )(0)
-    labels = [_labels(task, client_id) for client_id in sample]
     sizes = np.array([task.train.num_examples(client_id) for client_id in sample])
-    folder, shares = pathlib.Path(output_dir), None
-    if all(each is not None for each in labels):
-        shares = class_shares([each for each in labels if each is not None])
+    folder, shares = pathlib.Path(output_dir), class_shares(task.train.subset(sample))
     figure = data_plots.draw(task.name, len(clients), sizes, shares)
     folder.mkdir(parents=True, exist_ok=True)
     style.save(figure, folder / _PICTURE)
@@ -130,24 +131,20 @@ def describe(task: tasks.Task, output_dir: str) -> None:
     print(f"Files in {folder}: {_PICTURE}")
 
 
-def class_shares(labels: list[np.ndarray]) -> np.ndarray:
+def class_shares(datasets: ClientDatasets) -> np.ndarray | None:
     """Returns the share of each class in each client's examples.
 
     Args:
-      labels: The classes of each client's examples.
+      datasets: The clients.
 
     Returns:
-      A `float64[clients, classes]` array whose rows sum to 1.
+      A `float64[clients, classes]` array whose rows sum to 1; `None` if labels are no
+      classes.
     """
-    num_classes = 1 + max(int(each.max()) for each in labels)
-    counts = np.stack([np.bincount(each, minlength=num_classes) for each in labels])
-    return counts / counts.sum(axis=1, keepdims=True)
-
-
-def _labels(task: tasks.Task, client_id: str) -> np.ndarray | None:
-    """Returns a client's classes, or `None` if its labels are something else."""
-    examples = task.train.examples(client_id)
-    labels = examples[1] if isinstance(examples, tuple) else None
-    if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
+    try:
+        table = label_counts(datasets)
+    except TypeError:
         return None
-    return labels
+    every_class = range(max(table.columns) + 1)
+    counts = table.reindex(columns=every_class, fill_value=0).to_numpy()
+    return counts / counts.sum(axis=1, keepdims=True)

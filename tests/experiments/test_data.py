@@ -7,6 +7,7 @@ from matplotlib import image
 import tasks
 from experiments.reports import data as report
 from tasks import writers_letters
+from tff_drift.simulation import ClientDatasets
 
 
 @pytest.fixture
@@ -134,9 +135,13 @@ def test_mistakes_are_told_in_a_line(run_command, words, message):
 
 
 def test_class_shares_count_each_clients_classes():
-    shares = report.class_shares([np.array([0, 2, 2, 2]), np.array([1])])
+    def client(*labels):
+        return np.zeros((len(labels), 1), np.float32), np.array(labels)
 
-    assert shares.tolist() == [[0.25, 0.0, 0.75], [0.0, 1.0, 0.0]]
+    clients = {"a": client(0, 3, 3, 3), "b": client(1)}
+    shares = report.class_shares(ClientDatasets.from_arrays(clients, batch_size=1))
+
+    assert shares.tolist() == [[0.25, 0.0, 0.0, 0.75], [0.0, 1.0, 0.0, 0.0]]
 
 
 def test_letters_are_made_of_the_writers(run_command, tmp_path):

@@ -195,6 +195,16 @@ _CASES = [
         {"table": [*SMALL, None], "metric": [*TEXT, "acc"], "ax": [*SMALL, []]},
     ),
     (
+        simulation.label_counts,
+        {},
+        {"datasets": [*SMALL, None, _TRAIN]},
+    ),
+    (
+        simulation.plot_labels,
+        {"datasets": _TRAIN},
+        {"datasets": [*SMALL, None, _TRAIN], "ax": [*SMALL, []]},
+    ),
+    (
         simulation.ClientDataSource(_TRAIN).select,
         {"round_number": 0, "cohort_size": 1},
         {"round_number": INTEGER, "cohort_size": [*COUNT, 7]},

@@ -101,6 +101,14 @@ _CASES = [
         },
     ),
     (
+        tasks.from_frame(_FRAME, client_id="o", label="l").evaluation,
+        {},
+        {
+            "rounds_per_evaluation": bad_values.COUNT,
+            "max_clients": bad_values.OPTIONAL,
+        },
+    ),
+    (
         tasks.write_sqlite,
         {"path": None, "splits": {"t": [("a", {"x": [1.0]})]}},
         {

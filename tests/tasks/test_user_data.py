@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 import tasks
+from tff_drift import algorithms, simulation
 
 _SIZES = {"ann": 12, "bob": 5, "eve": 1}
 
@@ -121,6 +122,24 @@ def test_the_model_is_softmax_regression_unless_the_user_has_a_net():
     own = _from_frame(_frame(), build_keras_model=build_net).model_fn()
     shapes = [tuple(v.shape) for v in own.trainable_variables]
     assert shapes == [(2, 7), (7,), (7, 2), (2,)]
+
+
+def test_a_task_evaluates_runs_on_its_test_clients():
+    frame = pd.DataFrame({"o": list("aabb"), "x": [0.0, 1.0] * 2, "l": [0, 1] * 2})
+    task = tasks.from_frame(frame, client_id="o", label="l", test=frame)
+    result = simulation.run_training(
+        algorithms.build_fed_avg(task.model_fn, 0.1),
+        task.train,
+        rounds=5,
+        cohort_size=1,
+        callbacks=[task.evaluation(rounds_per_evaluation=2, max_clients=1)],
+    )
+    evaluated = [row for row in result.rows if "test_accuracy" in row]
+    assert [row["round"] for row in evaluated] == [0, 2, 4, 5]
+    # One client of two examples: each counts a half.
+    assert {row["test_accuracy"] for row in evaluated} <= {0.0, 0.5, 1.0}
+    settings = task.evaluation(max_clients=1).settings
+    assert settings["rounds_per_evaluation"] == 10
 
 
 def test_a_table_of_its_own_is_for_tests():

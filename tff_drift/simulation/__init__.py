@@ -8,6 +8,7 @@ from tff_drift.simulation.data.cohort_schedules import (
     build_growing_sampling,
     doubling_cohorts,
 )
+from tff_drift.simulation.data.label_counts import label_counts, plot_labels
 from tff_drift.simulation.data.sampling import build_uniform_sampling
 from tff_drift.simulation.data.sharing import pool, sample_examples, share
 from tff_drift.simulation.evaluation.client_evaluation import build_evaluation
@@ -63,9 +64,11 @@ __all__ = [
     "doubling_cohorts",
     "evaluate_clients",
     "is_timing",
+    "label_counts",
     "mean_latest_model",
     "model_traffic",
     "plot_clients",
+    "plot_labels",
     "pool",
     "read_rows",
     "run_training",
