@@ -30,7 +30,7 @@ EPOCHS = Option("epochs", "count", "Passes over a client's data per round.", 1)
 LAST_BATCH = Option(
     "last_batch",
     "choice",
-    "What becomes of an epoch's last, short batch.",
+    "What happens to an epoch's last, short batch.",
     "short",
     choices=("short", "drop", "bootstrap"),
 )

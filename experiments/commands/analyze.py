@@ -19,17 +19,17 @@ def _run(given: dict[str, Any]) -> None:
 _ARGUMENT = {
     "nargs": "+",
     "metavar": "FOLDER",
-    "help": "A folder of runs, or of folders of such.",
+    "help": "A folder of runs, or of folders of runs.",
 }
 COMMAND = Command(
     "analyze",
-    "tell and draw what finished runs say, without training",
+    "make tables and figures of finished runs, without training",
     """\
 Reads the finished runs in folders of `tff-drift train`, compare, sweep or preset, and
-below. Tells means and standard deviations over seeds at the end, percentiles of test
-clients, the share of runs that broke down, and what it took to reach thresholds; draws
-curves, box plots of clients and bars of training beside test. Python programs and
-notebooks use experiments.analysis.
+their subfolders. Reports final means and standard deviations over seeds, percentiles
+of test clients, the share of runs that broke down, and the cost of reaching thresholds;
+draws curves, box plots of clients, and bars of training and test metrics. Python
+programs and notebooks use experiments.analysis.
 
 example:
   tff-drift analyze results/compare/digits --thresholds=0.7,0.8 --last=10

@@ -30,9 +30,9 @@ COMMAND = Command(
     "train several algorithms with several seeds; makes a table and a figure",
     """\
 Trains several algorithms on one task with several seeds, each run in a folder of its
-own, and makes of all of them table.md, table.csv, curves.png, config.json and
-summary.json. The same command goes on where an interrupted one stopped; runs that
-are finished are not repeated.
+own, and summarizes them in table.md, table.csv, curves.png, config.json and
+summary.json. The same command continues an interrupted comparison; finished runs are
+not repeated.
 
 example:
   tff-drift compare --task=digits --algorithms=fed_avg,fed_adam --seeds=1,2,3

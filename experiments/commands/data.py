@@ -49,9 +49,9 @@ COMMAND = Command(
     """\
 check     shows which data is there, how much of it, and where it comes from
 fetch     downloads a task's data, if it is absent, into --cache_dir
-describe  tells and draws (data.png) how a task's examples are spread over clients
-letters   makes emnist_letters.npz of the letters of TFF's EMNIST, as the committed
-          results have it, where EMNIST letters itself cannot be had
+describe  prints and draws (data.png) how a task's examples are spread over clients
+letters   makes emnist_letters.npz from the letters of TFF's EMNIST, as used for the
+          committed results, where EMNIST letters itself is not available
 
 example:
   tff-drift data describe --task=digits --alpha=0.1

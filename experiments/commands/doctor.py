@@ -18,12 +18,12 @@ def _run(given: dict[str, Any]) -> None:
 
 COMMAND = Command(
     "doctor",
-    "say what works on this machine, and what to do about the rest",
+    "say what works on this machine, and how to fix the rest",
     """\
-Looks at Python, TensorFlow, TensorFlow Federated and what they need, runs a
+Checks Python, TensorFlow, TensorFlow Federated and their dependencies, runs a
 computation in this process and in TFF's worker, looks for GPUs, and lists the tasks'
-data. Says beside each thing that does not work what to do. Ends with
-status 2 if something that every run needs is not in order.
+data. For each thing that does not work it says how to fix it. Ends with status 2 if
+something that every run needs does not work.
 
 example:
   tff-drift doctor

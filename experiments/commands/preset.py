@@ -22,8 +22,8 @@ COMMAND = Command(
     """\
 Runs an experiment of a paper: its tasks, methods and seeds, with tables and figures
 for each of its parts in a folder of its own. `tff-drift list presets` says what each
-one shows. The same command goes on where an interrupted one stopped; what is finished
-is not repeated.
+one shows. The same command continues an interrupted one; finished parts are not
+repeated.
 
 example:
   tff-drift preset drift_comparison --parts=digits_low --seeds=1

@@ -27,11 +27,11 @@ COMMAND = Command(
     "report",
     "put finished runs on one page: protocol, tables, figures, limits",
     """\
-Makes of the finished runs, comparisons, sweeps and presets in folders, and below, one
-HTML page that needs no other file, and the same in Markdown: data, versions, machine
-and duration, what differs between variants and what all share, tables with a paper's
-figures where a preset has them, curves, and what the result does not show. Python
-programs and notebooks use experiments.reports.report.
+Summarizes the finished runs, comparisons, sweeps and presets in folders and their
+subfolders on one HTML page that needs no other file, and in Markdown: data, versions,
+machine and duration, what differs between variants and what they share, tables with a
+paper's figures where a preset has them, curves, and what the result does not show.
+Python programs and notebooks use experiments.reports.report.
 
 example:
   tff-drift report results/compare/digits --thresholds=0.7,0.8 --last=10

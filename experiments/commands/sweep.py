@@ -29,14 +29,14 @@ _ARGUMENT = {
 }
 COMMAND = Command(
     "sweep",
-    "search for the best values of flags, on clients held out",
+    "search for the best values of flags, on held-out clients",
     """\
-Trains every point of a grid, or --points at random or as TPE chooses them, with every
-seed, in processes of their own, and measures on clients that neither train nor test:
-those that the task holds out, or a fifth of the training clients. A point that diverges
-is given up, and with --prune one that is worse than the median of others. The same
-command goes on where an interrupted one stopped; more values or points may be added.
-Optuna's journal is in optuna.log. The best point is a file for --settings of train,
+Trains every point of a grid, or --points chosen at random or by TPE, with every seed,
+in separate processes, and measures on clients used for neither training nor testing:
+those that the task holds out, or a fifth of the training clients. Points that diverge
+are given up, and with --prune also those that are worse than the median of the others.
+The same command continues an interrupted search, and may add values or points.
+Optuna's journal is optuna.log. The best point is a file for --settings of train,
 compare and preset.
 
 example:

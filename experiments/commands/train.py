@@ -27,8 +27,8 @@ COMMAND = Command(
     "train one algorithm on one task",
     """\
 Trains one algorithm on one task. The folder of the results gets config.json,
-metrics.csv (one row per round), summary.json, curves.png and a checkpoint: the same
-command goes on where an interrupted run stopped, or with more --rounds.
+metrics.csv (one row per round), summary.json, curves.png and a checkpoint. The same
+command continues a run that was interrupted, or one with fewer --rounds.
 
 example:
   tff-drift train --task=digits --algorithm=fed_adam --rounds=20

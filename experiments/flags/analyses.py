@@ -13,7 +13,7 @@ from experiments.flags.flag import LIST, Depends, Flag
 # The names of `experiments.analysis.AXES` and `BANDS`, which a test holds equal.
 AXES = ("round", "examples", "bytes", "seconds", "simulated_seconds")
 _BANDS = ("range", "sd")
-_WHAT, _FIGURES = "What to tell", "Figures and files"
+_WHAT, _FIGURES = "What to report", "Figures and files"
 _OWN = (
     Flag(
         "columns",
@@ -36,7 +36,7 @@ _OWN = (
     Flag(
         "last",
         "count",
-        "Take the mean of so many rounds at the end.",
+        "Take the mean over this many last rounds.",
         1,
         group=_WHAT,
     ),

@@ -45,7 +45,7 @@ _OWN = (
     Flag(
         "points",
         "count",
-        "So many points, rather than the whole grid; more later go on from there.",
+        "Try this many points, not the whole grid; a larger number continues.",
         Depends("the whole grid"),
         group=WHAT,
         is_first=True,
