@@ -105,7 +105,8 @@ class _Ram:
 
     def megabytes(self) -> float:
         """Returns by how much the peak is above the beginning."""
-        return _status_megabytes("VmHWM") - self._before
+        # Linux counts pages by threads, and may tell of a peak a little below it.
+        return max(0.0, _status_megabytes("VmHWM") - self._before)
 
 
 class _Readings(callbacks.Callback):
