@@ -38,7 +38,7 @@ plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 
 # ## Two clients on paper
 #
 # Client $i$ minimises $f_i(x) = \frac12 (x - b_i)^\top A_i (x - b_i)$. The first is
-# strict about the horizontal place, the second about the vertical one.
+# strict about the horizontal position, the second about the vertical one.
 
 # %%
 curvature = [np.diag([4.0, 0.4]), np.diag([0.4, 4.0])]
@@ -70,8 +70,8 @@ def walk(i, x, steps=20, rate=0.1, correction=0.0):
 
 
 # %% [markdown]
-# Let both begin **at the optimum of both**: the one point that nobody should leave. The
-# arrow from there to where a client ends is its drift.
+# Let both begin **at their common optimum**, the one point that nobody should leave.
+# The arrow from there to where a client ends is its drift.
 
 
 # %%
@@ -106,9 +106,9 @@ axes.legend(loc="lower right")
 plt.show()
 
 # %% [markdown]
-# They leave it: each gradient is zero only at the client's own cross. The server takes
-# the mean of the two ends, and the model has become worse. Further rounds go on from
-# there, to a point where the two walks happen to cancel:
+# They leave it, because each gradient is zero only at the client's own cross. The
+# server takes the mean of the two ends, and the model has become worse. Further rounds
+# continue from there, to a point where the two walks happen to cancel:
 
 # %%
 x = optimum
@@ -149,55 +149,46 @@ plt.show()
 # %%
 tff_drift.execution.set_local_execution_context()
 
-
-def train(task, process, rounds, cohort_size, every=1):
-    """Trains, and returns the evaluated rounds and what they measured."""
-    evaluation = simulation.build_evaluation(
-        task.model_fn, task.test, accuracy_metric=task.accuracy_metric
-    )
-    periodic = simulation.callbacks.PeriodicEvaluation(
-        evaluation, rounds_per_evaluation=every
-    )
-    result = simulation.run_training(
-        process,
-        task.train,
-        rounds=rounds,
-        cohort_size=cohort_size,
-        callbacks=[periodic],
-    )
-    column = f"test_{task.accuracy_metric}"
-    rows = [row for row in result.rows if column in row]
-    return [row["round"] for row in rows], [row[column] for row in rows]
-
-
-# %%
 ROUNDS = 40
 curves = {}
 for local_steps in (1, 20):
     task = tasks.load("quadratic", num_clients=10, epochs=local_steps, seed=1)
-    process = algorithms.build_fed_avg(task.model_fn, client_optimizer_fn=0.05)
+    result = simulation.run_training(
+        algorithms.build_fed_avg(task.model_fn, client_optimizer_fn=0.05),
+        task.train,
+        rounds=ROUNDS,
+        cohort_size=10,
+        callbacks=[task.evaluation(rounds_per_evaluation=1)],
+    )
     name = f"FedAvg, local steps: {local_steps}"
-    curves[name] = train(task, process, ROUNDS, cohort_size=10)
-    print(f"{name:28} distance after {ROUNDS} rounds: {curves[name][1][-1]:.2g}")
+    curves[name] = [row["test_distance"] for row in result.rows]
+    print(f"{name:28} distance after {ROUNDS} rounds: {curves[name][-1]:.2g}")
 
 # %% [markdown]
-# One step a round goes to the optimum, slowly. Twenty steps a round go fast, and then
-# nowhere: they arrive at the wrong point. SCAFFOLD takes the same twenty steps.
+# With one step per round FedAvg reaches the optimum, slowly. With twenty steps it is
+# fast at first, but arrives at the wrong point and stays there. SCAFFOLD takes the same
+# twenty steps.
 
 # %%
-process = algorithms.build_scaffold(
-    task.model_fn, client_optimizer_fn=0.05, num_clients=len(task.train)
+result = simulation.run_training(
+    algorithms.build_scaffold(
+        task.model_fn, client_optimizer_fn=0.05, num_clients=len(task.train)
+    ),
+    task.train,
+    rounds=ROUNDS,
+    cohort_size=10,
+    callbacks=[task.evaluation(rounds_per_evaluation=1)],
 )
 name = "SCAFFOLD, local steps: 20"
-curves[name] = train(task, process, ROUNDS, cohort_size=10)
-print(f"{name:28} distance after {ROUNDS} rounds: {curves[name][1][-1]:.2g}")
+curves[name] = [row["test_distance"] for row in result.rows]
+print(f"{name:28} distance after {ROUNDS} rounds: {curves[name][-1]:.2g}")
 
 # %%
 figure, axes = plt.subplots()
 for (name, curve), colour, line in zip(
     curves.items(), [GREY, RED, BLUE], ["--", "-", "-"]
 ):
-    axes.semilogy(*curve, line, color=colour, label=name)
+    axes.semilogy(curve, line, color=colour, label=name)
 axes.set(xlabel="round", ylabel="distance to the optimum")
 axes.legend()
 plt.show()
@@ -207,56 +198,43 @@ plt.show()
 #
 # ## Digits
 #
-# Now 1,797 handwritten digits, dealt to 50 clients so that each has a few kinds only (a
-# Dirichlet distribution with `alpha=0.03` of the labels). This is who has what:
+# Now 1,797 handwritten digits, partitioned among 50 clients so that each has only a few
+# kinds of digits (a Dirichlet distribution of the labels with `alpha=0.03`). This is
+# what the first 20 clients have:
 
 # %%
 task = tasks.load("digits", num_clients=50, alpha=0.03, epochs=5, seed=1)
-counts = np.array(
-    [
-        np.bincount(task.train.examples(client)[1], minlength=10)
-        for client in task.train.client_ids[:20]
-    ]
-)
-figure, axes = plt.subplots(figsize=(8, 3.2))
-shown = axes.imshow(counts.T, cmap="cividis", aspect="auto")
-axes.set(xlabel="client (the first 20)", ylabel="digit", yticks=range(10))
-axes.set_xticks(range(0, 20, 2))
-axes.grid(visible=False)
-figure.colorbar(shown, label="examples")
+simulation.plot_labels(task.train.subset(task.train.client_ids[:20]))
 plt.show()
 
 # %% [markdown]
-# Five clients a round, the same rate for both methods.
+# Five clients per round, and the same client learning rate for both methods.
 
 # %%
 DIGITS_ROUNDS = 60
-curves = {
-    "FedAvg": train(
-        task,
-        algorithms.build_fed_avg(task.model_fn, client_optimizer_fn=0.1),
-        DIGITS_ROUNDS,
-        cohort_size=5,
-        every=2,
-    ),
-    "SCAFFOLD": train(
-        task,
-        algorithms.build_scaffold(
-            task.model_fn, client_optimizer_fn=0.1, num_clients=len(task.train)
-        ),
-        DIGITS_ROUNDS,
-        cohort_size=5,
-        every=2,
+processes = {
+    "FedAvg": algorithms.build_fed_avg(task.model_fn, client_optimizer_fn=0.1),
+    "SCAFFOLD": algorithms.build_scaffold(
+        task.model_fn, client_optimizer_fn=0.1, num_clients=len(task.train)
     ),
 }
-for name, (_, accuracies) in curves.items():
-    last = accuracies[-10:]
+accuracies = {}
+for name, process in processes.items():
+    result = simulation.run_training(
+        process,
+        task.train,
+        rounds=DIGITS_ROUNDS,
+        cohort_size=5,
+        callbacks=[task.evaluation(rounds_per_evaluation=1)],
+    )
+    accuracies[name] = [row["test_accuracy"] for row in result.rows]
+    last = accuracies[name][-20:]
     print(f"{name:9} {np.mean(last):.3f} ± {np.std(last):.3f} (last {len(last)})")
 
 # %%
 figure, axes = plt.subplots()
-for (name, curve), colour in zip(curves.items(), [RED, BLUE]):
-    axes.plot(*curve, color=colour, label=name)
+for (name, curve), colour in zip(accuracies.items(), [RED, BLUE]):
+    axes.plot(curve, color=colour, label=name)
 axes.set(xlabel="round", ylabel="test accuracy", ylim=(0, 1))
 axes.legend(loc="lower right")
 plt.show()
@@ -266,8 +244,8 @@ plt.show()
 # and the next five pull it elsewhere. SCAFFOLD's clients lean against their own pull,
 # and the swings become small.
 #
-# This is one seed and a rate that nobody tuned. What tuned rates and three seeds say is
-# in [Choosing a method](../choosing.md).
+# This is one seed and an untuned rate. [Choosing a method](../choosing.md) has results
+# with tuned rates and three seeds.
 #
 # **Exercises**
 #

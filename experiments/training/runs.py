@@ -374,7 +374,7 @@ def _open_client_states(
         raise UserError(
             f"the run in {str(settings.folder)!r} has no folder {folder.name}: go on "
             "with --client_states=ram if its checkpoint holds the clients' states; "
-            "if the folder is lost, begin the run anew."
+            "if the folder is lost, restart the run."
         )
     if not on_disk:
         yield None

@@ -293,12 +293,16 @@ def test_the_signature_tells_the_weighting_of_methods_with_client_state():
 
 
 def test_a_process_with_client_state_tells_what_clients_keep():
-    assert repr(stateful.scaffold("II", RATE, 3)).splitlines() == [
-        "StatefulLearningProcess:",
-        "  model: 5 numbers in 2 tensors to train, nothing besides",
+    process = stateful.scaffold("II", RATE, 3)
+    assert repr(process).splitlines() == [
+        "StatefulLearningProcess",
+        "  model:             5 numbers in 2 tensors to train, nothing besides",
         "  a client receives: the model and float32[5]",
-        "  a client sends: its update and float32[5]",
-        "  a client keeps: <control_variate=float32[5]>",
-        "  hyperparameters: <client_work=<learning_rate=float32>,"
+        "  a client sends:    its update and float32[5]",
+        "  a client keeps:    <control_variate=float32[5]>",
+        "  hyperparameters:   <client_work=<learning_rate=float32>,"
         "finalizer=<learning_rate=float32>>",
     ]
+    html = process._repr_html_()
+    assert html.startswith("<b>StatefulLearningProcess</b><table><tr>")
+    assert "&lt;control_variate=float32[5]&gt;" in html

@@ -137,12 +137,12 @@ def test_a_round_has_the_documented_types():
 def test_a_process_tells_what_it_is_in_five_lines():
     lines = repr(compose(models.softmax_regression, sgd(0.5), 1.0)).splitlines()
     assert lines == [
-        "ComposedLearningProcess:",
-        "  model: 16 numbers in 2 tensors to train, nothing besides",
+        "ComposedLearningProcess",
+        "  model:             16 numbers in 2 tensors to train, nothing besides",
         "  a client receives: the model",
-        "  a client sends: its update",
-        "  a client keeps: nothing",
-        "  hyperparameters: <client_work=<learning_rate=float32>,"
+        "  a client sends:    its update",
+        "  a client keeps:    nothing",
+        "  hyperparameters:   <client_work=<learning_rate=float32>,"
         "finalizer=<learning_rate=float32>>",
     ]
 

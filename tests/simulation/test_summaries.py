@@ -28,7 +28,7 @@ def test_data_in_ram_tell_clients_examples_and_batches():
     assert repr(fakes.client_datasets(epochs=2)).splitlines() == [
         "ClientDatasets of 6 clients",
         "  clients:  'client_0', 'client_1', ..., 'client_5'",
-        "  examples: 33, 3 to 8 a client",
+        "  examples: 33, 3 to 8 per client",
         "  batch:    (float32[?,2], int32[?])",
         "  round:    2 epochs in batches of 2, shuffled by seed 0",
         "  cache:    none: the arrays are in RAM",
@@ -47,7 +47,7 @@ def test_the_look_at_data_reads_nothing():
     assert "batch:    not read yet" in repr(datasets)
     assert read == []
     datasets.examples("b")
-    assert "examples: 4, 4 a client, of the 1 read so far" in repr(datasets)
+    assert "examples: 4, 4 per client, for the 1 read so far" in repr(datasets)
     assert "(float32[?,2], int64[?])" in repr(datasets)
     assert read == ["b"]
 

@@ -182,7 +182,7 @@ def _template_hash(template: StateTemplate) -> np.ndarray:
 
 def _read_ids(leaves: Mapping[str, np.ndarray], template: StateTemplate) -> list[str]:
     """Returns the ids in saved leaves, after checking that all of these fit."""
-    hint = "Load the states that this algorithm and model saved, or begin the run anew."
+    hint = "Load the states that this algorithm and model saved, or restart the run."
     names = [_CLIENT_IDS, _ID_LENGTHS, _TEMPLATE]
     names += [_leaf_name(index) for index in range(template.num_leaves)]
     if set(leaves) != set(names):

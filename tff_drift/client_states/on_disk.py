@@ -82,7 +82,7 @@ _CREATION_FILES = tuple(
 _RUN_ID = "run_id"
 _TEMPLATE = "template"
 
-_LEFT_ALONE = "It is left as it is: move it away, or choose another path."
+_LEFT_ALONE = "It was left unchanged: move it away, or choose another path."
 
 
 def _key(client_id: str) -> bytes:

@@ -227,7 +227,7 @@ class ClientStates(abc.ABC):
                 raise ClientStatesError(
                     f"{self} does not hold version {version}; it holds "
                     f"{list(self.versions)}. It does not belong to that checkpoint: "
-                    "use the store that was written with it, or begin the run anew "
+                    "use the store that was written with it, or restart the run "
                     "with an empty store."
                 )
             self._restore(int(version))

@@ -93,7 +93,7 @@ def _run(command: list[str]) -> None:
     if status != 0:
         raise RuntimeError(
             f"TensorFlow Federated was not installed: {command[0]} ended with status "
-            f"{status}. Its message stands above."
+            f"{status}. Its message is above."
         )
 
 

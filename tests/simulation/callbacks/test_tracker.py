@@ -158,7 +158,7 @@ def test_a_server_that_is_down_at_first_is_an_error(tmp_path):
     server = Server()
     server.is_down = True
     process = fakes.AveragingProcess()
-    with pytest.raises(ValueError, match=r"The server does not begin the run: nobody"):
+    with pytest.raises(ValueError, match=r"The server cannot start the run: nobody"):
         train(server, tmp_path, process=process)
     assert process.rounds_run == []
     server.is_down = False

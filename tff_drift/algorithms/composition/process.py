@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import client_works, compat
+from tff_drift import client_works, compat, summaries
 from tff_drift.algorithms.composition.aggregation import is_empty
 from tff_drift.algorithms.composition.server_state import Accessors
 
@@ -85,18 +85,22 @@ class ComposedLearningProcess(tff.learning.templates.LearningProcess):
         )
 
     def __repr__(self) -> str:
-        """Returns a summary of five lines."""
+        return summaries.text(type(self).__name__, self._summary())
+
+    def _repr_html_(self) -> str:
+        return summaries.html(type(self).__name__, self._summary())
+
+    def _summary(self) -> dict[str, str]:
         weights: Any = self.get_model_weights.type_signature.result
         hparams: Any = self.get_hparams.type_signature.result
-        lines = [
-            f"model: {_numbers(weights.trainable)} to train, "
+        return {
+            "model": f"{_numbers(weights.trainable)} to train, "
             f"{_numbers(weights.non_trainable)} besides",
-            f"a client receives: the model{_besides(self.message_down)}",
-            f"a client sends: its update{_besides(self.message_up)}",
-            f"a client keeps: {self._kept()}",
-            f"hyperparameters: {hparams}",
-        ]
-        return "\n  ".join([f"{type(self).__name__}:", *lines])
+            "a client receives": f"the model{_besides(self.message_down)}",
+            "a client sends": f"its update{_besides(self.message_up)}",
+            "a client keeps": self._kept(),
+            "hyperparameters": str(hparams),
+        }
 
     def _kept(self) -> str:
         return "nothing"

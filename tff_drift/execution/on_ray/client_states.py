@@ -104,8 +104,8 @@ class RayClientStates(ClientStates):
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ClientStatesError(
                 f"{str(path / shards.MANIFEST_FILE)!r} is damaged or of another "
-                f"version of tff_drift: {error}. It is left as it is: choose another "
-                "folder, or begin the run anew."
+                f"version of tff_drift: {error}. It was left unchanged: choose another "
+                "folder, or restart the run."
             ) from error
 
     def _unusable(self, error: OSError) -> ClientStatesError:

@@ -110,7 +110,7 @@ def _check_reachable(address: str) -> None:
     except OSError as error:
         raise WorkerError(
             f"Ray could not be joined at {address!r}: {error}. Start a cluster there "
-            "with `ray start --head`, or give the address that it told."
+            "with `ray start --head`, or give the address that it printed."
         ) from error
 
 

@@ -188,7 +188,7 @@ class Shards:
                     f"{str(found.path)!r} on the node {platform.node()!r}, which holds "
                     f"{list(found.versions)}: it was lost with its node. Go on from "
                     "the last checkpoint, with output_dir under a path that all nodes "
-                    "share, or begin the run anew."
+                    "share, or restart the run."
                 )
             found.restore(version)
         return found

@@ -48,11 +48,11 @@ def _is_in_ram(store: ExampleStore) -> bool:
 def _counts(client_ids: Sequence[str], store: ExampleStore) -> str:
     if _is_in_ram(store):
         counts = [store.num_examples(each) for each in client_ids]
-        of_what = "a client"
+        of_what = "per client"
     else:
         known = store.known_num_examples
         counts = [known[each] for each in client_ids if each in known]
-        of_what = f"a client, of the {len(counts):,} read so far"
+        of_what = f"per client, for the {len(counts):,} read so far"
     if not counts:
         return "not read yet"
     between = f"{min(counts):,}"

@@ -233,7 +233,8 @@ def load_checkpoint(path: pathlib.Path) -> Checkpoint:
     except MemoryError as error:
         raise CheckpointError(
             f"There is too little RAM to read {path}, a file of "
-            f"{path.stat().st_size} bytes. It is left as it is: free RAM and try again."
+            f"{path.stat().st_size} bytes. It was left unchanged: free RAM and "
+            "try again."
         ) from error
     # A damaged archive fails in many ways: as a zip file, as an array, as JSON, or by
     # sending the reader to a place before the file's beginning.
@@ -241,8 +242,8 @@ def load_checkpoint(path: pathlib.Path) -> Checkpoint:
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
         raise CheckpointError(
-            f"{path} is not a whole checkpoint of tff_drift ({error}). It is left as "
-            "it is: move it away, or choose another output_dir."
+            f"{path} is not a whole checkpoint of tff_drift ({error}). It was left "
+            "unchanged: move it away, or choose another output_dir."
         ) from error
 
 

@@ -27,7 +27,7 @@ def _parse_number(path: pathlib.Path, text: str) -> Number:
             continue
     raise MetricsFileError(
         f"{path} holds {text!r}, which is not a number: it is not a metrics file of "
-        "tff_drift. It is left as it is: choose another output_dir."
+        "tff_drift. It was left unchanged: choose another output_dir."
     )
 
 
@@ -63,15 +63,15 @@ def read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[MetricsReco
         columns, *lines = list(table) or [[]]
     except csv.Error as error:
         raise MetricsFileError(
-            f"{path} is no metrics file of tff_drift ({error}). It is left as it is: "
-            "choose another output_dir."
+            f"{path} is not a metrics file of tff_drift ({error}). It was left "
+            "unchanged: choose another output_dir."
         ) from error
     if not columns and not content:
         return [], []
     if columns[:1] != [ROUND]:
         raise MetricsFileError(
             f"{path} does not begin with the column {ROUND!r}: it is not a metrics "
-            "file of tff_drift. It is left as it is: choose another output_dir."
+            "file of tff_drift. It was left unchanged: choose another output_dir."
         )
     rows = [
         {

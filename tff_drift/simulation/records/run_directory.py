@@ -238,7 +238,7 @@ class RunDirectory:
         if not ours:
             raise OutputDirError(
                 f"output_dir holds a {CONFIGURATION_FILE} that tff_drift did not "
-                f"write: {path}. It is left as it is: choose another output_dir."
+                f"write: {path}. It was left unchanged: choose another output_dir."
             )
 
     def _check_unused(self) -> None:

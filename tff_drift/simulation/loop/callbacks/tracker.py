@@ -170,9 +170,9 @@ class Tracker(Callback, abc.ABC):
             )
         except Exception as error:
             raise ValueError(
-                f"{self.title} does not begin the run: {_first_line(error)} Mend "
-                f"that, or train without {type(self).__name__}: `track_folder` can "
-                "tell it later."
+                f"{self.title} cannot start the run: {_first_line(error)} Fix "
+                f"that, or train without {type(self).__name__} and send the run to "
+                "it later by `track_folder`."
             ) from error
         self._is_open = True
         if folder is not None and known.get(self.extra) != record:
