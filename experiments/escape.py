@@ -1,6 +1,6 @@
 """Texts that anybody may have written, as each medium shows them and no more.
 
-HTML is escaped by the templates' own means.
+The markup of HTML is escaped by the templates' own means.
 """
 
 from __future__ import annotations

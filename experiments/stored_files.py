@@ -17,7 +17,7 @@ import pathlib
 import stat
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
 
 import msgspec
 
@@ -31,7 +31,10 @@ _DEEPEST = 32
 _MOST_FOLDERS = 100_000
 
 Value = Union[bool, int, float, str, None]
-Settings = dict[str, Union[bool, int, float, str, list[Value], None]]
+Settings = Annotated[
+    dict[str, Union[bool, int, float, str, list[Value], None]],
+    msgspec.Meta(max_length=1000),
+]
 
 
 class RunSettings(msgspec.Struct):
@@ -220,7 +223,8 @@ def read_metrics(path: pathlib.Path, names: Sequence[str] = ()) -> pd.DataFrame:
       names: The columns of names, which must be there as `round` must.
 
     Raises:
-      ValueError: If it is damaged: no table, or texts among the numbers.
+      ValueError: If it is damaged: no table, texts among the numbers, or a run's
+        rounds in another order.
     """
     # Here: it takes a while to import, and flags are read without it.
     import pandas as pd
@@ -234,13 +238,18 @@ def read_metrics(path: pathlib.Path, names: Sequence[str] = ()) -> pd.DataFrame:
         frame = pd.read_csv(
             io.BytesIO(content), dtype=dict.fromkeys(names, str), low_memory=False
         )
-        frame[[*names, *(["seed"] if names else []), "round"]]
+        for name in (*names, *(["seed"] if names else []), "round"):
+            if name not in frame:
+                raise ValueError(f"there is no column {name!r}")
         for name in frame:
             if name not in names and frame[name].dtype.kind not in "biuf":
                 raise ValueError(f"the column {name!r} holds what is no number")
         if frame.empty or frame["round"].dtype.kind not in "iu":
             raise ValueError("there are no rounds in it, counted from 0")
-    except (ValueError, KeyError, EOFError, OSError, zlib.error) as error:
+        rounds = frame["round"]
+        if not names and not (rounds.is_monotonic_increasing and rounds.is_unique):
+            raise ValueError("its rounds are not in order, each once")
+    except (ValueError, EOFError, OSError, zlib.error) as error:
         if str(error).startswith(repr(str(path))):
             raise
         raise ValueError(f"{str(path)!r} is damaged: {error}.") from error

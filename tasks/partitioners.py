@@ -83,7 +83,7 @@ def log_normal_sizes(
         than examples.
     """
     rest = num_examples - balanced_sizes(num_examples, num_clients).size
-    checks.check_non_negative("sigma", sigma)
+    checks.check_non_negative("sigma", sigma, of_model=False)
     checks.check_integer("seed", seed, at_least=0)
     normal = seeds.generator(seed, "client sizes").standard_normal(num_clients)
     # Relative to the largest, so that no exponential overflows.
@@ -141,7 +141,7 @@ def dirichlet_proportions(
     """
     checks.check_integer("num_clients", num_clients)
     checks.check_integer("num_classes", num_classes)
-    checks.check_positive("alpha", alpha)
+    checks.check_positive("alpha", alpha, of_model=False)
     checks.check_integer("seed", seed, at_least=0)
     draw = seeds.generator(seed, "class proportions")
     shape = (num_clients, num_classes)

@@ -69,7 +69,7 @@ def partition(
     given = [name for name, value in skews.items() if value is not None]
     if len(given) > 1:
         raise ValueError(f"{' and '.join(given)} are given. Give one of them.")
-    checks.check_non_negative("size_sigma", size_sigma)
+    checks.check_non_negative("size_sigma", size_sigma, of_model=False)
     numbers = _numbers(values)
     sizes = partitioners.log_normal_sizes(len(values), num_clients, size_sigma, seed)
     if classes_per_client is not None:

@@ -9,12 +9,15 @@ import math
 import numbers
 import os
 import reprlib
+import struct
 import sys
 import types
 from collections.abc import Callable, Collection, Hashable
 from typing import Any, TypeVar
 
 _LARGEST_INTEGER = 2**63 - 1
+# TensorFlow takes what is smaller, in float32, for 0.
+_SMALLEST_NUMBER = 2.0**-126
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -42,6 +45,23 @@ def _real(name: str, value: Any) -> float:
         return math.inf if value > 0 else -math.inf
 
 
+def _in_float32(number: float) -> float:
+    try:
+        return float(struct.unpack("f", struct.pack("f", number))[0])
+    except OverflowError:
+        return math.copysign(math.inf, number)
+
+
+def _check_in_float32(name: str, number: float, value: Any) -> None:
+    """Raises if a finite number is infinite or 0 in float32."""
+    there = _in_float32(number)
+    if math.isinf(there) or 0 < abs(number) < _SMALLEST_NUMBER:
+        raise ValueError(
+            f"{name} must be a number that float32 holds, in which models are trained, "
+            f"found {shown(value)}: there it is {there if math.isinf(there) else 0.0}."
+        )
+
+
 def check_finite(name: str, value: Any) -> None:
     """Raises unless `value` is a finite number.
 
@@ -51,18 +71,21 @@ def check_finite(name: str, value: Any) -> None:
 
     Raises:
       TypeError: If `value` is not a real number.
-      ValueError: If `value` is not finite.
+      ValueError: If `value` is not finite, in float32 as well.
     """
-    if not math.isfinite(_real(name, value)):
+    number = _real(name, value)
+    if not math.isfinite(number):
         raise ValueError(f"{name} must be a finite number, found {shown(value)}.")
+    _check_in_float32(name, number, value)
 
 
-def check_positive(name: str, value: Any) -> None:
+def check_positive(name: str, value: Any, of_model: bool = True) -> None:
     """Raises unless `value` is a finite number greater than 0.
 
     Args:
       name: The argument's name, for the message.
       value: The value to check.
+      of_model: Whether float32, in which models are trained, has to hold it.
 
     Raises:
       TypeError: If `value` is not a real number.
@@ -73,14 +96,17 @@ def check_positive(name: str, value: Any) -> None:
         raise ValueError(
             f"{name} must be a finite number greater than 0, found {shown(value)}."
         )
+    if of_model:
+        _check_in_float32(name, number, value)
 
 
-def check_non_negative(name: str, value: Any) -> None:
+def check_non_negative(name: str, value: Any, of_model: bool = True) -> None:
     """Raises unless `value` is a finite number of at least 0.
 
     Args:
       name: The argument's name, for the message.
       value: The value to check.
+      of_model: As for `check_positive`.
 
     Raises:
       TypeError: If `value` is not a real number.
@@ -91,6 +117,8 @@ def check_non_negative(name: str, value: Any) -> None:
         raise ValueError(
             f"{name} must be a finite number of at least 0, found {shown(value)}."
         )
+    if of_model:
+        _check_in_float32(name, number, value)
 
 
 def check_decay(name: str, value: Any) -> None:
@@ -102,13 +130,15 @@ def check_decay(name: str, value: Any) -> None:
 
     Raises:
       TypeError: If `value` is not a real number.
-      ValueError: If `value` is not in [0, 1).
+      ValueError: If `value` is not in [0, 1), in float32 as well.
     """
     number = _real(name, value)
-    if not 0 <= number < 1:
+    # In float32 0.999999999 is 1: a moment that forgets nothing.
+    if not (0 <= number < 1 and _in_float32(number) < 1):
         raise ValueError(
             f"{name} must be at least 0 and below 1, found {shown(value)}."
         )
+    _check_in_float32(name, number, value)
 
 
 def check_probability(name: str, value: Any) -> None:
@@ -125,6 +155,7 @@ def check_probability(name: str, value: Any) -> None:
     number = _real(name, value)
     if not 0 <= number <= 1:
         raise ValueError(f"{name} must be between 0 and 1, found {shown(value)}.")
+    _check_in_float32(name, number, value)
 
 
 def check_integer(name: str, value: Any, at_least: int = 1) -> None:

@@ -110,7 +110,7 @@ class Page:
 
 def as_html(page: Page) -> str:
     """Returns a page as HTML, with style and figures in it."""
-    environment = _environment(autoescape=True)
+    environment = _environment(autoescape=True, finalize=_without_control)
     environment.filters["breakable"] = _breakable
     return environment.get_template("page.html").render(page=page)
 
@@ -167,7 +167,12 @@ def _environment(**options: Any) -> jinja2.Environment:
 
 def _breakable(name: str) -> markupsafe.Markup:
     """Returns a name whose line may end after an underscore."""
-    return markupsafe.Markup("_<wbr>").join(name.split("_"))
+    return markupsafe.Markup("_<wbr>").join(escape.terminal(name).split("_"))
+
+
+def _without_control(value: object) -> object:
+    """Returns a text without what steers the terminal of who looks into the file."""
+    return escape.terminal(value) if type(value) is str else value
 
 
 class _Address(str):

@@ -52,6 +52,8 @@ def check_process(case, native=None):
         outcome.not_built = _first_line(error)
         return outcome
     state = processes.with_weights(process, state)
+    is_secure = native is not None and case.aggregator == "secure"
+    call_native = support.call_native if is_secure else support.call
     for number, cohort in enumerate(case.cohorts):
         data = processes.client_data(case, process, cohort, native=True)
         if native is None:
@@ -60,7 +62,7 @@ def check_process(case, native=None):
             )
         else:
             expected = comparison.attempt(
-                support.call, native, process.next, state, data
+                call_native, native, process.next, state, data
             )
 
         def arguments(cohort=cohort, state=state):
@@ -68,7 +70,8 @@ def check_process(case, native=None):
 
         comparison.compare(outcome, number, process.next, arguments, expected)
         if expected[0] is not None:
-            state = expected[0].state
+            # What secure sums are replaced in has lost its classes.
+            state = expected[0]["state"] if is_secure else expected[0].state
     return outcome
 
 

@@ -6,6 +6,7 @@ the other, without TFF.
 
 import collections
 import dataclasses
+import functools
 
 import numpy as np
 import tensorflow as tf
@@ -106,7 +107,7 @@ def cases(draw):
         gradient=draw(st.booleans()),
         loop=draw(st.sampled_from(("reduce",) * 10 + LOOPS)),
         after=tuple(draw(st.lists(names, max_size=1))),
-        cohorts=tuple(draw(st.lists(cohorts.cohorts(), min_size=2, max_size=3))),
+        cohorts=tuple(draw(st.lists(cohorts.cohorts(), min_size=3, max_size=5))),
     )
 
 
@@ -152,6 +153,8 @@ def _step(case, state, batch):
     return new, total, count + tf.shape(batch["x"])[0]
 
 
+# Traced once for all cohorts, which takes most of the time.
+@functools.lru_cache(maxsize=1)
 def _client(case):
     """Returns the function of one client, of its dataset and the server's model."""
 

@@ -45,7 +45,8 @@ _SGD = _Later(lambda: client_works.LocalSgd(0.1))
 
 _RATE = [*POSITIVE, lambda: 0.1, tf.keras.optimizers.SGD]
 _STEPS = [*POSITIVE, tf.keras.optimizers.SGD, lambda: 0.1]
-_DECAY = [*NUMBER, 1.0]
+# The last one is 1 in float32.
+_DECAY = [*NUMBER, 1.0, 1 - 1e-9]
 _SCHEDULE = [*FUNCTION, lambda round_number: None, lambda round_number: -1.0]
 _CLIENTS = {"model_fn": _MODEL, "client_optimizer_fn": 0.1}
 _SERVER = {"server_learning_rate": _RATE[:-2]}

@@ -279,7 +279,7 @@ _CASES = [
             "process": [*SMALL, None, int],
             "train": LIST,
             "rounds": COUNT,
-            "cohort_size": [*COUNT, 7],
+            "cohort_size": [*COUNT, 7, lambda _: 1],
             "seed": [*INTEGER, 2**32],
             "client_states": [*_STORE, _store()],
             "initial_state": [object(), "a", 0, [], {"a": 1}],

@@ -132,6 +132,43 @@ def test_metrics_that_are_none_are_refused(tmp_path, kind):
         analysis.read(tmp_path / "in")
 
 
+def test_a_table_of_other_separators_is_refused_by_what_it_lacks(tmp_path):
+    path = make(tmp_path / "in") / RUN / "metrics.csv"
+    path.write_text(path.read_text().replace(",", ";"))
+    with pytest.raises(ValueError, match="is damaged: there is no column 'round'"):
+        analysis.read(tmp_path / "in")
+
+
+@pytest.mark.parametrize("order", [(2, 1, 0), (0, 2, 1), (0, 1, 1, 2)])
+def test_rounds_in_another_order_are_refused(tmp_path, order):
+    # The last row would count as the last round.
+    path = make(tmp_path / "in") / RUN / "metrics.csv"
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([header, *(rows[k] for k in order)]) + "\n")
+    with pytest.raises(ValueError, match="is damaged: its rounds are not in order"):
+        analysis.read(tmp_path / "in")
+
+
+def test_settings_without_end_are_refused(tmp_path):
+    path = make(tmp_path / "in") / RUN / "config.json"
+    content = json.loads(path.read_text())
+    content["configuration"].update({f"flag_{k}": k for k in range(100_000)})
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"config\.json' is damaged: .*length <= 1000"):
+        analysis.read(tmp_path / "in")
+
+
+def test_names_of_settings_steer_no_terminal(tmp_path, no_figures):
+    path = make(tmp_path / "in") / RUN / "config.json"
+    content = json.loads(path.read_text())
+    content["configuration"]["\x1b]0;title\x07"] = 1
+    path.write_text(json.dumps(content))
+    page = report.write([tmp_path / "in"], tmp_path / "out")
+    for written in (page, page.with_suffix(".md")):
+        assert "title" in written.read_text()
+        assert "\x1b" not in written.read_text()
+
+
 def test_deep_files_and_bombs_are_refused(tmp_path, monkeypatch):
     path = make(tmp_path / "in") / RUN / "config.json"
     path.write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")

@@ -194,6 +194,13 @@ def test_another_structure_is_refused(examples):
         data.fitting("train", spec)
 
 
+def test_names_are_refused_where_the_model_has_none():
+    examples = {"x": X, "y": Y}
+    data = simulation.ClientDatasets.from_arrays({"bob": examples}, batch_size=4)
+    with pytest.raises(TypeError, match=r"train has examples of <x=.* but the model"):
+        simulation.run_training(process_of("dense"), data, rounds=1, cohort_size=1)
+
+
 def fits(examples, spec):
     data = simulation.ClientDatasets.from_arrays({"bob": examples}, batch_size=4)
     return data.fitting("train", spec)

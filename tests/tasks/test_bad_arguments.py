@@ -259,13 +259,16 @@ _CASES = [
         {
             "labels": [None, "a", [], [[0] * 9], 0, [None, "a", 1]],
             "num_clients": [*bad_values.COUNT, 10],
-            "alpha": [value for value in bad_values.POSITIVE if value is not None],
+            "alpha": [
+                *(value for value in bad_values.WIDE_NUMBER if value is not None),
+                0.0,
+            ],
             "similarity": [
                 *(value for value in bad_values.NUMBER if value is not None),
                 1.5,
             ],
             "classes_per_client": [*bad_values.OPTIONAL, 4],
-            "size_sigma": bad_values.NUMBER,
+            "size_sigma": bad_values.WIDE_NUMBER,
             "seed": bad_values.INTEGER,
         },
     ),
@@ -280,7 +283,7 @@ _CASES = [
         {
             "num_examples": bad_values.COUNT,
             "num_clients": [*bad_values.COUNT, 10],
-            "sigma": bad_values.NUMBER,
+            "sigma": bad_values.WIDE_NUMBER,
             "seed": bad_values.INTEGER,
         },
     ),
@@ -295,7 +298,7 @@ _CASES = [
         {
             "num_clients": bad_values.COUNT,
             "num_classes": bad_values.COUNT,
-            "alpha": bad_values.POSITIVE,
+            "alpha": [*bad_values.WIDE_NUMBER, 0.0],
             "seed": bad_values.INTEGER,
         },
     ),

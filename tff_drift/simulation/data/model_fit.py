@@ -196,6 +196,9 @@ def _pairs(
     by_name = None not in (*have, *want)
     if by_name and set(have) != set(want):
         raise _MismatchError
+    # A tuple may take the model's names; a dictionary has no order for a tuple.
+    if any(own and not name for own, name in zip(have, want)):
+        raise _MismatchError
     for index, name in enumerate(have):
         # Tuples take the names of the model's elements.
         shown = name or want[index]

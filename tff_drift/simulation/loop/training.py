@@ -231,6 +231,11 @@ def _choose_sampling(
         raise ValueError(
             "cohort_size is None. Give the number of clients per round, or sampling."
         )
+    if callable(cohort_size):
+        raise TypeError(
+            f"cohort_size must be an integer, found {cohort_size!r}. Give "
+            "sampling=build_uniform_sampling(train.client_ids, cohort_size)."
+        )
     return build_uniform_sampling(train.client_ids, cohort_size, seed)
 
 
