@@ -153,11 +153,11 @@ def _at_a_glance(method: method_specs.Method) -> str:
         ("command line", f"`tff-drift train --algorithm={method.name}`"),
         ("a client's weight by default", _WEIGHTINGS[method.weighting]),
         (
-            "traffic of a client in a round",
+            "a client's traffic per round",
             f"{_multiple(down)} down, {_multiple(up)} up",
         ),
-        ("a client computes besides K steps of SGD", cost(method.client_cost, "K")),
-        ("the server computes, of M clients", cost(method.server_cost, "M")),
+        ("a client computes, beyond K steps of SGD", cost(method.client_cost, "K")),
+        ("the server computes, for M clients", cost(method.server_cost, "M")),
         ("clients keep a state", "yes" if keeps_state(method) else "no"),
     ]
     lines = "\n".join(f"| {name} | {value} |" for name, value in rows)

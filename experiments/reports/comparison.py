@@ -110,7 +110,7 @@ def readable(
         metric: lambda row: texts.metric_with_deviation(
             metric, row[metric], row[f"{metric}_sd"]
         ),
-        "5 % of clients below": lambda row: texts.metric(
+        "client 5th percentile": lambda row: texts.metric(
             metric, row[f"{metric}_client_p5"]
         ),
         "loss": lambda row: texts.metric_with_deviation(
