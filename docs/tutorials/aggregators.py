@@ -53,13 +53,13 @@ task = tasks.load("digits", num_clients=40, alpha=0.1, seed=1)
 
 def train(process, data=task.train):
     """Trains, and returns the rows of metrics."""
-    evaluation = simulation.callbacks.PeriodicEvaluation(
-        simulation.build_evaluation(task.model_fn, task.test), rounds_per_evaluation=1
-    )
-    result = simulation.run_training(
-        process, data, rounds=ROUNDS, cohort_size=10, callbacks=[evaluation]
-    )
-    return result.rows
+    return simulation.run_training(
+        process,
+        data,
+        rounds=ROUNDS,
+        cohort_size=10,
+        callbacks=[task.evaluation(rounds_per_evaluation=1)],
+    ).rows
 
 
 def column(rows, name):
@@ -73,16 +73,16 @@ def column(rows, name):
 # `cohort_measurements_factory` changes nothing and measures how much the clients of a
 # cohort disagree: `mean_pairwise_cosine` is 1 where all pull in one direction, and 0
 # where they pull at right angles. Let us look at it twice: once with clients that have
-# few kinds of digits, and once with the same images dealt at random.
+# few kinds of digits, and once with the same images at random.
 
 # %%
 rows = {}
-for name, alpha in [("few digits each", 0.1), ("dealt at random", None)]:
-    dealt = tasks.load("digits", num_clients=40, alpha=alpha, seed=1)
+for name, alpha in [("few digits each", 0.1), ("at random", None)]:
+    split = tasks.load("digits", num_clients=40, alpha=alpha, seed=1)
     process = algorithms.build_fed_avg(
-        dealt.model_fn, 0.1, model_aggregator=aggregators.cohort_measurements_factory()
+        split.model_fn, 0.1, model_aggregator=aggregators.cohort_measurements_factory()
     )
-    rows[name] = train(process, dealt.train)
+    rows[name] = train(process, split.train)
 print([key for key in rows[name][-1] if key.startswith("aggregator")])
 
 # %%
@@ -119,15 +119,12 @@ def with_the_loud_one(round_number):
 
 
 def train_with_it(aggregator):
-    evaluation = simulation.callbacks.PeriodicEvaluation(
-        simulation.build_evaluation(task.model_fn, task.test), rounds_per_evaluation=1
-    )
     return simulation.run_training(
         algorithms.build_fed_avg(task.model_fn, 0.1, model_aggregator=aggregator),
         broken,
         rounds=ROUNDS,
         sampling=with_the_loud_one,
-        callbacks=[evaluation],
+        callbacks=[task.evaluation(rounds_per_evaluation=1)],
     ).rows
 
 

@@ -88,6 +88,12 @@ def _run(
     folder: pathlib.Path, content: Mapping[str, Any], metrics: pathlib.Path
 ) -> Run:
     configuration = content.get("configuration") or {}
+    if "task" not in configuration:
+        raise ValueError(
+            f"{str(folder)!r} holds a run of another program than tff-drift: its "
+            f"{CONFIGURATION} names no task. Give folders of train, compare, sweep or "
+            "preset."
+        )
     stored_files.check(folder / CONFIGURATION, configuration, stored_files.RunSettings)
     summary = read_summary(folder)
     is_finished = summary.get("rounds") == configuration["rounds"]

@@ -14,6 +14,8 @@ import experiments.flags.analyses
 from experiments import analysis
 from experiments.analysis import figures
 from tests.experiments import made_up_runs, programs
+from tests.simulation import fakes
+from tff_drift import simulation
 
 NAN = math.nan
 
@@ -207,6 +209,19 @@ def test_damaged_files(tmp_path, name, content, message):
     made_up_runs.write(tmp_path / "a", [0.1, 0.2])
     (tmp_path / "a" / name).write_text(content)
     with pytest.raises(ValueError, match=message):
+        analysis.read(tmp_path)
+
+
+def test_a_run_of_a_program_of_ones_own_is_named(tmp_path):
+    folder = simulation.OutputDir(tmp_path / "mine")
+    simulation.run_training(
+        fakes.AveragingProcess(),
+        fakes.client_datasets(),
+        rounds=1,
+        cohort_size=1,
+        output_dir=folder,
+    )
+    with pytest.raises(ValueError, match="mine' holds a run of another program than"):
         analysis.read(tmp_path)
 
 

@@ -6,6 +6,7 @@ import re
 
 import matplotlib.figure
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -211,4 +212,17 @@ def test_the_code_of_personalization_md(tmp_path, monkeypatch):
     )
     assert np.mean(theirs["fine_tuning"]["loss"]) < expected.mean()
     assert (tmp_path / "clients.png").is_file()
-    assert (tmp_path / "results" / "first" / "clients.csv").is_file()
+    # As in a run of the command, whose configuration has the seed.
+    task = names["task"]
+    folder = simulation.OutputDir(tmp_path / "run", configuration={"seed": task.seed})
+    simulation.run_training(
+        names["process"],
+        task.train,
+        rounds=1,
+        cohort_size=2,
+        callbacks=[names["ClientsTable"]()],
+        output_dir=folder,
+    )
+    written = pd.read_csv(tmp_path / "run" / "clients.csv", index_col="client")
+    assert list(written.index) == list(task.test.client_ids)
+    assert "accuracy_after" in written
