@@ -100,15 +100,12 @@ except tasks.DataError as error:
 
 # %%
 ROUNDS = 15
-evaluation = simulation.callbacks.PeriodicEvaluation(
-    simulation.build_evaluation(task.model_fn, task.test), rounds_per_evaluation=1
-)
 result = simulation.run_training(
     algorithms.build_fed_avg(task.model_fn, client_optimizer_fn=0.01),
     task.train,
     rounds=ROUNDS,
     cohort_size=3,
-    callbacks=[evaluation],
+    callbacks=[task.evaluation(rounds_per_evaluation=1)],
 )
 print(f"test accuracy: {result.rows[-1]['test_accuracy']:.3f}")
 

@@ -114,14 +114,12 @@ task = tasks.load("quadratic", num_clients=10, epochs=20, seed=1)
 
 
 def distances(process):
-    evaluation = simulation.callbacks.PeriodicEvaluation(
-        simulation.build_evaluation(
-            task.model_fn, task.test, accuracy_metric="distance"
-        ),
-        rounds_per_evaluation=1,
-    )
     result = simulation.run_training(
-        process, task.train, rounds=ROUNDS, cohort_size=10, callbacks=[evaluation]
+        process,
+        task.train,
+        rounds=ROUNDS,
+        cohort_size=10,
+        callbacks=[task.evaluation(rounds_per_evaluation=1)],
     )
     return [row["test_distance"] for row in result.rows]
 
