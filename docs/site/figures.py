@@ -10,7 +10,6 @@ import argparse
 import json
 import pathlib
 import sys
-import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,32 +19,33 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from experiments import analysis  # noqa: E402
-from experiments.analysis.studies import METRICS_FILE  # noqa: E402
+from experiments.analysis.studies import METRICS_FILE, read_study  # noqa: E402
 from experiments.presets.catalogue import PRESETS  # noqa: E402
 from experiments.presets.preset import Study  # noqa: E402
 from experiments.reports import outputs, plots  # noqa: E402
-from experiments.reports.results import Result  # noqa: E402
 
 RESULTS = pathlib.Path("experiments/results")
 
 
-def _heat_map(points: pd.DataFrame) -> Any:
+def _heat_map(folder: pathlib.Path) -> Any:
+    points = pd.read_csv(folder / "points.csv")
     across, down = "server_learning_rate", "client_learning_rate"
     table = points.pivot(index=down, columns=across, values="accuracy")
     title = "fed_adam on digits, clients held out, 1 seed(s)"
     return analysis.draw_heat_map(table, "accuracy", title)
 
 
-# Besides the figures of presets: what is drawn of the runs, or of the points of a
-# sweep, in a folder, and where.
-FIGURES: dict[str, tuple[pathlib.Path, Callable[[Any], Any]]] = {
+def _curves(folder: pathlib.Path) -> Any:
+    study = read_study(folder)
+    return plots.draw_comparison(study.runs, study.labels)
+
+
+# Besides the figures of presets: what is drawn of the files in a folder, and where.
+FIGURES: dict[str, tuple[pathlib.Path, Callable[[pathlib.Path], Any]]] = {
     f"{RESULTS}/fed_adam_sweep/heat_map.png": (RESULTS / "fed_adam_sweep", _heat_map),
-    "docs/demo.png": (RESULTS / "demo", plots.draw_comparison),
+    "docs/demo.png": (RESULTS / "demo", _curves),
     **{
-        str(path.relative_to(ROOT)): (
-            path.parent.relative_to(ROOT),
-            plots.draw_comparison,
-        )
+        str(path.relative_to(ROOT)): (path.parent.relative_to(ROOT), _curves)
         for path in sorted((ROOT / RESULTS).rglob("curves.png"))
     },
 }
@@ -72,24 +72,6 @@ def names() -> set[str]:
     return {*FIGURES, *of_presets}
 
 
-def read(folder: pathlib.Path) -> Any:
-    """Returns the runs whose metrics are kept in one table, or a sweep's points.
-
-    Args:
-      folder: The folder, with `metrics.csv.gz` and `summary.json`, or `points.csv`.
-    """
-    if (ROOT / folder / "points.csv").is_file():
-        return pd.read_csv(ROOT / folder / "points.csv")
-    summary = json.loads((ROOT / folder / "summary.json").read_text("utf-8"))
-    table = pd.read_csv(ROOT / folder / METRICS_FILE)
-    results = []
-    for (name, seed), rows in table.groupby(["method", "seed"], sort=False):
-        settings = types.SimpleNamespace(label=name, seed=seed, task=summary["task"])
-        records = [row.dropna().to_dict() for _, row in rows.iterrows()]
-        results.append(Result(settings, records, summary))
-    return results
-
-
 def main() -> None:
     """Makes all figures, and the tables of presets."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -98,7 +80,7 @@ def main() -> None:
     for name, (source, draw) in FIGURES.items():
         path = to / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        draw(read(source)).savefig(path)
+        draw(ROOT / source).savefig(path)
         print(path)
     for folder, study in studies():
         (to / folder).mkdir(parents=True, exist_ok=True)

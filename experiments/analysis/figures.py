@@ -32,6 +32,8 @@ _AXIS_NAMES = {
 _PERCENTS = (5, 25, 50, 75, 95)
 # An axis is logarithmic if its values span more than this ratio.
 _LOG_RATIO = 100.0
+# A line that ends at more than this multiple of its first value has broken down.
+_BROKEN_RATIO = 1e4
 
 
 @checked
@@ -63,13 +65,46 @@ def draw_curves(
         table = measures.curves(runs, column, axis, names)
         for position, name in enumerate(dict.fromkeys(names)):
             _draw_line(axes, table[table["label"] == name], band, position, name)
-        _finish(axes, column, _AXIS_NAMES[axis])
-    if axis == "round":
-        for axes in panels:
-            axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+        finish_curves(axes, column, axis)
     figure.suptitle(_title(runs), fontweight="bold")
     style.legend(figure, _explain(runs, names, band))
     return figure
+
+
+def finish_curves(axes: matplotlib.axes.Axes, column: str, axis: str) -> None:
+    """Labels and scales a panel of learning curves.
+
+    Args:
+      axes: The panel, with its lines.
+      column: The column that they show.
+      axis: One of `AXES`.
+    """
+    lines = [np.asarray(line.get_ydata(), float) for line in axes.get_lines()]
+    lasting = [line for line in lines if line.size and not _breaks_down(line)]
+    _finish(axes, column, _AXIS_NAMES[axis], lasting or lines)
+    if axis == "round":
+        axes.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(integer=True))
+    low, high = _extremes(lasting)
+    if high > 0 and axes.dataLim.y1 > _LOG_RATIO * high:
+        # What breaks down leaves the panel at its top: else nothing else is seen.
+        margin = 0.05 * (high - low)
+        is_log = axes.get_yscale() == "log"
+        axes.set_ylim(
+            low / 1.5 if is_log else low - margin,
+            high * 1.5 if is_log else high + margin,
+        )
+
+
+def _breaks_down(line: np.ndarray) -> bool:
+    first, last = line[0], line[-1]
+    return not np.isfinite(last) or last > _BROKEN_RATIO * first > 0
+
+
+def _extremes(lines: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Returns the least and the largest finite value of lines, NaN without one."""
+    values = np.concatenate([*lines, np.empty(0)])
+    values = values[np.isfinite(values)]
+    return (values.min(), values.max()) if values.size else (np.nan, np.nan)
 
 
 @checked
@@ -290,16 +325,21 @@ def _draw_line(
     )
 
 
-def _finish(axes: matplotlib.axes.Axes, column: str, across: str) -> None:
+def _finish(
+    axes: matplotlib.axes.Axes,
+    column: str,
+    across: str,
+    lines: Sequence[np.ndarray] | None = None,
+) -> None:
+    """Labels a panel; the range of its lines decides whether it is logarithmic."""
     style.plain(axes)
     axes.set_xlabel(escape.figure(across))
     axes.set_ylabel(escape.figure(column))
     style.in_percent(axes.yaxis, column)
-    drawn = [np.asarray(line.get_ydata(), float) for line in axes.get_lines()]
-    values = np.concatenate([*drawn, np.empty(0)])
-    values = values[np.isfinite(values)]
-    is_wide = values.size > 0 and 0 < values.min() < values.max() / _LOG_RATIO
-    if across and is_wide and not style.is_accuracy(column):
+    if lines is None:
+        lines = [np.asarray(line.get_ydata(), float) for line in axes.get_lines()]
+    low, high = _extremes(lines)
+    if across and 0 < low < high / _LOG_RATIO and not style.is_accuracy(column):
         axes.set_yscale("log")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib
 import matplotlib.axes
@@ -95,6 +95,13 @@ def in_percent(axis: matplotlib.axis.Axis, column: str) -> None:
     """Labels an axis in percent if a column is an accuracy."""
     if is_accuracy(column):
         axis.set_major_formatter(matplotlib.ticker.PercentFormatter(1.0))
+
+
+def rename_axes(figure: matplotlib.figure.Figure, names: Mapping[str, str]) -> None:
+    """Gives axes that are labelled with a column the column's name for people."""
+    for axes in figure.axes:
+        axes.set_ylabel(names.get(axes.get_ylabel(), axes.get_ylabel()))
+        axes.set_xlabel(names.get(axes.get_xlabel(), axes.get_xlabel()))
 
 
 def size_for_places(names: Sequence[str]) -> tuple[float, float]:

@@ -164,7 +164,8 @@ def write(folder: pathlib.Path, runs: Sequence[Result]) -> None:
     markdown = f"{describe(runs)}.\n\n{texts.markdown_table(headers, cells)}"
     writing.write_text(folder / TABLE_FILE, markdown)
     writing.write_table(folder / DATA_FILE, table)
-    style.save(plots.draw_comparison(runs), folder / plots.CURVES_FILE)
+    figure = plots.draw_comparison(*plots.gather(runs))
+    style.save(figure, folder / plots.CURVES_FILE)
     writing.write_json(folder / results.SUMMARY_FILE, _summarize(runs, table))
 
 

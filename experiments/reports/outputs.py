@@ -64,16 +64,6 @@ def _labels(results: StudyResults, by: Sequence[str] | None) -> pd.Series:
     return results.labels if by is None else analysis.labels(results.runs, by)
 
 
-def _named(
-    figure: matplotlib.figure.Figure, names: Mapping[str, str]
-) -> matplotlib.figure.Figure:
-    """Returns a figure whose axes are called as people would."""
-    for axes in figure.axes:
-        axes.set_ylabel(names.get(axes.get_ylabel(), axes.get_ylabel()))
-        axes.set_xlabel(names.get(axes.get_xlabel(), axes.get_xlabel()))
-    return figure
-
-
 def draw_curves(
     results: StudyResults,
     columns: Sequence[str] = (),
@@ -93,7 +83,8 @@ def draw_curves(
     figure = analysis.draw_curves(
         results.runs, columns or [results.headline], axis, labels=_labels(results, by)
     )
-    return _named(figure, names or {})
+    style.rename_axes(figure, names or {})
+    return figure
 
 
 def draw_against(
@@ -127,7 +118,8 @@ def draw_against(
     else:
         values = analysis.last_mean(runs, columns, last)
     figure = analysis.draw_against(runs, setting, values, labels=_labels(results, by))
-    return _named(figure, names or {})
+    style.rename_axes(figure, names or {})
+    return figure
 
 
 def draw_failures(
@@ -152,7 +144,8 @@ def draw_failures(
     figure = analysis.draw_against(runs, setting, values, labels=labels)
     for axes in figure.axes:
         axes.set_ylim(-0.05, 1.05)
-    return _named(figure, names or {})
+    style.rename_axes(figure, names or {})
+    return figure
 
 
 def draw_clients(

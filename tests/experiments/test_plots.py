@@ -46,12 +46,16 @@ def result(algorithm="fed_avg", seed=1, accuracies=(0.1, 0.5, 0.9), losses=(2, 1
     return Result(settings.RunSettings(configuration, {}), rows, summary)
 
 
+def draw_comparison(runs):
+    return plots.draw_comparison(*plots.gather(runs))
+
+
 def lines(axes):
     return {line.get_label(): line for line in axes.get_lines()}
 
 
 def test_comparison_shows_means_and_extremes():
-    figure = plots.draw_comparison(
+    figure = draw_comparison(
         [
             result(seed=1, accuracies=(0.1, 0.5, 0.9)),
             result(seed=2, accuracies=(0.3, 0.5, 0.7)),
@@ -69,7 +73,7 @@ def test_comparison_shows_means_and_extremes():
 
 
 def test_comparison_explains_itself():
-    figure = plots.draw_comparison([result(seed=3), result(seed=4)])
+    figure = draw_comparison([result(seed=3), result(seed=4)])
     left, right = figure.axes
     assert figure.get_suptitle() == "digits, 10 of 50 clients per round"
     assert left.get_xlabel() == right.get_xlabel() == "round of communication"
@@ -83,7 +87,7 @@ def test_comparison_explains_itself():
 
 def test_the_legend_covers_no_panel():
     names = ["fed_avg", "fed_adam", "fed_yogi", "fed_lamb", "scaffold", "adabest"]
-    figure = plots.draw_comparison([result(name) for name in names])
+    figure = draw_comparison([result(name) for name in names])
     figure.draw_without_rendering()
     (legend,) = figure.legends
     box = legend.get_window_extent()
@@ -93,7 +97,7 @@ def test_the_legend_covers_no_panel():
 
 def test_every_algorithm_has_a_look_of_its_own():
     names = [f"method_{index}" for index in range(20)]
-    figure = plots.draw_comparison([result(name) for name in names])
+    figure = draw_comparison([result(name) for name in names])
     looks = {
         (to_hex(line.get_color()), line.get_linestyle())
         for line in figure.axes[0].get_lines()
@@ -102,8 +106,8 @@ def test_every_algorithm_has_a_look_of_its_own():
 
 
 def test_wide_ranges_are_logarithmic():
-    narrow = plots.draw_comparison([result(losses=(2, 1, 0.5))])
-    wide = plots.draw_comparison([result(losses=(2, 1e-2, 1e-5))])
+    narrow = draw_comparison([result(losses=(2, 1, 0.5))])
+    wide = draw_comparison([result(losses=(2, 1e-2, 1e-5))])
     assert narrow.axes[1].get_yscale() == "linear"
     assert wide.axes[1].get_yscale() == "log"
 
@@ -111,16 +115,14 @@ def test_wide_ranges_are_logarithmic():
 @pytest.mark.parametrize("last", [1e30, float("nan")])
 def test_what_breaks_down_leaves_the_others_to_be_seen(last):
     lasting = result("fed_avg", losses=(2, 1, 0.5))
-    figure = plots.draw_comparison(
-        [lasting, result("scaffold", losses=(2, 1e30, last))]
-    )
+    figure = draw_comparison([lasting, result("scaffold", losses=(2, 1e30, last))])
     _, loss = figure.axes
     assert loss.get_yscale() == "linear"
     low, high = loss.get_ylim()
     assert 0 < low < 0.5
     assert 2 < high < 2.5
     everything_breaks_down = result(losses=(2, 1e30, last))
-    plots.draw_comparison([everything_breaks_down]).draw_without_rendering()
+    draw_comparison([everything_breaks_down]).draw_without_rendering()
 
 
 def test_a_run_shows_percentiles_of_clients():
@@ -169,7 +171,7 @@ def test_a_seed_that_broke_down_is_not_left_out():
     assert not math.isnan(table["accuracy"][0])
     _, cells = comparison.readable(table, "accuracy", short=True)
     assert cells[0][3] == "-"
-    line = lines(plots.draw_comparison(runs).axes[1])["fed_avg"]
+    line = lines(draw_comparison(runs).axes[1])["fed_avg"]
     np.testing.assert_array_equal(np.isnan(line.get_ydata()), [False, True, True])
 
 
