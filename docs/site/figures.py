@@ -84,7 +84,7 @@ def main() -> None:
         print(path)
     for folder, study in studies():
         (to / folder).mkdir(parents=True, exist_ok=True)
-        outputs.tell(ROOT / folder, study, to / folder)
+        outputs.write(ROOT / folder, study, to / folder)
 
 
 if __name__ == "__main__":

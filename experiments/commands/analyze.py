@@ -13,7 +13,7 @@ def _run(given: dict[str, Any]) -> None:
     from experiments.reports import analysis
 
     with errors.as_user_errors(FileNotFoundError, ValueError):
-        analysis.tell(wanted)
+        analysis.write(wanted)
 
 
 _ARGUMENT = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.commands.command import Command
-from experiments.flags import declarations, errors, fit
+from experiments.flags import declarations, errors, validate
 from experiments.flags.flag import TASK
 from experiments.terminal import importing
 
@@ -18,7 +18,7 @@ def _run(given: dict[str, Any]) -> None:
         raise errors.unknown("action on data", action, _ACTIONS)
     values = declarations.values(declarations.flags_of("data"), given)
     task = values["task"]
-    fit.check_options(given, TASK, [task])
+    validate.check_options(given, TASK, [task])
     known = declarations.options(TASK, task)
     options = {o.name: given[flag] for flag, o in known.items() if flag in given}
     if action == "fetch" and "download" not in known:
@@ -38,7 +38,7 @@ def _run(given: dict[str, Any]) -> None:
     with errors.as_user_errors(OSError, TypeError, ValueError):
         loaded = data.load(task, values["cache_dir"], values["seed"], options)
         if action == "fetch":
-            data.tell_fetched(loaded, values["cache_dir"])
+            data.print_fetched(loaded, values["cache_dir"])
         else:
             data.describe(loaded, values["output_dir"] or f"results/data/{task}")
 

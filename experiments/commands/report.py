@@ -15,7 +15,7 @@ def _run(given: dict[str, Any]) -> None:
 
     told = {name: f"{one.summary} {one.source}" for name, one in PRESETS.items()}
     with errors.as_user_errors(FileNotFoundError, ValueError):
-        report.tell(wanted, told)
+        report.write_requested(wanted, told)
 
 
 _ARGUMENT = {

@@ -14,7 +14,7 @@ def _run(given: dict[str, Any]) -> None:
     from experiments.training import sweeps as training
 
     report.write_protocol(sweep)
-    report.tell(sweep, training.run(sweep), training.given_up)
+    report.write(sweep, training.run(sweep), training.given_up)
     print(
         f"Files in {sweep.folder}: points.md, points.csv, best.json, and of two axes "
         "heat_map.png"

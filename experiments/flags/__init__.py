@@ -8,9 +8,10 @@ once. In the order of a call:
     table.py            the common flags, in rows
     declarations.py     all flags: those, and the options of methods and tasks
     plugins.py          files of the user that register methods and tasks
-    fit.py              which flags mean something together
+    validate.py         which flags mean something together
     settings.py         values -> the settings of runs; for programs too
     published_rates.py  the defaults that papers tuned
-    protocols.py        whole protocols of papers
+    paper_settings.py   whole protocols of papers
+    tuned_settings.py   files of what a sweep found best
     errors.py           mistakes that the user can mend
 """

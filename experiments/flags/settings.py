@@ -9,10 +9,10 @@ from typing import Any
 
 from experiments.flags import (
     declarations,
-    fit,
-    found_settings,
-    protocols,
+    paper_settings,
     published_rates,
+    tuned_settings,
+    validate,
 )
 from experiments.flags.flag import (
     ALGORITHM,
@@ -74,10 +74,10 @@ def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
       UserError: If a flag is unknown, is out of its range, or does not fit the task,
         the algorithm or other flags.
     """
-    given = found_settings.with_found(given)
+    given = tuned_settings.with_found(given)
     values = declarations.values(declarations.flags_of(TRAIN), given)
-    given = protocols.with_protocol(given, values["algorithm"])
-    fit.check(given, [values["algorithm"]])
+    given = paper_settings.with_protocol(given, values["algorithm"])
+    validate.check(given, [values["algorithm"]])
     return _run(given, label)
 
 
@@ -95,10 +95,12 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
     known = declarations.flags_of(TRAIN)
     root = values["output_dir"] or f"results/compare/{values['task']}"
     shared = {name: given[name] for name in given if name in known}
-    fit.check(shared, values["algorithms"])
-    found = found_settings.of(values["settings"], values["algorithms"])
+    validate.check(shared, values["algorithms"])
+    found = tuned_settings.of(values["settings"], values["algorithms"])
     flags = {
-        algorithm: protocols.with_protocol({**found[algorithm], **shared}, algorithm)
+        algorithm: paper_settings.with_protocol(
+            {**found[algorithm], **shared}, algorithm
+        )
         for algorithm in values["algorithms"]
     }
     return [
@@ -125,7 +127,7 @@ def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
     if configuration["server_warm_up_from"] is None:
         scaled = configuration["server_rate_scaling"] != "none"
         configuration["server_warm_up_from"] = "reference" if scaled else "zero"
-    meaningless = fit.meaningless({**values, **configuration}, algorithm)
+    meaningless = validate.meaningless({**values, **configuration}, algorithm)
     if "server_learning_rate" not in meaningless:
         published_rates.check_tuned(task, algorithm, configuration)
     for name in meaningless:

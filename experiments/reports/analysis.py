@@ -19,7 +19,7 @@ _PERCENTS = (5, 25, 50, 75, 95)
 _REACHED = "reached"
 
 
-def tell(wanted: Analysis) -> None:
+def write(wanted: Analysis) -> None:
     """Prints tables of runs and writes them and their figures.
 
     Args:

@@ -64,7 +64,7 @@ def load(
     return task
 
 
-def tell_fetched(task: tasks.Task, cache_dir: str | None) -> None:
+def print_fetched(task: tasks.Task, cache_dir: str | None) -> None:
     """Prints what a task's files hold.
 
     Args:

@@ -30,7 +30,7 @@ from experiments.reports.analysis import readable
 from experiments.reports.texts import Table
 
 
-def tell(folder: pathlib.Path, study: Study, to: pathlib.Path | None = None) -> None:
+def write(folder: pathlib.Path, study: Study, to: pathlib.Path | None = None) -> None:
     """Writes all tables and figures of a study, and prints the tables.
 
     Args:

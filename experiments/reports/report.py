@@ -51,7 +51,7 @@ def write(
     return request.analysis.output_dir / f"{request.name}.html"
 
 
-def tell(request: PageRequest, presets: Mapping[str, str]) -> None:
+def write_requested(request: PageRequest, presets: Mapping[str, str]) -> None:
     """Writes a page and prints where it is.
 
     Args:

@@ -12,7 +12,7 @@ import pandas as pd
 import tasks
 from experiments import analysis
 from experiments.analysis import style
-from experiments.flags import found_settings, sweeps
+from experiments.flags import sweeps, tuned_settings
 from experiments.flags.errors import UserError
 from experiments.flags.settings import RunSettings
 from experiments.flags.sweeps import Sweep
@@ -58,7 +58,7 @@ def write_protocol(sweep: Sweep) -> None:
 GivenUp = Callable[[Sequence[RunSettings]], str]
 
 
-def tell(
+def write(
     sweep: Sweep, points: Sequence[Mapping[str, Any]], given_up: GivenUp
 ) -> Mapping[str, Any]:
     """Prints the points from best to worst, and writes table, heat map and best point.
@@ -102,7 +102,7 @@ def tell(
         raise UserError(f"every point diverged of {sweep.folder}: take smaller rates.")
     point = points[int(best["point"])]
     run = sweep.runs(point)[0]
-    content = found_settings.content(run.task, run.algorithm, point)
+    content = tuned_settings.content(run.task, run.algorithm, point)
     writing.write_json(sweep.folder / BEST, content)
     print(f"Best: {sweeps.label(point)}. To use it: --settings={sweep.folder / BEST}")
     return point

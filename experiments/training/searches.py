@@ -93,4 +93,4 @@ def _search(
     sweep = sweeps.build(axes, fixed, (SEED,), processes=processes)
     print(f"{'/'.join(sweep.folder.parts[-2:])}: searching for settings")
     report.write_protocol(sweep)
-    return report.tell(sweep, training.run(sweep, executor), training.given_up)
+    return report.write(sweep, training.run(sweep, executor), training.given_up)

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.analysis.studies import METRICS_FILE
-from experiments.flags import found_settings, settings
+from experiments.flags import settings, tuned_settings
 from experiments.flags.errors import UserError
 from experiments.flags.settings import RunSettings
 from experiments.presets.preset import Study, Variant
@@ -47,7 +47,7 @@ def run(request: Request) -> None:
         )
         done = run_study(request, chosen)
         write_metrics(request, study, done)
-        outputs.tell(request.folder / study.part, study)
+        outputs.write(request.folder / study.part, study)
 
 
 def _check_data(request: Request) -> None:
@@ -107,7 +107,7 @@ def flags_of(request: Request, study: Study, variant: Variant) -> dict[str, Any]
     return {
         **study.flags,
         **variant.flags,
-        **found_settings.of(paths, list(named))[variant.algorithm],
+        **tuned_settings.of(paths, list(named))[variant.algorithm],
         **circumstances,
         "algorithm": variant.algorithm,
     }

@@ -44,7 +44,7 @@ def test_the_mean_is_over_the_last_rounds(tmp_path, capsys):
     study = PRESET.study("paper", "shakespeare_character")
     (last,) = study.outputs
     four = dataclasses.replace(last, options={**last.options, "last": 4})
-    outputs.tell(tmp_path, dataclasses.replace(study, outputs=[four]))
+    outputs.write(tmp_path, dataclasses.replace(study, outputs=[four]))
     table = pd.read_csv(tmp_path / "last_rounds.csv")
     assert list(table["test_accuracy"]) == pytest.approx([0.7] * 5)
     assert list(table["test_accuracy_sd"]) == pytest.approx([0.1 / 2**0.5] * 5)

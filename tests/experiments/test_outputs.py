@@ -80,7 +80,7 @@ def test_all_that_a_study_wants_is_made_of_its_files(results_of, tmp_path, capsy
     ]
     to = tmp_path / "elsewhere"
     to.mkdir()
-    outputs.tell(tmp_path, Study("part", {}, (), outputs=wanted), to)
+    outputs.write(tmp_path, Study("part", {}, (), outputs=wanted), to)
     made = {path.name for path in to.iterdir()}
     figures = {f"{name}.png" for name in ("mine", "accuracy", "rounds", "failures")}
     assert made == {

@@ -28,6 +28,7 @@ def result(algorithm="fed_avg", seed=1, accuracies=(0.1, 0.5, 0.9), losses=(2, 1
                 "round": 10 * position,
                 "test_accuracy": accuracy,
                 "test_loss": loss,
+                "test_num_examples": 100,
                 "train_accuracy": accuracy,
                 "train_loss": loss,
                 "total_examples": 100 * position,

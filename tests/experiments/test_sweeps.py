@@ -7,7 +7,7 @@ import statistics
 import pandas as pd
 import pytest
 
-from experiments.flags import errors, found_settings, settings, sweeps
+from experiments.flags import errors, settings, sweeps, tuned_settings
 from experiments.presets import requests
 from experiments.presets.preset import Study, Variant
 from experiments.reports import sweeps as report
@@ -225,8 +225,8 @@ def score(sweep, given_up=given_up):
     return report.score(sweep, list(sweep.grid()), given_up)
 
 
-def tell(sweep, given_up=given_up):
-    return report.tell(sweep, list(sweep.grid()), given_up)
+def write(sweep, given_up=given_up):
+    return report.write(sweep, list(sweep.grid()), given_up)
 
 
 def test_points_count_by_their_last_evaluations_and_diverged_ones_last(sweep):
@@ -253,7 +253,7 @@ def test_a_pruned_point_comes_last_whatever_its_seeds_reached(sweep):
 
 
 def test_the_best_point_is_a_file_for_other_commands(sweep, capsys):
-    tell(sweep)
+    write(sweep)
     path = sweep.folder / report.BEST
     assert json.loads(path.read_text())["flags"] == {"tau": 1.0}
     assert f"Best: tau=1. To use it: --settings={path}" in capsys.readouterr().out
@@ -278,12 +278,12 @@ def test_the_best_point_is_a_file_for_other_commands(sweep, capsys):
 
 
 def test_settings_that_fit_nothing(sweep, tmp_path, capsys):
-    tell(sweep)
+    write(sweep)
     path = str(sweep.folder / report.BEST)
     other = tmp_path / "other.json"
     other.write_text("{}")
     bad = tmp_path / "bad.json"
-    content = found_settings.content("digits", "fed_avg", {"tau": 1.0})
+    content = tuned_settings.content("digits", "fed_avg", {"tau": 1.0})
     bad.write_text(json.dumps(content))
     for given, message in (
         (
@@ -302,7 +302,7 @@ def test_settings_that_fit_nothing(sweep, tmp_path, capsys):
 
 def test_when_every_point_diverged(sweep, capsys):
     with pytest.raises(errors.UserError, match="every point diverged"):
-        tell(sweep, lambda runs: "diverged")
+        write(sweep, lambda runs: "diverged")
     assert not (sweep.folder / report.BEST).exists()
 
 
@@ -313,7 +313,7 @@ def test_a_heat_map_is_drawn_of_two_axes(tmp_path):
     )  # fmt: skip
     for point, end in zip(sweep.grid(), (0.1, 0.2, 0.3, 0.4)):
         made_up_runs.write(sweep.runs(point)[0].folder, [0.1, end])
-    tell(sweep, lambda runs: "")
+    write(sweep, lambda runs: "")
     picture = (sweep.folder / report.HEAT_MAP).read_bytes()
     assert picture.startswith(b"\x89PNG")
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from experiments.analysis import finished
-from experiments.flags import found_settings
+from experiments.flags import tuned_settings
 from experiments.flags.errors import UserError
 from tests.reliability.damage import damages, fuzz
 from tff_drift import client_states
@@ -187,7 +187,7 @@ def test_a_store_is_refused_or_has_the_states_it_was_given(
 
 _SETTINGS = json.dumps(
     {
-        "format": found_settings.FORMAT,
+        "format": tuned_settings.FORMAT,
         "task": "digits",
         "algorithm": "fed_avg",
         "flags": {"client_learning_rate": 0.1},
@@ -201,7 +201,7 @@ def test_settings_are_refused_or_read(place, damage):
     path = place / "best.json"
     path.write_bytes(damage(_SETTINGS))
     found = _read_or_refuse(
-        lambda: found_settings.of([str(path)], ["fed_avg"]), UserError, "--"
+        lambda: tuned_settings.of([str(path)], ["fed_avg"]), UserError, "--"
     )
     assert found is None or set(found) == {"fed_avg"}
 

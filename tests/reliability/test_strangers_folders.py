@@ -14,7 +14,7 @@ import signal
 import pytest
 
 from experiments import analysis, escape
-from experiments.flags import errors, found_settings
+from experiments.flags import errors, tuned_settings
 from experiments.reports import analysis as tables
 from experiments.reports import report, texts, writing
 from tests.experiments import made_up_runs
@@ -270,10 +270,10 @@ def test_tables_for_spreadsheets_hold_no_formulas(tmp_path):
 @pytest.mark.parametrize("flag", ["output_dir", "plugin", "callbacks", "cache_dir"])
 def test_settings_choose_neither_folders_nor_code(tmp_path, flag):
     path = tmp_path / "best.json"
-    content = found_settings.content("digits", "fed_avg", {flag: "x"})
+    content = tuned_settings.content("digits", "fed_avg", {flag: "x"})
     path.write_text(json.dumps(content))
     with pytest.raises(errors.UserError, match=f"sets --{flag}, which only a command"):
-        found_settings.with_found({"settings": (str(path),)})
+        tuned_settings.with_found({"settings": (str(path),)})
 
 
 @pytest.mark.parametrize(
@@ -283,4 +283,4 @@ def test_settings_that_are_none_are_refused(tmp_path, content):
     path = tmp_path / "best.json"
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(errors.UserError, match=r"is no file of `tff-drift sweep`"):
-        found_settings.with_found({"settings": (str(path),)})
+        tuned_settings.with_found({"settings": (str(path),)})

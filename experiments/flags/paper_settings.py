@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.flags import declarations, errors, fit, published_rates
+from experiments.flags import declarations, errors, published_rates, validate
 from experiments.flags.flag import ALGORITHM, TASK, TRAIN
 from experiments.flags.published_rates import Rates
 
@@ -193,7 +193,7 @@ def with_protocol(given: Flags, algorithm: str) -> dict[str, Any]:
         *declarations.options(TASK, task),
     }
     values = declarations.values(known, {**flags, **given})
-    without = fit.meaningless(values, algorithm)
+    without = validate.meaningless(values, algorithm)
     kept = {name: flags[name] for name in flags if name in has and name not in without}
     return {**kept, **given}
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from experiments.flags import declarations, errors, protocols, settings
+from experiments.flags import declarations, errors, paper_settings, settings
 from tests.experiments.programs import resolve
 
 
 def test_the_flag_names_the_protocols():
     choices = declarations.flags_of("train")["protocol"].choices
-    assert choices == ("none", *protocols.NAMES)
+    assert choices == ("none", *paper_settings.NAMES)
 
 
 def test_large_cohort():

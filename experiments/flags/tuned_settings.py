@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments import stored_files
-from experiments.flags import declarations, fit
+from experiments.flags import declarations, validate
 from experiments.flags.errors import UserError
 from experiments.flags.flag import CIRCUMSTANCES, TRAIN
 
@@ -52,7 +52,7 @@ def of(
             raise UserError(f"--settings: {path!r} is for {name}, not for {known}.")
         if found[name]:
             raise UserError(f"--settings has two files for {name}: {path!r}.")
-        fit.check({"task": said["task"], **said["flags"]}, [name])
+        validate.check({"task": said["task"], **said["flags"]}, [name])
         found[name] = {
             flag: value for flag, value in said["flags"].items() if flag != "algorithm"
         }
