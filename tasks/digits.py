@@ -70,7 +70,7 @@ def _split_over_clients(
     seed: int,
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     sizes = partitioners.balanced_sizes(len(labels), num_clients)
-    shares = partitioned_data.deal(labels, proportions, sizes, seed)
+    shares = partitioned_data.partition(labels, proportions, sizes, seed)
     digits = len(str(num_clients - 1))
     return {
         f"client_{index:0{digits}}": (images[share], labels[share])

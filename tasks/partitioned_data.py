@@ -3,9 +3,9 @@
 The protocol of Varno et al., AdaBest (2022, https://arxiv.org/abs/2204.13170),
 section 4: the training split goes to the training clients and a tenth as many
 validation clients; the whole test split is for reporting. The test examples are
-dealt to the training clients, in their class proportions, so that percentiles over
-clients tell how well a model serves each of them; figures over all examples do not
-depend on that.
+partitioned among the training clients, in their class proportions, so that percentiles
+over clients tell how well a model serves each of them; figures over all examples do
+not depend on that.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def split_over_clients(
     if proportions is not None:
         proportions = proportions[[everyone.index(client_id) for client_id in kept]]
     test_sizes = partitioners.balanced_sizes(len(data.test.labels), num_clients)
-    test_shares = deal(data.test.labels, proportions, test_sizes, seed)
+    test_shares = partition(data.test.labels, proportions, test_sizes, seed)
 
     batching = {**definitions.batching(options), "seed": seed, "transform": transform}
     train = _clients(data.train, dict(zip(everyone, shares)), batching)
@@ -97,10 +97,10 @@ def _deal_training(
         proportions = partitioners.dirichlet_proportions(
             len(sizes), num_classes, options["alpha"], seed
         )
-    return deal(labels, proportions, sizes, seed), proportions
+    return partition(labels, proportions, sizes, seed), proportions
 
 
-def deal(
+def partition(
     labels: np.ndarray, proportions: np.ndarray | None, sizes: np.ndarray, seed: int
 ) -> list[np.ndarray]:
     """Deals examples to clients, with label skew or without.
@@ -109,7 +109,7 @@ def deal(
       labels: The classes of the examples.
       proportions: One row of class probabilities per client; `None` is IID.
       sizes: The number of examples of each client.
-      seed: The seed of the deal.
+      seed: The seed of the partition.
 
     Returns:
       One array of example indices per client.

@@ -14,9 +14,9 @@ Learning Based on Dynamic Regularization (2021, https://arxiv.org/abs/2111.04263
     random and the rest by label (`partition_by_similarity`);
 *   which clients are for tuning alone: `hold_out_clients`.
 
-No example is dealt twice, every client gets exactly its number of examples, and of
+No example is given out twice, every client gets exactly its number of examples, and of
 a class no more than there are; if the sizes add up to all examples, every example
-is dealt.
+is given out.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def partition_iid(num_examples: int, sizes: np.ndarray, seed: int) -> list[np.nd
       num_examples: The number of examples.
       sizes: The number of examples of each client; their sum is at most
         `num_examples`.
-      seed: The seed of the deal.
+      seed: The seed of the partition.
 
     Returns:
       One array of example indices per client.
@@ -171,10 +171,10 @@ def partition_by_proportions(
       proportions: One row of class probabilities per client.
       sizes: The number of examples of each client; their sum is at most the
         number of labels.
-      seed: The seed of the deal.
+      seed: The seed of the partition.
 
     Returns:
-      One array of example indices per client, in the order dealt.
+      One array of example indices per client, in the order drawn.
 
     Raises:
       TypeError: If an argument has the wrong type.
@@ -221,10 +221,10 @@ def partition_by_similarity(
 
     Args:
       labels: The classes of the examples, integers from 0.
-      similarity: The share s of a client's examples that is dealt at random.
+      similarity: The share s of a client's examples that is drawn at random.
       sizes: The number of examples of each client; their sum is at most the
         number of labels.
-      seed: The seed of the deal.
+      seed: The seed of the partition.
 
     Returns:
       One array of example indices per client: those at random, then those by label.
@@ -300,7 +300,7 @@ def _check_sizes(sizes: np.ndarray, num_examples: int) -> None:
     if sizes.sum() > num_examples:
         raise ValueError(
             f"sizes ask for {sizes.sum()} examples, but there are {num_examples}. Ask "
-            "for fewer: no example is dealt twice."
+            "for fewer: no example is given out twice."
         )
 
 

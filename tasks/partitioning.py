@@ -1,4 +1,4 @@
-"""Whose examples are whose: one data set dealt to clients, as an array or a column.
+"""Whose examples are whose: one data set partitioned among clients.
 
 frame["client"] = tasks.partition(frame["label"], 100, alpha=0.3)
 task = tasks.from_frame(frame, client_id="client", label="label")
@@ -37,14 +37,14 @@ def partition(
       alpha: The concentration of Dirichlet label skew, see
         `tasks.partitioners.dirichlet_proportions`: a small one leaves a client few
         classes.
-      similarity: The share of a client's examples that is dealt at random, from 0 to
+      similarity: The share of a client's examples that is drawn at random, from 0 to
         1, the rest by label, see `tasks.partitioners.partition_by_similarity`.
       classes_per_client: Deal by classes: examples sorted by label are cut into
         shards, of which each client gets so many, as in McMahan et al. (2017),
         https://arxiv.org/abs/1602.05629, section 3, with 2.
       size_sigma: The standard deviation of the logarithm of clients' sizes; with 0
         they differ by at most one, by classes by at most `classes_per_client`.
-      seed: The seed of the deal.
+      seed: The seed of the partition.
 
     Returns:
       The id of each example's client, such as "client_07": a series with the index of
@@ -121,8 +121,8 @@ def _by_shards(
     order = rng.permutation(len(labels))
     # Stable, so that examples of a label stay in random order.
     shards = np.array_split(order[np.argsort(labels[order], kind="stable")], num_shards)
-    dealt = rng.permutation(num_shards).reshape(num_clients, classes_per_client)
-    return [np.concatenate([shards[shard] for shard in share]) for share in dealt]
+    drawn = rng.permutation(num_shards).reshape(num_clients, classes_per_client)
+    return [np.concatenate([shards[shard] for shard in share]) for share in drawn]
 
 
 def _like(labels: Any, owners: np.ndarray) -> np.ndarray | pd.Series:

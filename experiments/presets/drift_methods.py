@@ -1,10 +1,10 @@
 """Every method of the library on two tasks, at rates found by one budget.
 
-`digits` is scikit-learn's digits, dealt to 50 clients by Dirichlet 0.03, of which five
-take part in a round: few labels to a client, clients that rarely come back. `letters`
-is the first ten letters of EMNIST, dealt to 20 clients by Dirichlet 0.3 and of
-log-normal sizes, all of which take part for one epoch: clients do unequal work, and
-the loss of the logistic regression is convex.
+`digits` is scikit-learn's digits, partitioned among 50 clients by Dirichlet 0.03, of
+which five take part in a round: few labels to a client, clients that rarely come back.
+`letters` is the first ten letters of EMNIST, partitioned among 20 clients by Dirichlet
+0.3 and of log-normal sizes, all of which take part for one epoch: clients do unequal
+work, and the loss of the logistic regression is convex.
 
 Each method has four points to choose from, by its accuracy on held-out clients with a
 seed that is not reported: four client rates, or two of them and two server rates where

@@ -348,8 +348,8 @@ PRESETS = (
     ),
     Preset(
         "uga_cifar10",
-        "FedAvg, FedShare, FedProx and FedMeta over UGA on images that are dealt to "
-        "ten clients at random.",
+        "FedAvg, FedShare, FedProx and FedMeta over UGA on images that are "
+        "partitioned among ten clients at random.",
         "Yao et al. (2019), Table 1 and Figure 2. https://arxiv.org/abs/1910.08234",
         Scale(
             [
