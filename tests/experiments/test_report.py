@@ -307,7 +307,7 @@ def test_training_that_had_not_ended_is_named(tmp_path):
         ("extra.md", "No table.", "extra.md' is damaged: it holds no table"),
         ("norms.png", "none", "norms.png' is damaged: it is no PNG"),
         ("fed_avg/seed_1/metrics.csv", "x,y\n1,2\n", "metrics.csv' is damaged"),
-        ("fed_avg/seed_1/config.json", '{"format": "tff_drift run"}', "is damaged"),
+        ("fed_avg/seed_1/config.json", '{"format": "tff_drift run"}', "names no task"),
     ],
 )
 def test_a_damaged_file_is_named_and_nothing_written(
