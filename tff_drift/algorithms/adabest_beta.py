@@ -114,7 +114,7 @@ def choose_beta(
     and is as random as the plain average of R rounds for β = (R - 1) / (R + 1): it
     remembers R rounds. What they have in common is what h is for. What differs from
     cohort to cohort has a variance of V/M in each and of R V/M in their sum, by which
-    the model strays. Clients bear a model that strays by one client's update: it is
+    the model strays. Clients tolerate a model that strays by one client's update: it is
     where a cohort of a single client leaves it. So R is the largest for which R V/M is
     at most the mean square of an update. With g_i the clients' pseudo-gradients,
 

@@ -205,8 +205,8 @@ class ClientStates(abc.ABC):
             if version <= last:
                 raise ValueError(
                     f"version {version} is not above {last}, the last version "
-                    "committed. Commit versions in ascending order; to go on from an "
-                    "older one, restore it first."
+                    "committed. Commit versions in ascending order; to continue from "
+                    "an older one, restore it first."
                 )
             self._commit(int(version))
 

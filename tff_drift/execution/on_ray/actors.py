@@ -254,12 +254,12 @@ class Actors:
                 f"An actor was lost {self._max_retries + 1} times with the same part "
                 f"of the clients: {_first_lines(error)} If it ran out of memory, lower "
                 "max_concurrent_clients or the cohort, or use more nodes. A run with "
-                "output_dir goes on from its checkpoint when it is started again."
+                "output_dir continues from its checkpoint when it is started again."
             ) from error
         except errors.RayError as error:
             raise WorkerError(
                 f"Ray lost a part of the computation: {_first_lines(error)} A run with "
-                "output_dir goes on from its checkpoint when it is started again."
+                "output_dir continues from its checkpoint when it is started again."
             ) from error
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ def run_training(
     are kept between the rounds and saved in step with the server state.
 
     With `output_dir` the run is kept in that folder, see `OutputDir`. A program that
-    is killed at any moment and started again with the same arguments goes on from the
+    is killed at any moment and started again with the same arguments continues from the
     checkpoint, and ends with the same metrics (but for times) and bit-identical
     weights as one that was not killed, given that the process itself is
     deterministic. A finished run returns what it returned before; with more `rounds`

@@ -78,7 +78,7 @@ class TrainingRun:
         """Asks the run to end after the round in progress, as if it were the last.
 
         The round's row is kept, a checkpoint is written, and `run_training` returns.
-        Its result names the reason. The same run started again goes on from there.
+        Its result names the reason. The same run started again continues from there.
 
         Args:
           reason: Why, for whoever reads the result.

@@ -31,10 +31,10 @@ class MLflowTracker(tracker.Tracker):
     metrics at the step of that round. Artifacts are `config.json` and `metrics.csv`, if
     the run has a folder, and `curves.png`.
 
-    A run that goes on from its folder goes on in the same run of MLflow, which lacks no
-    round and has none twice; `trackers.json` in the folder names it. MLflow is told by
-    a thread of its own, about once a second. If it fails during training a warning says
-    so and training goes on; it is told of those rounds later.
+    A run that continues from its folder continues in the same MLflow run, in which no
+    round is missing or duplicated; `trackers.json` in the folder names it. A thread of
+    its own sends to MLflow about once a second. If that fails during training, a
+    warning says so, training continues, and the rounds are sent later.
 
     Attributes:
       run_id: The run's id in MLflow; `None` before training.

@@ -26,7 +26,7 @@ class WandbTracker(tracker.Tracker):
     Each round's columns are logged at the step of that round. Files are `config.json`
     and `metrics.csv`, if the run has a folder, and `curves.png`.
 
-    A run that goes on from its folder goes on in the same run of W&B; `trackers.json`
+    A run that continues from its folder continues in the same W&B run; `trackers.json`
     in the folder names it. Online, rounds that W&B has are not logged again. Offline
     (`mode="offline"` or `WANDB_MODE=offline`) each program writes a folder
     `wandb/offline-run-...` of its own, which has the whole run, rounds of earlier
