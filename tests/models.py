@@ -1,10 +1,13 @@
 """Small models and data that several tests use."""
 
 import collections
+import functools
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+
+from tff_drift import algorithms
 
 NUM_FEATURES = 3
 NUM_CLASSES = 4
@@ -65,6 +68,15 @@ def functional(keras_model_fn):
             accuracy=_metrics()[0].__class__,
         ),
     )
+
+
+@functools.cache
+def fed_avg(rate=0.3):
+    """FedAvg on the softmax regression, built once for all tests.
+
+    A context keeps the programs that it makes of a process as long as there is one.
+    """
+    return algorithms.build_fed_avg(softmax_regression, rate)
 
 
 def client_arrays(sizes, seed=0):

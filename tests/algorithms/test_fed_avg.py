@@ -14,7 +14,7 @@ build_sgdm = tff.learning.optimizers.build_sgdm
 
 
 def test_equals_tff_fed_avg_bit_for_bit_with_metrics():
-    ours = algorithms.build_fed_avg(models.softmax_regression, 0.1)
+    ours = models.fed_avg(0.1)
     theirs = tff.learning.algorithms.build_weighted_fed_avg(
         models.softmax_regression, build_sgdm(0.1), build_sgdm(1.0)
     )
@@ -59,7 +59,7 @@ def test_uniform_weighting_averages_the_clients_alike():
     ],
 )
 def test_functional_model_and_both_loops_give_the_same_weights(loop):
-    reference = algorithms.build_fed_avg(models.softmax_regression, 0.1)
+    reference = models.fed_avg(0.1)
     expected = models.trainable(reference, models.train(reference, DATA, 2)[0])
     for model in (models.softmax_regression, models.functional_softmax_regression()):
         process = algorithms.build_fed_avg(model, 0.1, loop_implementation=loop)
@@ -85,8 +85,8 @@ def test_accepts_any_tff_optimizer_on_both_sides():
 
 
 def test_a_client_rate_that_is_set_is_used():
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.1)
-    other = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg(0.1)
+    other = models.fed_avg()
     state = process.initialize()
     hparams = process.get_hparams(state)
     hparams["client_work"]["learning_rate"] = 0.3
@@ -162,7 +162,7 @@ def test_server_schedule_multiplies_the_step():
 def test_a_client_with_non_finite_data_is_left_out_and_counted():
     bad_features = np.full([3, models.NUM_FEATURES], np.nan, np.float32)
     bad = models.datasets([(bad_features, np.zeros(3, np.int32))])
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.1)
+    process = models.fed_avg(0.1)
     without, metrics_without = models.train(process, DATA)
     with_bad, metrics = models.train(process, DATA + bad)
     models.assert_bit_equal(
@@ -214,7 +214,7 @@ def test_with_uniform_weights_a_client_without_examples_does_not_count():
 
 
 def test_unreachable_clipping_threshold_equals_fed_avg_bit_for_bit():
-    plain = algorithms.build_fed_avg(models.softmax_regression, 0.1)
+    plain = models.fed_avg(0.1)
     clipped = algorithms.build_fed_avg(
         models.softmax_regression,
         0.1,
@@ -244,7 +244,7 @@ def test_unweighted_and_private_aggregators_are_accepted():
 
 
 def test_runs_under_tff_own_training_loop():
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.1)
+    process = models.fed_avg(0.1)
     state = tff.simulation.run_training_process(
         process, lambda round_number: DATA, total_rounds=2
     )

@@ -103,7 +103,7 @@ def test_training_with_dropout_repeats_bit_for_bit(loop):
     models.assert_bit_equal(
         models.trainable(process, first), models.trainable(process, again)
     )
-    plain = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    plain = models.fed_avg()
     without, _ = models.train(plain, data, rounds=2)
     assert np.any(
         models.trainable(process, first)[0] != models.trainable(plain, without)[0]

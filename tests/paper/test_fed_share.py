@@ -34,7 +34,7 @@ def test_is_fed_avg_on_the_union():
         tuple(np.concatenate([mine, shared]) for mine, shared in zip(client, PUBLIC))
         for client in OWN
     ]
-    fed_avg = algorithms.build_fed_avg(MODEL, 0.3)
+    fed_avg = models.fed_avg()
     expected, _ = models.train(fed_avg, models.datasets(union))
     models.assert_bit_equal(
         models.trainable(process, state), models.trainable(fed_avg, expected)
@@ -47,7 +47,7 @@ def test_an_empty_share_is_fed_avg_bit_for_bit():
     results = []
     for process in (
         algorithms.build_fed_share(MODEL, 0.3, empty),
-        algorithms.build_fed_avg(MODEL, 0.3),
+        models.fed_avg(),
     ):
         state, _ = models.train(process, models.datasets(OWN), rounds=2)
         results.append(models.trainable(process, state))
@@ -63,7 +63,7 @@ def test_is_passed_in_every_epoch():
         tuple(np.concatenate([mine, shared]) for mine, shared in zip(client, PUBLIC))
         for client in OWN
     ]
-    fed_avg = algorithms.build_fed_avg(MODEL, 0.3)
+    fed_avg = models.fed_avg()
     epochs = [dataset.repeat(2) for dataset in models.datasets(union)]
     expected, _ = models.train(fed_avg, epochs)
     models.assert_bit_equal(

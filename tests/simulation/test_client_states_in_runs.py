@@ -165,7 +165,7 @@ def test_a_store_goes_on_with_its_server_state(process, train):
 
 
 def test_a_store_without_need_or_of_another_kind_is_refused(process, train):
-    plain = algorithms.build_fed_avg(models.softmax_regression, 0.1)
+    plain = models.fed_avg(0.1)
     states = store("ram", process, None)
     with pytest.raises(ValueError, match="client_states"):
         run(plain, train, client_states=states)

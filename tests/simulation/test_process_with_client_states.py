@@ -120,7 +120,7 @@ def test_lists_of_batches_are_taken_too(train):
 def test_the_type_of_next_hides_the_states():
     process = built("scaffold")
     kept = ProcessWithClientStates(process)
-    plain = algorithms.build_fed_avg(models.softmax_regression, 0.1)
+    plain = models.fed_avg(0.1)
     assert (
         kept.next.type_signature.parameter[1]
         == (plain.next.type_signature.parameter[1])
@@ -192,7 +192,7 @@ def test_states_of_another_round_are_refused(train):
 
 def test_bad_arguments_are_errors(train):
     process = built("scaffold")
-    plain = algorithms.build_fed_avg(models.softmax_regression, 0.1)
+    plain = models.fed_avg(0.1)
     with pytest.raises(TypeError, match="process must be one whose clients keep"):
         ProcessWithClientStates(plain)
     with pytest.raises(TypeError, match="client_states must be a store"):

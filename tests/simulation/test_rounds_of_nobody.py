@@ -1,6 +1,5 @@
 """What a round tells in which no example counted, and who is suspected."""
 
-import functools
 import math
 
 import matplotlib
@@ -13,7 +12,7 @@ import tensorflow_federated as tff
 
 from tests import models
 from tests.paper.contexts import both_contexts
-from tff_drift import algorithms, simulation
+from tff_drift import simulation
 from tff_drift.simulation import run_training
 from tff_drift.simulation.records import failures, metrics
 
@@ -29,17 +28,9 @@ def with_bad(*names, value=np.nan):
     return simulation.ClientDatasets.from_arrays(clients, batch_size=4)
 
 
-@functools.cache
-def process():
-    return algorithms.build_fed_avg(models.softmax_regression, 0.1)
-
-
-def run(train, rounds=1, rate=None, **options):
-    built = process()
-    if rate is not None:
-        built = algorithms.build_fed_avg(models.softmax_regression, rate)
+def run(train, rounds=1, rate=0.1, **options):
     options = {"cohort_size": 3, **options}
-    return run_training(built, train, rounds=rounds, **options)
+    return run_training(models.fed_avg(rate), train, rounds=rounds, **options)
 
 
 def warnings(caplog):
@@ -96,7 +87,7 @@ def test_data_that_are_finite_are_not_suspected(caplog):
 
 
 def test_an_empty_cohort_is_a_round_of_nobody():
-    begin = process().initialize()
+    begin = models.fed_avg(0.1).initialize()
     result = run(
         with_bad(),
         rounds=2,

@@ -28,3 +28,15 @@ def local(request, local_contexts):
 @pytest.fixture(scope="session")
 def fast(local_contexts):
     return local_contexts["fast"]
+
+
+@pytest.fixture(scope="session")
+def one_by_one():
+    """The local context, which vectorizes no clients."""
+    return execution.create_local_execution_context(batch_clients=False)
+
+
+@pytest.fixture(scope="session")
+def context():
+    """The local context as it is by default."""
+    return execution.create_local_execution_context()

@@ -62,16 +62,6 @@ def _round(context, process, data):
     return call(context, process.next, state, data), told
 
 
-@pytest.fixture(name="one_by_one", scope="module")
-def fixture_one_by_one():
-    return execution.create_local_execution_context(batch_clients=False)
-
-
-@pytest.fixture(name="context", scope="module")
-def fixture_context():
-    return execution.create_local_execution_context()
-
-
 def test_tffs_own_fed_avg_with_convolutions(context, native):
     model_fn = keras_model_fn((6, 6, 1), lambda: [tf.keras.layers.Conv2D(3, 3)])
     process = tff.learning.algorithms.build_weighted_fed_avg(

@@ -11,13 +11,13 @@ import tensorflow_federated as tff
 import tff_drift
 from tests import models
 from tests.execution.local.support import call, training
-from tff_drift import algorithms, execution
+from tff_drift import execution
 
 CLIENTS = tff.CLIENTS
 
 
 def test_a_round_is_told_phase_by_phase():
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     context = execution.create_local_execution_context(
         server_device="/CPU:0", client_devices=["/CPU:0"], max_concurrent_clients=3
     )
@@ -46,7 +46,7 @@ def test_a_round_is_told_phase_by_phase():
 
 
 def test_without_an_argument_the_condition_is_told(fast):
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     assert fast.explain(process.next).startswith("2 phases, argument not given\n")
     assert training(fast, process.next) == [
         "vectorized in lockstep or one by one: vectorized if at least 4 steps come "
@@ -56,7 +56,7 @@ def test_without_an_argument_the_condition_is_told(fast):
 
 
 def test_computations_without_clients_are_one_phase_of_the_server(fast):
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     told = fast.explain(process.initialize).splitlines()
     assert told[0] == "1 phase, 0 clients"
     assert told[3] == "phase 1"
@@ -139,7 +139,7 @@ def test_the_document_shows_what_is_told(capsys):
     text = (pathlib.Path(__file__).parents[3] / "docs" / "execution.md").read_text()
     section = text[text.index("### What it will do") :]
     code, shown = re.findall(r"```(?:python)?\n(.*?)```", section, re.DOTALL)[:2]
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     names = {
         "tff_drift": tff_drift,
         "process": process,

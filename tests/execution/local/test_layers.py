@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 from tests.execution.local.support import assert_same, call, training
 from tests.execution.local.test_convolutions import LOCKSTEP, data_of, keras_model_fn
-from tff_drift import algorithms, execution, layers
+from tff_drift import algorithms, layers
 
 DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "engine.md"
 K = tf.keras.layers
@@ -173,16 +173,6 @@ def _names(cells):
 def _told(context, process, data):
     state = call(context, process.initialize)
     return training(context, process.next, state, data)[0]
-
-
-@pytest.fixture(name="one_by_one", scope="module")
-def fixture_one_by_one():
-    return execution.create_local_execution_context(batch_clients=False)
-
-
-@pytest.fixture(name="context", scope="module")
-def fixture_context():
-    return execution.create_local_execution_context()
 
 
 @pytest.mark.parametrize("name", VECTORIZED)

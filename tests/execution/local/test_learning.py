@@ -186,7 +186,7 @@ def test_initialize_and_the_process_functions(local, native):
 
 
 def test_a_cohort_whose_size_changes_and_an_empty_one(fast, native):
-    process = algorithms.build_fed_avg(MODEL, 0.3)
+    process = models.fed_avg()
     state = call(native, process.initialize)
     for cohort in (DATA[:1], DATA * 3, []):
         expected = call(native, process.next, state, cohort)
@@ -195,7 +195,7 @@ def test_a_cohort_whose_size_changes_and_an_empty_one(fast, native):
 
 
 def test_datasets_given_as_lists_of_batches(fast):
-    process = algorithms.build_fed_avg(MODEL, 0.3)
+    process = models.fed_avg()
     state = call(fast, process.initialize)
     lists = [[tuple(b.numpy() for b in batch) for batch in ds] for ds in DATA]
     assert_same(
@@ -219,7 +219,7 @@ def test_a_personalization_evaluation(fast, native):
     evaluation = learn.algorithms.build_personalization_eval_computation(
         MODEL, collections.OrderedDict(same=lambda: personalize), evaluate
     )
-    process = algorithms.build_fed_avg(MODEL, 0.3)
+    process = models.fed_avg()
     state = call(native, process.initialize)
     weights = call(native, process.get_model_weights, state)
     data = [

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests import models
 from tests.execution.local.support import assert_same, call, training
-from tff_drift import algorithms, compat, simulation
+from tff_drift import compat, simulation
 from tff_drift.execution.batches_on_demand import BatchesOnDemand
 from tff_drift.execution.local.data.client_data import ClientData
 
@@ -19,7 +19,7 @@ SIZES = [9, 4, 12, 1, 8, 8, 5, 3, 10] * 22
 
 @pytest.fixture(scope="module")
 def process():
-    return algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    return models.fed_avg()
 
 
 def _train(sizes, **options):

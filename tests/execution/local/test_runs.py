@@ -12,7 +12,7 @@ import tensorflow_federated as tff
 
 from tests import models
 from tests.execution.local.support import MODES, assert_same, call
-from tff_drift import algorithms, execution
+from tff_drift import execution
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.phases import RunnablePlan
 
@@ -22,7 +22,7 @@ DATA = models.datasets(models.client_arrays([10, 7, 3, 12, 5, 8], seed=3))
 
 @pytest.fixture(scope="module")
 def process():
-    return algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    return models.fed_avg()
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ def _agree(stacked, single):
 
 
 def test_large_cohorts_of_small_models_are_stacked_by_themselves():
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     data = models.datasets(models.client_arrays([8] * 20 + [5]))
     stacked, told = _round(process, data)
     # Twenty clients have two batches of four, the last has one of four and one of one.
@@ -69,7 +69,7 @@ def test_what_is_told_is_what_runs(monkeypatch):
 
     monkeypatch.setattr(VectorizedRunner, "run", noting)
     data = models.datasets(models.client_arrays([8] * 10))
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     _, told = _round(process, data)
     assert told[0].startswith("vectorized in lockstep")
     assert told[1:] == ["clients 0 to 9: 2 steps of 10 clients"]
@@ -114,7 +114,7 @@ def test_a_client_s_result_does_not_keep_those_of_the_others():
     ],
 )
 def test_cohorts_that_gain_nothing_are_not_stacked(data, reason):
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     assert _round(process, data)[1] == [f"one by one: {reason}"]
 
 
@@ -240,7 +240,7 @@ def test_the_checks_of_a_computation_are_made_for_stacks_too():
 
 
 def test_clients_are_stacked_on_each_of_several_devices():
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     data = models.datasets(models.client_arrays([4] * 5))
     devices = ("/CPU:0", "/CPU:0")
     stacked, told = _round(process, data, batch_clients=True, client_devices=devices)

@@ -21,14 +21,14 @@ slices = tf.data.Dataset.from_tensor_slices
 SIZES = [22, 4, 9, 1, 0, 17, 3, 8, 8, 30, 5, 12]
 
 
-@pytest.fixture(scope="module", name="stacked")
-def _stacked():
-    return execution.create_local_execution_context(batch_clients=True)
+@pytest.fixture(name="stacked")
+def _stacked(local_contexts):
+    return local_contexts["batched"]
 
 
-@pytest.fixture(scope="module", name="single")
-def _single():
-    return execution.create_local_execution_context(batch_clients=False)
+@pytest.fixture(name="single")
+def _single(one_by_one):
+    return one_by_one
 
 
 def _client_data(process, datasets):
@@ -93,7 +93,7 @@ def test_one_function_serves_all_groups_of_cohorts(monkeypatch):
 
     monkeypatch.setattr(functions, "concrete", noting)
     monkeypatch.setattr(policy, "_MANY_SORTED", 16)
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     context = execution.create_local_execution_context()
     state = call(context, process.initialize)
     # Groups of 12, 12 and 11 clients, the first of whom never wait; then 12, 12 and 10.
@@ -106,7 +106,7 @@ def test_one_function_serves_all_groups_of_cohorts(monkeypatch):
 
 
 def test_epochs_that_end_with_a_short_batch(stacked, single):
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     arrays = models.client_arrays(SIZES)
     data = [slices(client).batch(4).repeat(3) for client in arrays]
     output = _agree(process, data, stacked, single)
@@ -114,7 +114,7 @@ def test_epochs_that_end_with_a_short_batch(stacked, single):
 
 
 def test_a_diverged_client_is_rejected_alone(stacked, single):
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     arrays = models.client_arrays(SIZES)
     # The client of the fewest full batches, which is masked longest, and the longest.
     for client in (1, 9):
@@ -125,7 +125,7 @@ def test_a_diverged_client_is_rejected_alone(stacked, single):
 
 
 def test_a_seeded_shuffle_gives_the_order_that_it_gives_one_by_one(stacked, single):
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     data = [
         slices(client)
         .map(lambda x, y: (2 * x, y))
@@ -139,7 +139,7 @@ def test_a_seeded_shuffle_gives_the_order_that_it_gives_one_by_one(stacked, sing
 
 
 def test_shuffled_datasets_are_stacked_by_themselves():
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     data = [
         slices(client).shuffle(8).batch(4) for client in models.client_arrays([8] * 20)
     ]
@@ -230,7 +230,7 @@ def test_nobody_is_checked_who_stands_in_for_nobody(stacked, single):
 
 def test_batches_that_take_too_much_ram_are_not_read(monkeypatch, single):
     monkeypatch.setattr(policy, "READ_BYTES", 1000)
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     data = [
         slices(client).shuffle(8, seed=k).batch(4)
         for k, client in enumerate(models.client_arrays([8] * 20))
@@ -285,7 +285,7 @@ def test_groups_of_other_sizes_build_nothing_anew(monkeypatch, stacked):
 
 def test_a_group_that_comes_again_as_a_cohort_of_its_own(stacked, single):
     # The second of two groups has the first one's 52 places, and 50 if it is alone.
-    process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
+    process = models.fed_avg()
     data = models.datasets(models.client_arrays([12] * 52 + [4] * 49))
     state = call(stacked, process.initialize)
     assert training(stacked, process.next, state, data)[1:] == [
