@@ -1,0 +1,60 @@
+"""Processes that train side by side end when the program that began them ends."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PROGRAM = """
+import os, time
+from experiments.training import pool
+with pool.open_pool(1) as executor:
+    pid = executor.submit(os.getpid).result()
+    executor.submit(time.sleep, 600)
+    print(pid, flush=True)
+    time.sleep(600)
+"""
+# How long a test waits for what should take a second or two.
+PATIENCE = 60.0
+
+
+# Of the program alone: a terminal's Ctrl-C comes to all of them.
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_they_end_with_the_program_that_began_them(sent):
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        # A shell has programs in the background ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        pid = int(program.stdout.readline())
+        program.send_signal(sent)
+        program.wait(PATIENCE)
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end and is_running(pid):
+            time.sleep(0.1)
+        assert not is_running(pid)
+    finally:
+        program.kill()
+        program.stdout.close()
+        program.wait()
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # One that has ended may wait for a parent to ask for its status.
+    try:
+        told = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return sys.platform != "linux"
+    return told.rpartition(")")[2].split()[0] != "Z"
