@@ -22,7 +22,8 @@ import time
 from tests.reliability import results
 
 _COUNTS = {"steps": 20, "processes": 6}
-_COUNTED = ("cases", "not built", "compared", "vectorized", "refused", "differ")
+_SUMMED = ("compared", "vectorized", "refused", "ill_conditioned")
+_COUNTED = ("cases", "not built", *_SUMMED, "differ")
 # Of one case; in most of it functions are built.
 _SECONDS_OF_A_CASE = 300
 
@@ -108,7 +109,7 @@ def totals(known):
             counts["cases"] += 1
             counts["not built"] += bool(each.get("not_built"))
             counts["differ"] += bool(each["differences"])
-            for key in ("compared", "vectorized", "refused"):
+            for key in _SUMMED:
                 counts[key] += each.get(key, 0)
         found[family] = counts
     return found
@@ -120,7 +121,8 @@ def summary(known):
     lines = [
         f"{family}: {counts['cases']} cases ({counts['not built']} refused by TFF or "
         f"Keras), {counts['compared']} results compared, {counts['vectorized']} of "
-        f"them vectorized, {counts['refused']} errors; {counts['differ']} cases differ"
+        f"them vectorized, {counts['refused']} errors, {counts['ill_conditioned']} "
+        f"ill-conditioned; {counts['differ']} cases differ"
         for family, counts in totals(known).items()
     ]
     for each in cases:

@@ -56,19 +56,21 @@ def check_process(case, native=None):
     call_native = support.call_native if is_secure else support.call
     for number, cohort in enumerate(case.cohorts):
         data = processes.client_data(case, process, cohort, native=True)
-        if native is None:
-            expected = comparison.attempt(
-                support.call, one_by_one, process.next, state, data
-            )
-        else:
-            expected = comparison.attempt(
-                call_native, native, process.next, state, data
-            )
+
+        def expect(state=state, data=data):
+            if native is None:
+                return support.call(one_by_one, process.next, state, data)
+            return call_native(native, process.next, state, data)
+
+        def nudged(state=state, expect=expect):
+            return expect(processes.nudged(process, state))
+
+        expected = comparison.attempt(expect)
 
         def arguments(cohort=cohort, state=state):
             return state, processes.client_data(case, process, cohort)
 
-        comparison.compare(outcome, number, process.next, arguments, expected)
+        comparison.compare(outcome, number, process.next, arguments, expected, nudged)
         if expected[0] is not None:
             # What secure sums are replaced in has lost its classes.
             state = expected[0]["state"] if is_secure else expected[0].state
@@ -131,6 +133,7 @@ def run(family, number, count, known, native, report):
                 "compared": outcome.compared,
                 "vectorized": outcome.vectorized,
                 "refused": outcome.refused,
+                "ill_conditioned": outcome.ill_conditioned,
                 "not_built": outcome.not_built,
                 "differences": [
                     [each.mode, each.cohort, each.text] for each in outcome.differences

@@ -152,6 +152,24 @@ def with_weights(process, state):
     )
 
 
+def nudged(process, state):
+    """Returns a state whose weights are one bit away, up or down."""
+    weights = process.get_model_weights(state)
+    arrays = [np.asarray(tensor) for tensor in weights.trainable]
+    return process.set_model_weights(
+        state,
+        tff.learning.models.ModelWeights(
+            [
+                np.nextafter(
+                    array, np.where(np.indices(array.shape).sum(0) % 2, 9, -9)
+                ).astype(array.dtype)
+                for array in arrays
+            ],
+            list(weights.non_trainable),
+        ),
+    )
+
+
 def client_data(case, process, cohort, native=False):
     """Returns what the clients of a cohort bring."""
     make = functools.partial(networks.examples, case.network)

@@ -89,6 +89,31 @@ def test_an_error_on_one_side_is_a_difference(fresh_contexts):
     assert "expected ValueError: wanted, found a result" in outcome.differences[0].text
 
 
+def test_what_a_last_bit_changes_is_no_difference_and_more_is_one(fresh_contexts):
+    computation = steps.build(steps.StepCase(("tanh",), False, "reduce", (), (COHORT,)))
+    arguments = steps.arguments(COHORT)
+    plain = comparison.local_contexts()["plain"]
+    result = support.call(plain, computation, *arguments)
+
+    def shifted(by):
+        return tf.nest.map_structure(
+            lambda leaf: leaf + np.asarray(by, leaf.dtype), result
+        )
+
+    for share, wrong in ((2, 0), (100, len(support.MODES))):
+        outcome = comparison.Outcome()
+        comparison.compare(
+            outcome,
+            0,
+            computation,
+            lambda: arguments,
+            (shifted(share * 1e-3), None),
+            lambda share=share: shifted((share + 1) * 1e-3),
+        )
+        assert len(outcome.differences) == wrong
+        assert outcome.ill_conditioned == len(support.MODES) - wrong
+
+
 def test_cases_can_be_written_down():
     case = processes.ProcessCase(
         networks.Network(("vector",), (), ("dense",), "classes"),

@@ -107,9 +107,10 @@ def interrupts(found):
 def fuzz(found):
     """What the latest campaign of random cases has shown."""
     latest = {result["family"]: result["totals"] for result in _of(found, "fuzz")}
-    columns = ["cases", "not built", "compared", "vectorized", "refused", "differ"]
+    columns = ["cases", "not built", "compared", "vectorized", "refused"]
+    columns += ["ill_conditioned", "differ"]
     body = [
-        [family, *(totals[name] for name in columns)]
+        [family, *(totals.get(name, 0) for name in columns)]
         for family, totals in latest.items()
     ]
     header = [
@@ -119,6 +120,7 @@ def fuzz(found):
         "results compared",
         "of them vectorized",
         "of them errors on both sides",
+        "of them ill-conditioned",
         "cases that differ",
     ]
     return _table(header, body)
