@@ -6,6 +6,7 @@ for bit with what an undisturbed program leaves.
 
 import os
 import pathlib
+import random
 import signal
 import subprocess
 import sys
@@ -156,3 +157,47 @@ assert increment(2) == 3
     )
     assert found.returncode == 0, found.stderr
     results.note("fork after use, the child exits", "the parent goes on")
+
+
+def _search(folder):
+    words = ["client_learning_rate=log:0.01:1:2", "--sampler=tpe", "--points=4"]
+    words += ["--task=digits", "--algorithm=fed_avg", "--rounds=4", "--processes=1"]
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "experiments",
+            "sweep",
+            *words,
+            f"--output_dir={folder}",
+        ],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def test_a_search_that_is_killed_again_and_again_finds_the_same_points(tmp_path):
+    start = time.monotonic()
+    assert _search(tmp_path / "whole").wait(PATIENCE) == 0
+    whole = time.monotonic() - start
+    kills, choose = 0, random.Random()
+    for _ in range(20):
+        search = _search(tmp_path / "killed")
+        patience = PATIENCE if kills == 6 else choose.uniform(0.3, 0.6) * whole
+        try:
+            assert search.wait(patience) == 0
+            break
+        except subprocess.TimeoutExpired:
+            search.send_signal(choose.choice([signal.SIGKILL, signal.SIGTERM]))
+            search.wait()
+            kills += 1
+    table = "points.csv"
+    assert (tmp_path / "killed" / table).read_text() == (
+        tmp_path / "whole" / table
+    ).read_text()
+    assert kills
+    results.note(
+        "a search by TPE, killed again and again by SIGKILL or SIGTERM",
+        f"{kills} kills; the points and scores of an undisturbed one",
+    )
