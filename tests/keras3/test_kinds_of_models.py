@@ -110,6 +110,76 @@ def test_frozen_layers_stay_as_they_are():
     assert np.any(trained.weights[0] != weights.trainable[0])
 
 
+def test_tensors_that_layers_and_losses_keep_are_taken():
+    adapted = keras.layers.Normalization()
+    adapted.adapt(3 + 2 * CLIENTS[0][0])
+    # More numbers than TensorFlow takes for a small constant.
+    mean = np.linspace(-1, 1, 200)
+    keras_model = keras3_models.softmax_regression(
+        adapted,
+        keras.layers.Dense(200, kernel_regularizer=keras.regularizers.L1(0.02)),
+        keras.layers.Normalization(mean=mean, variance=1 + mean**2),
+    )
+    of_class = tf.constant([1.0, 2.0, 0.5, 1.0])
+
+    def loss(y, p):
+        each = keras.losses.sparse_categorical_crossentropy(y, p, from_logits=True)
+        return each * tf.gather(of_class, y)
+
+    def model_fn():
+        return models.from_keras3(keras_model, loss, small.INPUT_SPEC)
+
+    x, y = CLIENTS[2]
+    with tf.GradientTape() as tape:
+        total = tf.reduce_mean(loss(y, keras_model(x))) + tf.add_n(keras_model.losses)
+    variables = keras_model.trainable_variables
+    gradients = tape.gradient(total, [variable.value for variable in variables])
+    trained = train(model_fn, small.datasets([(x, y)]), rounds=1)
+    for actual, before, gradient in zip(trained.weights, variables, gradients):
+        expected = before.numpy() - 0.1 * tf.convert_to_tensor(gradient).numpy()
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+def lookup():
+    """Embeds words, by a table that is no weight."""
+    words = keras.layers.Input([2], dtype="string")
+    numbers = keras.layers.StringLookup(vocabulary=["a", "b"])(words)
+    embedding = keras.layers.Embedding(3, 2, "ones")(numbers)
+    logits = keras.layers.Dense(small.NUM_CLASSES, kernel_initializer="zeros")
+    return keras.Model(words, logits(keras.layers.Flatten()(embedding)))
+
+
+WORDS = [
+    batches(
+        np.array([["a", "b"], ["c", "b"], ["a", "a"]]), np.array([0, 1, 0], np.int32)
+    )
+]
+
+
+def test_tables_made_in_the_model_function_are_taken():
+    trained = train(
+        lambda: models.from_keras3(
+            lookup(), keras3_models.loss(), WORDS[0].element_spec
+        ),
+        WORDS,
+        rounds=2,
+    )
+    # "c" is unknown, and is number 0.
+    embedding = trained.weights[0]
+    assert len(np.unique(embedding, axis=0)) == 3
+    assert trained.metrics[1]["loss"] < trained.metrics[0]["loss"]
+    outside = lookup()
+
+    def model_fn():
+        return models.from_keras3(outside, keras3_models.loss(), WORDS[0].element_spec)
+
+    with pytest.raises(
+        ValueError, match=r"has a table.*in model_fn itself\.$"
+    ) as raised:
+        algorithms.build_fed_avg(model_fn, 0.1)
+    assert "\n" not in str(raised.value)
+
+
 def two_inputs_and_outputs(outputs):
     """A net of numbers and words with a class and a number as its outputs."""
     numbers = keras.layers.Input([small.NUM_FEATURES], name="numbers")
@@ -260,6 +330,7 @@ def test_metrics_are_those_of_keras_on_all_examples():
             keras.metrics.CategoricalAccuracy(),
             keras.metrics.AUC(from_logits=True),
             keras.metrics.F1Score(name="f1"),
+            keras.metrics.R2Score(),
             Largest(name="largest"),
         ]
 

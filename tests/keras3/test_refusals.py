@@ -182,6 +182,55 @@ def test_bad_arguments_of_the_bridge(changes, error, message):
         bridge(**changes())
 
 
+class Unseeded(keras.layers.Layer if keras3_models.IS_THERE else object):
+    """Draws from the generator of the whole process."""
+
+    def call(self, inputs, training=False):
+        if not training:
+            return inputs
+        return inputs + keras.random.normal(keras.ops.shape(inputs))
+
+
+def remembering():
+    recurrent = keras.layers.GRU(2, stateful=True)
+    layers = [keras.layers.Reshape([3, 1]), recurrent, keras.layers.Dense(4)]
+    return keras.Sequential([keras.layers.Input([3], batch_size=4), *layers])
+
+
+def normalising():
+    dense = keras.layers.Dense(4)
+    return keras3_models.softmax_regression(keras.layers.SpectralNormalization(dense))
+
+
+def constrained():
+    limit = keras.constraints.MaxNorm(1)
+    return keras3_models.softmax_regression(
+        keras.layers.Dense(4, kernel_constraint=limit)
+    )
+
+
+UNTRAINABLE = {
+    "stateful": (remembering, "variable that is none of its weights.*stateful=True"),
+    "unseeded": (
+        lambda: keras3_models.softmax_regression(Unseeded()),
+        r"none of its weights.*keras\.random\.SeedGenerator",
+    ),
+    "spectral": (normalising, "sets.*its trainable weight '.*kernel'"),
+    "constraint": (constrained, "constraint of its weight '.*kernel'"),
+}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"), UNTRAINABLE.values(), ids=UNTRAINABLE.keys()
+)
+@every_place
+def test_models_whose_training_clients_would_lose_are_refused(take, make, message):
+    keras_model = make()
+    with pytest.raises(ValueError, match=message) as raised:
+        take(keras3_models.model_fn(keras_model))
+    assert "\n" not in str(raised.value)
+
+
 def test_weights_of_another_model_are_not_assigned():
     keras_model = keras3_models.softmax_regression()
     weights = keras3_models.weights(keras_model)

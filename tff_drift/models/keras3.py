@@ -16,6 +16,7 @@ from tff_drift.models.stateless import (
     ModelOutput,
     StatelessModel,
     import_keras3,
+    outside_values,
     split_variables,
 )
 
@@ -56,7 +57,8 @@ def from_keras3(
 
     Args:
       keras_model: A `keras.Model`: functional, sequential or a subclass. Whether and
-        how it was compiled does not matter. If it is not built it is, for `input_spec`.
+        how it was compiled does not matter, nor do a `train_step` and `compute_loss` of
+        its own. If it is not built it is, for `input_spec`.
       loss: A `keras.losses.Loss`, or a function of labels and predictions whose mean
         is taken; of a model with several outputs also a mapping from their names, or a
         list in their order, of one for each.
@@ -77,8 +79,9 @@ def from_keras3(
       ImportError: If `keras` is missing or is Keras 2.
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If Keras computes with another backend than TensorFlow, the model has
-        no trainable weights, `input_spec` is not that of inputs and labels, losses,
-        weights or metrics are not those of the outputs, or two metrics have one name.
+        no trainable weights or constraints of them, `input_spec` is not that of inputs
+        and labels, losses, weights or metrics are not those of the outputs, or two
+        metrics have one name.
     """
     keras = import_keras3()
     _check_model(keras, keras_model)
@@ -146,6 +149,21 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
         )
     for variable, value in zip(variables, values):
         variable.assign(value)
+
+
+def check_training(model: tff.learning.models.VariableModel) -> None:
+    """Raises what is wrong with training a model of Keras 3, if it is one.
+
+    TFF finds it too, and tells it below lines of its own.
+
+    Args:
+      model: The model.
+
+    Raises:
+      Exception: What Keras raises, or `from_keras3` where it says so.
+    """
+    if isinstance(model, _Keras3Model):
+        model.forward_pass.get_concrete_function(model.input_spec, training=True)
 
 
 def _check_model(keras: Any, model: Any) -> None:
@@ -233,11 +251,18 @@ class _Keras3Model(tff.learning.models.VariableModel):
     # Keras calls models without AutoGraph, too.
     @tf.function(autograph=False)
     def predict_on_batch(self, x: Any, training: bool = True) -> Any:
-        return self._call(x, training).predictions
+        with outside_values(self._model.name):
+            return self._call(x, training).predictions
 
     @tf.function(autograph=False)
     def forward_pass(
         self, batch_input: Any, training: bool = True
+    ) -> tff.learning.models.BatchOutput:
+        with outside_values(self._model.name):
+            return self._forward_pass(batch_input, training)
+
+    def _forward_pass(
+        self, batch_input: Any, training: bool
     ) -> tff.learning.models.BatchOutput:
         inputs, labels = _inputs_and_labels(batch_input)
         output = self._call(inputs, training)

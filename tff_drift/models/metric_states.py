@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tff_drift.models.outputs import by_output, named_outputs
-from tff_drift.models.stateless import import_keras3, outside_graphs
+from tff_drift.models.stateless import import_keras3, outside_graphs, where_made
 
 _METRICS = (
     "a list of metrics of Keras 3, such as keras.metrics.SparseCategoricalAccuracy(), "
@@ -149,7 +149,8 @@ def build_metric_states(
         if is_numbered and number:
             name = f"{name}_{number}"
         state = _KerasMetric(name, made, output, output_names)
-        if not state.metric.variables:
+        # Some metrics make their variables, or all but one, at their first update.
+        if not made.variables or not getattr(made, "_built", True):
             _make_variables(state, label_spec, output_spec())
         states.append(state)
     states.append(_MeanLoss())
@@ -220,7 +221,7 @@ def _made(metric: Any) -> Any:
 
 
 def _make_variables(state: _KerasMetric, label_spec: Any, output_spec: Any) -> None:
-    """Lets a metric make its variables, which some do at their first update."""
+    """Lets a metric make its variables."""
 
     def zeros(structure: Any) -> Any:
         return tf.nest.map_structure(
@@ -233,4 +234,4 @@ def _make_variables(state: _KerasMetric, label_spec: Any, output_spec: Any) -> N
         state.metric.update_state(*state.arguments(labels, predictions))
         state.metric.reset_state()
 
-    outside_graphs(update)
+    where_made(state.metric.variables, update)

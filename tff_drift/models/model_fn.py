@@ -10,6 +10,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
+from tff_drift.models.keras3 import check_training
 
 # A model: a function without arguments that builds a new
 # `tff.learning.models.VariableModel`, or a `tff.learning.models.FunctionalModel`.
@@ -74,6 +75,7 @@ def build_variable_model(
       TypeError: If the function returns something else, or gives TFF's
         `from_keras_model` a model, a loss or a metric of Keras 3; the message says
         what to do.
+      ValueError: If clients cannot train a model of Keras 3, see `from_keras3`.
     """
     try:
         model = model_fn()
@@ -89,6 +91,7 @@ def build_variable_model(
             "from_keras3(keras_model, loss, input_spec, metrics) in its place."
         ) from error
     if isinstance(model, tff.learning.models.VariableModel):
+        check_training(model)
         return model
     if checks.is_of_keras3(model):
         raise TypeError(

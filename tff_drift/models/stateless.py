@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -54,6 +55,16 @@ def outside_graphs(function: Callable[[], T]) -> T:
         return executor.submit(function).result()
 
 
+def where_made(variables: Sequence[Any], function: Callable[[], T]) -> T:
+    """Returns what a function returns where Keras' variables can be read.
+
+    Args:
+      variables: The variables: of the present graph, or of none.
+      function: A function without arguments.
+    """
+    return function() if any(map(_is_in_graph, variables)) else outside_graphs(function)
+
+
 class ModelOutput(NamedTuple):
     """What a call of a model returns.
 
@@ -95,11 +106,12 @@ class StatelessModel:
       input_spec: The `tf.TensorSpec` structure of its input.
 
     Raises:
-      ValueError: If the model has no trainable weights.
+      ValueError: If the model has no trainable weights, or constraints of them.
     """
 
     def __init__(self, model: Any, input_spec: Any) -> None:
         self._model, self._input_spec = model, input_spec
+        self.name = model.name
         if not model.built:
             self.output_spec()
         self.trainable, self.non_trainable, self._seeds = split_variables(model)
@@ -108,6 +120,13 @@ class StatelessModel:
                 f"keras_model {model.name!r} has no trainable weights. Set trainable = "
                 "True for what clients are to train."
             )
+        for each in self.trainable:
+            if each.constraint is not None:
+                raise ValueError(
+                    f"keras_model {model.name!r} has a constraint of its weight "
+                    f"{each.path!r}, which clients would not keep: TFF's optimizers "
+                    "know none. Leave it out, or use a regularizer."
+                )
 
     def output_spec(self) -> Any:
         """Returns the structure of `keras.KerasTensor`s of the model's outputs."""
@@ -116,9 +135,9 @@ class StatelessModel:
             lambda spec: keras.KerasTensor(tuple(spec.shape), spec.dtype.name),
             self._input_spec,
         )
-        in_graph = any(_is_in_graph(variable) for variable in self._model.variables)
-        run = (lambda function: function()) if in_graph else outside_graphs
-        return run(lambda: self._model(inputs, training=False))
+        return where_made(
+            self._model.variables, lambda: self._model(inputs, training=False)
+        )
 
     def initial_values(self) -> tuple[list[Any], list[Any]]:
         """Returns the values of the trainable and of the other weights, now."""
@@ -141,6 +160,9 @@ class StatelessModel:
 
         Returns:
           A `ModelOutput`.
+
+        Raises:
+          ValueError: If the call sets variables that are not non-trainable weights.
         """
         keras = import_keras3()
         mapping = [
@@ -149,13 +171,39 @@ class StatelessModel:
             *zip(self._seeds, self._seed_values(inputs, trainable)),
         ]
         with keras.StatelessScope(mapping, collect_losses=True) as scope:
+            before = dict(scope.state_mapping)
             predictions = self._model(inputs, training=training)
             losses = self._model.losses
+        self._check_what_was_set(
+            {
+                key
+                for key, value in scope.state_mapping.items()
+                if value is not before.get(key)
+            }
+        )
         return ModelOutput(
             predictions,
             tuple(scope.get_current_value(each) for each in self.non_trainable),
             losses,
         )
+
+    def _check_what_was_set(self, variables: set[int]) -> None:
+        """Raises if new values would be lost; variables are given by their `id`."""
+        beginning = f"keras_model {self.name!r} sets, when it is called, "
+        for each in self.trainable:
+            if id(each) in variables:
+                raise ValueError(
+                    f"{beginning}its trainable weight {each.path!r}, as "
+                    "SpectralNormalization does, and clients would not keep that. Set "
+                    "weights alone that are not trainable."
+                )
+        if variables - set(map(id, [*self.non_trainable, *self._seeds])):
+            raise ValueError(
+                f"{beginning}a variable that is none of its weights, and clients would "
+                "not keep that. Make it with add_weight(trainable=False). A layer that "
+                "calls keras.random needs a keras.random.SeedGenerator as an "
+                "attribute, and a recurrent layer no stateful=True."
+            )
 
     def _seed_values(self, inputs: Any, trainable: Sequence[tf.Tensor]) -> list[Any]:
         if not self._seeds:
@@ -171,6 +219,56 @@ class StatelessModel:
             tf.cast(value & _SEED_BITS, variable.dtype)
             for variable, value in zip(self._seeds, folded)
         ]
+
+
+@contextlib.contextmanager
+def outside_values(name: str) -> Iterator[None]:
+    """Makes constants of values from outside of TFF's graph, which it cannot take.
+
+    `keras.regularizers.L1` and an adapted `Normalization`, for example, hold tensors
+    that are no weights.
+
+    Args:
+      name: The name of the Keras model, for the message.
+
+    Yields:
+      Nothing; a function is traced inside.
+
+    Raises:
+      ValueError: If a table or a variable comes from there.
+    """
+    with tf.init_scope():
+        is_outside_eager = tf.executing_eagerly()
+    if is_outside_eager:
+        yield
+        return
+    graph = tf.compat.v1.get_default_graph()
+    capture = graph.capture
+
+    has_other = False
+
+    def as_constant(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal has_other
+        if not isinstance(tensor, tf.__internal__.EagerTensor):
+            return capture(tensor, *args, **kwargs)
+        if tensor.dtype in (tf.resource, tf.variant):
+            # Raised here, the message would stand in the middle of one of Keras.
+            has_other = True
+            return capture(tensor, *args, **kwargs)
+        with graph.as_default():
+            return tf.constant(tensor.numpy())
+
+    graph.capture = as_constant
+    try:
+        yield
+    finally:
+        graph.capture = capture
+    if has_other:
+        raise ValueError(
+            f"keras_model {name!r}, its loss or a metric has a table or a variable "
+            "that was made outside of model_fn and is no weight, as lookup layers "
+            "have. Make model, loss and metrics in model_fn itself."
+        )
 
 
 def _is_in_graph(variable: Any) -> bool:
