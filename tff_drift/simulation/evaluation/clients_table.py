@@ -13,7 +13,7 @@ from tff_drift.models import ModelFn
 from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator
-from tff_drift.simulation.loop.rounds import build_round_runner
+from tff_drift.simulation.loop.rounds import RoundRunner
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -145,9 +145,7 @@ def _build_training(
     )
     initial = process.set_model_weights(process.initialize(), model)
     parameter = process.next.type_signature.parameter[1].member
-    runner = build_round_runner(
-        process, train.fitting("train", parameter.element), None
-    )
+    runner = RoundRunner(process, train.fitting("train", parameter.element), None)
 
     def personalize(client_id: str) -> Any:
         if train.num_examples(client_id) == 0:

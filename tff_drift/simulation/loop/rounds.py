@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow_federated as tff
 
@@ -16,117 +16,67 @@ from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.loop.process_with_client_states import ProcessWithClientStates
 
 
-class RoundRunner(Protocol):
+class RoundRunner:
     """Runs rounds of a process on cohorts.
 
     Attributes:
-      client_states: The store of the clients' states; `None` for processes whose
-        clients have none.
+      client_states: The store of the clients' states, None if they have none.
     """
 
-    @property
-    def client_states(self) -> ClientStates | None:
-        """The store of the clients' states, if they have any."""
+    def __init__(
+        self,
+        process: tff.learning.templates.LearningProcess,
+        train: ClientDatasets,
+        client_states: ClientStates | None,
+    ) -> None:
+        """Puts a process, its clients' data and their states together.
+
+        Args:
+          process: The process.
+          train: The clients' data.
+          client_states: Where the clients' states are kept; by default in RAM, if the
+            process's clients have any.
+
+        Raises:
+          TypeError: If `client_states` is not a store.
+          ValueError: If it is given for a process whose clients have no states, or for
+            one that has a store already, or is a store of other states.
+        """
+        if isinstance(process, StatefulLearningProcess):
+            process = ProcessWithClientStates(process, client_states)
+        elif client_states is not None:
+            why = "the clients of this process keep no states"
+            if isinstance(process, ProcessWithClientStates):
+                why = "process has a store"
+            raise ValueError(f"client_states is given, but {why}. Leave it out.")
+        self._process: Any = process
+        self._train = train
+        self._is_stateful = isinstance(process, ProcessWithClientStates)
+        self.client_states: ClientStates | None = (
+            self._process.client_states if self._is_stateful else None
+        )
 
     def begin(self, state: Any) -> None:
-        """Says that the store holds the clients' states of a server state."""
+        """Says that the store, if any, holds the clients' states of a server state."""
+        if self._is_stateful:
+            self._process.begin(state)
 
     def is_in_step(self, state: Any) -> bool:
         """Returns whether it does."""
+        return not self._is_stateful or self._process.is_in_step(state)
 
     def run(
         self, state: Any, cohort: Sequence[str], round_number: int
     ) -> tuple[Any, Mapping[str, Any]]:
         """Runs a round; returns the new server state and the round's metrics."""
-
-
-def build_round_runner(
-    process: tff.learning.templates.LearningProcess,
-    train: ClientDatasets,
-    client_states: ClientStates | None,
-) -> RoundRunner:
-    """Returns what runs rounds of this kind of process.
-
-    Args:
-      process: The process.
-      train: The clients' data.
-      client_states: Where the clients' states are kept; by default in RAM, if the
-        process's clients have any.
-
-    Returns:
-      A runner.
-
-    Raises:
-      TypeError: If `client_states` is not a store.
-      ValueError: If it is given for a process whose clients have no states, or for one
-        that has a store already, or is a store of other states.
-    """
-    if isinstance(process, StatefulLearningProcess):
-        return _StatefulRunner(ProcessWithClientStates(process, client_states), train)
-    if isinstance(process, ProcessWithClientStates):
-        if client_states is not None:
-            raise ValueError(
-                "client_states is given, but process has a store. Leave it out."
-            )
-        return _StatefulRunner(process, train)
-    if client_states is not None:
-        raise ValueError(
-            "client_states is given, but the clients of this process keep no states. "
-            "Leave it out."
-        )
-    return _PlainRunner(process, train)
-
-
-class _PlainRunner:
-    """Rounds of a process whose clients keep no states."""
-
-    client_states = None
-
-    def __init__(
-        self, process: tff.learning.templates.LearningProcess, train: ClientDatasets
-    ) -> None:
-        self._process = process
-        self._train = train
-
-    def begin(self, state: Any) -> None:
-        del state
-
-    def is_in_step(self, state: Any) -> bool:
-        del state
-        return True
-
-    def run(
-        self, state: Any, cohort: Sequence[str], round_number: int
-    ) -> tuple[Any, Mapping[str, Any]]:
-        data = [client_data(self._train, name, round_number) for name in cohort]
-        with label_errors.naming_bad_labels(self._train, cohort):
-            output = self._process.next(state, data)
-        return output.state, output.metrics
-
-
-class _StatefulRunner:
-    """Rounds of a process whose clients keep states, which are in its store."""
-
-    def __init__(self, process: ProcessWithClientStates, train: ClientDatasets) -> None:
-        self._process = process
-        self._train = train
-        self.client_states = process.client_states
-
-    def begin(self, state: Any) -> None:
-        self._process.begin(state)
-
-    def is_in_step(self, state: Any) -> bool:
-        return self._process.is_in_step(state)
-
-    def run(
-        self, state: Any, cohort: Sequence[str], round_number: int
-    ) -> tuple[Any, Mapping[str, Any]]:
-        data = {name: client_data(self._train, name, round_number) for name in cohort}
-        if len(data) < len(cohort):
+        if self._is_stateful and len(set(cohort)) < len(cohort):
             raise ValueError(
                 f"sampling returned a client more than once in round {round_number}: "
                 f"{list(cohort)}. A client has one state: return each id once."
             )
+        data: Any = [client_data(self._train, name, round_number) for name in cohort]
+        if self._is_stateful:
+            data = dict(zip(cohort, data))
         with label_errors.naming_bad_labels(self._train, cohort):
             output = self._process.next(state, data)
         return output.state, output.metrics

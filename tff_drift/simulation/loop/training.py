@@ -24,7 +24,7 @@ from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Sampling, build_uniform_sampling
 from tff_drift.simulation.loop import identity
 from tff_drift.simulation.loop.process_with_client_states import check_participation
-from tff_drift.simulation.loop.rounds import RoundRunner, build_round_runner
+from tff_drift.simulation.loop.rounds import RoundRunner
 from tff_drift.simulation.loop.traffic import check_process
 from tff_drift.simulation.loop.training_loop import TrainingLoop
 from tff_drift.simulation.records import configuration as configurations
@@ -135,7 +135,7 @@ def run_training(
         check_participation(process, cohort_size)
     participants = _with_defaults(callbacks)
     with _states_where_trained(process, client_states, output_dir) as states:
-        runner = build_round_runner(process, train, states)
+        runner = RoundRunner(process, train, states)
         training = identity.training_arguments(
             process, train, initial_state, participants
         )
