@@ -11,7 +11,7 @@ from tests import models
 from tests.execution.local.support import assert_same, call, training
 from tff_drift import compat, simulation
 from tff_drift.execution.batches_on_demand import BatchesOnDemand
-from tff_drift.execution.local.data.client_data import ClientData
+from tff_drift.execution.local.data.client_data import BatchShapes, ClientData
 
 # More than three groups of 64, the largest.
 SIZES = [9, 4, 12, 1, 8, 8, 5, 3, 10] * 22
@@ -186,6 +186,17 @@ def test_batches_of_other_shapes_than_announced_are_refused(shape):
     assert batches.shapes == [((2, 3),)]
     with pytest.raises(ValueError, match=r"\(2, 3\).* made with .*Let BatchesOnDemand"):
         batches.copy(0, 0, np.zeros([2, 3], np.float32))
+
+
+def test_shapes_are_looked_into_once_for_a_cohort():
+    # From the first client on, of whom nothing is known yet.
+    spec = tf.TensorSpec([None, 3], tf.float32)
+    element_type = compat.TensorType(np.float32, [None, 3])
+    known = BatchShapes(spec, element_type)
+    sources = [BatchesOnDemand([4, size], spec, list) for size in (1, 4, 2)]
+    for source in sources:
+        ClientData(source, element_type, known)
+    assert set(known) == {1, 2, 4}
 
 
 def test_no_batch_is_made_of_a_client_without_any():

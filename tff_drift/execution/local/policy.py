@@ -58,9 +58,10 @@ _GROUP_BYTES = 2**28
 # What loops write for later ones, such as UGA's iterates, may take so many times more.
 _SAVED_BYTES_FOR_ONE = 4
 # Clients of unequal numbers of steps are vectorized in smaller groups, sorted by that
-# number, so that few are masked: of states that take about this, and of at least
-# and at most so many clients.
-_SORTED_STACK_BYTES = 2**21
+# number, so that few are masked and several processors have one: of states that take
+# about this, and of at least and at most so many clients. Steps of the smallest models
+# take less time than what a group costs besides.
+_SORTED_STACK_BYTES = 3 * 2**18
 _FEW_SORTED, _MANY_SORTED = 10, 64
 # On CPUs, steps that at most one in so many of a group's clients take are taken one by
 # one.

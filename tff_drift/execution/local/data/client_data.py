@@ -111,7 +111,8 @@ class ClientData:
         self.is_kept = False
         if isinstance(value, BatchesOnDemand):
             self._source = value
-            known = known or BatchShapes(value.element_spec, element_type)
+            if known is None:
+                known = BatchShapes(value.element_spec, element_type)
             of_sizes = [known[size] for size in value.sizes]
             self.shapes = [shapes for shapes, _ in of_sizes]
             self.num_bytes = [num_bytes for _, num_bytes in of_sizes]
