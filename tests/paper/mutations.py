@@ -335,8 +335,8 @@ MUTATIONS = [
     _mutation(
         "FedDC: h before its update",
         FED_DC,
-        "return tuple(move - h for move, h in zip(moves, new_h_i))",
-        "return tuple(move - h for move, h in zip(moves, h_i))",
+        "return from_vector(move - new_h_i, ",
+        'return from_vector(move - context.client_state["drift"], ',
     ),
     _mutation(
         "FedDC: δ - δ_i for δ_i - δ",

@@ -70,36 +70,41 @@ class FedDcWork(client_works.LocalSgd):
         step: client_works.Step,
     ) -> Tensors:
         """Returns g(y) + α (h_i + y - x) + d - d_i."""
-        gradients = super().corrected(context, correction, step)
         if not self._alpha:
-            return gradients
-        return tuple(g + self._alpha * y for g, y in zip(gradients, step.trainable))
+            return super().corrected(context, correction, step)
+        # A sum of three takes one pass over the weights, where two sums take two.
+        return tuple(
+            tf.add_n([g, self._alpha * y, fixed])
+            for g, y, fixed in zip(step.gradients, step.trainable, correction)
+        )
 
     def finish(
         self, context: client_works.LocalContext, state: Any, trainable: Tensors
     ) -> Tensors:
         """Returns x - y_i - h_i⁺ with h_i⁺ = h_i + y_i - x."""
-        x = context.initial_trainable
-        h_i = from_vector(context.client_state["drift"], x)
-        new_h_i = _new_drift(h_i, x, trainable)
-        moves = super().finish(context, state, trainable)
-        return tuple(move - h for move, h in zip(moves, new_h_i))
+        del state
+        move, new_h_i = _move_and_drift(context, trainable)
+        return from_vector(move - new_h_i, context.initial_trainable)
 
     def update_client_state(
         self, context: client_works.LocalContext, local: client_works.LocalResult
     ) -> client_works.ClientOutput:
         """Returns h_i + y_i - x and d_i = (x - y_i) / (η K_i), and sends d_i."""
-        x, y = to_vector(context.initial_trainable), to_vector(local.trainable)
-        rate = tf.cast(context.hparams[_RATE], x.dtype)
-        d_i = tf.math.divide_no_nan(x - y, local.num_steps * rate)
-        (h_i,) = _new_drift((context.client_state["drift"],), (x,), (y,))
+        move, new_h_i = _move_and_drift(context, local.trainable)
+        rate = tf.cast(context.hparams[_RATE], move.dtype)
+        # Of a number: dividing the vector takes longer.
+        d_i = move * tf.math.reciprocal_no_nan(local.num_steps * rate)
         return client_works.ClientOutput(
-            collections.OrderedDict(drift=h_i, direction=d_i), message=d_i
+            collections.OrderedDict(drift=new_h_i, direction=d_i), message=d_i
         )
 
 
-def _new_drift(h_i: Tensors, x: Tensors, y: Tensors) -> Tensors:
-    return tuple(h - (before - after) for h, before, after in zip(h_i, x, y))
+def _move_and_drift(
+    context: client_works.LocalContext, trainable: Tensors
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns x - y_i and h_i⁺ = h_i + y_i - x, as vectors."""
+    move = to_vector(context.initial_trainable) - to_vector(trainable)
+    return move, context.client_state["drift"] - move
 
 
 class FedDcStep(ServerStep):
@@ -165,8 +170,9 @@ def build_fed_dc(
     | α | `alpha` | of a curvature |
     | Δθ_i, Δθ | δ_i, δ; kept as δ_i / (-ηK_i) of the round in which they were made | |
 
-    The authors' code has SCAFFOLD's variates in the place of δ_i / (-ηK); here it is
-    the paper's formula.
+    The authors' code has SCAFFOLD's variates in the place of δ_i / (-ηK), and the mean
+    of all clients' h_i in that of the cohort's; here it is the paper's formula, with
+    which cohorts of few clients do badly.
 
     Degenerate case: with α = 0 and `correct_gradients=False` the local steps are
     FedAvg's, bit for bit; the server still adds the drifts.
