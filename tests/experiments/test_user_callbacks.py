@@ -84,26 +84,30 @@ def test_mistakes(module, word, message):
 @pytest.mark.whole_programs
 def test_a_command_takes_them_from_the_folder_that_it_is_called_in(tmp_path):
     (tmp_path / "users_own.py").write_text(MODULE)
-
-    def run(*words):
-        return subprocess.run(
-            [sys.executable, "-m", "experiments", "train", *words],
-            env={**os.environ, "PYTHONPATH": str(programs.ROOT)},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-
-    words = (
-        "--task=quadratic", "--rounds=9", "--num_clients=4", "--clients_per_round=2",
-        "--callbacks=users_own:Doubled,users_own:stop_after_three", "--output_dir=out",
+    outcome = subprocess.run(
+        [
+            sys.executable, "-m", "experiments", "train", "--task=quadratic",
+            "--rounds=9", "--num_clients=4", "--clients_per_round=2",
+            "--callbacks=users_own:Doubled,users_own:stop_after_three",
+            "--output_dir=out",
+        ],
+        env={**os.environ, "PYTHONPATH": str(programs.ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )  # fmt: skip
-    outcome = run(*words)
     assert outcome.returncode == 0, outcome.stderr
     rows = pd.read_csv(tmp_path / "out" / "metrics.csv")
     assert list(rows["doubled"])[-3:] == [2.0, 4.0, 6.0]
-    bad = run(*words[:-2], "--callbacks=users_own:Doubled,elsewhere:It")
-    assert bad.returncode == 2
-    assert "--callbacks=elsewhere:It: No module named 'elsewhere'" in bad.stderr
-    assert "Traceback" not in bad.stderr
+
+
+def test_a_mistake_ends_the_command_before_anything_runs(module, run_command):
+    outcome = run_command(
+        *("train", "--task=quadratic", "--output_dir=out"),
+        "--callbacks=users_own:Doubled,elsewhere:It",
+    )
+    assert outcome.status == 2
+    assert "--callbacks=elsewhere:It: No module named 'elsewhere'" in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+    assert not os.path.exists("out")

@@ -1,6 +1,7 @@
 """A program that trains into a folder; `test_kill.py` kills it."""
 
 import argparse
+import functools
 import os
 import pathlib
 
@@ -18,6 +19,10 @@ from tff_drift import (
 from tff_drift.simulation import callbacks
 
 ROUNDS = 40
+CLIENTS = {
+    f"client_{index}": client
+    for index, client in enumerate(models.client_arrays([5, 8, 11, 14, 6, 9], seed=2))
+}
 
 
 def model_fn():
@@ -25,43 +30,54 @@ def model_fn():
     return models.from_keras(models.keras_softmax_regression(layers.Dropout(0.3)))
 
 
+@functools.cache
+def build(algorithm):
+    if algorithm == "scaffold":
+        return algorithms.build_scaffold(model_fn, 0.1, len(CLIENTS))
+    return algorithms.build_fed_adam(model_fn, 0.1, 0.05)
+
+
+def train(output_dir, algorithm):
+    """Trains, or goes on, under the execution context that there is."""
+    train = simulation.ClientDatasets.from_arrays(CLIENTS, batch_size=4, seed=6)
+    process, store = build(algorithm), None
+    if algorithm == "scaffold":
+        store = client_states.DiskClientStates(
+            pathlib.Path(output_dir) / "client_states", process.initial_client_state
+        )
+    try:
+        simulation.run_training(
+            process,
+            train,
+            rounds=ROUNDS,
+            cohort_size=3,
+            seed=4,
+            client_states=store,
+            callbacks=[
+                callbacks.PeriodicEvaluation(
+                    simulation.build_evaluation(model_fn, train),
+                    rounds_per_evaluation=4,
+                ),
+                callbacks.TensorBoard(),
+            ],
+            output_dir=simulation.OutputDir(
+                output_dir,
+                rounds_per_checkpoint=3,
+                configuration={"algorithm": algorithm},
+            ),
+        )
+    finally:
+        if store is not None:
+            store.close()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("output_dir")
     parser.add_argument("algorithm", choices=["fed_adam", "scaffold"])
     arguments = parser.parse_args()
-    output_dir = arguments.output_dir
     execution.set_native_execution_context()
-    arrays = models.client_arrays([5, 8, 11, 14, 6, 9], seed=2)
-    clients = {f"client_{index}": client for index, client in enumerate(arrays)}
-    train = simulation.ClientDatasets.from_arrays(clients, batch_size=4, seed=6)
-    store = None
-    if arguments.algorithm == "scaffold":
-        process = algorithms.build_scaffold(model_fn, 0.1, len(train))
-        store = client_states.DiskClientStates(
-            pathlib.Path(output_dir) / "client_states", process.initial_client_state
-        )
-    else:
-        process = algorithms.build_fed_adam(model_fn, 0.1, 0.05)
-    simulation.run_training(
-        process,
-        train,
-        rounds=ROUNDS,
-        cohort_size=3,
-        seed=4,
-        client_states=store,
-        callbacks=[
-            callbacks.PeriodicEvaluation(
-                simulation.build_evaluation(model_fn, train), rounds_per_evaluation=4
-            ),
-            callbacks.TensorBoard(),
-        ],
-        output_dir=simulation.OutputDir(
-            output_dir,
-            rounds_per_checkpoint=3,
-            configuration={"algorithm": arguments.algorithm},
-        ),
-    )
+    train(arguments.output_dir, arguments.algorithm)
 
 
 if __name__ == "__main__":
