@@ -375,7 +375,7 @@ def test_tpe_with_pruning_from_words_to_its_files(tmp_path):
     words = (
         "sweep", "client_learning_rate=log:0.00001:0.01:2", "--sampler=tpe", "--prune",
         "--task=quadratic", "--rounds=6", "--num_clients=5", "--clients_per_round=2",
-        "--rounds_per_evaluation=1", "--processes=2", f"--output_dir={folder}",
+        "--rounds_per_evaluation=1", "--processes=1", f"--output_dir={folder}",
     )  # fmt: skip
     outcome = programs.run_process(tmp_path, *words, "--points=5")
     assert outcome.status == 0, outcome.stderr
