@@ -18,14 +18,14 @@ from tff_drift.execution.local.explain import explain_plan
 from tff_drift.execution.local.graphs import devices
 from tff_drift.execution.local.placement import Placement, function_options
 from tff_drift.execution.local.plan_cache import PlanCache
+from tff_drift.execution.local.runners.options import Options
 
 
 class LocalExecutionContext(compat.framework.SyncContext):
     """Runs TFF computations in this process, see `create_local_execution_context`."""
 
-    def __init__(self, placement: Placement, plans: PlanCache) -> None:
-        self._placement = placement
-        self._plans = plans
+    def __init__(self, options: Options) -> None:
+        self._plans = PlanCache(options)
         self._reader = ArgumentReader()
 
     @property
@@ -75,7 +75,7 @@ class LocalExecutionContext(compat.framework.SyncContext):
                 )
             arguments, num_clients = self._read(comp, arg)
             with function_options():
-                results = plan.run(arguments, num_clients, self._placement)
+                results = plan.run(arguments, num_clients)
             return assemble(results, None, num_clients)
 
     def explain(self, computation: Any, argument: Any = None) -> str:
@@ -116,8 +116,7 @@ class LocalExecutionContext(compat.framework.SyncContext):
             num_clients = 0
             if argument is not None or computation.type_signature.parameter is None:
                 arguments, num_clients = self._read(computation, argument)
-            lines = explain_plan(plan, arguments, num_clients, self._placement)
-            return "\n".join(lines)
+            return "\n".join(explain_plan(plan, arguments, num_clients))
 
     def _read(self, comp: Any, arg: Any) -> tuple[list[Any], int]:
         """Returns the values of the parameter's leaves, and the number of clients."""
@@ -226,13 +225,10 @@ def create_local_execution_context(
         max_concurrent_clients, thread_name_prefix="tff-drift-client"
     )
     placement = Placement(server_device, clients, max_concurrent_clients, pool)
-    plans = PlanCache(
-        functionalize_clients,
-        BatchCache(dataset_cache_bytes),
-        batch_clients,
-        placement.map,
+    batches = BatchCache(dataset_cache_bytes)
+    return LocalExecutionContext(
+        Options(placement, batch_clients, functionalize_clients, batches)
     )
-    return LocalExecutionContext(placement, plans)
 
 
 @checks.with_options_of(create_local_execution_context)

@@ -8,7 +8,6 @@ from typing import Any
 
 from tff_drift.execution.local.aggregation import Form
 from tff_drift.execution.local.phases import RunnablePhase, RunnablePlan
-from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.plan.plan import Leaf
 from tff_drift.execution.local.policy import LockstepSteps
 
@@ -17,7 +16,6 @@ def explain_plan(
     plan: RunnablePlan,
     arguments: Sequence[Any] | None,
     num_clients: int,
-    placement: Placement,
 ) -> Iterator[str]:
     """Yields what a plan does, line by line.
 
@@ -25,9 +23,8 @@ def explain_plan(
       plan: The plan.
       arguments: The values of its parameters, None if they are not known.
       num_clients: The number of clients, if they are.
-      placement: Where it runs.
     """
-    phases = plan.phases()
+    phases, placement = plan.phases(), plan.options.placement
     values: Mapping[Leaf, Any] | None = None
     cohort = "argument not given"
     if arguments is not None:
@@ -40,7 +37,7 @@ def explain_plan(
     yield f"clients: {_device(devices)}, {at_a_time} at a time unless said otherwise"
     for number, phase in enumerate(phases, 1):
         yield f"phase {number}"
-        for line in _explain_phase(phase, values, num_clients, placement):
+        for line in _explain_phase(phase, values, num_clients):
             yield f"  {line}"
 
 
@@ -48,7 +45,6 @@ def _explain_phase(
     phase: RunnablePhase,
     values: Mapping[Leaf, Any] | None,
     num_clients: int,
-    placement: Placement,
 ) -> Iterator[str]:
     if phase.server is not None:
         operations = _counted(len(phase.phase.server), "operation")
@@ -56,7 +52,7 @@ def _explain_phase(
     if phase.clients is not None:
         operations = _counted(len(phase.phase.clients), "operation")
         yield f"clients: one function of {operations}"
-        for line in _explain_clients(phase, values, num_clients, placement):
+        for line in _explain_clients(phase, values, num_clients):
             yield f"  {line}"
     for number, form in enumerate(phase.aggregator.forms, 1):
         yield f"aggregation {number}: {form.kind}, {_types(form)}"
@@ -66,7 +62,6 @@ def _explain_clients(
     phase: RunnablePhase,
     values: Mapping[Leaf, Any] | None,
     num_clients: int,
-    placement: Placement,
 ) -> Iterator[str]:
     vectorized = phase.vectorized
     if vectorized is None:
@@ -75,7 +70,7 @@ def _explain_clients(
     if values is None or not vectorized.has_datasets(values):
         yield f"vectorized in lockstep or one by one: {vectorized.condition}"
         return
-    route = vectorized.route(values, num_clients, placement)
+    route = vectorized.route(values, num_clients)
     if not route.groups:
         yield from _one_by_one(phase, route.reason)
         return

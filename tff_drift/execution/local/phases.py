@@ -14,14 +14,13 @@ from tff_drift.execution.local.data import sequences
 from tff_drift.execution.local.data.client_data import ClientData, as_tensor
 from tff_drift.execution.local.graphs.functions import PhaseFunction
 from tff_drift.execution.local.graphs.import_graph import GraphCache
-from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.plan import trees
 from tff_drift.execution.local.plan.plan import Leaf, Phase, Plan
 from tff_drift.execution.local.runners.clients import (
     NotVectorizedError,
-    Vectorization,
     VectorizedClients,
 )
+from tff_drift.execution.local.runners.options import Options
 from tff_drift.execution.local.runners.sequential import SequentialRunner
 from tff_drift.execution.local.runners.vectorized import Group
 from tff_drift.execution.local.tensors import give_back_attributes
@@ -38,8 +37,7 @@ class RunnablePhase:
       phase: The phase.
       later: The leaves that later phases need, or the result.
       graphs: Where the graphs of compiled computations come from.
-      functionalize: Whether loops over datasets become loops of the graph.
-      vectorization: What vectorized clients are built with.
+      options: How it runs.
 
     Attributes:
       phase: The phase.
@@ -55,10 +53,10 @@ class RunnablePhase:
         phase: Phase,
         later: set[Leaf],
         graphs: GraphCache,
-        functionalize: bool,
-        vectorization: Vectorization,
+        options: Options,
     ) -> None:
         self.phase = phase
+        self._placement = options.placement
         aggregations = phase.aggregations
         zeros = [leaf for step in aggregations for leaf in step.zeros]
         accumulated = [leaf for step in aggregations for leaf in step.inputs]
@@ -72,43 +70,45 @@ class RunnablePhase:
             wanted = later.union(zeros, accumulated, at_clients)
             function = PhaseFunction(phase.server, wanted, graphs)
             function.build()
-            self.server = SequentialRunner(function, functionalize)
+            self.server = SequentialRunner(function, options.functionalize)
         of_clients = later.union(accumulated)
         computed: frozenset[Leaf] = frozenset()
         if phase.clients:
             function = PhaseFunction(phase.clients, of_clients, graphs)
-            self.clients = SequentialRunner(function, functionalize)
+            self.clients = SequentialRunner(function, options.functionalize)
             computed = frozenset(function.outputs)
             self._kept = computed & later
         self.aggregator = Aggregator(aggregations, graphs, computed - later)
         if self.clients is not None:
             summed = self.aggregator.summed_before
             try:
-                self.vectorized = vectorization.build(function, accumulated, summed)
+                self.vectorized = VectorizedClients(
+                    function, accumulated, summed, options
+                )
             except NotVectorizedError as error:
                 self.why_one_by_one = str(error)
                 # What cannot be run is told at once, here as where it is vectorized.
                 function.build()
 
-    def run(self, values: LeafValues, num_clients: int, placement: Placement) -> None:
+    def run(self, values: LeafValues, num_clients: int) -> None:
         """Runs the phase, adding to `values` what later phases need."""
         if self.server is not None:
             function = self.server.function
             tensors = [as_tensor(values[leaf]) for leaf in function.inputs]
-            computed = self.server(tensors, placement.server_device)
+            computed = self.server(tensors, self._placement.server_device)
             values.update(zip(function.outputs, computed))
         vectorized = self.vectorized
         groups: Sequence[Group] = ()
         if vectorized is not None:
-            groups = vectorized.route(values, num_clients, placement).groups
+            groups = vectorized.route(values, num_clients).groups
         if vectorized is not None and groups:
             try:
-                values.update(self._run_groups(values, groups, num_clients, placement))
+                values.update(self._run_groups(values, groups, num_clients))
                 return
             except tf.errors.OpError as error:
                 failure = error
         # Where clients fail one by one, too, that error is the one to raise.
-        values.update(self._run_one_by_one(values, num_clients, placement))
+        values.update(self._run_one_by_one(values, num_clients))
         if vectorized is not None and groups:
             vectorized.give_up(failure)
 
@@ -117,40 +117,35 @@ class RunnablePhase:
         values: LeafValues,
         groups: Sequence[Group],
         num_clients: int,
-        placement: Placement,
     ) -> LeafValues:
         """Returns what later phases need, of vectorized clients."""
         accumulator = self.aggregator.begin(values)
         kept: LeafValues = {leaf: [None] * num_clients for leaf in self._kept}
-        by_group = self._vectorized_results(values, groups, placement)
+        by_group = self._vectorized_results(values, groups)
         if self.aggregator.in_turn:
             by_group = _in_order_of_clients(by_group)
         for clients, stacks in by_group:
             for leaf, per_client in kept.items():
                 for client, row in zip(clients, _rows(stacks[leaf])):
                     per_client[client] = row
-            accumulator.add_stack(clients, stacks, placement.server_device)
+            accumulator.add_stack(clients, stacks, self._placement.server_device)
         return {**kept, **accumulator.results()}
 
-    def _run_one_by_one(
-        self, values: LeafValues, num_clients: int, placement: Placement
-    ) -> LeafValues:
+    def _run_one_by_one(self, values: LeafValues, num_clients: int) -> LeafValues:
         """Returns what later phases need, of one client after the other."""
         accumulator = self.aggregator.begin(values)
         kept: LeafValues = {leaf: [None] * num_clients for leaf in self._kept}
-        for client, results in enumerate(
-            self._client_results(values, num_clients, placement)
-        ):
+        for client, results in enumerate(self._client_results(values, num_clients)):
             for leaf, per_client in kept.items():
                 per_client[client] = results[leaf]
-            accumulator.add(client, results, placement.server_device)
+            accumulator.add(client, results, self._placement.server_device)
         return {**kept, **accumulator.results()}
 
     def _client_results(
-        self, values: LeafValues, num_clients: int, placement: Placement
+        self, values: LeafValues, num_clients: int
     ) -> Iterator[dict[Leaf, tf.Tensor]]:
         """Yields the results of every client, in the order of the clients."""
-        runner = self.clients
+        runner, placement = self.clients, self._placement
         if runner is None:
             yield from ({} for _ in range(num_clients))
             return
@@ -179,10 +174,10 @@ class RunnablePhase:
                         values[leaf][client].release()
 
     def _vectorized_results(
-        self, values: LeafValues, groups: Sequence[Group], placement: Placement
+        self, values: LeafValues, groups: Sequence[Group]
     ) -> Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]]:
         """Yields clients and their results, stacked or summed, group by group."""
-        vectorized = self.vectorized
+        vectorized, placement = self.vectorized, self._placement
         assert vectorized is not None
 
         def run(number: int) -> tuple[Sequence[int], dict[Leaf, tf.Tensor]]:
@@ -234,22 +229,18 @@ class RunnablePlan:
 
     Args:
       plan: The plan.
-      graphs: Where the graphs of compiled computations come from.
-      functionalize: Whether loops over datasets become loops of the graph.
-      vectorization: What vectorized clients are built with.
+      options: How it runs.
+
+    Attributes:
+      plan: The same.
+      options: The same.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        graphs: GraphCache,
-        functionalize: bool,
-        vectorization: Vectorization,
-    ) -> None:
+    def __init__(self, plan: Plan, options: Options) -> None:
         self.plan = plan
-        self._graphs = graphs
-        self._functionalize = functionalize
-        self._vectorization = vectorization
+        self.options = options
+        # The graphs belong to the plan, and go with it.
+        self._graphs = GraphCache()
         self._phases: list[RunnablePhase] | None = None
         self._lock = threading.Lock()
 
@@ -261,33 +252,24 @@ class RunnablePlan:
                 later = set(trees.leaves(self.plan.result))
                 for phase in reversed(self.plan.phases):
                     phases.append(
-                        RunnablePhase(
-                            phase,
-                            later,
-                            self._graphs,
-                            self._functionalize,
-                            self._vectorization,
-                        )
+                        RunnablePhase(phase, later, self._graphs, self.options)
                     )
                     later = later.union(phase.needs())
                 self._phases = phases[::-1]
             return self._phases
 
-    def run(
-        self, arguments: Sequence[Any], num_clients: int, placement: Placement
-    ) -> LeafValues:
+    def run(self, arguments: Sequence[Any], num_clients: int) -> LeafValues:
         """Runs the plan.
 
         Args:
           arguments: A tensor, or a list of one for each client, for each of the
             plan's parameters.
           num_clients: The number of clients.
-          placement: Where to run.
 
         Returns:
           The values of, among others, the leaves of the result.
         """
         values: LeafValues = dict(zip(self.plan.parameters, arguments))
         for phase in self.phases():
-            phase.run(values, num_clients, placement)
+            phase.run(values, num_clients)
         return values

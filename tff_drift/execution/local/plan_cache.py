@@ -6,20 +6,17 @@ import collections
 import hashlib
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow_federated as tff
 
 from tff_drift import compat
 from tff_drift.execution.local import policy
-from tff_drift.execution.local.data.batch_cache import BatchCache
 from tff_drift.execution.local.data.results import Assembler, build_assembler
-from tff_drift.execution.local.graphs.import_graph import GraphCache
 from tff_drift.execution.local.phases import RunnablePlan
 from tff_drift.execution.local.plan.plan import Plan
 from tff_drift.execution.local.plan.planner import build_plan
-from tff_drift.execution.local.runners.clients import Vectorization
+from tff_drift.execution.local.runners.options import Options
 
 
 class PlanCache:
@@ -30,23 +27,11 @@ class PlanCache:
     programs that make them again and again, a few of those used last live on.
 
     Args:
-      functionalize: Whether loops over datasets become loops of the graph.
-      batches: Holds the batches of datasets.
-      batch_clients: Whether clients are vectorized, see `Vectorization`.
-      map: Runs a function for several values at a time, see `Vectorization`.
+      options: How the plans run.
     """
 
-    def __init__(
-        self,
-        functionalize: bool,
-        batches: BatchCache,
-        batch_clients: bool | None,
-        map: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]],
-    ) -> None:
-        self._functionalize = functionalize
-        self._batches = batches
-        self._batch_clients = batch_clients
-        self._map = map
+    def __init__(self, options: Options) -> None:
+        self._options = options
         # By the content of the computation.
         self._plans: weakref.WeakValueDictionary[bytes, RunnablePlan] = (
             weakref.WeakValueDictionary()
@@ -80,7 +65,8 @@ class PlanCache:
             content = hashlib.sha256(serialized).digest()
             plan = self._plans.get(content)
             if plan is None:
-                plan = self._plans[content] = self._build(computation)
+                plan = RunnablePlan(_plan(computation), self._options)
+                self._plans[content] = plan
             self._recent[content] = plan
             self._recent.move_to_end(content)
             if len(self._recent) > policy.RECENT_PLANS:
@@ -92,13 +78,6 @@ class PlanCache:
             )
             self._known[key] = (forget, plan, assemble)
             return plan, assemble
-
-    def _build(self, computation: Any) -> RunnablePlan:
-        vectorization = Vectorization(self._batches, self._batch_clients, self._map)
-        # The graphs belong to the plan, and go with it.
-        return RunnablePlan(
-            _plan(computation), GraphCache(), self._functionalize, vectorization
-        )
 
 
 def _plan(computation: Any) -> Plan:

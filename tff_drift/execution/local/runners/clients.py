@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -13,7 +12,6 @@ from tff_drift.execution.local import policy
 from tff_drift.execution.local.client_program.parts import ClientGraph
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.data import sequences
-from tff_drift.execution.local.data.batch_cache import BatchCache
 from tff_drift.execution.local.data.client_data import (
     ClientData,
     MemoryBudget,
@@ -22,8 +20,8 @@ from tff_drift.execution.local.data.client_data import (
 )
 from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.functions import PhaseFunction
-from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.plan.plan import Leaf, distinct
+from tff_drift.execution.local.runners.options import Options
 from tff_drift.execution.local.runners.vectorized import Group, VectorizedRunner
 
 
@@ -47,24 +45,27 @@ class VectorizedClients:
     """A client's computation, run for the clients of a cohort many at a time.
 
     Args:
-      runner: Runs it.
       function: The computation of one client.
       accumulated: What is accumulated of clients, given or computed.
-      vectorization: What it is built with.
+      summed: Of what they compute, that of which no more is wanted than the sum over
+        clients.
+      options: How computations run. There are no functions for this yet.
+
+    Raises:
+      NotVectorizedError: If clients are not to be vectorized.
     """
 
     def __init__(
         self,
-        runner: VectorizedRunner,
         function: PhaseFunction,
         accumulated: Iterable[Leaf],
-        vectorization: Vectorization,
+        summed: Collection[Leaf],
+        options: Options,
     ) -> None:
-        self._runner = runner
+        self._runner = _build_runner(function, summed, options)
         self._function = function
-        self._cache = vectorization.cache
-        self._map = vectorization.map
-        self._always = bool(vectorization.batch_clients)
+        self._options = options
+        self._always = bool(options.batch_clients)
         self._impossible: str | None = None
         self._datasets = {
             position: leaf
@@ -85,9 +86,7 @@ class VectorizedClients:
         """Which cohorts are trained so, for people to read."""
         return self._impossible or policy.when_vectorized(self._always)
 
-    def route(
-        self, values: Mapping[Leaf, Any], num_clients: int, placement: Placement
-    ) -> Route:
+    def route(self, values: Mapping[Leaf, Any], num_clients: int) -> Route:
         """Decides how a cohort is to be trained, and builds the functions for that.
 
         It is vectorized if its clients take many steps together, which is a matter of
@@ -96,8 +95,8 @@ class VectorizedClients:
         Args:
           values: The values of the leaves that the computation takes.
           num_clients: The number of clients.
-          placement: Where clients run.
         """
+        placement = self._options.placement
         if self._impossible is not None:
             return Route((), self._impossible)
         if not num_clients:
@@ -193,16 +192,18 @@ class VectorizedClients:
 
         def read(dataset: Any) -> ClientData:
             if isinstance(dataset, ClientData):
-                return dataset.read(self._cache, budget)
+                return dataset.read(self._options.batches, budget)
             return read_variant(dataset, element_type, budget)
 
         known = [
-            dataset.known(self._cache) if isinstance(dataset, ClientData) else None
+            dataset.known(self._options.batches)
+            if isinstance(dataset, ClientData)
+            else None
             for dataset in datasets
         ]
         # Handing them to threads takes longer than returning those that are there.
         unknown = [each for each, own in zip(datasets, known) if own is None]
-        were_read = iter(self._map(read, unknown))
+        were_read = iter(self._options.placement.map(read, unknown))
         return [next(were_read) if own is None else own for own in known]
 
     def run(self, values: Mapping[Leaf, Any], group: Group) -> dict[Leaf, tf.Tensor]:
@@ -213,8 +214,7 @@ class VectorizedClients:
           group: The clients.
 
         Returns:
-          The results, stacked in the order of the group, or summed, see
-          `Vectorization.build`.
+          The results, stacked in the order of the group, or summed.
         """
         inputs: list[Any] = []
         for position, leaf in enumerate(self._function.inputs):
@@ -229,63 +229,25 @@ class VectorizedClients:
         return dict(zip(self._function.outputs, results))
 
 
-@dataclasses.dataclass(frozen=True)
-class Vectorization:
-    """What vectorized clients are built with.
-
-    Attributes:
-      cache: Holds the batches of datasets.
-      batch_clients: False: never vectorize; True: whenever possible; None: if it pays.
-      map: Yields a function's results for the elements of a sequence, in their
-        order, a few of them computed at a time.
-    """
-
-    cache: BatchCache
-    batch_clients: bool | None
-    map: Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
-
-    def build(
-        self,
-        function: PhaseFunction,
-        accumulated: Iterable[Leaf],
-        summed: Collection[Leaf],
-    ) -> VectorizedClients:
-        """Vectorizes the operations of every client, if that is possible and may pay.
-
-        Args:
-          function: The operations.
-          accumulated: What is accumulated of clients, given or computed.
-          summed: Of what they compute, that of which no more is wanted than the sum
-            over clients.
-
-        Returns:
-          The vectorized clients, without functions yet.
-
-        Raises:
-          NotVectorizedError: If they are not to be vectorized.
-        """
-        has_datasets = any(
-            sequences.is_sequence(leaf.type_signature) and leaf.at_clients
-            for step in function.steps
-            for leaf in step.inputs
-        )
-        # To know the last, the function has to be built.
-        one_at_a_time = (
-            has_datasets and self.batch_clients is not False and function.one_at_a_time
-        )
-        _require(
-            policy.vectorizing_asked_for(
-                self.batch_clients, has_datasets, one_at_a_time
-            )
-        )
-        try:
-            runner = VectorizedRunner(_client_graph(function, summed), self.cache)
-        except UnsupportedGraphError as error:
-            raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
-        _require(
-            policy.vectorizing_may_pay(self.batch_clients, runner.fewest_patch_values)
-        )
-        return VectorizedClients(runner, function, accumulated, self)
+def _build_runner(
+    function: PhaseFunction, summed: Collection[Leaf], options: Options
+) -> VectorizedRunner:
+    """Vectorizes the operations of every client, if that is possible and may pay."""
+    asked_for = options.batch_clients
+    has_datasets = any(
+        sequences.is_sequence(leaf.type_signature) and leaf.at_clients
+        for step in function.steps
+        for leaf in step.inputs
+    )
+    # To know the last, the function has to be built.
+    one_at_a_time = has_datasets and asked_for is not False and function.one_at_a_time
+    _require(policy.vectorizing_asked_for(asked_for, has_datasets, one_at_a_time))
+    try:
+        runner = VectorizedRunner(_client_graph(function, summed), options.batches)
+    except UnsupportedGraphError as error:
+        raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
+    _require(policy.vectorizing_may_pay(asked_for, runner.fewest_patch_values))
+    return runner
 
 
 def _reason(error: tf.errors.OpError) -> str:

@@ -1,0 +1,25 @@
+"""How a context runs computations."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tff_drift.execution.local.data.batch_cache import BatchCache
+from tff_drift.execution.local.placement import Placement
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How a context runs computations, see `context.create_local_execution_context`.
+
+    Attributes:
+      placement: Where, and how many clients at a time.
+      batch_clients: False: never vectorize; True: whenever possible; None: if it pays.
+      functionalize: Whether loops over datasets become loops of the graph.
+      batches: Holds the batches of datasets.
+    """
+
+    placement: Placement
+    batch_clients: bool | None
+    functionalize: bool
+    batches: BatchCache
