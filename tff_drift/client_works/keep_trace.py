@@ -72,13 +72,14 @@ class _Batches(NamedTuple):
         return batch, step_seed.build_step_seed(self.round_number, index, batch)
 
 
-def _collect(dataset: tf.data.Dataset, round_number: tf.Tensor) -> _Batches:
+def _collect(
+    dataset: tf.data.Dataset, round_number: tf.Tensor, local_epochs: int
+) -> _Batches:
     """Reads a dataset: gradients do not pass through its iteration.
 
-    The local execution context recognises batches that `TensorListPushBack` gathers,
-    and counting loops over them that write and read one `TensorArray` item a step, and
-    takes them for many clients side by side. See `tff_drift.execution.local.patterns`,
-    whose tests hold it.
+    By the names here and of the loops below the local execution context knows which
+    batches each of these takes, and takes them for many clients side by side. See
+    `tff_drift.execution.local.patterns`, whose tests hold it.
     """
     empty = tuple(
         tf.raw_ops.EmptyTensorList(
@@ -96,7 +97,8 @@ def _collect(dataset: tf.data.Dataset, round_number: tf.Tensor) -> _Batches:
             for each, leaf in zip(lists, tf.nest.flatten(batch))
         )
 
-    count, lists = dataset.reduce((tf.constant(0), empty), add)
+    with tf.name_scope(f"gathered_batches_of_{local_epochs}_epochs"):
+        count, lists = dataset.reduce((tf.constant(0), empty), add)
     return _Batches(count, lists, dataset.element_spec, round_number)
 
 
@@ -129,7 +131,7 @@ def run_keep_trace(
     Returns:
       A `LocalOutcome`, whose update is g and whose trainable weights are ω⁽ᴷ⁾.
     """
-    batches = _collect(dataset, context.round_number)
+    batches = _collect(dataset, context.round_number, local_epochs)
     with tf.control_dependencies([assert_divisible(batches.count, local_epochs)]):
         num_steps = batches.count // local_epochs * (local_epochs - 1)
     rate = context.hparams[RATE]
@@ -197,6 +199,7 @@ def _descend(
         lambda index, *_: index < num_steps,
         step,
         (tf.constant(0), state, trace, tf.constant(0, tf.int64)),
+        name="but_last_epochs",
     )
     return state, trace, num_examples
 
@@ -223,6 +226,7 @@ def _evaluate(
         lambda index, *_: index < batches.count,
         add,
         (first, state, zeros, tf.constant(0, tf.int64)),
+        name="last_epoch",
     )
     gradient = tuple(
         tf.math.divide_no_nan(total, tf.cast(num_examples, total.dtype))
@@ -256,7 +260,7 @@ def _walk_back(
         return index - 1, _scaled_step(rate, vector, product)
 
     _, vector = tf.while_loop(
-        lambda index, _: index >= 0, step, (num_steps - 1, gradient)
+        lambda index, _: index >= 0, step, (num_steps - 1, gradient), name="back"
     )
     return vector
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import models
-from tests.execution.local.support import training
+from tests.execution.local.support import call, training
 from tff_drift import aggregators, algorithms
 from tff_drift.aggregators.client_state_collection import collected_type
 from tff_drift.execution.local import patterns
@@ -171,6 +171,66 @@ def test_loops_over_batches_run_step_by_step(fast, build):
     process = build()
     (told,) = training(fast, process.next)
     assert told.startswith("vectorized in lockstep or one by one: ")
+
+
+def _sum_of_list(scope, loop):
+    """Returns what sums up a dataset that it has gathered, the last element first."""
+    raw_ops = tf.raw_ops
+
+    def total(data):
+        no_shape = tf.constant([], tf.int32)
+        empty = raw_ops.EmptyTensorList(
+            element_shape=no_shape, max_num_elements=-1, element_dtype=tf.float32
+        )
+
+        def gather(state, x):
+            count, items = state
+            return count + 1, raw_ops.TensorListPushBack(input_handle=items, tensor=x)
+
+        with tf.name_scope(scope):
+            count, items = data.reduce((tf.constant(0), empty), gather)
+
+        def add(index, total):
+            item = raw_ops.TensorListGetItem(
+                input_handle=items,
+                index=index - 1,
+                element_shape=no_shape,
+                element_dtype=tf.float32,
+            )
+            return index - 1, total / 2 + item
+
+        return tf.while_loop(
+            lambda index, _: index > 0, add, (count, tf.constant(0.0)), name=loop
+        )[1]
+
+    return tff.tensorflow.computation(total, tff.SequenceType(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("scope", "loop", "reason"),
+    [
+        ("gathered", "last_epoch", "its loop carries a resource"),
+        (
+            "gathered_batches_of_2_epochs",
+            "backwards",
+            "it takes gathered batches in an unknown order",
+        ),
+    ],
+)
+def test_other_loops_over_lists_are_left_to_themselves(
+    local, native, fast, scope, loop, reason
+):
+    total = _sum_of_list(scope, loop)
+
+    @tff.federated_computation(
+        tff.FederatedType(total.type_signature.parameter, tff.CLIENTS)
+    )
+    def totals(data):
+        return tff.federated_map(total, data)
+
+    data = [[1.0, 2.0], [3.0, 4.0, 5.0, 7.0], [8.0, 0.5]]
+    assert call(local, totals, data) == call(native, totals, data)
+    assert f"cannot be vectorized: {reason}" in "".join(training(fast, totals))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ in `tests/execution/local/test_patterns.py` that fails when they make another on
 | a sum, `accumulator + value` | TFF's `SumFactory` and all built on it | the values of vectorized clients are added at once |
 | a stack, `concat([accumulator, value[newaxis]])` | `tff_drift.aggregators.ClientStateCollectionFactory` | collected once, in place of copied for each client |
 | one of two results, `tf.where` of a scalar | `tff_drift.algorithms.composition.client` | nothing is copied where no client of a group has the first |
-| gathered batches, `TensorListPushBack`, and counting loops over them | `tff_drift.client_works.keep_trace`, which UGA trains with | clients take their steps in lockstep |
+| the gathering of batches, and loops over them, by their names | `tff_drift.client_works.keep_trace`, which UGA trains with | clients take their steps in lockstep |
 | a check, `Assert` or `CheckNumerics` in a name | `tf.debugging` | no step is taken whose result is dropped |
 | a convolution, `Conv` in a name | Keras' and TensorFlow's layers | vectorizing large ones gains nothing |
 | datasets that repeat themselves | `tf.data` | what was read is kept |
@@ -20,6 +20,7 @@ in `tests/execution/local/test_patterns.py` that fails when they make another on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -91,6 +92,10 @@ _MOVING = frozenset(
         "ZerosLike",
     }
 )
+# What loops over gathered batches take.
+BUT_LAST_EPOCHS, LAST_EPOCH, BACK = "but_last_epochs", "last_epoch", "back"
+_PART = re.compile(rf"(?:^|/)({BUT_LAST_EPOCHS}|{LAST_EPOCH}|{BACK})(?:_\d+)?$")
+_GATHERED = re.compile(r"(?:^|/)gathered_batches_of_(\d+)_epochs(?:_\d+)?/")
 
 
 def summand(output: tf.Tensor, accumulator: tf.Tensor) -> tf.Tensor | None:
@@ -177,56 +182,39 @@ def choice(output: tf.Tensor) -> Choice | None:
     return Choice(condition, if_true, if_false)
 
 
-class Bound(NamedTuple):
-    """How far a loop counts.
+def gathered_epochs(graph_def: tf.compat.v1.GraphDef) -> int:
+    """Returns how many epochs of batches a client's computation gathers, 0 if none.
 
-    Attributes:
-      step: 1 upwards, to below the end; -1 downwards, to the end itself.
-      end: The end.
+    That is a `Dataset.reduce` in the scope `gathered_batches_of_3_epochs`, whose state
+    is the number of the batches and a TensorFlow list for each of their components, to
+    which a step adds its batch. `part_of_batches` is of the loops over these.
     """
+    found = (_GATHERED.search(node.name) for node in all_nodes(graph_def))
+    return max((int(each[1]) for each in found if each), default=0)
 
-    step: int
-    end: tf.Tensor
+
+def all_nodes(graph_def: tf.compat.v1.GraphDef) -> Iterator[Any]:
+    """Yields the nodes of a graph and of the functions in its library."""
+    yield from graph_def.node
+    for function in graph_def.library.function:
+        yield from function.node_def
 
 
-def bound(condition: tf.Tensor, index: tf.Tensor) -> Bound | None:
-    """Recognises `index < end` and `index >= end`.
+def part_of_batches(name: str) -> str | None:
+    """Returns which of the gathered batches a loop takes, which its name says.
+
+    A step of it takes one item of each list. `BUT_LAST_EPOCHS` and `LAST_EPOCH` take
+    the batches of these in their order, `BACK` goes back over the former; it reads what
+    that loop saved in a `TensorArray` in the same step.
 
     Args:
-      condition: The condition on which a loop goes on.
-      index: What it counts.
+      name: The name of the loop's node.
 
     Returns:
-      How far; None if the condition is no such comparison.
+      One of these; None if it does not say.
     """
-    operation = source(condition).op
-    steps = {"Less": 1, "GreaterEqual": -1}
-    if operation.type not in steps:
-        return None
-    first, second = operation.inputs
-    if source(first).name != index.name:
-        return None
-    return Bound(steps[operation.type], second)
-
-
-def counted(output: tf.Tensor, index: tf.Tensor) -> int | None:
-    """Recognises `index + 1` and `index - 1`.
-
-    Args:
-      output: What a step returns for the index.
-      index: The index that it is given.
-
-    Returns:
-      1 or -1; None if it is neither.
-    """
-    operation = source(output).op
-    if operation.type not in ("AddV2", "Sub"):
-        return None
-    first, second = operation.inputs
-    one = tf.get_static_value(source(second))
-    if source(first).name != index.name or one not in (1, -1):
-        return None
-    return int(one if operation.type == "AddV2" else -one)
+    found = _PART.search(name)
+    return found and found[1]
 
 
 def source(tensor: tf.Tensor) -> tf.Tensor:

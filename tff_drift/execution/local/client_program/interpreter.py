@@ -8,21 +8,21 @@ being built; a variable is a Python object that holds its present value, and cal
 branches and loops are entered so that no variable hides in them. Operations are kept
 in order by their data; of the others, only the checks that a graph makes are kept.
 
-A `Dataset.reduce` is not entered: what it stands for is up to the caller, who gives
-`on_reduce`; nor is a loop over `lists`, who gives `on_list_loop`.
+A `Dataset.reduce` is not entered, nor is a loop over gathered batches: what it stands
+for is up to the caller, who gives `on_reduce`.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns
-from tff_drift.execution.local.client_program import convolutions
+from tff_drift.execution.local.client_program import convolutions, loops
+from tff_drift.execution.local.client_program.loops import ListInGraph, Reduce
 from tff_drift.execution.local.client_program.nodes import (
     Checks,
     Frame,
@@ -32,7 +32,6 @@ from tff_drift.execution.local.client_program.nodes import (
     functions_of,
     in_order,
 )
-from tff_drift.execution.local.client_program.saved_iterates.lists import ListInGraph
 from tff_drift.execution.local.client_program.variables import (
     UnsupportedGraphError,
     Variable,
@@ -54,109 +53,12 @@ NESTED_LOOP = "a loop in a loop"
 UNKNOWN_SHAPES = "a branch with results of any shape"
 
 
-class StepResults(NamedTuple):
-    """What a step of a loop returns.
-
-    Attributes:
-      state: The new state.
-      written: What it writes for later loops, see `saved_iterates`.
-      goes_on: Of a loop over lists, whether this step is taken.
-      batch: Of a loop over lists, which batch it takes.
-    """
-
-    state: list[Any]
-    written: list[tf.Tensor]
-    goes_on: tf.Tensor | None = None
-    batch: tf.Tensor | None = None
-
-
-class Step(Protocol):
-    """A step of a loop."""
-
-    def take(
-        self,
-        interpreter: GraphInterpreter,
-        state: Sequence[Any],
-        element: Sequence[Any],
-        arguments: Sequence[Any],
-    ) -> StepResults:
-        """Evaluates the step.
-
-        Args:
-          interpreter: What evaluates it.
-          state: The state.
-          element: The element of the dataset, and what it reads of earlier loops.
-          arguments: What else it takes.
-        """
-
-
-@dataclasses.dataclass(frozen=True)
-class FunctionStep:
-    """A step of `Dataset.reduce`.
-
-    Attributes:
-      name: Its function.
-    """
-
-    name: str
-
-    def take(
-        self,
-        interpreter: GraphInterpreter,
-        state: Sequence[Any],
-        element: Sequence[Any],
-        arguments: Sequence[Any],
-    ) -> StepResults:
-        """See `Step.take`."""
-        given = [*state, *element, *arguments]
-        return StepResults(interpreter.call_function(self.name, given), [])
-
-
-@dataclasses.dataclass(frozen=True)
-class Reduce:
-    """A `Dataset.reduce` that the evaluation has come to.
-
-    Attributes:
-      dataset: The value that stands for the dataset.
-      state: The initial state, a tensor for each part.
-      arguments: What the step takes besides state and element: tensors and
-        variables.
-      step: The step.
-      shapes: The shapes of the state, which hold before and after every step.
-    """
-
-    dataset: Any
-    state: list[tf.Tensor]
-    arguments: list[Any]
-    step: Step
-    shapes: list[tf.TensorShape]
-
-
-@dataclasses.dataclass(frozen=True)
-class ListLoop:
-    """A loop over lists that the evaluation has come to.
-
-    Attributes:
-      values: The first values: tensors, variables and lists.
-      condition: The function that says whether to go on.
-      body: The function of a step.
-      shapes: The shapes of the values that are tensors, which hold before and after
-        every step.
-    """
-
-    values: list[Any]
-    condition: str
-    body: str
-    shapes: list[tf.TensorShape]
-
-
 class GraphInterpreter:
     """Evaluates one graph.
 
     Args:
       graph_def: The graph.
       on_reduce: Of a `Reduce` to the final state, a list of tensors.
-      on_list_loop: Of a `ListLoop` to the last values.
       with_products: Whether to add products in place of small convolutions.
 
     Attributes:
@@ -171,7 +73,6 @@ class GraphInterpreter:
         self,
         graph_def: Any,
         on_reduce: Callable[[Reduce], list[Any]],
-        on_list_loop: Callable[[ListLoop], list[Any]],
         *,
         with_products: bool = False,
     ) -> None:
@@ -180,13 +81,14 @@ class GraphInterpreter:
             function.signature.name: function for function in graph_def.library.function
         }
         self._on_reduce = on_reduce
-        self._on_list_loop = on_list_loop
         self._with_products = with_products
         self._patches: dict[Any, tf.Tensor] = {}
         self._checks = Checks()
         self.variables: list[Variable] = []
         self.operations: set[str] = set()
         self._loops_around = 0
+        # Of what loops save for later ones.
+        self._numbers = itertools.count()
 
     def evaluate(
         self, feeds: Mapping[str, Any], fetches: Sequence[str]
@@ -264,9 +166,7 @@ class GraphInterpreter:
         """
         has_lists = any(isinstance(value, ListInGraph) for value in inputs)
         if has_lists and node.op in LOOPS:
-            condition, body = (node.attr[k].func.name for k in ("cond", "body"))
-            loop = ListLoop(inputs, condition, body, _shapes(node))
-            return self._on_list_loop(loop), {"output": 0}
+            return self._loop_over_lists(node, inputs), {"output": 0}
         if node.op == "VarHandleOp":
             variable = Variable()
             self.variables.append(variable)
@@ -317,10 +217,16 @@ class GraphInterpreter:
             inputs[0],
             inputs[1 : 1 + num_state],
             inputs[1 + num_state :],
-            FunctionStep(node.attr["f"].func.name),
+            node.attr["f"].func.name,
             _shapes(node),
         )
         return self._on_reduce(reduce)
+
+    def _loop_over_lists(self, node: Any, inputs: list[Any]) -> list[Any]:
+        reduce = loops.over_lists(node, inputs, _shapes(node), self._numbers)
+        last = self._on_reduce(reduce)
+        assert reduce.lists is not None
+        return reduce.lists.last_values(inputs, last)
 
     def _while(self, node: Any, inputs: list[Any]) -> list[Any]:
         def call(attribute: str) -> Callable[[list[Any]], list[Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_drift.execution.local.client_program.interpreter import Step
+from tff_drift.execution.local.client_program.loops import Lists
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +38,8 @@ class DatasetLoop:
 
     Attributes:
       dataset: The position of the dataset among the inputs.
-      step: The name of the step's function.
+      function: The function of a step.
+      lists: Of a loop over gathered batches, what it has for its values.
       changing: The positions of what steps change of the loop's state, in which
         variables are left out.
       fixed: The positions of what they return as it was.
@@ -50,14 +51,12 @@ class DatasetLoop:
       argument_specs: The specs of the arguments that are tensors, and of the fixed
         state, which follows them.
       operations: The kinds of operations of a step.
-      reads: Which saved iterates a step reads, by their numbers; see
-        `saved_iterates`.
-      writes: Which saved iterates it writes.
-      written_specs: The specs of what it writes.
+      written_specs: The specs of what it saves for later loops.
     """
 
     dataset: int
-    step: Step
+    function: str
+    lists: Lists | None
     changing: tuple[int, ...]
     fixed: tuple[int, ...]
     variables: tuple[int, ...]
@@ -65,9 +64,17 @@ class DatasetLoop:
     state_specs: tuple[tf.TensorSpec, ...]
     argument_specs: tuple[tf.TensorSpec, ...]
     operations: frozenset[str]
-    reads: tuple[int, ...]
-    writes: tuple[int, ...]
     written_specs: tuple[tf.TensorSpec, ...] = ()
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The numbers of what a step reads of earlier loops."""
+        return () if self.lists is None else self.lists.reads
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        """The numbers of what it saves for later ones."""
+        return () if self.lists is None else self.lists.writes
 
 
 @dataclasses.dataclass(frozen=True)

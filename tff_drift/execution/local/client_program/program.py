@@ -7,7 +7,7 @@ A computation that loops over a dataset by `Dataset.reduce` has the parts
     finish  what happens after the loop
 
 A computation with several loops has a start for each; loops over gathered batches
-count as such, see `saved_iterates`. Variables become tensors that go from part to part.
+count as such, see `loops`. Variables become tensors that go from part to part.
 What a loop carries along but never changes, such as the correction of every step by
 control variates, becomes an argument of the step.
 """
@@ -15,7 +15,6 @@ control variates, becomes an argument of the step.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,14 +26,15 @@ from tff_drift.execution.local.client_program import (
     parts,
     vectorizable,
 )
-from tff_drift.execution.local.client_program import (
-    interpreter as interpreter_lib,
-)
 from tff_drift.execution.local.client_program.interpreter import (
+    LOOPS,
     GraphInterpreter,
-    ListLoop,
+)
+from tff_drift.execution.local.client_program.loops import (
+    ListInGraph,
     Reduce,
     StepResults,
+    take_step,
 )
 from tff_drift.execution.local.client_program.parts import (
     ClientGraph,
@@ -42,13 +42,6 @@ from tff_drift.execution.local.client_program.parts import (
     DatasetLoop,
     is_dataset,
 )
-from tff_drift.execution.local.client_program.saved_iterates import (
-    loops as loops_over_lists,
-)
-from tff_drift.execution.local.client_program.saved_iterates.lists import (
-    GatheredBatches,
-)
-from tff_drift.execution.local.client_program.saved_iterates.loops import ListStep
 from tff_drift.execution.local.client_program.variables import (
     UnsupportedGraphError,
     Variable,
@@ -65,7 +58,7 @@ class ClientProgram:
     Attributes:
       graph: The same, and if it gathers batches with the number of them as another
         input, the last.
-      gathers: Whether it gathers batches.
+      epochs: How many epochs of batches it gathers, 0 if none.
       loops: The loops over datasets, in their order.
       operations: The kinds of operations of all parts.
 
@@ -75,14 +68,10 @@ class ClientProgram:
     """
 
     def __init__(self, graph: ClientGraph) -> None:
-        self.graph = parts.with_count(graph)
+        self.epochs = patterns.gathered_epochs(graph.graph_def)
+        self.graph = parts.with_count(graph) if self.epochs else graph
         self.loops: list[DatasetLoop] = []
-        # What the loop that gathers the batches has for its state.
-        self._gathered: list[int | None] = []
         self._analyze()
-        self.gathers = bool(self._gathered)
-        if not self.gathers:
-            self.graph = graph
         if not self.loops:
             raise UnsupportedGraphError("it does not reduce a dataset")
 
@@ -99,7 +88,7 @@ class ClientProgram:
         Returns:
           The first state, and the arguments of the step.
         """
-        interpreter, reduce = self._run(values, done, number)
+        interpreter, _, reduce = self._evaluate(values, done, number)
         assert reduce is not None
         loop = self.loops[number]
         changing = [reduce.state[k] for k in loop.changing]
@@ -168,7 +157,7 @@ class ClientProgram:
             ]
             while True:
                 done = [_placeholders(loop.state_specs) for loop in self.loops]
-                interpreter, reduce = self._run(values, done, len(self.loops))
+                interpreter, _, reduce = self._evaluate(values, done, len(self.loops))
                 if reduce is None:
                     break
                 loop = _describe(reduce, interpreter.variables)
@@ -184,7 +173,7 @@ class ClientProgram:
         self.operations = interpreter.operations.union(
             *(loop.operations for loop in self.loops)
         )
-        if interpreter_lib.LOOPS & self.operations:
+        if LOOPS & self.operations:
             # TensorFlow fails to vectorize some of these, and may abort the program.
             raise UnsupportedGraphError("it has a loop, as recurrent layers do")
         obstacle = vectorizable.obstacle(self.operations)
@@ -200,16 +189,6 @@ class ClientProgram:
             for number, spec in zip(each.writes, each.written_specs)
         }
         return [*self.graph.specs[loop.dataset], *(saved[k] for k in loop.reads)]
-
-    def written_by(self, number: int) -> int | None:
-        """Returns the loop that wrote the saved iterates that a loop reads, if any."""
-        reads = self.loops[number].reads
-        writers = {
-            k for k, each in enumerate(self.loops) if set(each.writes) & set(reads)
-        }
-        if len(writers) > 1:
-            raise UnsupportedGraphError("it reads what several loops have written")
-        return next(iter(writers), None)
 
     def _look_into_steps(self, after: GraphInterpreter) -> None:
         """Notes the operations of the steps, and what need not go from step to step.
@@ -267,7 +246,7 @@ class ClientProgram:
     ) -> tuple[dict[int, Variable], GraphInterpreter, StepResults]:
         """Evaluates the step of one client."""
         interpreter = GraphInterpreter(
-            self.graph.graph_def, _no_reduce, _no_reduce, with_products=alone
+            self.graph.graph_def, _no_reduce, with_products=alone
         )
         num_changing = len(loop.changing)
         variables = {
@@ -285,31 +264,25 @@ class ClientProgram:
         whole_state = dict(
             zip([*loop.changing, *loop.fixed], [*state[:num_changing], *tensors])
         )
-        results = loop.step.take(
-            interpreter, [whole_state[k] for k in sorted(whole_state)], element, given
+        whole = [whole_state[k] for k in sorted(whole_state)]
+        results = take_step(
+            interpreter, loop.function, loop.lists, whole, element, given
         )
         changing = [results.state[position] for position in loop.changing]
         carried = [variables[position].value for position in loop.variables]
         return variables, interpreter, results._replace(state=[*changing, *carried])
 
-    def _run(
-        self, values: Sequence[Any], done: Sequence[TensorList], stop_at: int | None
-    ) -> tuple[GraphInterpreter, Reduce | None]:
-        """Evaluates the computation of one client up to a loop."""
-        interpreter, _, reduce = self._evaluate(values, done, stop_at)
-        return interpreter, reduce
-
     def _evaluate(
         self, values: Sequence[Any], done: Sequence[TensorList], stop_at: int | None
     ) -> tuple[GraphInterpreter, TensorList, Reduce | None]:
+        """Evaluates the computation of one client, up to a loop or to its results."""
         loops = iter(zip(self.loops, done))
-        saved = itertools.count()
         reached = 0
 
         def on_reduce(reduce: Reduce) -> list[Any]:
             nonlocal reached
-            if any(each.dtype == tf.variant for each in reduce.state):
-                return self._gather(interpreter, reduce, values)
+            if self.epochs and any(each.dtype == tf.variant for each in reduce.state):
+                return self._gather(reduce, values)
             if reached == stop_at:
                 raise _ReachedLoopError(reduce)
             reached += 1
@@ -322,14 +295,7 @@ class ClientProgram:
                 last[position] = value
             return last
 
-        def on_list_loop(loop: ListLoop) -> list[Any]:
-            reduce = loops_over_lists.as_reduce(loop, saved)
-            dataset = DatasetInput(reduce.dataset)
-            last = on_reduce(dataclasses.replace(reduce, dataset=dataset))
-            assert isinstance(reduce.step, ListStep)
-            return reduce.step.last_values(loop.values, last)
-
-        interpreter = GraphInterpreter(self.graph.graph_def, on_reduce, on_list_loop)
+        interpreter = GraphInterpreter(self.graph.graph_def, on_reduce)
         feeds = {
             name: DatasetInput(position) if is_dataset(spec) else value
             for position, (name, spec, value) in enumerate(
@@ -341,22 +307,17 @@ class ClientProgram:
         except _ReachedLoopError as stop:
             return interpreter, [], stop.reduce
 
-    def _gather(
-        self, interpreter: GraphInterpreter, reduce: Reduce, values: Sequence[Any]
-    ) -> list[Any]:
-        """Returns the last state of a loop that gathers batches."""
+    def _gather(self, reduce: Reduce, values: Sequence[Any]) -> list[Any]:
+        """Returns what a loop that gathers batches ends with: their number, and lists.
+
+        That state is part of the agreement in `patterns`.
+        """
         if not isinstance(reduce.dataset, DatasetInput):
             raise UnsupportedGraphError("it gathers batches of a dataset of its own")
         if sum(map(is_dataset, self.graph.specs)) > 1:
             raise UnsupportedGraphError("it gathers batches of several datasets")
-        dataset = reduce.dataset.position
-        if not self._gathered:
-            batch = _placeholders(self.graph.specs[dataset])
-            self._gathered = loops_over_lists.gathered(interpreter, reduce, batch)
-        return [
-            values[-1] if component is None else GatheredBatches(dataset, component)
-            for component in self._gathered
-        ]
+        components = range(len(reduce.state) - 1)
+        return [values[-1], *(ListInGraph(reduce.dataset, k) for k in components)]
 
 
 class _ReachedLoopError(Exception):
@@ -378,7 +339,8 @@ def _describe(reduce: Reduce, variables: Sequence[Variable]) -> DatasetLoop:
     tensors = [a for a in reduce.arguments if tf.is_tensor(a)]
     return DatasetLoop(
         dataset=reduce.dataset.position,
-        step=reduce.step,
+        function=reduce.function,
+        lists=reduce.lists,
         changing=tuple(range(len(reduce.state))),
         fixed=(),
         variables=tuple(assigned),
@@ -388,8 +350,6 @@ def _describe(reduce: Reduce, variables: Sequence[Variable]) -> DatasetLoop:
         ),
         argument_specs=tuple(map(_spec, tensors)),
         operations=frozenset(),
-        reads=getattr(reduce.step, "reads", ()),
-        writes=getattr(reduce.step, "writes", ()),
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import tensorflow as tf
+
+from tff_drift.execution.local import patterns
 
 _CPU = "/device:CPU:0"
 _VARIANT = tf.variant.as_datatype_enum
@@ -24,13 +25,7 @@ def pin_datasets_to_cpu(graph_def: tf.compat.v1.GraphDef) -> None:
     Args:
       graph_def: The graph; it is changed in place.
     """
-    _pin(graph_def.node)
-    for function in graph_def.library.function:
-        _pin(function.node_def)
-
-
-def _pin(nodes: Iterable[Any]) -> None:
-    for node in nodes:
+    for node in patterns.all_nodes(graph_def):
         passes_on = (
             node.op in _PASSING_ON and node.attr[_PASSING_ON[node.op]].type == _VARIANT
         )

@@ -22,6 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_drift import compat
+from tff_drift.execution.local import patterns
 from tff_drift.execution.local.graphs import devices
 
 # The name with which a variable's operation makes a new resource at every
@@ -300,9 +301,8 @@ def _initialize_first(graph_def: tf.compat.v1.GraphDef, initializer: str) -> Non
 
 def _drop_colocation(graph_def: tf.compat.v1.GraphDef) -> None:
     """Drops wishes to be near nodes that may be gone or renamed."""
-    for nodes in _all_nodes(graph_def):
-        for node in nodes:
-            node.attr.pop("_class", None)
+    for node in patterns.all_nodes(graph_def):
+        node.attr.pop("_class", None)
 
 
 def _pass_in_order(graph_def: tf.compat.v1.GraphDef) -> None:
@@ -361,15 +361,8 @@ def _has_random_stream(graph_def: tf.compat.v1.GraphDef) -> bool:
     return any(
         ("seed" in node.attr and node.attr["seed"].i != 0)
         or ("seed2" in node.attr and node.attr["seed2"].i != 0)
-        for nodes in _all_nodes(graph_def)
-        for node in nodes
+        for node in patterns.all_nodes(graph_def)
     )
-
-
-def _all_nodes(graph_def: tf.compat.v1.GraphDef) -> Iterable[Any]:
-    yield graph_def.node
-    for function in graph_def.library.function:
-        yield function.node_def
 
 
 def _name_functions_by_content(graph_def: tf.compat.v1.GraphDef) -> None:
@@ -392,10 +385,9 @@ def _name_functions_by_content(graph_def: tf.compat.v1.GraphDef) -> None:
         gradient.gradient_func = names.get(
             gradient.gradient_func, gradient.gradient_func
         )
-    for nodes in _all_nodes(graph_def):
-        for node in nodes:
-            node.op = names.get(node.op, node.op)
-            _rename_in_attributes(node.attr, names)
+    for node in patterns.all_nodes(graph_def):
+        node.op = names.get(node.op, node.op)
+        _rename_in_attributes(node.attr, names)
 
 
 def _rename_in_attributes(attributes: Any, names: dict[str, str]) -> None:

@@ -26,14 +26,10 @@ import tensorflow as tf
 # Private: nothing public says which operations are stateful.
 from tensorflow.python.framework import op_def_registry
 
-from tff_drift.execution.local import tensors
+from tff_drift.execution.local import patterns, tensors
 from tff_drift.execution.local.client_program import nodes
-from tff_drift.execution.local.client_program.interpreter import (
-    FunctionStep,
-    GraphInterpreter,
-    ListLoop,
-    Reduce,
-)
+from tff_drift.execution.local.client_program.interpreter import GraphInterpreter
+from tff_drift.execution.local.client_program.loops import Reduce
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.data import variants
 from tff_drift.execution.local.graphs.functions import PhaseFunction, TensorFunction
@@ -72,7 +68,7 @@ class SequentialRunner:
     def _program(self) -> tuple[TensorFunction, str | None]:
         """What is run, and if it is TFF's graph though it loops over data, why."""
         function = self.function.function
-        if not any(map(_is_loop, _all_nodes(function.graph.as_graph_def()))):
+        if not any(map(_is_loop, patterns.all_nodes(function.graph.as_graph_def()))):
             return function, None
         if not self._functionalize:
             return function, "functionalize_clients is False"
@@ -124,7 +120,7 @@ class _Interpreter(GraphInterpreter):
     """Evaluates a client's graph with loops over its datasets."""
 
     def __init__(self, graph_def: Any) -> None:
-        super().__init__(graph_def, self._take_steps, _no_list_loop)
+        super().__init__(graph_def, self._take_steps)
         self._last_pass: TensorList = []
         # The functions that operations taken over call.
         library = tf.compat.v1.GraphDef(library=graph_def.library)
@@ -154,8 +150,7 @@ class _Interpreter(GraphInterpreter):
 
     def _of_elements(self, reduce: Reduce) -> dict[str, Any]:
         """Returns the attributes that operations on the dataset have."""
-        assert isinstance(reduce.step, FunctionStep)
-        function = self.functions[reduce.step.name]
+        function = self.functions[reduce.function]
         arguments = function.signature.input_arg
         shapes = []
         positions = range(len(reduce.state), len(arguments) - len(reduce.arguments))
@@ -200,9 +195,8 @@ class _Interpreter(GraphInterpreter):
                 element = tf.raw_ops.OptionalGetValue(
                     optional=values[num_state], **of_elements
                 )
-            state = reduce.step.take(
-                self, values[:num_state], element, reduce.arguments
-            ).state
+            given = [*values[:num_state], *element, *reduce.arguments]
+            state = self.call_function(reduce.function, given)
             # The step first: it may be what the dataset reads from.
             return [*state, next_after(state), *variables]
 
@@ -219,10 +213,6 @@ class _Interpreter(GraphInterpreter):
         return self._last_pass
 
 
-def _no_list_loop(loop: ListLoop) -> list[Any]:
-    raise AssertionError(f"lists are tensors here, found {loop}")
-
-
 def _is_loop(node: Any) -> bool:
     return node.op == _LOOP
 
@@ -234,9 +224,3 @@ def _wants_order(name: str) -> bool:
         return False
     draws = any(attribute.name == "seed" for attribute in definition.attr)
     return not draws and not _IN_ANY_ORDER.match(name)
-
-
-def _all_nodes(graph_def: Any) -> Iterable[Any]:
-    yield from graph_def.node
-    for function in graph_def.library.function:
-        yield from function.node_def

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns, policy, tensors
+from tff_drift.execution.local.client_program.loops import batches_taken
 from tff_drift.execution.local.client_program.parts import ClientGraph
 from tff_drift.execution.local.client_program.program import ClientProgram
-from tff_drift.execution.local.client_program.saved_iterates.orders import ListOrders
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.data.batch_cache import BatchCache
 from tff_drift.execution.local.data.client_data import ClientData
@@ -85,18 +85,18 @@ class VectorizedRunner:
         client = ClientProgram(graph)
         self._cache = cache
         self._functions = VectorizedFunctions(client)
-        self._orders = ListOrders(client) if client.gathers else None
         of_loops = [num_bytes(loop.state_specs) for loop in client.loops]
         # Of UGA: its last loop has the size of a model, that before it of two.
-        self.state_bytes = min(of_loops) if client.gathers else max(of_loops)
+        self.state_bytes = min(of_loops) if client.epochs else max(of_loops)
         # Of batches of one example, or of the one size that they have.
         self._patch_values = [
             client.num_patch_values(number) for number in range(len(client.loops))
         ]
         self.fewest_patch_values = max(self._patch_values)
-        loops = collections.Counter(loop.dataset for loop in client.loops)
-        self.goes_back = client.gathers
-        self.passes = 1 if client.gathers else max(loops.values())
+        self.goes_back = bool(client.epochs)
+        over_datasets = [each.dataset for each in client.loops if each.lists is None]
+        passes = collections.Counter(over_datasets).values()
+        self.passes = max(passes, default=0) + self.goes_back
         self._why_none_is_masked = _why_none_is_masked(client)
         # A check could fail of padding.
         self._may_pad = not patterns.has_check(client.operations)
@@ -181,17 +181,10 @@ class VectorizedRunner:
         """Returns the batches that a loop takes, of every client."""
         loop = self._functions.client.loops[number]
         own = datasets[loop.dataset]
-        if self._orders is None:
+        if loop.lists is None:
             return own
-        orders = [self._orders.of(len(batches)) for batches in own]
-        written_by = self._functions.client.written_by(number)
-        if written_by is None:
-            return [
-                batches.picked(order[number]) for batches, order in zip(own, orders)
-            ]
-        if any(order[number] != order[written_by][::-1] for order in orders):
-            raise UnsupportedGraphError("it does not go back as it has come")
-        return self._batches(written_by, datasets)
+        part, epochs = loop.lists.part, self._functions.client.epochs
+        return [each.picked(batches_taken(part, epochs, len(each))) for each in own]
 
     def build(self, group: Group) -> None:
         """Builds the function for a group, unless it has been done.
@@ -218,7 +211,7 @@ class VectorizedRunner:
           `ClientGraph.summed` has it.
         """
         inputs = list(inputs)
-        if self._orders is not None:
+        if self.goes_back:
             inputs.append(list(map(tensors.integer, group.counts)))
         absent = group.schedules[0].takes_part.shape[1] - len(group.clients)
         for position in self._functions.own_inputs:

@@ -1,0 +1,249 @@
+"""The loops over a client's batches that the evaluation of its graph comes to.
+
+Most are a `Dataset.reduce`. A computation that passes over its batches again, as that
+of UGA does, gathers them in TensorFlow's lists and loops over these; what a later loop
+needs of an earlier one, its iterates, goes through lists, too. Such a loop says by its
+name which batches it takes, see `patterns`, and gets the form of the others here. Where
+many clients take it side by side, whose turn it is to read what is not for the graph of
+one client to say: lists are Python objects meanwhile, a step is given what it reads of
+them, a batch among it, and what it writes is taken from them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tensorflow as tf
+
+from tff_drift.execution.local import patterns
+from tff_drift.execution.local.client_program.variables import (
+    UnsupportedGraphError,
+    Variable,
+)
+
+if TYPE_CHECKING:
+    from tff_drift.execution.local.client_program.interpreter import GraphInterpreter
+
+
+class StepResults(NamedTuple):
+    """What a step of a loop returns.
+
+    Attributes:
+      state: The new state.
+      written: What it saves for later loops.
+    """
+
+    state: list[Any]
+    written: list[tf.Tensor]
+
+
+@dataclasses.dataclass(eq=False)
+class ListInGraph:
+    """A list while its graph is evaluated, outside of a step or in one.
+
+    Attributes:
+      dataset: Of gathered batches, the value that stands for their dataset.
+      component: Of gathered batches, which component of each; None if it holds what a
+        loop saves for a later one.
+      number: The number of what a loop saves.
+      item: In a step, what it reads of the list; None if nothing.
+      written: In a step, what it has written.
+    """
+
+    dataset: Any = None
+    component: int | None = None
+    number: int | None = None
+    item: tf.Tensor | None = None
+    written: list[tf.Tensor] = dataclasses.field(default_factory=list)
+
+    def use(self, node: Any, inputs: list[Any]) -> tuple[list[Any], dict[str, int]]:
+        """Evaluates an operation on the list.
+
+        Args:
+          node: The operation's node.
+          inputs: Its inputs, the list first.
+
+        Returns:
+          The outputs, and where each named output starts.
+
+        Raises:
+          UnsupportedGraphError: If it is not supported here.
+        """
+        if inputs[0] is self:
+            if node.op == "Identity":
+                return [self], {"output": 0}
+            if node.op == "TensorListGetItem" and self.item is not None:
+                return [self.item], {"item": 0}
+            if node.op == "TensorListSetItem" and self.number is not None:
+                self.written.append(inputs[2])
+                return [self], {"output_handle": 0}
+        raise UnsupportedGraphError(f"it has the operation {node.op!r} on a list")
+
+
+@dataclasses.dataclass(frozen=True)
+class Lists:
+    """What a loop over lists has for its values.
+
+    Attributes:
+      part: Which of the gathered batches it takes, see `patterns.part_of_batches`.
+      lists: For each value the list that it is, or None.
+      variables: The positions of the values that are variables.
+      tensors: The positions of the others, the state.
+      reads: The numbers of what it reads of earlier loops, which follows the batch.
+      writes: The numbers of what it saves.
+    """
+
+    part: str
+    lists: tuple[ListInGraph | None, ...]
+    variables: tuple[int, ...]
+    tensors: tuple[int, ...]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+
+    def in_step(
+        self, state: Sequence[Any], element: Sequence[Any], arguments: Sequence[Any]
+    ) -> list[Any]:
+        """Returns the values as a step is given them."""
+        batch = element[: len(element) - len(self.reads)]
+        items: dict[Any, Any] = dict(zip(self.reads, element[len(batch) :]))
+        values: list[Any] = list(self.lists)
+        for place, own in enumerate(self.lists):
+            if own is not None:
+                k = own.component
+                item = items.get(own.number) if k is None else batch[k]
+                values[place] = dataclasses.replace(own, item=item, written=[])
+        for places, given in ((self.tensors, state), (self.variables, arguments)):
+            for place, value in zip(places, given):
+                values[place] = value
+        return values
+
+    def written(self, values: Sequence[Any]) -> list[tf.Tensor]:
+        """Returns what a step that was given some values has saved."""
+        lists = {x.number: x for x in values if isinstance(x, ListInGraph)}
+        if any(len(each.written) != (k in self.writes) for k, each in lists.items()):
+            raise UnsupportedGraphError("a step of it does not write one item")
+        return [lists[number].written[0] for number in self.writes]
+
+    def last_values(self, values: Sequence[Any], state: Sequence[Any]) -> list[Any]:
+        """Returns the values of the loop when it has ended, given the last state."""
+        last = [own or value for value, own in zip(values, self.lists)]
+        for place, tensor in zip(self.tensors, state):
+            last[place] = tensor
+        return last
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduce:
+    """A loop that the evaluation has come to.
+
+    Attributes:
+      dataset: The value that stands for the dataset.
+      state: The initial state, a tensor for each part.
+      arguments: What the step takes besides state and element: tensors and variables.
+      function: The function of a step.
+      shapes: The shapes of the state, which hold before and after every step.
+      lists: Of a loop over lists, these.
+    """
+
+    dataset: Any
+    state: list[tf.Tensor]
+    arguments: list[Any]
+    function: str
+    shapes: list[tf.TensorShape]
+    lists: Lists | None = None
+
+
+def take_step(
+    interpreter: GraphInterpreter,
+    function: str,
+    lists: Lists | None,
+    state: Sequence[Any],
+    element: Sequence[Any],
+    arguments: Sequence[Any],
+) -> StepResults:
+    """Evaluates a step of a loop.
+
+    Args:
+      interpreter: What evaluates it.
+      function: The function of a step.
+      lists: Of a loop over lists, these.
+      state: The state.
+      element: The batch, and what the step reads of earlier loops.
+      arguments: What else it takes.
+    """
+    if lists is None:
+        given = [*state, *element, *arguments]
+        return StepResults(interpreter.call_function(function, given), [])
+    values = lists.in_step(state, element, arguments)
+    results = interpreter.call_function(function, values)
+    return StepResults([results[k] for k in lists.tensors], lists.written(values))
+
+
+def over_lists(
+    node: Any, values: list[Any], shapes: list[tf.TensorShape], numbers: Iterator[int]
+) -> Reduce:
+    """Returns a loop over lists in the form of a loop over a dataset.
+
+    Args:
+      node: The loop, a `While`.
+      values: Its first values: tensors, variables and lists.
+      shapes: The shapes of the values that are tensors.
+      numbers: The numbers of what loops save next.
+
+    Raises:
+      UnsupportedGraphError: If it does not say which batches it takes.
+    """
+    part = patterns.part_of_batches(node.name)
+    if part is None:
+        raise UnsupportedGraphError("it takes gathered batches in an unknown order")
+    lists: list[ListInGraph | None] = []
+    variables, tensors, reads, writes = [], [], [], []
+    for place, value in enumerate(values):
+        own = value if isinstance(value, ListInGraph) else None
+        if own is not None and own.number is not None:
+            reads.append(own.number)
+        elif isinstance(value, Variable):
+            variables.append(place)
+        elif own is None and value.dtype == tf.variant:
+            writes.append(next(numbers))
+            own = ListInGraph(number=writes[-1])
+        elif own is None:
+            tensors.append(place)
+        lists.append(own)
+    datasets = {own.dataset for own in lists if own and own.component is not None}
+    if len(datasets) != 1:
+        raise UnsupportedGraphError("it has a loop over lists that takes no batches")
+    return Reduce(
+        dataset=datasets.pop(),
+        state=[values[k] for k in tensors],
+        arguments=[values[k] for k in variables],
+        function=node.attr["body"].func.name,
+        shapes=[shapes[k] for k in tensors],
+        lists=Lists(
+            part,
+            tuple(lists),
+            tuple(variables),
+            tuple(tensors),
+            tuple(reads),
+            tuple(writes),
+        ),
+    )
+
+
+def batches_taken(part: str, epochs: int, num_batches: int) -> range:
+    """Returns which of the gathered batches a loop takes.
+
+    Args:
+      part: What it says, see `patterns.part_of_batches`.
+      epochs: The number of epochs that were gathered.
+      num_batches: The number of batches.
+
+    Returns:
+      Their numbers, in the order of the epochs.
+    """
+    last_epoch = num_batches // epochs * (epochs - 1)
+    if part == patterns.LAST_EPOCH:
+        return range(last_epoch, num_batches)
+    return range(last_epoch)
