@@ -40,7 +40,7 @@ def test_groups_hold_every_client_once_the_longest_first(
 
 @pytest.mark.parametrize(
     ("client_bytes", "sizes"),
-    # Of 2 MiB in states, or of 10 clients, if 10 MiB hold as many.
+    # Of 0.75 MiB in states, or of 10 clients, if 10 MiB hold as many.
     [(2**18, [10] * 10), (2**22, [8] * 12 + [4]), (1, [50, 50])],
 )
 def test_sorted_groups_are_small(client_bytes, sizes):
