@@ -71,7 +71,7 @@ def _graph(each):
 
 
 def _evaluate(graph_def, own, values, fetches):
-    interpreter = GraphInterpreter(graph_def, None, None)
+    interpreter = GraphInterpreter(graph_def, None)
     feeds = {tensor.op.name: value for tensor, value in zip(own, values)}
     results = interpreter.evaluate(feeds, [tensor.name for tensor in fetches])
     return results, interpreter.operations
