@@ -1,15 +1,8 @@
-"""What processes of this machine have used, and what goes to and fro between them."""
+"""What goes to and fro between processes of this machine."""
 
 from __future__ import annotations
 
-import os
 import pathlib
-
-
-def processor_seconds(pid: int) -> float:
-    """Returns the processor time of a process so far."""
-    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def megabytes_received() -> float:

@@ -275,24 +275,32 @@ class DiskClientStates(ClientStates):
 
     def _read_one(self, client_id: str) -> Arrays | None:
         with self._reported():
-            key = _key(client_id)
-            place = self._index.find(key)
+            place = self._index.find(_key(client_id))
             if place is None:
                 return None
-            row = self._slots.read(place.slot)
-            if _checksum(key, row) != place.checksum:
-                raise self._damaged(f"the state of client {client_id!r} has changed")
-            return self._template.unpack(row)
+            return self._template.unpack(self._load(place))
+
+    def _load(self, place: Place) -> np.ndarray:
+        """Returns the bytes of a state."""
+        row = self._slots.read(place.slot)
+        if _checksum(place.key, row) != place.checksum:
+            client_id = place.key.decode(errors="surrogatepass")
+            raise self._damaged(f"the state of client {client_id!r} has changed")
+        return row
+
+    def _keep(self, key: bytes, row: np.ndarray) -> Place:
+        """Writes the bytes of a state where no other one is."""
+        return Place(key, self._slots.write(row), _checksum(key, row))
 
     def _write(
         self, client_ids: Sequence[str], states: Sequence[Arrays], copy: bool
     ) -> None:
         del copy
         with self._reported():
-            places = []
-            for client_id, arrays in zip(client_ids, states):
-                key, row = _key(client_id), self._template.pack(arrays)
-                places.append(Place(key, self._slots.write(row), _checksum(key, row)))
+            places = [
+                self._keep(_key(client_id), self._template.pack(arrays))
+                for client_id, arrays in zip(client_ids, states)
+            ]
             unused = self._index.put(places, valid_from=self._last_version() + 1)
             self._slots.release(unused)
 

@@ -11,11 +11,12 @@ from experiments.flags import table
 from tests.execution.on_ray.conftest import OPTIONS
 from tff_drift import compat, execution
 
+CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 DOCUMENT = pathlib.Path(__file__).parents[3] / "docs" / "remote.md"
 
 
 def test_the_example_sets_a_context_that_computes(instance, monkeypatch):
-    [code] = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), flags=re.DOTALL)
+    code, *_ = CODE.findall(DOCUMENT.read_text())
     create = execution.create_ray_execution_context
     contexts = []
 
@@ -35,6 +36,19 @@ def test_the_example_sets_a_context_that_computes(instance, monkeypatch):
     finally:
         contexts[0].close()
     assert len(contexts[0].actors) == 2
+
+
+def test_the_tutorial_says_what_comes_out(instance, monkeypatch, capsys):
+    _, *tutorial = CODE.findall(DOCUMENT.read_text())
+    create = execution.create_ray_execution_context
+    monkeypatch.setattr(
+        execution, "create_ray_execution_context", lambda **_: create(**OPTIONS)
+    )
+    exec("\n".join(tutorial), {"__name__": "tutorial"})
+    out = capsys.readouterr().out
+    assert "2 actors" in out
+    assert "the same bits: True" in out
+    assert "nearly the same: True" in out
 
 
 def test_the_command_lines_have_the_flags_that_are_shown():

@@ -149,6 +149,12 @@ def test_nothing_outlives_a_program_that_is_killed():
     assert not os.path.exists(f"/proc/{pid}")
 
 
+def test_actors_do_not_give_way_to_other_programs(two):
+    for actor in two.actors:
+        actors_niceness = os.getpriority(os.PRIO_PROCESS, actor["pid"])
+        assert actors_niceness <= os.getpriority(os.PRIO_PROCESS, 0)
+
+
 def test_strangers_are_refused(instance):
     program = (
         "import ray\n"

@@ -1,6 +1,7 @@
 """Shards of client states as a store, with actors in this process that are killed."""
 
 import json
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tff_drift.client_states import ClientStatesError, InMemoryClientStates
+from tff_drift.execution.on_ray import shards
 from tff_drift.execution.on_ray.client_states import RayClientStates
 from tff_drift.execution.on_ray.shards import Shards
 
@@ -65,9 +67,19 @@ STEPS = st.one_of(
 
 @settings(max_examples=25, deadline=None)
 @given(
-    steps=st.lists(STEPS, max_size=12), kills=st.sampled_from(["", "before", "after"])
+    steps=st.lists(STEPS, max_size=12),
+    kills=st.sampled_from(["", "before", "after"]),
+    # None of the states, two, or all.
+    recent_bytes=st.sampled_from([0, 32, 2**20]),
 )
-def test_a_store_is_one_of_ram_whatever_is_killed(tmp_path_factory, steps, kills):
+def test_a_store_is_one_of_ram_whatever_is_killed(
+    tmp_path_factory, steps, kills, recent_bytes
+):
+    with mock.patch.object(shards, "RECENT_BYTES", recent_bytes):
+        compare_with_a_store_in_ram(tmp_path_factory, steps, kills)
+
+
+def compare_with_a_store_in_ram(tmp_path_factory, steps, kills):
     path = tmp_path_factory.mktemp("store") / "states"
     actors = InThisProcess(2)
     store, model = RayClientStates(actors, INITIAL, path), InMemoryClientStates(INITIAL)

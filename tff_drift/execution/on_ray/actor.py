@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,11 +62,12 @@ class Actor:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Returns the versions, the node and the process of this actor."""
+        """Returns the versions, the node, the process and its use of processors."""
         return {
             "versions": versions(),
             "node": platform.node(),
             "pid": os.getpid(),
+            "processor_seconds": time.process_time(),
             "gpus": len(tf.config.list_physical_devices("GPU")),
         }
 

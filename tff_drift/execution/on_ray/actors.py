@@ -126,6 +126,10 @@ class Actors:
     def __len__(self) -> int:
         return len(self._actors)
 
+    def describe(self) -> list[dict[str, Any]]:
+        """Returns what the actors say of themselves, see `Actor.describe`."""
+        return self.run([Call(number, "describe", ()) for number in range(len(self))])
+
     def put(self, value: Any) -> Any:
         """Stores an object for all actors and returns a reference to it."""
         return self._ray.put(value)

@@ -17,10 +17,13 @@ _AUTHENTICATION = "RAY_AUTH_MODE"
 _TOKEN = "RAY_AUTH_TOKEN"
 # How long a cluster may take to answer at all.
 _SECONDS = 10.0
-# Ray would warn of what it will do otherwise one day, and of metrics that nobody reads.
-_QUIET = {
+_SETTINGS = {
+    # Ray would warn of what it will do otherwise one day, and of metrics that nobody
+    # reads.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_enable_metrics_collection": "0",
+    # Ray's processes would give way to all others of the machine, as by `nice -n 15`.
+    "RAY_worker_niceness": "0",
 }
 
 
@@ -94,7 +97,7 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
 def _set_environment(address: str | None) -> None:
     """Sets what Ray reads when it is imported, unless the user has set it."""
     mode = os.environ.setdefault(_AUTHENTICATION, "token")
-    for name, value in _QUIET.items():
+    for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     if address is None and mode == "token":
         os.environ.setdefault(_TOKEN, secrets.token_hex(32))

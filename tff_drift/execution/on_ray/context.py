@@ -50,8 +50,9 @@ class RayExecutionContext(compat.framework.SyncContext):
         self._server = create_local_execution_context()
         self._dealer = Dealer(actors)
         self._functions = SentFunctions(actors, self._dealer)
-        # They go with the computations that they are for.
-        self._plans: weakref.WeakKeyDictionary[Any, _Plan] = weakref.WeakKeyDictionary()
+        # By the identity of a computation, with which they go: to hash one is to
+        # serialize all of it.
+        self._plans: dict[int, tuple[weakref.ref[Any], _Plan]] = {}
         self._lock = threading.RLock()
 
     @property
@@ -136,6 +137,17 @@ class RayExecutionContext(compat.framework.SyncContext):
         """Of each actor `node`, `pid`, `gpus` and `versions` when it was started."""
         return self._actors.described
 
+    def ask_actors(self) -> Sequence[Mapping[str, Any]]:
+        """Returns what `actors` tells, as of now, and `processor_seconds` used so far.
+
+        An actor that was started anew has another `pid`, and few seconds.
+
+        Raises:
+          WorkerError: As in `invoke`, also once the context is closed.
+        """
+        with self._lock:
+            return self._actors.describe()
+
     def invoke(self, comp: Any, arg: Any) -> Any:
         """Runs a computation.
 
@@ -212,10 +224,12 @@ class RayExecutionContext(compat.framework.SyncContext):
         return results
 
     def _plan(self, computation: Any) -> _Plan:
-        plan = self._plans.get(computation)
-        if plan is None:
-            plan = self._plans[computation] = self._compile(computation)
-        return plan
+        key = id(computation)
+        if key not in self._plans:
+            plan = self._compile(computation)
+            forget = weakref.ref(computation, lambda _: self._plans.pop(key, None))
+            self._plans[key] = forget, plan
+        return self._plans[key][1]
 
     def _compile(self, computation: Any) -> _Plan:
         try:

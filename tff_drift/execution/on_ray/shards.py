@@ -25,11 +25,14 @@ import tree
 
 from tff_drift import compat
 from tff_drift.client_states import ClientStatesError, DiskClientStates
+from tff_drift.client_states.state_index import Place
 from tff_drift.client_states.template import StateTemplate
 from tff_drift.execution import containers
 from tff_drift.execution.on_ray import partition, wire
 
 MANIFEST_FILE = "shards.json"
+# How much of a shard to keep in RAM besides, of the states used last.
+RECENT_BYTES = 256 * 2**20
 # How long to wait for the files of an actor that is ending.
 _PATIENCE_SECONDS = 60.0
 
@@ -79,9 +82,36 @@ class _Shard(DiskClientStates):
     """A store whose versions are durable from the next `sync` on.
 
     They outlive the end of the process at once: only a loss of power asks for more.
+    The states used last are in RAM as well, so that a population of which everybody
+    takes part again and again is not read from files.
     """
 
     _waits_for_the_disk = False
+
+    def __init__(self, path: pathlib.Path, initial_state: Any, run_id: str) -> None:
+        """Opens a store, or makes an empty one; see `DiskClientStates`."""
+        # Of slots their bytes, as the file has them, the ones used last at the end.
+        self._recent: collections.OrderedDict[int, np.ndarray] = (
+            collections.OrderedDict()
+        )
+        super().__init__(path, initial_state, run_id=run_id)
+
+    def _load(self, place: Place) -> np.ndarray:
+        row = self._recent.get(place.slot)
+        return self._remember(place, super()._load(place) if row is None else row)
+
+    def _keep(self, key: bytes, row: np.ndarray) -> Place:
+        place = super()._keep(key, row)
+        self._remember(place, row)
+        return place
+
+    def _remember(self, place: Place, row: np.ndarray) -> np.ndarray:
+        row.flags.writeable = False
+        self._recent[place.slot] = row
+        self._recent.move_to_end(place.slot)
+        while len(self._recent) * self.state_nbytes > RECENT_BYTES:
+            self._recent.popitem(last=False)
+        return row
 
     def _check_states_file(self) -> None:
         """After a loss of power, versions yet to be dropped may lack states."""

@@ -1,0 +1,165 @@
+"""The part of `scaling.py` on Ray."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow_federated as tff
+from loopback import megabytes_received
+from models import ALGORITHMS, FED_AVG, build_scaffold
+from populations import Work
+from scaling_rows import Ram, Row, clients_of
+
+from tff_drift import execution, simulation
+from tff_drift.simulation.loop.rounds import client_data
+
+# Of whom everybody has a state after some rounds.
+_FEW_CLIENTS = 400
+_STORE_BYTES = 300 * 2**20
+
+
+@contextlib.contextmanager
+def _nodes(options: argparse.Namespace) -> Iterator[str]:
+    """A cluster of Ray: the one that was named, or nodes simulated on this machine."""
+    if options.ray_address:
+        yield options.ray_address
+        return
+    # What the context sets before it starts an instance of its own.
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    import ray
+    from ray.cluster_utils import Cluster
+
+    store = {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
+    # The head, to which this process is connected, trains nobody.
+    cluster = Cluster(initialize_head=True, head_node_args={**store, "num_cpus": 0})
+    for _ in range(options.actors):
+        cluster.add_node(**store, num_cpus=1)
+    try:
+        yield cluster.address
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@contextlib.contextmanager
+def _actors(address: str, number: int) -> Iterator[Any]:
+    context = execution.create_ray_execution_context(
+        address=address, num_actors=number, processors=1
+    )
+    try:
+        yield context
+    finally:
+        context.close()
+
+
+def rows(options: argparse.Namespace) -> Iterator[Row]:
+    """Actors on Ray, each on a node of its own, and the local context, in turns."""
+    start, cpu = time.perf_counter(), time.process_time()
+    with _nodes(options) as address:
+        with _actors(address, options.actors) as on_ray:
+            yield Row(
+                "ray",
+                f"start Ray and {options.actors} actors",
+                options.actors,
+                time.perf_counter() - start,
+                time.process_time() - cpu,
+            )
+            yield from _small_cohorts(on_ray, options)
+        for number in sorted({1, options.actors}):
+            with _actors(address, number) as on_ray:
+                yield from _large_cohorts(on_ray, number, options)
+
+
+def _small_cohorts(on_ray: Any, options: argparse.Namespace) -> Iterator[Row]:
+    contexts = {"local": execution.create_local_execution_context(), "on Ray": on_ray}
+    population = min(options.population, _FEW_CLIENTS)
+    logistic = Work("logistic", options.ray_cohort, population)
+    rounds = 3 * options.rounds
+    fed_avg = ALGORITHMS[FED_AVG]
+    yield from _in_turns("FedAvg", contexts, fed_avg(logistic), logistic, rounds)
+    scaffold = build_scaffold(logistic, population)
+    store = on_ray.open_client_states(scaffold.initial_client_state)
+    stateful = {
+        "local": simulation.ProcessWithClientStates(scaffold),
+        "on Ray": simulation.ProcessWithClientStates(scaffold, store),
+    }
+    yield from _in_turns(
+        "SCAFFOLD", contexts, scaffold, logistic, rounds, stateful=stateful
+    )
+    store.close()
+    for cohort_size in (10, options.ray_cohort):
+        cnn = Work("cnn", cohort_size, population)
+        yield from _in_turns("CNN", contexts, fed_avg(cnn), cnn, options.cnn_rounds)
+
+
+def _large_cohorts(
+    on_ray: Any, num_actors: int, options: argparse.Namespace
+) -> Iterator[Row]:
+    """The driver's RAM when cohorts grow."""
+    for cohort_size in options.ray_cohorts:
+        work = Work("logistic", cohort_size, options.population)
+        ram = Ram()
+        method, process = f"FedAvg, {num_actors} actors,", ALGORITHMS[FED_AVG](work)
+        contexts = {"on Ray": on_ray}
+        _, row = _in_turns(method, contexts, process, work, rounds=2, warm_up=1)
+        yield dataclasses.replace(row, ram_mb=ram.megabytes())
+
+
+def _in_turns(
+    method: str,
+    contexts: Mapping[str, Any],
+    process: Any,
+    work: Work,
+    rounds: int,
+    warm_up: int = 2,
+    stateful: Mapping[str, simulation.ProcessWithClientStates] | None = None,
+) -> Iterator[Row]:
+    """Yields the first and the median round of a method, by context."""
+    train = clients_of(work)
+    choose = simulation.build_uniform_sampling(
+        train.client_ids, work.cohort_size, seed=0
+    )
+    with tff.framework.get_context_stack().install(contexts["on Ray"]):
+        states = dict.fromkeys(contexts, process.initialize())
+    times: dict[str, list[np.ndarray]] = {name: [] for name in contexts}
+    for round_number in range(warm_up + rounds):
+        cohort = choose(round_number)
+        for name, context in contexts.items():
+            before = _readings(contexts["on Ray"])
+            with tff.framework.get_context_stack().install(context):
+                data = {each: client_data(train, each, round_number) for each in cohort}
+                if stateful:
+                    output = stateful[name].next(states[name], data)
+                else:
+                    output = process.next(states[name], list(data.values()))
+            states[name] = output.state
+            times[name].append(_readings(contexts["on Ray"]) - before)
+    for name, of_rounds in times.items():
+        first, median = of_rounds[0], np.median(of_rounds[warm_up:], axis=0)
+        for what, found in ((", the first round", first), ("", median)):
+            seconds, here, there, network = map(float, found)
+            yield Row(
+                "ray",
+                f"{method} {name}{what}; {1000 * here:.1f} ms of processor time here",
+                work.cohort_size,
+                seconds,
+                here + there,
+                network_mb=network,
+            )
+
+
+def _readings(on_ray: Any) -> np.ndarray:
+    """Returns seconds, those of processors here and at actors, and megabytes."""
+    there = sum(actor["processor_seconds"] for actor in on_ray.ask_actors())
+    return np.array(
+        [time.perf_counter(), time.process_time(), there, megabytes_received()]
+    )
