@@ -89,6 +89,26 @@ TABLE_11 = {
 _CENTRAL = {"central_sgd": 0.877, "central_sgdm": 0.877, "central_adam": 0.879}
 
 
+def _falling(decay_rounds: int, methods: Sequence[str] = METHODS) -> list[Variant]:
+    """Returns methods at a constant client rate and at EXPDECAY.
+
+    Args:
+      decay_rounds: The rounds in which the clients' rate falls to a tenth; the paper
+        has 500 of 1,500.
+      methods: The methods.
+    """
+    falling = {
+        "client_rate_schedule": "exponential",
+        "client_rate_decay": 0.1,
+        "client_rate_decay_rounds": decay_rounds,
+    }
+    return [
+        Variant(f"{name}{suffix}", name, more)
+        for name in methods
+        for suffix, more in (("_constant", {}), ("_decay", falling))
+    ]
+
+
 def _decay(
     part: str,
     flags: Mapping[str, Any],
@@ -104,21 +124,10 @@ def _decay(
     Args:
       part: The part's name.
       flags: The flags of all.
-      decay_rounds: The rounds in which the clients' rate falls to a tenth; the paper
-        has 500 of 1,500.
+      decay_rounds: As in `_falling`.
       epochs: The passes of central training over all data, one a round.
       is_papers: Whether the paper's figures are of this task.
     """
-    falling = {
-        "client_rate_schedule": "exponential",
-        "client_rate_decay": 0.1,
-        "client_rate_decay_rounds": decay_rounds,
-    }
-    federated = [
-        Variant(f"{name}{suffix}", name, more)
-        for name in METHODS
-        for suffix, more in (("_constant", {}), ("_decay", falling))
-    ]
     central = [
         Variant(
             f"central_{label}",
@@ -149,9 +158,20 @@ def _decay(
     return Study(
         part,
         flags,
-        [*federated, *central],
+        [*_falling(decay_rounds), *central],
         Search(epochs, grids),
         [Output("last_rounds", "last_rounds", last)],
+    )
+
+
+def _long_decay(part: str, flags: Mapping[str, Any]) -> Study:
+    """Returns FedAdam and FedAvg at both client rates, for long."""
+    rounds = flags["rounds"]
+    return Study(
+        part,
+        flags,
+        _falling(rounds // 3, ("fed_adam", "fed_avg")),
+        outputs=[Output("last_rounds", "last_rounds", {"last": _last(rounds)})],
     )
 
 
@@ -200,7 +220,17 @@ PRESETS = (
         "A constant client rate beside one that falls tenfold every third of the "
         "rounds (EXPDECAY), and central training.",
         "Reddi et al. (2021), Table 11. https://arxiv.org/abs/2003.00295",
-        Scale([_decay("digits", _DIGITS, 20, 20, False)], 0.2, 1.5),
+        Scale(
+            [
+                _decay("digits", _DIGITS, 20, 20, False),
+                _long_decay(
+                    "digits_long",
+                    {**_DIGITS, "rounds": 300, "rounds_per_evaluation": 10},
+                ),
+            ],
+            0.3,
+            1.5,
+        ),
         Scale(
             [
                 _decay(

@@ -40,9 +40,10 @@ def _scales(
     minutes: float,
     paper_hours: float,
     gigabytes: float = 1.5,
+    more: Sequence[Study] = (),
 ) -> dict[str, Scale]:
     return {
-        "local": Scale([local], minutes / 60, gigabytes),
+        "local": Scale([local, *more], minutes / 60, gigabytes),
         "paper": Scale(paper, paper_hours, 16, "one GPU, not measured"),
     }
 
@@ -179,8 +180,17 @@ PRESETS = (
                 studies.against_cohorts(task, flags, _LAYERWISE, cohorts)
                 for task, flags, cohorts in studies.PAPER
             ],
-            18,
+            20,
             2000,
+            # Whether FedLamb catches up where all have converged.
+            more=[
+                studies.against_cohorts(
+                    "digits_long",
+                    {**_DIGITS, "rounds": 200, "rounds_per_evaluation": 10},
+                    ("fed_adam", "fed_lamb"),
+                    (50,),
+                )
+            ],
         ),
     ),
     Preset(

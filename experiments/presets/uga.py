@@ -210,6 +210,29 @@ def _scaled_rates(part: str, rounds: Mapping[str, int]) -> Study:
     )
 
 
+def _proximal(rounds: int) -> Study:
+    """Returns FedProx over μ, on a dense net, beside FedAvg at its rate and above."""
+    rate = RATE_PER_EXAMPLE * 64
+    faster = [
+        Variant("fed_avg", "fed_avg").with_flags(
+            f"_{factor}", client_learning_rate=factor * rate
+        )
+        for factor in (1, 1.5, 2)
+    ]
+    return Study(
+        "proximal",
+        {
+            "protocol": "uga",
+            "task": "emnist_digits",
+            "network": "adabest",
+            "rounds": rounds,
+            "rounds_per_evaluation": 1,
+        },
+        [*faster, *crossed(["fed_prox"], "fed_prox_mu", (2e-4, 0.1, 1.0, 10.0), "_{}")],
+        outputs=[Output("milestones", "thresholds", {"thresholds": THRESHOLDS})],
+    )
+
+
 def _other_batches(part: str, epochs: int, batch_size: int, rounds: int) -> Study:
     """Returns the methods of Figures 3 and 6 for other E and B."""
     rate = RATE_PER_EXAMPLE * batch_size
@@ -307,6 +330,7 @@ PRESETS = (
                 _scaled_rates("scaled_rates_long", _LONG_ROUNDS),
                 _other_batches("two_epochs", 2, 64, 60),
                 _other_batches("larger_batches", 5, 128, 60),
+                _proximal(120),
                 _paper_rates(_LOCAL),
                 _tuned_rates(_LOCAL),
             ],
