@@ -20,6 +20,7 @@ DOCUMENTS = quotes.documents()
 VERDICTS = {
     "reproduced",
     "direction confirmed",
+    "mixed",
     "contradicted",
     "not comparable",
     "not run",

@@ -4,8 +4,9 @@ The words stand before a comment that names a folder of `experiments/results`,
 
     10 of 100 clients, 300 rounds, 41 examples, 3 seeds<!-- scale FOLDER -->
 
-and `make quotes` renews them from the folder's config.json and summary.json. Clients
-are those of a round and all that train; examples are those of a client, on average.
+and `make quotes` renews them from the folder's config.json and summary.json; a cell
+with the scales of several studies has `;` between them. Clients are those of a round
+and all that train; examples are those of a client, on average.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pathlib
 import re
 from collections.abc import Iterable
 
-SCALE = re.compile(r"(?P<text>[^|>]*?)(?P<comment><!-- scale (?P<folder>\S+) -->)")
+SCALE = re.compile(r"(?P<text>[^|>;]*?)(?P<comment><!-- scale (?P<folder>\S+) -->)")
 
 
 def renewed(text: str, results: pathlib.Path) -> str:
