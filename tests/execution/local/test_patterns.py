@@ -17,7 +17,7 @@ from tff_drift import aggregators, algorithms
 from tff_drift.aggregators.client_state_collection import collected_type
 from tff_drift.execution.local import patterns
 from tff_drift.execution.local.client_program import parts, program
-from tff_drift.execution.local.runners import vectorized
+from tff_drift.execution.local.runners import clients
 
 VALUE_TYPE = tff.to_type(
     collections.OrderedDict(
@@ -53,18 +53,18 @@ def _placeholders(specs):
 
 
 def test_the_states_of_a_method(fast, monkeypatch):
-    clients = []
+    programs = []
 
     def cut(graph):
-        clients.append(program.ClientProgram(graph))
-        return clients[-1]
+        programs.append(program.ClientProgram(graph))
+        return programs[-1]
 
-    monkeypatch.setattr(vectorized, "ClientProgram", cut)
+    monkeypatch.setattr(clients, "ClientProgram", cut)
     process = algorithms.build_scaffold(models.softmax_regression, 0.3, 9)
     forms = _forms(fast, process.next)
     assert forms.count("collected") == 1
     assert set(forms) == {"summed", "collected"}
-    (client,) = clients
+    (client,) = programs
     (loop,) = client.loops
 
     # The correction, in the shapes of the weights, goes along unchanged.

@@ -12,9 +12,10 @@ import tensorflow_federated as tff
 
 from tests import models
 from tests.execution.local.support import MODES, assert_same, call
-from tff_drift import execution
+from tff_drift import algorithms, execution
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.phases import RunnablePlan
+from tff_drift.execution.local.runners.vectorized import VectorizedRunner
 
 CLIENTS = tff.CLIENTS
 DATA = models.datasets(models.client_arrays([10, 7, 3, 12, 5, 8], seed=3))
@@ -187,8 +188,90 @@ def new_objects_only():
 
 
 def _plans():
+    return _alive(RunnablePlan)
+
+
+def _alive(kind):
     gc.collect()
-    return {id(plan) for plan in gc.get_objects() if isinstance(plan, RunnablePlan)}
+    return {id(each) for each in gc.get_objects() if isinstance(each, kind)}
+
+
+def _process(seed, rate, weight=1.0):
+    """A FedAvg whose loss has a constant of its own."""
+
+    class Loss(tf.keras.losses.SparseCategoricalCrossentropy):
+        def call(self, labels, logits):
+            return weight * super().call(labels, logits)
+
+    def model():
+        initializer = tf.keras.initializers.GlorotUniform(seed)
+        layer = tf.keras.layers.Dense(4, kernel_initializer=initializer)
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential([tf.keras.layers.Input([3]), layer]),
+            loss=Loss(from_logits=True),
+            input_spec=models.INPUT_SPEC,
+        )
+
+    return algorithms.build_fed_avg(model, rate)
+
+
+def _vectorizing():
+    return execution.create_local_execution_context(
+        batch_clients=True, max_concurrent_clients=1
+    )
+
+
+def _next(context, process):
+    state = call(context, process.initialize)
+    return call(context, process.next, state, DATA)
+
+
+@pytest.mark.usefixtures("new_objects_only")
+def test_processes_of_other_seeds_and_rates_share_what_trains_their_clients():
+    context = _vectorizing()
+    before = _alive(VectorizedRunner)
+    processes = [_process(1, 0.1), _process(2, 0.1), _process(1, 0.3)]
+    shared = [_next(context, process) for process in processes]
+    assert len(_alive(VectorizedRunner) - before) == 1
+    # What differs in a constant, however small, has its own.
+    processes.append(_process(1, 0.1, np.nextafter(np.float32(1), np.float32(2))))
+    shared.append(_next(context, processes[-1]))
+    assert len(_alive(VectorizedRunner) - before) == 2
+    for process, found in zip(processes, shared):
+        alone = _vectorizing()
+        assert_same(found, _next(alone, process))
+    assert not np.array_equal(*(_kernel(each) for each in shared[:2]))
+    assert not np.array_equal(*(_kernel(each) for each in shared[::2]))
+
+
+def _kernel(output):
+    return output.state.global_model_weights.trainable[0]
+
+
+def test_what_a_check_says_is_part_of_what_trains_clients():
+    def build(most):
+        @tff.tensorflow.computation(
+            tff.SequenceType(tff.types.tensorflow_to_type(models.INPUT_SPEC))
+        )
+        def work(batches):
+            def step(total, batch):
+                largest = tf.reduce_max(batch[0])
+                # Nothing but the order of a function waits for it.
+                tf.debugging.Assert(largest < most, [largest])
+                return total + tf.reduce_sum(batch[0])
+
+            return batches.reduce(0.0, step)
+
+        return tff.federated_computation(
+            lambda batches: tff.federated_sum(tff.federated_map(work, batches)),
+            tff.FederatedType(work.type_signature.parameter, CLIENTS),
+        )
+
+    context = execution.create_local_execution_context(**MODES["batched"])
+    equal = models.datasets(models.client_arrays([8, 8, 8]))
+    assert np.isfinite(call(context, build(1e3), equal))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        call(context, build(-1e3), equal)
 
 
 def _threads():

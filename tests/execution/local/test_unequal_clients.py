@@ -264,9 +264,7 @@ def test_datasets_that_vary_are_not_read_once_for_two_passes(stacked):
     ]
 
 
-def test_groups_of_other_sizes_build_nothing_anew(monkeypatch, stacked):
-    from tff_drift.execution.local.runners import functions
-
+def test_groups_of_other_sizes_build_nothing_anew(monkeypatch):
     built = []
     concrete = functions.concrete
 
@@ -275,11 +273,13 @@ def test_groups_of_other_sizes_build_nothing_anew(monkeypatch, stacked):
         return concrete(*args)
 
     monkeypatch.setattr(functions, "concrete", noting)
+    # Another has what earlier tests have built.
+    context = execution.create_local_execution_context(batch_clients=True)
     process = algorithms.build_fed_avg(models.softmax_regression, 0.3)
-    state = call(stacked, process.initialize)
+    state = call(context, process.initialize)
     for number in (12, 11, 12, 11):
         data = models.datasets(models.client_arrays(SIZES[:number]))
-        call(stacked, process.next, state, data)
+        call(context, process.next, state, data)
     assert len(built) == 1
 
 

@@ -336,7 +336,12 @@ class GraphInterpreter:
 
     def _is_cheap(self, name: str) -> bool:
         """Whether a function may as well be evaluated in vain."""
-        return all(node.op in _CHEAP for node in self.functions[name].node_def)
+        return all(
+            self._is_cheap(node.attr["f"].func.name)
+            if node.op in _CALLS
+            else node.op in _CHEAP
+            for node in self.functions[name].node_def
+        )
 
 
 def _choices(

@@ -15,6 +15,7 @@ control variates, becomes an argument of the step.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,7 @@ from tff_drift.execution.local.client_program.variables import (
     UnsupportedGraphError,
     Variable,
 )
+from tff_drift.execution.local.graphs import import_graph
 from tff_drift.execution.local.tensors import TensorList
 
 
@@ -61,6 +63,7 @@ class ClientProgram:
       epochs: How many epochs of batches it gathers, 0 if none.
       loops: The loops over datasets, in their order.
       operations: The kinds of operations of all parts.
+      content: A digest: programs of one compute the same.
 
     Raises:
       UnsupportedGraphError: If the computation cannot be cut, or does
@@ -150,26 +153,33 @@ class ClientProgram:
 
     def _analyze(self) -> None:
         """Evaluates the computation once, in a graph that is thrown away."""
-        with tf.Graph().as_default():
+        computed: list[Any] = []
+        with tf.Graph().as_default() as graph:
             values = [
                 None if is_dataset(spec) else _placeholder(spec)
                 for spec in self.graph.specs
             ]
             while True:
                 done = [_placeholders(loop.state_specs) for loop in self.loops]
-                interpreter, _, reduce = self._evaluate(values, done, len(self.loops))
+                interpreter, results, reduce = self._evaluate(
+                    values, done, len(self.loops)
+                )
+                computed += results
                 if reduce is None:
                     break
                 loop = _describe(reduce, interpreter.variables)
                 carried = [interpreter.variables[k].value for k in loop.variables]
-                if patterns.may_be_random([*reduce.state, *reduce.arguments, *carried]):
+                given = [*reduce.state, *reduce.arguments, *carried]
+                computed += given
+                if patterns.may_be_random(given):
                     # What comes before a loop is evaluated again after it.
                     raise UnsupportedGraphError(
                         "it draws random numbers before it reduces a dataset"
                     )
                 self.loops.append(loop)
             if self.loops:
-                self._look_into_steps(interpreter)
+                computed += self._look_into_steps(interpreter)
+            self.content = self._digest(graph, computed)
         self.operations = interpreter.operations.union(
             *(loop.operations for loop in self.loops)
         )
@@ -190,7 +200,7 @@ class ClientProgram:
         }
         return [*self.graph.specs[loop.dataset], *(saved[k] for k in loop.reads)]
 
-    def _look_into_steps(self, after: GraphInterpreter) -> None:
+    def _look_into_steps(self, after: GraphInterpreter) -> TensorList:
         """Notes the operations of the steps, and what need not go from step to step.
 
         That is state which no step changes. Of the last loop it is also a variable
@@ -199,7 +209,11 @@ class ClientProgram:
 
         Args:
           after: What evaluated the computation beyond its last loop.
+
+        Returns:
+          What the steps return.
         """
+        computed: TensorList = []
         for number, loop in enumerate(self.loops):
             state = _placeholders(loop.state_specs)
             variables, interpreter, results = self._take_step(
@@ -209,6 +223,7 @@ class ClientProgram:
                 _placeholders(self.element_specs(number)),
             )
             new = results.state
+            computed += [*new, *results.written]
             fixed = [k for k in loop.changing if patterns.source(new[k]) is state[k]]
             changing = [k for k in loop.changing if k not in fixed]
             kept = loop.variables
@@ -234,6 +249,28 @@ class ClientProgram:
                 operations=frozenset(interpreter.operations),
                 written_specs=tuple(map(_spec, results.written)),
             )
+        return computed
+
+    def _digest(self, graph: tf.Graph, computed: Sequence[Any]) -> bytes:
+        """Returns a digest of what was evaluated in a graph, and of how it is called.
+
+        What is needed for nothing, such as the first values of variables, does not
+        count: they alone differ between seeds.
+        """
+        checks = [x for x in graph.get_operations() if patterns.has_check([x.type])]
+        results = [tensor.name for tensor in computed if tf.is_tensor(tensor)]
+        targets = [tensor.op.name for tensor in computed if tf.is_tensor(tensor)]
+        graph_def = graph.as_graph_def()
+        import_graph.prune(graph_def, [*targets, *(x.name for x in checks)], set())
+        own = self.graph
+        loops = [
+            (x.dataset, x.lists and x.lists.part, x.reads, x.writes, x.state_specs)
+            for x in self.loops
+        ]
+        called = repr((results, own.specs, own.each, own.summed, self.epochs, loops))
+        digest = hashlib.sha256(graph_def.SerializeToString(deterministic=True))
+        digest.update(called.encode())
+        return digest.digest()
 
     def _take_step(
         self,

@@ -145,7 +145,7 @@ def _prepare(proto: Any) -> PreparedGraph:
     _fix_session_token(graph_def, proto.session_token_tensor_name)
     initializer = proto.initialize_op
     targets = [_node_name(name) for name in outputs]
-    _prune(graph_def, [*targets, initializer] if initializer else targets, fed)
+    prune(graph_def, [*targets, initializer] if initializer else targets, fed)
     shared = _make_resources_anonymous(graph_def)
     if initializer:
         _initialize_first(graph_def, initializer)
@@ -215,12 +215,17 @@ def _ancestors(
     return found
 
 
-def _prune(
+def prune(
     graph_def: tf.compat.v1.GraphDef, targets: Iterable[str], fed: set[str]
 ) -> None:
-    """Keeps what a session would run.
+    """Keeps of a graph what a session would run.
 
     A function runs all its stateful operations, whether needed or not.
+
+    Args:
+      graph_def: The graph; it is changed in place.
+      targets: The names of the nodes that are wanted.
+      fed: Those of nodes whose inputs are not.
     """
     needed = _ancestors(graph_def, targets, fed)
     kept = [node for node in graph_def.node if node.name in needed]

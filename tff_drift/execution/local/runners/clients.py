@@ -10,6 +10,7 @@ from absl import logging
 
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.client_program.parts import ClientGraph
+from tff_drift.execution.local.client_program.program import ClientProgram
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.data import sequences
 from tff_drift.execution.local.data.client_data import (
@@ -243,7 +244,11 @@ def _build_runner(
     one_at_a_time = has_datasets and asked_for is not False and function.one_at_a_time
     _require(policy.vectorizing_asked_for(asked_for, has_datasets, one_at_a_time))
     try:
-        runner = VectorizedRunner(_client_graph(function, summed), options.batches)
+        client = ClientProgram(_client_graph(function, summed))
+        runner = options.runners.get(client.content)
+        if runner is None:
+            runner = VectorizedRunner(client, options.batches)
+            options.runners[client.content] = runner
     except UnsupportedGraphError as error:
         raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
     _require(policy.vectorizing_may_pay(asked_for, runner.fewest_patch_values))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
+from typing import Any
 
 from tff_drift.execution.local.data.batch_cache import BatchCache
 from tff_drift.execution.local.placement import Placement
@@ -17,9 +19,14 @@ class Options:
       batch_clients: False: never vectorize; True: whenever possible; None: if it pays.
       functionalize: Whether loops over datasets become loops of the graph.
       batches: Holds the batches of datasets.
+      runners: Those of vectorized clients that are alive, by the content of the
+        client's program: processes that differ in seeds or in rates share one.
     """
 
     placement: Placement
     batch_clients: bool | None
     functionalize: bool
     batches: BatchCache
+    runners: weakref.WeakValueDictionary[bytes, Any] = dataclasses.field(
+        default_factory=weakref.WeakValueDictionary
+    )

@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from tff_drift.execution.local import patterns, policy, tensors
 from tff_drift.execution.local.client_program.loops import batches_taken
-from tff_drift.execution.local.client_program.parts import ClientGraph
 from tff_drift.execution.local.client_program.program import ClientProgram
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.data.batch_cache import BatchCache
@@ -66,7 +65,7 @@ class VectorizedRunner:
     """Runs a client's program, which takes a step for every batch, for many clients.
 
     Args:
-      graph: The computation of one client.
+      client: The client's program.
       cache: Keeps the stacks of cohorts that come again.
 
     Attributes:
@@ -75,14 +74,9 @@ class VectorizedRunner:
         step take, at least; 0 without convolutions, infinite if that is not known.
       passes: How often at most it passes over a dataset.
       goes_back: Whether it gathers its batches, and passes over them there and back.
-
-    Raises:
-      variables.UnsupportedGraphError: If it has no such program, or TensorFlow does
-        not vectorize an operation of it exactly.
     """
 
-    def __init__(self, graph: ClientGraph, cache: BatchCache) -> None:
-        client = ClientProgram(graph)
+    def __init__(self, client: ClientProgram, cache: BatchCache) -> None:
         self._cache = cache
         self._functions = VectorizedFunctions(client)
         of_loops = [num_bytes(loop.state_specs) for loop in client.loops]
