@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import os
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,6 +17,7 @@ from populations import Work
 from scaling_rows import Ram, Row, clients_of
 
 from tff_drift import execution, simulation
+from tff_drift.execution.on_ray import cluster
 from tff_drift.simulation.loop.rounds import client_data
 
 # Of whom everybody has a state after some rounds.
@@ -32,22 +31,21 @@ def _nodes(options: argparse.Namespace) -> Iterator[str]:
     if options.ray_address:
         yield options.ray_address
         return
-    # What the context sets before it starts an instance of its own.
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # As the context does before it starts an instance of its own.
+    cluster.set_environment(None)
     import ray
     from ray.cluster_utils import Cluster
 
     store = {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
     # The head, to which this process is connected, trains nobody.
-    cluster = Cluster(initialize_head=True, head_node_args={**store, "num_cpus": 0})
+    nodes = Cluster(initialize_head=True, head_node_args={**store, "num_cpus": 0})
     for _ in range(options.actors):
-        cluster.add_node(**store, num_cpus=1)
+        nodes.add_node(**store, num_cpus=1)
     try:
-        yield cluster.address
+        yield nodes.address
     finally:
         ray.shutdown()
-        cluster.shutdown()
+        nodes.shutdown()
 
 
 @contextlib.contextmanager

@@ -101,6 +101,56 @@ def test_subset_and_replace_share_the_cache():
         subset.examples("client_1")
 
 
+@pytest.mark.parametrize(("limit", "loaded"), [(0, 0), (1, 1), (8, 2), (9, 3), (20, 5)])
+def test_half_of_the_cache_is_loaded_ahead(limit, loaded):
+    example_bytes = 3 * 4 + 4
+    loader = _CountingLoader(labelled_clients([2] * 5))
+    datasets = ClientDatasets(
+        list(loader.clients), loader, batch_size=2, cache_bytes=limit * example_bytes
+    )
+    datasets.load_ahead(datasets.client_ids)
+    # Two examples each: the last that is begun may go beyond the half.
+    assert loader.loaded == list(datasets.client_ids)[:loaded]
+    for client_id in loader.loaded[:]:
+        datasets.examples(client_id)
+    assert len(loader.loaded) == (2 * loaded if limit < 2 else loaded)
+
+
+def test_nothing_is_loaded_ahead_of_what_is_in_ram():
+    clients = labelled_clients([2] * 3)
+    datasets = ClientDatasets.from_arrays(
+        clients, batch_size=2, max_examples=1, cache_bytes=2**20
+    )
+    datasets.load_ahead(datasets.client_ids)
+    assert datasets.cached_bytes == 0
+
+
+def test_a_client_that_is_kept_does_not_wait_for_one_that_is_loaded():
+    loads, may_end = threading.Event(), threading.Event()
+
+    def load_client(client_id):
+        if client_id == "late":
+            loads.set()
+            assert may_end.wait(60)
+        return np.zeros(4)
+
+    datasets = ClientDatasets(["kept", "late"], load_client, batch_size=2)
+    expected = datasets.training_batches("kept", 3)
+    spec = datasets.batches_on_demand("kept", 3).element_spec
+    loader = threading.Thread(target=datasets.load_ahead, args=(["late"],))
+    loader.start()
+    try:
+        assert loads.wait(60)
+        on_demand = datasets.batches_on_demand("kept", 3)
+        assert on_demand.element_spec == spec
+        np.testing.assert_array_equal(list(on_demand), expected)
+        assert datasets.num_examples("kept") == 4
+        assert loader.is_alive()
+    finally:
+        may_end.set()
+        loader.join()
+
+
 def test_threads_load_a_client_once():
     loaded = []
 

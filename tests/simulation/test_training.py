@@ -8,6 +8,7 @@ from absl import logging
 
 from tests.simulation import fakes
 from tff_drift import simulation
+from tff_drift.execution import preferences
 from tff_drift.simulation import (
     OutputDir,
     OutputDirError,
@@ -15,7 +16,7 @@ from tff_drift.simulation import (
     run_training,
     without_timing,
 )
-from tff_drift.simulation.callbacks import PeriodicEvaluation, TensorBoard
+from tff_drift.simulation.callbacks import Callback, PeriodicEvaluation, TensorBoard
 
 
 @pytest.fixture
@@ -153,6 +154,55 @@ def test_sampling_replaces_uniform_sampling(train):
     )
     assert asked == [0, 1, 2]
     assert [row.get("cohort_size") for row in result.rows] == [None, 1, 2, 3]
+
+
+def test_the_context_is_told_who_trains_next(train, monkeypatch):
+    told = []
+
+    def load_ahead(source, client_ids):
+        assert source is train
+        told.append(list(client_ids))
+
+    monkeypatch.setattr(preferences, "loading_ahead", lambda: load_ahead)
+    process = fakes.AveragingProcess()
+    ahead = _run(process, train, rounds=4)
+    sampling = simulation.build_uniform_sampling(train.client_ids, 3, seed=1)
+    assert told == [sampling(round_number) for round_number in (1, 2, 3)]
+    monkeypatch.undo()
+    plain = _run(process, train, rounds=4)
+    for one, other in zip(ahead.rows[1:], plain.rows[1:]):
+        assert one["total_examples"] == other["total_examples"]
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_a_sampling_that_may_look_back_is_not_asked_ahead(train, monkeypatch, is_own):
+    asked, trained = [], []
+
+    def size(round_number):
+        # What a sampling that learns from the rounds before would see.
+        asked.append((round_number, len(trained)))
+        return 3
+
+    sampling = simulation.build_uniform_sampling(train.client_ids, size)
+    if is_own:
+        sampling = lambda number: train.client_ids[: size(number)]  # noqa: E731
+    told = []
+    monkeypatch.setattr(preferences, "loading_ahead", lambda: told.append)
+
+    class Rounds(Callback):
+        def after_round(self, round_number, state, row):
+            trained.append(round_number)
+
+    _run(
+        fakes.AveragingProcess(),
+        train,
+        rounds=3,
+        cohort_size=None,
+        sampling=sampling,
+        callbacks=[Rounds()],
+    )
+    assert asked == [(0, 0), (1, 1), (2, 2)]
+    assert told == []
 
 
 def test_failures_are_recorded_and_reported(train, warnings):

@@ -94,6 +94,9 @@ class ClientSource(Protocol):
     def in_parts(self, parts: Sequence[Sequence[str]]) -> Sequence[ClientSource]:
         """Returns a source for each part of the clients, or one for all of them."""
 
+    def load_ahead(self, client_ids: Sequence[str]) -> None:
+        """Loads clients that train next, as many as there is RAM for."""
+
     def num_examples_per_round(self, client_id: str) -> int:
         """Returns how many examples a client trains on in a round."""
 

@@ -8,10 +8,11 @@ so the context says it, and whoever feeds it asks `current_preferences()`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from tff_drift import compat
-from tff_drift.execution.batches_on_demand import RoundOfStates
+from tff_drift.execution.batches_on_demand import ClientSource, RoundOfStates
 
 # TFF's engine sends what clients return through its worker, each with a copy of its
 # own: collected states are quicker, until they fill a message.
@@ -92,6 +93,15 @@ def current_context() -> Any:
 def takes_rounds_of_clients() -> bool:
     """Whether TFF's current context takes a client's batches as a `RoundOfClient`."""
     return bool(getattr(current_context(), "takes_rounds_of_clients", False))
+
+
+def loading_ahead() -> Callable[[ClientSource, Sequence[str]], None] | None:
+    """Returns what tells TFF's current context which clients train next.
+
+    Returns:
+      A function of the clients' data and ids; None if the context has no use for it.
+    """
+    return getattr(current_context(), "load_ahead", None)
 
 
 def states_of_round(store: Any) -> RoundOfStates | None:

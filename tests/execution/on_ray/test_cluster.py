@@ -60,7 +60,7 @@ def remove_when_asked(simulated, nodes, path):
 
 def lose_a_node(folder):
     """Trains twice on two of three nodes; the second time one of them is lost."""
-    cluster._set_environment(None)
+    cluster.set_environment(None)
     from ray.cluster_utils import Cluster
 
     node = {"object_store_memory": STORE_BYTES, "include_dashboard": False}

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 from tests import models
 from tests.execution.local.support import call
 from tff_drift import algorithms, execution, simulation
-from tff_drift.execution.on_ray import partition, sources, wire
+from tff_drift.execution.on_ray import dealing, partition, sources, wire
 from tff_drift.simulation import ClientDatasets
 
 SIZES = [10, 7, 23, 5, 6, 1, 14]
@@ -87,6 +87,70 @@ def test_actors_make_the_same_batches_bit_for_bit(build, options):
                 actors_batches(datasets, 3, client_id, round_number),
                 datasets.training_batches(client_id, round_number),
             )
+
+
+class InThisProcess:
+    """Actors without Ray: a reference is the object, pickled."""
+
+    put = staticmethod(pickle.dumps)
+
+    def __init__(self, num_actors):
+        self.sources = [sources.Sources(pickle.loads) for _ in range(num_actors)]
+
+    def __len__(self):
+        return len(self.sources)
+
+    def run(self, calls):
+        return [
+            getattr(self.sources[call.actor], call.method)(*call.arguments)
+            for call in calls
+        ]
+
+    tell = run
+
+    def finish(self):
+        for each in self.sources:
+            each._loader.shutdown(wait=True)
+
+
+LOADED = []
+
+
+def load_in_this_process(client_id):
+    LOADED.append(client_id)
+    return client_arrays()[client_id]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_actors_load_what_they_train_next_and_not_again(known):
+    actors, cohort = InThisProcess(2), ["client 0", "client 2", "client 6"]
+    datasets = ClientDatasets(
+        list(client_arrays()), load_in_this_process, batch_size=4, cache_bytes=2**20
+    )
+    dealer = dealing.Dealer(actors)
+    if known:
+        dealer.deal_clients([(datasets, each) for each in datasets.client_ids])
+        # Those that were started anew have nothing in RAM.
+        actors.sources = InThisProcess(2).sources
+    LOADED.clear()
+    dealer.load_ahead(datasets, cohort)
+    actors.finish()
+    assert sorted(LOADED) == cohort
+    dealt = dealer.deal_clients([(datasets, each) for each in cohort])
+    sent = dealer.sources.find(datasets).sent
+    for source, part in zip(actors.sources, dealt):
+        for client in part:
+            list(source.batches(sent, wire.SentRound(sent.key, cohort[client], 0)))
+    homes = [partition.home(each, 2) for each in cohort]
+    moved = [k for number in range(2) for k in dealt[number] if homes[k] != number]
+    # Of clients that nobody has seen, it is not known who will move.
+    assert len(LOADED) == len(cohort) + (0 if known else len(moved))
+
+
+def test_nobody_is_told_to_load_what_is_in_ram():
+    actors = InThisProcess(2)
+    actors.tell = lambda calls: pytest.fail(f"told {calls}")
+    dealing.Dealer(actors).load_ahead(in_ram(batch_size=4), ["client 0"])
 
 
 def test_a_part_has_the_examples_of_its_clients_alone():

@@ -116,6 +116,10 @@ class Actor:
         """Returns how many examples clients train on in a round."""
         return self._sources.count(source, client_ids)
 
+    def load_ahead(self, source: wire.Sent, client_ids: Sequence[str]) -> None:
+        """Begins to load clients that train next, while this actor trains others."""
+        self._sources.load_ahead(source, client_ids)
+
     def map_clients(
         self,
         function: wire.Sent,

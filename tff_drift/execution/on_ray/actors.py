@@ -134,6 +134,11 @@ class Actors:
         """Stores an object for all actors and returns a reference to it."""
         return self._ray.put(value)
 
+    def tell(self, calls: Sequence[Call]) -> None:
+        """Calls methods of actors whose results nobody waits for."""
+        for call in calls:
+            self._call(call, call.arguments)
+
     def _begin(self, calls: Mapping[int, Call]) -> dict[int, list[Any]]:
         """Makes calls; returns references to their results."""
         # An actor does what it is asked in order: what others wait for comes first.

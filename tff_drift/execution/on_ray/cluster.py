@@ -64,7 +64,7 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
       WorkerError: If it cannot be started or joined.
     """
     if "ray" not in sys.modules:
-        _set_environment(address)
+        set_environment(address)
     elif _AUTHENTICATION not in os.environ:
         logging.warning(
             "Ray was imported before, without token authentication: whoever reaches "
@@ -94,8 +94,12 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
     return ray
 
 
-def _set_environment(address: str | None) -> None:
-    """Sets what Ray reads when it is imported, unless the user has set it."""
+def set_environment(address: str | None) -> None:
+    """Sets what Ray reads when it is imported, unless the user has set it.
+
+    Args:
+      address: Of a cluster, whose token it is to have; None for an instance of its own.
+    """
     mode = os.environ.setdefault(_AUTHENTICATION, "token")
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)

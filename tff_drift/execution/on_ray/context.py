@@ -104,6 +104,19 @@ class RayExecutionContext(compat.framework.SyncContext):
             return StatesOfRound(store)
         return None
 
+    def load_ahead(self, source: ClientSource, client_ids: Sequence[str]) -> None:
+        """Has the actors load clients that train next, while they train others.
+
+        Each loads its own, where they are not in RAM, as many as half of the cache of
+        `ClientDatasets` holds. Whatever comes of it changes no result.
+
+        Args:
+          source: The clients' data.
+          client_ids: The clients of the next round.
+        """
+        with self._lock:
+            self._dealer.load_ahead(source, client_ids)
+
     def map_clients(
         self,
         build: Callable[[], Any],

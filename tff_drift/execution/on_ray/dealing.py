@@ -131,6 +131,29 @@ class Dealer:
         ]
         return partition.deal(homes, loads, num_actors)
 
+    def load_ahead(
+        self, client_source: ClientSource, client_ids: Sequence[str]
+    ) -> None:
+        """Has actors load the clients that they will train next."""
+        source = self.sources.find(client_source)
+        if not source.is_loaded:
+            return
+        num_actors = len(self._actors)
+        if all(each in source.examples for each in client_ids):
+            dealt = self.deal_clients([(client_source, each) for each in client_ids])
+        else:
+            # To count the others' examples is to wait until they are loaded.
+            dealt = [[] for _ in range(num_actors)]
+            for client, client_id in enumerate(client_ids):
+                dealt[partition.home(client_id, num_actors)].append(client)
+        self._actors.tell(
+            [
+                Call(number, "load_ahead", (source.sent, [client_ids[k] for k in part]))
+                for number, part in enumerate(dealt)
+                if part
+            ]
+        )
+
     def _count_examples(self, clients: Sequence[_Client], homes: Sequence[int]) -> None:
         """Asks actors for the examples of the clients that have not been seen."""
         wanted: dict[tuple[int, int], tuple[Any, list[str]]] = {}

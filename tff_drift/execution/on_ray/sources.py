@@ -8,6 +8,7 @@ trains.
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import uuid
 import weakref
@@ -35,6 +36,7 @@ class Sources:
         self._kept = wire.Kept(
             fetch, lambda references: (references, {}), _KEPT_SOURCES
         )
+        self._loader = concurrent.futures.ThreadPoolExecutor(1)
 
     def batches(self, source: wire.Sent, sent: wire.SentRound) -> BatchesOnDemand:
         """Returns a client's batches of a round."""
@@ -47,6 +49,12 @@ class Sources:
             self.part_of(source, client_id).num_examples_per_round(client_id)
             for client_id in client_ids
         ]
+
+    def load_ahead(self, source: wire.Sent, client_ids: Sequence[str]) -> None:
+        """Begins to load clients that train next, and does not wait for it."""
+        part = self.part_of(source, client_ids[0])
+        # What cannot be loaded is told when it is needed.
+        self._loader.submit(part.load_ahead, client_ids)
 
     def part_of(self, source: wire.Sent, client_id: str) -> ClientSource:
         """Returns the part of a source that has a client."""
@@ -83,8 +91,10 @@ class SentSources:
         ids: list[list[str]] = [[] for _ in range(self._num_parts)]
         for client_id in source.client_ids:
             ids[partition.home(client_id, self._num_parts)].append(client_id)
-        references = [self._put(part) for part in source.in_parts(ids)]
-        return SentSource(wire.Sent(uuid.uuid4().hex, [self._put(references)]))
+        parts = source.in_parts(ids)
+        references = [self._put(part) for part in parts]
+        sent = wire.Sent(uuid.uuid4().hex, [self._put(references)])
+        return SentSource(sent, is_loaded=parts[0] is source)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +103,10 @@ class SentSource:
 
     Attributes:
       sent: What actors are told: it refers to the list of references to its parts.
+      is_loaded: Whether actors load clients, which are in RAM otherwise.
       examples: Of clients that have been trained, the examples of a round.
     """
 
     sent: wire.Sent
+    is_loaded: bool
     examples: dict[str, int] = dataclasses.field(default_factory=dict)

@@ -311,6 +311,19 @@ class ClientDatasets(ClientExamples):
             divided.append(other)
         return divided
 
+    def load_ahead(self, client_ids: Sequence[str]) -> None:
+        """Loads clients that train next, as many as half of the cache holds.
+
+        Args:
+          client_ids: The clients, of which those that are in RAM are left as they are.
+
+        Raises:
+          TypeError: As in `training_data`, like ValueError.
+        """
+        for client_id in client_ids:
+            self._check_known(client_id)
+        self._store.load_ahead(client_ids)
+
     def num_examples_per_round(self, client_id: str) -> int:
         """Returns the examples of a client's batches in a round; see `num_examples`."""
         return self.batching.num_examples(self.num_examples(client_id))

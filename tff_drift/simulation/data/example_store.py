@@ -280,8 +280,13 @@ class ExampleStore:
         self._num_examples: dict[str, int] = {}
         self._spec: Any = None
         self._transformed_spec: Any = None
-        # A driver may prepare the next round's data on another thread.
-        self._lock = threading.RLock()
+        self._make_locks()
+
+    def _make_locks(self) -> None:
+        # Clients are loaded one at a time, whichever thread asks, and who needs one
+        # that is kept does not wait for that.
+        self._loading = threading.RLock()
+        self._lock = threading.Lock()
 
     def replace(self, **options: Any) -> ExampleStore:
         """Returns a store of the same clients with a cache of its own.
@@ -311,25 +316,25 @@ class ExampleStore:
     def __getstate__(self) -> dict[str, Any]:
         # Another process loads, and keeps, what it needs.
         state = self.__dict__.copy()
-        del state["_lock"]
+        del state["_loading"], state["_lock"]
         return {**state, "_examples": collections.OrderedDict(), "used_bytes": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._lock = threading.RLock()
+        self._make_locks()
 
     def spec(self, any_client_id: str) -> Any:
         """Returns the `tf.TensorSpec`s of a batch; reads a client if need be."""
-        with self._lock:
-            if self._spec is None:
-                self.examples(any_client_id)
-            if self.transform is None:
-                return self._spec
-            if self._transformed_spec is None:
-                first = take(self.examples(any_client_id), slice(0, 1))
+        known = self.known_spec
+        if known is not None:
+            return known
+        with self._loading:
+            examples = self.examples(any_client_id)
+            if self.transform is not None:
+                first = take(examples, slice(0, 1))
                 transformed = self.transformed(any_client_id, first, None)
                 self._transformed_spec = batch_spec(transformed)
-            return self._transformed_spec
+            return self.known_spec
 
     @property
     def known_spec(self) -> Any:
@@ -343,21 +348,32 @@ class ExampleStore:
 
     def num_examples(self, client_id: str) -> int:
         """Returns a client's number of examples, remembered after the first use."""
-        with self._lock:
-            if client_id not in self._num_examples:
-                self.examples(client_id)
-            return self._num_examples[client_id]
+        if client_id not in self._num_examples:
+            self.examples(client_id)
+        return self._num_examples[client_id]
 
     def examples(self, client_id: str) -> Examples:
         """Returns a client's examples, from the cache where they are in it."""
-        with self._lock:
-            if client_id in self._examples:
-                self._examples.move_to_end(client_id)
-                return self._examples[client_id]
-            examples = self._load(client_id)
-            self._num_examples[client_id] = num_rows(examples)
-            self._keep(client_id, examples)
-            return examples
+        found = self._find(client_id)
+        if found is None:
+            with self._loading:
+                # Another thread may have loaded it meanwhile.
+                found = self._find(client_id)
+                if found is None:
+                    found = self._load(client_id)
+                    self._keep(client_id, found)
+        return found
+
+    def load_ahead(self, client_ids: Iterable[str]) -> None:
+        """Loads clients that are needed next, as many as half of the cache holds.
+
+        The other half is for those that are needed now.
+        """
+        left = 0 if self.holds_examples else self.cache_bytes // 2
+        for client_id in client_ids:
+            if left <= 0:
+                break
+            left -= self._num_bytes(self.examples(client_id))
 
     def transformed(
         self,
@@ -413,12 +429,21 @@ class ExampleStore:
             )
         return examples
 
+    def _find(self, client_id: str) -> Examples | None:
+        """Returns examples that are in the cache, None if they are not."""
+        with self._lock:
+            if client_id in self._examples:
+                self._examples.move_to_end(client_id)
+            return self._examples.get(client_id)
+
     def _keep(self, client_id: str, examples: Examples) -> None:
         size = self._num_bytes(examples)
-        if size > self.cache_bytes:
-            return
-        while self.used_bytes + size > self.cache_bytes:
-            _, dropped = self._examples.popitem(last=False)
-            self.used_bytes -= self._num_bytes(dropped)
-        self._examples[client_id] = examples
-        self.used_bytes += size
+        with self._lock:
+            self._num_examples[client_id] = num_rows(examples)
+            if size > self.cache_bytes:
+                return
+            while self.used_bytes + size > self.cache_bytes:
+                _, dropped = self._examples.popitem(last=False)
+                self.used_bytes -= self._num_bytes(dropped)
+            self._examples[client_id] = examples
+            self.used_bytes += size

@@ -39,6 +39,11 @@ class Described:
             for name, value in settings.items()
         }
 
+    @property
+    def is_described_whole(self) -> bool:
+        """Whether it depends on nothing but the settings and the round number."""
+        return None not in self.settings.values()
+
     def __call__(self, round_number: int) -> Any:
         """Returns the function's value."""
         return self._function(round_number)

@@ -12,8 +12,9 @@ import tensorflow_federated as tff
 from absl import logging
 
 from tff_drift.client_states import ClientStatesError
+from tff_drift.execution import preferences
 from tff_drift.simulation.data.client_datasets import ClientDatasets
-from tff_drift.simulation.data.sampling import Sampling
+from tff_drift.simulation.data.sampling import Described, Sampling
 from tff_drift.simulation.loop import identity
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.loop.rounds import RoundRunner
@@ -44,6 +45,8 @@ class TrainingLoop:
         self._result: TrainingResult | None = None
         # The rounds completed of the last checkpoint.
         self._saved = 0
+        # Of a round yet to come, if it has been sampled ahead.
+        self._next_cohort: Sequence[str] | None = None
 
     def train(
         self,
@@ -99,7 +102,7 @@ class TrainingLoop:
         kept, last = self._training_state.cohort_sha256, self._saved - 1
         if not kept or last < 0:
             return
-        cohort = _checked_cohort(self._sampling(last), last)
+        cohort = self._sample(last)
         if identity.cohort_digest(cohort) != kept:
             raise OutputDirError(
                 f"sampling returns other clients for round {last} than those that the "
@@ -175,7 +178,10 @@ class TrainingLoop:
         """Trains one round, and keeps its metrics and its training state."""
         round_number = run.rounds_completed
         start = time.perf_counter()
-        cohort = _checked_cohort(self._sampling(round_number), round_number)
+        cohort = self._next_cohort or self._sample(round_number)
+        self._next_cohort = None
+        if round_number + 1 < run.rounds:
+            self._load_ahead(run.train, round_number + 1)
         state, found = self._runner.run(run.state, cohort, round_number)
         seconds = metrics.seconds_since(start)
         row: metrics.MetricsRecord = {
@@ -202,6 +208,20 @@ class TrainingLoop:
         )
         for callback in self._callbacks:
             callback.after_row(view)
+
+    def _sample(self, round_number: int) -> Sequence[str]:
+        return _checked_cohort(self._sampling(round_number), round_number)
+
+    def _load_ahead(self, train: ClientDatasets, round_number: int) -> None:
+        """Has a round's clients loaded before it begins, where that is of use.
+
+        Another sampling than one of the library's may depend on what comes before.
+        """
+        load, sampling = preferences.loading_ahead(), self._sampling
+        is_known = isinstance(sampling, Described) and sampling.is_described_whole
+        if load is not None and is_known:
+            self._next_cohort = self._sample(round_number)
+            load(train, self._next_cohort)
 
 
 def _checked_cohort(cohort: Any, round_number: int) -> Sequence[str]:
