@@ -7,9 +7,9 @@ The first writes the digits of 100 writers, as the task `emnist_digits` draws th
 its seed 1 and `network="adabest"` has them, standardised. The second needs JAX and
 NumPy alone (`pip install jax`). It trains two dense layers of 100 units by UGA (Yao et
 al., 2019, https://arxiv.org/abs/1910.08234, Algorithm 1; E = 5, B = 64, 10 of 100
-writers, η = 0.0128 that falls by 0.992 a round, η_g = 0.2) and by UGA of first order,
-which takes the local steps' gradients for constants, and so sends ∇L(ω⁽ᴷ⁾; D_k) without
-the Hessians. It tells the accuracy on test examples of the server's model, and of the
+writers, η = 0.0128 that falls by 0.992 a round, η_g = 0.2), with an η_g that falls as
+η does, and by UGA of first order, which takes the local steps' gradients for constants,
+and so sends ∇L(ω⁽ᴷ⁾; D_k) without the Hessians. It tells the accuracy on test examples of the server's model, and of the
 clients' models after their local steps, of all 100 writers.
 """
 
@@ -25,6 +25,8 @@ RATE, DECAY, SERVER_RATE = 0.0128, 0.992, 0.2
 UNITS, FEATURES, CLASSES = 100, 784, 10
 # Room for a writer's local batches and for all examples; what is over weighs nothing.
 STEPS, EXAMPLES = 12, 192
+# Whether of first order, and the factor by which η_g falls in a round.
+KINDS = {"UGA": (False, 1.0), "η_g falls": (False, DECAY), "first order": (True, 1.0)}
 
 
 def write(path: str) -> None:
@@ -75,10 +77,12 @@ def initial(random: np.random.Generator) -> list[np.ndarray]:
     return weights
 
 
-def train(data: Any, seed: int, is_first_order: bool) -> None:
+def train(data: Any, seed: int, kind: str) -> None:
     """Trains, and prints the accuracies."""
     import jax
     from jax import numpy as jnp
+
+    is_first_order, server_decay = KINDS[kind]
 
     def logits(weights: Any, x: Any) -> Any:
         w_1, b_1, w_2, b_2, w_3, b_3 = weights
@@ -121,7 +125,8 @@ def train(data: Any, seed: int, is_first_order: bool) -> None:
             whole = padded(rows_of[k], EXAMPLES, data)
             sent = gradient(weights, batches, rate, whole)
             mean = [m + len(rows_of[k]) / total * g for m, g in zip(mean, sent)]
-        weights = [w - SERVER_RATE * m for w, m in zip(weights, mean)]
+        server_rate = SERVER_RATE * server_decay ** (round_number - 1)
+        weights = [w - server_rate * m for w, m in zip(weights, mean)]
         if round_number % 30:
             continue
         server = is_right(weights, data["test_x"], data["test_y"]).mean()
@@ -130,7 +135,6 @@ def train(data: Any, seed: int, is_first_order: bool) -> None:
             its = data["test_of"] == k
             trained = local(weights, epochs(rows, random, data), rate)
             clients.extend(is_right(trained, data["test_x"][its], data["test_y"][its]))
-        kind = "first order" if is_first_order else "UGA"
         print(
             f"{kind}, seed {seed}, round {round_number}: server {server:.1%}, "
             f"after local steps {np.mean(clients):.1%}",
@@ -144,5 +148,5 @@ if __name__ == "__main__":
     else:
         examples = dict(np.load(sys.argv[1]))
         for given_seed in (1, 2, 3):
-            for first in (False, True):
-                train(examples, given_seed, first)
+            for each in KINDS:
+                train(examples, given_seed, each)
