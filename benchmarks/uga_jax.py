@@ -9,8 +9,9 @@ NumPy alone (`pip install jax`). It trains two dense layers of 100 units by UGA 
 al., 2019, https://arxiv.org/abs/1910.08234, Algorithm 1; E = 5, B = 64, 10 of 100
 writers, η = 0.0128 that falls by 0.992 a round, η_g = 0.2), with an η_g that falls as
 η does, and by UGA of first order, which takes the local steps' gradients for constants,
-and so sends ∇L(ω⁽ᴷ⁾; D_k) without the Hessians. It tells the accuracy on test examples of the server's model, and of the
-clients' models after their local steps, of all 100 writers.
+and so sends ∇L(ω⁽ᴷ⁾; D_k) without the Hessians. It tells the accuracy on test examples
+of the server's model, and of the clients' models after their local steps, of all 100
+writers.
 """
 
 from __future__ import annotations
