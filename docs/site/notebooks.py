@@ -17,6 +17,7 @@ import argparse
 import ast
 import base64
 import contextlib
+import importlib.util
 import io
 import json
 import linecache
@@ -27,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -230,6 +232,18 @@ def kept_outputs(path: pathlib.Path, contents: list[Cell]) -> list[Outputs]:
     ]
 
 
+def lacking_packages(script: str) -> Iterator[str]:
+    """Yields the packages that a script needs, as its head says, and that are not here.
+
+    They are optional extras of the library; most tutorials need none.
+    """
+    head = _MARKER.split(script)[0]
+    for words in re.findall(r"^# needs: (.*)$", head, re.MULTILINE):
+        for name in words.split():
+            if importlib.util.find_spec(name) is None:
+                yield name
+
+
 def main() -> None:
     """Runs the scripts that are named, by default all, and writes their notebooks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -247,7 +261,12 @@ def main() -> None:
     os.environ["MPLBACKEND"] = "Agg"
     sys.path.insert(0, str(ROOT))
     start = time.monotonic()
-    contents = cells(named[0].read_text("utf-8"))
+    script = named[0].read_text("utf-8")
+    lacking = [] if arguments.text else list(lacking_packages(script))
+    if lacking:
+        print(f"{named[0].stem}: not run, for lack of {', '.join(lacking)}")
+        return
+    contents = cells(script)
     target = named[0].with_suffix(".ipynb")
     outputs = kept_outputs(target, contents) if arguments.text else run(contents)
     if not arguments.check:

@@ -9,9 +9,10 @@ import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.flags import declarations, errors, settings
+from experiments.flags import declarations, errors, placement, settings
 from experiments.flags.errors import UserError
 from experiments.flags.flag import CIRCUMSTANCES, TRAIN, WHAT, Depends, Flag
+from experiments.flags.placement import Placement
 from experiments.flags.settings import RunSettings
 from tff_drift import value_types
 
@@ -19,7 +20,7 @@ GRID, RANDOM, TPE = "grid", "random", "tpe"
 # More points than anybody trains are a mistake, and take long to be checked.
 MAX_POINTS = 10_000
 # Their own or decided by the sweep.
-_NOT_SWEPT = ("seed", "plugin", "settings")
+_NOT_SWEPT = ("seed", "plugin", "settings", "execution")
 _RANGES = ("lin", "log")
 _OWN = (
     Flag(
@@ -109,7 +110,7 @@ class Sweep:
       num_points: How many points to try.
       prune: Whether points that do badly are given up before their end.
       folder: The folder for the results.
-      processes: Points to train at a time, `None` for what fits.
+      placement: Where the runs train.
       plugins: Files of the user that the runs need.
     """
 
@@ -120,7 +121,7 @@ class Sweep:
     num_points: int
     prune: bool
     folder: pathlib.Path
-    processes: int | None
+    placement: Placement
     plugins: tuple[str, ...]
 
     def grid(self) -> Iterator[dict[str, Any]]:
@@ -167,7 +168,8 @@ class Sweep:
 def flags() -> dict[str, Flag]:
     """Returns the flags of `tff-drift sweep` by name: those of runs, and its own."""
     known = declarations.flags_of(TRAIN)
-    del known["seed"]
+    # The other one is decided by the sweep, whose runs are not divided.
+    del known["seed"], known["ray_actors"]
     return {**known, **{flag.name: flag for flag in _OWN}}
 
 
@@ -183,12 +185,14 @@ def request(given: Mapping[str, Any]) -> Sweep:
     """
     axes = tuple(_axis(word) for word in given["axes"])
     names = [axis.flag.name for axis in axes]
-    fixed = {name: value for name, value in given.items() if name != "axes"}
+    place, fixed = placement.take(given)
+    del fixed["axes"]
     for name in names:
         if names.count(name) > 1 or name in fixed:
             raise UserError(f"--{name} is given more than once.")
     own = {flag.name: fixed.pop(flag.name, flag.value) for flag in _OWN}
-    return build(axes, fixed, **own)
+    del own["processes"]
+    return build(axes, fixed, place=place, **own)
 
 
 def build(
@@ -196,7 +200,7 @@ def build(
     fixed: Mapping[str, Any],
     seeds: Sequence[int],
     points: int | None = None,
-    processes: int | None = None,
+    place: Placement = placement.ON_THIS_MACHINE,
     sampler: str | None = None,
     prune: bool = False,
 ) -> Sweep:
@@ -207,7 +211,7 @@ def build(
       fixed: The values of the flags that are given for all points, by name.
       seeds: The seeds of every point.
       points: How many points to try; by default the whole grid.
-      processes: Points to train at a time; by default what fits.
+      place: Where the runs train; by default as many on this machine as fit.
       sampler: How points are chosen; by default the grid, with `points` at random.
       prune: Whether points that do badly are given up before their end.
 
@@ -237,7 +241,7 @@ def build(
         num_points=points or size,
         prune=prune,
         folder=pathlib.Path(fixed.get("output_dir") or f"results/sweep/{task}"),
-        processes=processes,
+        placement=place,
         plugins=tuple(fixed.get("plugin") or ()),
     )
     checked = sweep.grid() if sampler == GRID else sweep.corners()

@@ -172,7 +172,9 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("evaluate_on_training_clients", "flag",
              "Evaluate the final model on the training clients too.", False),
         Flag("execution", "choice",
-             "Where TFF runs: in this process, in its worker, or on Ray.",
+             "Where TFF runs: in this process, in its worker, or on Ray, where train "
+             "and compare divide a round's clients, and sweep and preset place whole "
+             "runs.",
              "local", choices=("local", "native", "ray"), commands=(*RUNS, PRESET)),
     ),
     "The server's own data": (
@@ -248,8 +250,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              commands=(*RUNS, PRESET)),
         Flag("ray_actors", "count",
              "Ray actors among which a round's clients are divided.",
-             Depends("one on each node"), needs="execution=ray",
-             commands=(*RUNS, PRESET)),
+             Depends("one on each node"), needs="execution=ray"),
         Flag("max_concurrent_clients", "count",
              "Clients trained at a time.",
              Depends("processors plus two, under native without the two")),

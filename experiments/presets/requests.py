@@ -7,8 +7,10 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.flags import declarations, errors
+from experiments.flags import declarations, errors, placement
+from experiments.flags.errors import UserError
 from experiments.flags.flag import CIRCUMSTANCES, PRESET, WHAT, Depends, Flag
+from experiments.flags.placement import ON_THIS_MACHINE, Placement
 from experiments.presets.catalogue import PRESETS
 from experiments.presets.preset import LOCAL, SCALES, Preset, Study
 
@@ -16,7 +18,6 @@ _CIRCUMSTANCES = (
     "cache_dir",
     "execution",
     "ray_address",
-    "ray_actors",
     "settings",
 )
 _OWN = (
@@ -66,7 +67,7 @@ class Request:
       folder: The folder for the results.
       circumstances: The flags of `tff-drift train` given for all runs: where the
         data is and where computations run.
-      processes: Runs to train at a time, `None` for what fits.
+      placement: Where the runs train.
       verify: Whether to compare with the results that are kept, and write none.
     """
 
@@ -76,7 +77,7 @@ class Request:
     seeds: tuple[int, ...]
     folder: pathlib.Path
     circumstances: Mapping[str, Any]
-    processes: int | None = None
+    placement: Placement = ON_THIS_MACHINE
     verify: bool = False
 
     @property
@@ -112,6 +113,9 @@ def request(name: str, given: Mapping[str, Any]) -> Request:
     for part in wanted:
         if part not in known:
             raise errors.unknown(f"part of {name} at the scale {scale}", part, known)
+    place, given = placement.take(given)
+    if values["verify"] and place.on_ray:
+        raise UserError("--verify trains in this process: leave out --execution=ray.")
     return Request(
         preset=preset,
         scale=scale,
@@ -119,6 +123,6 @@ def request(name: str, given: Mapping[str, Any]) -> Request:
         seeds=values["seeds"],
         folder=pathlib.Path(values["output_dir"] or f"results/{name}/{scale}"),
         circumstances={flag: given[flag] for flag in _CIRCUMSTANCES if flag in given},
-        processes=values["processes"],
+        placement=place,
         verify=values["verify"],
     )

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments.flags.placement import IN_THIS_PROCESS, Placement
 from experiments.flags.settings import RunSettings
 from experiments.reports import comparison, results, texts
 from experiments.reports.results import Result
@@ -20,7 +21,7 @@ def run(
     folder: pathlib.Path,
     flags: Mapping[str, Any],
     runs: Sequence[RunSettings],
-    processes: int = 1,
+    placement: Placement = IN_THIS_PROCESS,
 ) -> list[Result]:
     """Trains all runs of a comparison, writes its files and prints its table.
 
@@ -28,7 +29,8 @@ def run(
       folder: The folder of the comparison.
       flags: The flags that made the runs, for config.json.
       runs: The runs, in the order to train them.
-      processes: How many to train at a time.
+      placement: Where to train several at a time; by default one after the other in
+        this process.
 
     Returns:
       Their results, in the same order.
@@ -38,9 +40,9 @@ def run(
       UserError: If something asked for cannot be had.
     """
     preflight.check_comparison_folder(folder)
-    if processes > 1:
+    if placement.on_ray or pool.size(placement) > 1:
         comparison.write_configuration(folder, flags, runs)
-        _train_side_by_side(runs, processes)
+        _train_side_by_side(runs, placement)
     checked = Runs(runs)
     comparison.write_configuration(folder, flags, runs)
     # On a terminal each run has a bar; elsewhere the line that announces it will do.
@@ -61,11 +63,11 @@ def run(
     return done
 
 
-def _train_side_by_side(runs: Sequence[RunSettings], processes: int) -> None:
+def _train_side_by_side(runs: Sequence[RunSettings], placement: Placement) -> None:
     """Trains what is not finished in processes of their own."""
     waiting = [run for run in runs if results.read_finished(run) is None]
-    if len(waiting) > 1:
-        pool.train(waiting, train_alone, processes)
+    if len(waiting) > 1 or (waiting and placement.on_ray):
+        pool.train(waiting, train_alone, placement)
 
 
 def train_alone(run: RunSettings) -> str:

@@ -1,9 +1,10 @@
-"""Runs that train side by side, each in a process of its own."""
+"""Runs that train side by side, each in a process of its own, here or on Ray."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import multiprocessing
 import multiprocessing.process
 import os
@@ -14,27 +15,44 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from experiments.flags import plugins
+from experiments.flags.placement import Placement
 from experiments.flags.settings import RunSettings
 from tff_drift import system
 
-# With TensorFlow, a small model and its data.
-BYTES_PER_PROCESS = 1.5e9
 # For processes that are told to end by Ctrl-C in their terminal, as this one is.
 _SECONDS_TO_END = 1.0
 # For a round that is finished before the process ends; it is done again if need be.
 _SECONDS_OF_A_ROUND = 10.0
 
 
-def size(bytes_per_process: float = BYTES_PER_PROCESS) -> int:
-    """Returns how many processes the cores and the free RAM are good for."""
-    return max(1, min(_cores(), int(system.free_memory() / bytes_per_process)))
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """Processes that train.
+
+    Attributes:
+      executor: Calls functions of modules in them.
+      size: How many there are.
+    """
+
+    executor: concurrent.futures.Executor
+    size: int
+
+
+def size(placement: Placement) -> int:
+    """Returns how many processes of this machine train at a time.
+
+    Args:
+      placement: What was asked for; by default what the cores and the free RAM are good
+        for.
+    """
+    fitting = min(_cores(), int(system.free_memory() / placement.bytes_per_run))
+    return placement.processes or max(1, fitting)
 
 
 def train(
     waiting: Sequence[RunSettings],
     train_one: Callable[[RunSettings], str],
-    processes: int,
-    paths: Sequence[str] = (),
+    placement: Placement,
 ) -> None:
     """Trains runs and tells of each that ends.
 
@@ -42,15 +60,14 @@ def train(
       waiting: The runs, at least one.
       train_one: Trains a run and returns why it was given up, nothing if it was not; a
         function of a module.
-      processes: The runs to train at a time.
-      paths: Files of the user that the runs need.
+      placement: Where.
 
     Raises:
       KeyboardInterrupt: On Ctrl-C; what is finished is kept.
       UserError: If something asked for cannot be had.
     """
-    with open_pool(min(processes, len(waiting)), paths) as pool:
-        futures = {pool.submit(train_one, each): each for each in waiting}
+    with open_pool(placement, len(waiting)) as pool:
+        futures = {pool.executor.submit(train_one, each): each for each in waiting}
         for number, future in enumerate(
             concurrent.futures.as_completed(futures), start=1
         ):
@@ -64,8 +81,8 @@ def train(
 
 @contextlib.contextmanager
 def open_pool(
-    processes: int, paths: Sequence[str] = ()
-) -> Iterator[concurrent.futures.ProcessPoolExecutor]:
+    placement: Placement, most_runs: int, paths: Sequence[str] = ()
+) -> Iterator[Pool]:
     """Opens a pool, whose processes start when there is something for them to do.
 
     What has not begun when an exception ends the context does not begin any more, and
@@ -73,9 +90,25 @@ def open_pool(
     is when this process ends by itself, killed even.
 
     Args:
-      processes: The number of processes.
+      placement: Where they are to be.
+      most_runs: No more than so many runs will be trained.
       paths: Files of the user that they need.
+
+    Raises:
+      UserError: If Ray is asked for, and cannot be had.
     """
+    if placement.on_ray:
+        # Here, so that who does without it does without TensorFlow.
+        from experiments.training import ray_tasks
+
+        tasks = ray_tasks.RayTasks(placement, most_runs, paths)
+        try:
+            yield Pool(tasks, tasks.size)
+        except BaseException:
+            tasks.shutdown(cancel_futures=True)
+            raise
+        return
+    processes = min(size(placement), most_runs)
     others = set(multiprocessing.active_children())
     with concurrent.futures.ProcessPoolExecutor(
         processes,
@@ -83,11 +116,11 @@ def open_pool(
         multiprocessing.get_context("spawn"),
         _begin,
         (paths, max(1, _cores() // processes)),
-    ) as pool:
+    ) as executor:
         try:
-            yield pool
+            yield Pool(executor, processes)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            executor.shutdown(wait=False, cancel_futures=True)
             _interrupt(set(multiprocessing.active_children()) - others)
             raise
 

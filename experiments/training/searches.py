@@ -8,13 +8,13 @@ small tasks need. One seed, 0, which no reported run has.
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.flags import sweeps
+from experiments.flags.placement import ON_THIS_MACHINE, Placement
 from experiments.presets.preset import Study, Variant
 from experiments.reports import sweeps as report
 from experiments.training import pool
@@ -28,7 +28,10 @@ FlagsOf = Callable[[Study, Variant], Mapping[str, Any]]
 
 
 def choose(
-    study: Study, folder: pathlib.Path, flags_of: FlagsOf, processes: int | None = None
+    study: Study,
+    folder: pathlib.Path,
+    flags_of: FlagsOf,
+    placement: Placement = ON_THIS_MACHINE,
 ) -> Study:
     """Returns a study whose variants have their best hyperparameters.
 
@@ -39,7 +42,7 @@ def choose(
       study: The study, which says what to search; without a search it stays as it is.
       folder: The preset's folder.
       flags_of: Returns the flags of a variant's runs.
-      processes: Runs to train at a time; by default what fits.
+      placement: Where the runs train; by default as many on this machine as fit.
 
     Returns:
       The study, with the best point of each grid among its variant's flags.
@@ -58,7 +61,7 @@ def choose(
     searched = dataclasses.replace(study, flags=flags)
     chosen: dict[str, Variant] = {}
     # To begin a process takes as long as a short search: one pool does for all.
-    with pool.open_pool(processes or pool.size()) as executor:
+    with pool.open_pool(placement, sweeps.MAX_POINTS) as opened:
         for variant in study.variants:
             grid = dict(search.grids.get(variant.label, {}))
             if variant.label in search.taken:
@@ -69,7 +72,7 @@ def choose(
             if axes:
                 flags = dict(flags_of(searched, variant))
                 flags["output_dir"] = str(folder / FOLDER / study.part / variant.label)
-                best = _search(axes, flags, processes, executor)
+                best = _search(axes, flags, opened)
                 flags = {**variant.flags, **best}
                 chosen[variant.label] = dataclasses.replace(variant, flags=flags)
     return dataclasses.replace(study, variants=tuple(chosen.values()))
@@ -84,13 +87,12 @@ def _with_single(variant: Variant, grid: Mapping[str, Sequence[Any]]) -> Variant
 def _search(
     axes: Sequence[sweeps.Axis],
     flags: Mapping[str, Any],
-    processes: int | None,
-    executor: concurrent.futures.Executor,
+    opened: pool.Pool,
 ) -> Mapping[str, Any]:
     """Returns the best point, values by names of flags."""
     swept = [axis.flag.name for axis in axes]
     fixed = {name: value for name, value in flags.items() if name not in swept}
-    sweep = sweeps.build(axes, fixed, (SEED,), processes=processes)
+    sweep = sweeps.build(axes, fixed, (SEED,))
     print(f"{'/'.join(sweep.folder.parts[-2:])}: searching for settings")
     report.write_protocol(sweep)
-    return report.write(sweep, training.run(sweep, executor), training.given_up)
+    return report.write(sweep, training.run(sweep, opened), training.given_up)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,12 +12,13 @@ import pandas as pd
 from experiments.analysis.studies import METRICS_FILE
 from experiments.flags import settings, tuned_settings
 from experiments.flags.errors import UserError
+from experiments.flags.placement import IN_THIS_PROCESS, Placement
 from experiments.flags.settings import RunSettings
 from experiments.presets.preset import Study, Variant
 from experiments.presets.requests import Request
 from experiments.reports import outputs, writing
 from experiments.reports.results import Result
-from experiments.training import comparison, log, pool, runs, searches
+from experiments.training import comparison, log, runs, searches
 
 _FAILURES = ("catastrophic_failure", "non_finite")
 # What analyses of any study need.
@@ -43,7 +45,7 @@ def run(request: Request) -> None:
             study,
             request.folder,
             functools.partial(flags_of, request),
-            request.processes,
+            request.placement,
         )
         done = run_study(request, chosen)
         write_metrics(request, study, done)
@@ -145,16 +147,17 @@ def run_study(request: Request, study: Study) -> list[Result]:
         **study.flags,
     }
     return comparison.run(
-        request.folder / study.part, flags, of_study, _processes(request)
+        request.folder / study.part, flags, of_study, _placement(request)
     )
 
 
-def _processes(request: Request) -> int:
-    """Returns how many runs to train at a time."""
+def _placement(request: Request) -> Placement:
+    """Returns where the runs of a study train."""
     if request.circumstances.get("execution", "local") != "local":
-        return 1  # Workers are shared by all runs.
+        return IN_THIS_PROCESS  # A worker is shared by all runs.
+    asked = request.placement
     needed = 1e9 * request.preset.scale(request.scale).gigabytes
-    return request.processes or pool.size(max(needed, pool.BYTES_PER_PROCESS))
+    return dataclasses.replace(asked, bytes_per_run=max(needed, asked.bytes_per_run))
 
 
 def write_metrics(request: Request, study: Study, done: Sequence[Result]) -> None:

@@ -31,15 +31,12 @@ DIVERGED_FILE, PRUNED_FILE = "diverged.json", "pruned.json"
 _SUMMARY_FILE = "summary.json"
 
 
-def run(
-    sweep: Sweep, executor: concurrent.futures.Executor | None = None
-) -> list[Mapping[str, Any]]:
+def run(sweep: Sweep, opened: pool.Pool | None = None) -> list[Mapping[str, Any]]:
     """Trains what has not been trained of a sweep.
 
     Args:
       sweep: The sweep.
-      executor: The processes to train in, as of `pool.open_pool`; by default those of
-        a pool of its own.
+      opened: The processes to train in; by default those of a pool of its own.
 
     Returns:
       Its points, values by names of flags.
@@ -52,12 +49,12 @@ def run(
 
     search.mend(sweep.folder / search.JOURNAL_FILE)
     points = search.Search(sweep)
-    processes = min(sweep.processes or pool.size(), sweep.num_points)
     with contextlib.ExitStack() as stack:
-        if executor is None:
-            opened = pool.open_pool(processes, sweep.plugins)
-            executor = stack.enter_context(opened)
-        _Training(sweep, points, executor, processes).run()
+        if opened is None:
+            opened = stack.enter_context(
+                pool.open_pool(sweep.placement, sweep.num_points, sweep.plugins)
+            )
+        _Training(sweep, points, opened).run()
     return points.points()
 
 
@@ -68,13 +65,12 @@ class _Training:
         self,
         sweep: Sweep,
         search: Any,
-        executor: concurrent.futures.Executor,
-        processes: int,
+        opened: pool.Pool,
     ) -> None:
         self._sweep = sweep
         self._search = search
-        self._executor = executor
-        self._processes = processes
+        self._executor = opened.executor
+        self._processes = opened.size
         # Of points that are being trained: those that were asked for, by label.
         self._futures: dict[Future[list[str]], str] = {}
         self._waiting: dict[str, list[Any]] = {}

@@ -11,10 +11,11 @@ import pytest
 
 PROGRAM = """
 import os, time
+from experiments.flags.placement import Placement
 from experiments.training import pool
-with pool.open_pool(1) as executor:
-    pid = executor.submit(os.getpid).result()
-    executor.submit(time.sleep, 600)
+with pool.open_pool(Placement(processes=1), 1) as opened:
+    pid = opened.executor.submit(os.getpid).result()
+    opened.executor.submit(time.sleep, 600)
     print(pid, flush=True)
     time.sleep(600)
 """

@@ -10,6 +10,7 @@ import pytest
 
 from experiments.analysis.studies import METRICS_FILE
 from experiments.flags import errors
+from experiments.flags.placement import Placement
 from experiments.presets import requests
 from experiments.presets.catalogue import PRESETS
 from experiments.presets.preset import SCALES, Search, Study, Variant, crossed
@@ -255,19 +256,36 @@ def test_a_variant_takes_the_choice_of_another(request_for, trained):
 def test_runs_train_side_by_side(request_for, monkeypatch):
     trained = []
 
-    def train(waiting, train_one, processes):
-        assert processes == 3
+    def train(waiting, train_one, placement):
+        assert placement.processes == 3
         for run in waiting:
             trained.append((run.label, run.seed))
             assert train_one(run) == ""
 
     monkeypatch.setattr(comparison.pool, "train", train)
-    request = dataclasses.replace(request_for("--seeds=5,6"), processes=3)
+    request = request_for("--seeds=5,6")
+    request = dataclasses.replace(request, placement=Placement(processes=3))
     done = studies.run_study(request, STUDY)
     assert [(run.settings.label, run.settings.seed) for run in done] == trained
     assert len(trained) == 4
     studies.run_study(request, STUDY)
     assert len(trained) == 4
+
+
+def test_on_ray_each_run_is_one_of_a_machine_of_its_own(request_for):
+    asked = request_for("--seeds=5", "--execution=ray", "--ray_address=head:6379")
+    assert asked.placement == Placement(1, on_ray=True, ray_address="head:6379")
+    here = request_for("--seeds=5")
+    runs = [
+        studies.run_settings(request, STUDY, STUDY.variants[0], 5)
+        for request in (asked, here)
+    ]
+    assert runs[0].configuration == runs[1].configuration
+    assert runs[0].circumstances == runs[1].circumstances
+    with pytest.raises(errors.UserError, match="--verify trains in this process"):
+        request_for("--execution=ray", "--verify")
+    with pytest.raises(errors.UserError, match="--ray_address has no meaning"):
+        studies.run(request_for("--ray_address=auto"))
 
 
 def test_the_table_of_costs_has_the_papers_figures(request_for):

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from experiments.flags import errors, settings, sweeps, tuned_settings
+from experiments.flags.placement import Placement
 from experiments.presets import requests
 from experiments.presets.preset import Study, Variant
 from experiments.reports import sweeps as report
@@ -61,6 +62,24 @@ def test_a_grid_has_every_point_with_every_seed():
     assert run.configuration["beta_1"] == 0.5
     assert (run.seed, run.rounds, run.algorithm) == (4, 7, "fed_adam")
     assert str(run.folder) == "out/tau=0.1,beta_1=0.5/seed_4"
+
+
+def test_on_ray_each_run_is_one_of_a_machine_of_its_own():
+    words = ("tau=0.1,1", "--algorithm=fed_adam", "--output_dir=out")
+    sweep = request(*words, "--execution=ray", "--ray_address=auto", "--processes=3")
+    assert sweep.placement == Placement(3, on_ray=True, ray_address="auto")
+    here = request(*words)
+    assert here.placement == Placement()
+    for point in here.grid():
+        (one,), (other,) = sweep.runs(point), here.runs(point)
+        assert one.configuration == other.configuration
+        assert one.circumstances == other.circumstances
+    with pytest.raises(errors.UserError, match="--ray_address has no meaning"):
+        request(*words, "--ray_address=auto")
+    with pytest.raises(errors.UserError, match="--execution cannot be swept"):
+        request("execution=local,ray")
+    with pytest.raises(errors.UserError, match="ray_actors"):
+        request(*words, "--execution=ray", "--ray_actors=2")
 
 
 def test_algorithms_are_an_axis_too():

@@ -1,0 +1,51 @@
+"""Where runs train that do so side by side: on this machine, or on a Ray cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+# With TensorFlow, a small model and its data.
+_BYTES_PER_RUN = 1.5e9
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Where runs train, each in a process of its own.
+
+    Attributes:
+      processes: How many at a time; None for as many as fit.
+      on_ray: Whether the processes are those of a Ray cluster.
+      ray_address: The cluster's address; None for a local instance.
+      bytes_per_run: The RAM that a run needs.
+    """
+
+    processes: int | None = None
+    on_ray: bool = False
+    ray_address: str | None = None
+    bytes_per_run: float = _BYTES_PER_RUN
+
+
+# As many as fit, and one run after the other in the program itself.
+ON_THIS_MACHINE, IN_THIS_PROCESS = Placement(), Placement(processes=1)
+
+
+def take(given: Mapping[str, Any]) -> tuple[Placement, dict[str, Any]]:
+    """Takes the placement of whole runs out of flags.
+
+    A run on Ray's cluster is one that trains in one process, wherever that is: its
+    results, and the folder that they are in, are those of a run on this machine.
+
+    Args:
+      given: The values of the flags that are given, by name.
+
+    Returns:
+      The placement, and the other flags, those of each run.
+    """
+    rest = dict(given)
+    processes = rest.pop("processes", None)
+    if rest.get("execution") != "ray":
+        return Placement(processes), rest
+    del rest["execution"]
+    return Placement(processes, True, rest.pop("ray_address", None)), rest
