@@ -36,7 +36,7 @@ def markdown(text: str) -> str:
 
 
 def from_markdown(text: str) -> str:
-    """Returns what `markdown` was given, but for the spaces."""
+    """Returns what `markdown` was given, except for the spaces."""
     return re.sub(r"\\(.)", r"\1", text)
 
 

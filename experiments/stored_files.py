@@ -148,7 +148,7 @@ def read_bytes(
     Raises:
       FileNotFoundError: If there is no such file.
       OSError: If it cannot be read.
-      ValueError: If it is no regular file, too large, or elsewhere.
+      ValueError: If it is not a regular file, too large, or elsewhere.
     """
     if inside is not None and not path.resolve().is_relative_to(inside.resolve()):
         raise ValueError(f"{str(path)!r} is not in {str(inside)!r}. Copy it there.")
@@ -158,7 +158,7 @@ def read_bytes(
     handle = os.open(path, flags)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ValueError(f"{str(path)!r} is no regular file. Leave it out.")
+            raise ValueError(f"{str(path)!r} is not a regular file. Leave it out.")
         with open(handle, "rb", closefd=False) as file:
             content = file.read(most + 1)
     finally:
@@ -243,7 +243,7 @@ def read_metrics(path: pathlib.Path, names: Sequence[str] = ()) -> pd.DataFrame:
                 raise ValueError(f"there is no column {name!r}")
         for name in frame:
             if name not in names and frame[name].dtype.kind not in "biuf":
-                raise ValueError(f"the column {name!r} holds what is no number")
+                raise ValueError(f"the column {name!r} holds what is not a number")
         if frame.empty or frame["round"].dtype.kind not in "iu":
             raise ValueError("there are no rounds in it, counted from 0")
         rounds = frame["round"]

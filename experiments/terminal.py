@@ -71,7 +71,7 @@ def _drop_unwritable_output() -> None:
 
 def _to_go_on(words: Sequence[str]) -> str:
     again = shlex.join(["tff-drift", *words])
-    return f"tff-drift: interrupted. To go on: {again}"
+    return f"tff-drift: interrupted. To continue: {again}"
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ A task of a paper, by name:
     task.train.training_data(task.train.client_ids[0], round_number=0)
     task.model_fn()
 
-A task on data of one's own:
+A task on your own data:
 
     task = tasks.from_frame(frame, client_id="hospital", label="diagnosis")
 

@@ -44,13 +44,13 @@ class CentralData:
     """An image data set in one piece.
 
     Attributes:
-      file_names: The names of a local file, the first one found counts. It holds
+      file_names: The names of a local file: the first one found is read. It holds
         the arrays `x_train`, `y_train`, `x_test` and `y_test`.
       tfds_name: Its name in TensorFlow Datasets.
       image_shape: Rows, columns and channels.
       num_classes: The number of classes.
       first_label: The label of the first class in the data.
-      transposed: Whether TensorFlow Datasets has rows and columns exchanged.
+      transposed: Whether TensorFlow Datasets swaps rows and columns.
       pool: Another source: returns the set, or `None` if the source is not in
         the folder it is given.
     """
@@ -79,8 +79,8 @@ def load(
       data: The data set.
       task_name: The task that needs it, for messages.
       cache_dir: The folder with the local file or with the sets of TensorFlow
-        Datasets; `None` is TFF's own, `~/.tff`, for the one and the library's own,
-        `~/tensorflow_datasets`, for the other.
+        Datasets; `None` is TFF's own, `~/.tff`, for the file and
+        `~/tensorflow_datasets` for the sets.
       download: Whether TensorFlow Datasets may fetch the set.
       synthetic: Whether to draw a small stand-in instead.
       seed: The seed of the stand-in.
@@ -89,7 +89,7 @@ def load(
       The train and the test split.
 
     Raises:
-      FileNotFoundError: If the set is not there and is not to be fetched.
+      FileNotFoundError: If the set is missing and may not be fetched.
       OSError: If it cannot be fetched.
       DataError: If the local file holds something else.
     """

@@ -9,7 +9,7 @@ Three nets in one task, by its option `network`:
 *   `uga`: Yao et al., Federated Learning with Unbiased Gradient Aggregation and
     Controllable Meta Updating (2019, https://arxiv.org/abs/1910.08234), section
     4.1: ten clients, IID (`alpha=None, num_clients=10, validation_fraction=0`),
-    B = 64 or 128, E = 2 or 5. The paper mentions no distortion of images:
+    B = 64 or 128, E = 2 or 5. The paper mentions no data augmentation:
     `augment=False`.
 *   `resnet18`: the net of Reddi et al., Adaptive Federated Optimization (2021,
     https://arxiv.org/abs/2003.00295), see `tasks.resnet`, on whole images.

@@ -43,7 +43,7 @@ def find_classes(
     except TypeError as error:
         raise example_checks.DataError(
             f"{next(iter(values))}: the labels cannot be sorted ({error}). Give "
-            "integers from 0, or texts."
+            "integers from 0, or strings."
         ) from error
     if num_classes not in (None, len(classes)):
         raise example_checks.DataError(
@@ -75,7 +75,7 @@ def distinct(labels: np.ndarray, where: str) -> np.ndarray:
     except TypeError as error:
         raise example_checks.DataError(
             f"{where}: the labels cannot be told apart ({error}). Give integers from "
-            "0, or texts."
+            "0, or strings."
         ) from error
     array = np.empty(len(found), object)
     array[:] = found
@@ -90,13 +90,13 @@ def _count(values: Mapping[str, set[int]]) -> int:
         raise example_checks.DataError(
             f"{where}: found the label {largest}, but integers number classes from 0, "
             f"of which there may be {MAX_CLASSES}. Number the classes, or write codes "
-            f"as texts, such as 'c{largest}'."
+            f"as strings, such as 'c{largest}'."
         )
     return max(0, largest) + 1
 
 
 def _check_one_kind(values: Mapping[str, set[Any]]) -> None:
-    """Raises if some labels are texts and others are not."""
+    """Raises if some labels are strings and others are not."""
     found: dict[bool, tuple[Any, str]] = {}
     for where, distinct in values.items():
         for value in distinct:
@@ -104,8 +104,8 @@ def _check_one_kind(values: Mapping[str, set[Any]]) -> None:
     if len(found) > 1:
         (text, text_where), (other, other_where) = found[True], found[False]
         raise example_checks.DataError(
-            f"{text_where}: labels are of different kinds: {text!r} here is a text, "
-            f"but {other!r} of {other_where} is none. Write all as texts, or all as "
+            f"{text_where}: labels are of different kinds: {text!r} here is a string, "
+            f"but {other!r} of {other_where} is not. Write all as strings, or all as "
             "numbers."
         )
 
@@ -122,7 +122,7 @@ def number_labels(labels: np.ndarray, classes: Sequence[Any], where: str) -> np.
       One number per label.
 
     Raises:
-      DataError: If a label is none of the classes.
+      DataError: If a label is not one of the classes.
     """
     found = _numbers(labels, classes)
     unknown = found < 0

@@ -4,7 +4,7 @@ The task of Reddi et al., Adaptive Federated Optimization (2021,
 https://arxiv.org/abs/2003.00295), as `tff.simulation.baselines.emnist` builds it,
 with the net of Hinton and Salakhutdinov, Reducing the Dimensionality of Data with
 Neural Networks (2006, https://doi.org/10.1126/science.1127647): dense layers of
-1000, 500, 250, 30, 250, 500, 1000 and 784 units, sigmoids but for the one of 30,
+1000, 500, 250, 30, 250, 500, 1000 and 784 units, sigmoids except for the one of 30,
 which is linear. Ink is 1 and background 0. The loss is the mean squared error, B =
 20, E = 1. The headline metric is the mean squared error too: the lower, the better.
 """

@@ -3,7 +3,7 @@
 The task "EMNIST-L" of Varno et al., AdaBest (2022,
 https://arxiv.org/abs/2204.13170), section 4: 26 classes, of which each holds the
 capital and the small letter; two dense layers of 100 units; 100 or 1,000 training
-clients and a tenth as many for validation; B = 45, E = 5; no distortion of images.
+clients and a tenth as many for validation; B = 45, E = 5; no data augmentation.
 `letters=10` takes the first ten letters alone, as the code of Acar et al., Federated
 Learning Based on Dynamic Regularization (2021, https://arxiv.org/abs/2111.04263), does,
 whose data AdaBest follows: https://github.com/alpemreacar/FedDyn, `utils_dataset.py`.

@@ -88,7 +88,7 @@ def check_labels(labels: np.ndarray, classes: range, where: str) -> None:
       where: The file, the client and the field, for messages.
 
     Raises:
-      DataError: If there is no label, or one is none of the classes.
+      DataError: If there is no label, or one is not one of the classes.
     """
     if not len(labels):
         raise DataError(f"{where} has no examples. Give at least one.")

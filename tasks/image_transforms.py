@@ -67,7 +67,7 @@ def random_crop(
 ) -> np.ndarray:
     """Returns a square of each image, at a place drawn uniformly, and flips half.
 
-    The distortion of CIFAR-100 in Reddi et al., Adaptive Federated Optimization
+    The augmentation of CIFAR-100 in Reddi et al., Adaptive Federated Optimization
     (2021, https://arxiv.org/abs/2003.00295).
 
     Args:

@@ -6,7 +6,7 @@ def ways_to_go_on(fetched: str, folder: str, stand_in: str) -> str:
 
     Args:
       fetched: What is downloaded, and how.
-      folder: What folder of the user's would do.
+      folder: What a folder of the user must hold.
       stand_in: The small data to try the task on.
     """
     return (

@@ -103,7 +103,7 @@ def _deal_training(
 def partition(
     labels: np.ndarray, proportions: np.ndarray | None, sizes: np.ndarray, seed: int
 ) -> list[np.ndarray]:
-    """Deals examples to clients, with label skew or without.
+    """Assigns examples to clients, with label skew or without.
 
     Args:
       labels: The classes of the examples.

@@ -96,7 +96,7 @@ def log_normal_sizes(
 
 
 def partition_iid(num_examples: int, sizes: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Deals examples to clients at random, whatever their labels.
+    """Assigns examples to clients at random, whatever their labels.
 
     Args:
       num_examples: The number of examples.
@@ -159,7 +159,7 @@ def dirichlet_proportions(
 def partition_by_proportions(
     labels: np.ndarray, proportions: np.ndarray, sizes: np.ndarray, seed: int
 ) -> list[np.ndarray]:
-    """Deals examples to clients by their class proportions, without replacement.
+    """Assigns examples to clients by their class proportions, without replacement.
 
     One example at a time goes to a client chosen at random among those that lack
     examples. Its class is drawn by the client's proportions among the classes
@@ -211,7 +211,7 @@ def partition_by_proportions(
 def partition_by_similarity(
     labels: np.ndarray, similarity: float, sizes: np.ndarray, seed: int
 ) -> list[np.ndarray]:
-    """Deals a share of each client's examples at random, and the rest sorted by label.
+    """Assigns a share of each client's examples at random, the rest sorted by label.
 
     The s %-similarity split of later versions of Karimireddy et al., SCAFFOLD:
     Stochastic Controlled Averaging for Federated Learning (2020,
@@ -324,7 +324,7 @@ def hold_out_clients(
 
     Raises:
       TypeError: If an argument has the wrong type.
-      ValueError: If a client comes twice, `num_held_out` is negative or leaves no
+      ValueError: If a client appears twice, `num_held_out` is negative or leaves no
         client, or `seed` is negative.
     """
     if isinstance(client_ids, str) or not isinstance(client_ids, Sequence):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@checks.suggesting_names(clients="num_clients", shards="classes_per_client")
 def partition(
     labels: np.ndarray | pd.Series,
     num_clients: int,
@@ -27,7 +28,7 @@ def partition(
     size_sigma: float = 0.0,
     seed: int = 0,
 ) -> np.ndarray | pd.Series:
-    """Deals every example of a data set to one of some clients.
+    """Assigns every example of a data set to one of some clients.
 
     Without `alpha`, `similarity` and `classes_per_client` the split is IID.
 
@@ -40,7 +41,7 @@ def partition(
       similarity: The share of a client's examples that is drawn at random, from 0 to
         1, the rest by label, see `tasks.partitioners.partition_by_similarity`.
       classes_per_client: Deal by classes: examples sorted by label are cut into
-        shards, of which each client gets so many, as in McMahan et al. (2017),
+        shards, of which each client gets this many, as in McMahan et al. (2017),
         https://arxiv.org/abs/1602.05629, section 3, with 2.
       size_sigma: The standard deviation of the logarithm of clients' sizes; with 0
         they differ by at most one, by classes by at most `classes_per_client`.
@@ -103,7 +104,7 @@ def _numbers(labels: np.ndarray) -> np.ndarray:
         return np.unique(labels, return_inverse=True)[1].reshape(-1)
     except TypeError as error:
         raise TypeError(
-            f"labels cannot be sorted ({error}). Give numbers, or texts."
+            f"labels cannot be sorted ({error}). Give numbers, or strings."
         ) from error
 
 

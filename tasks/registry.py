@@ -40,7 +40,7 @@ class TaskDefinition:
 
     Raises:
       TypeError: If one has the wrong type.
-      ValueError: If a text is empty.
+      ValueError: If a string is empty.
     """
 
     name: str
@@ -122,7 +122,7 @@ def register(definition: TaskDefinition) -> TaskDefinition:
       The task.
 
     Raises:
-      TypeError: If it is no `TaskDefinition`.
+      TypeError: If it is not a `TaskDefinition`.
       ValueError: If another task has its name.
     """
     if not isinstance(definition, TaskDefinition):

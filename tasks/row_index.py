@@ -110,7 +110,7 @@ class RowIndex:
         runs = self._fetch(query, (number,))
         try:
             is_whole = sum(last - first + 1 for first, last in runs) == (num_rows or 0)
-        except TypeError:  # What damage left is no number.
+        except TypeError:  # What damage left is not a number.
             is_whole = False
         if not is_whole:
             raise example_checks.DataError(

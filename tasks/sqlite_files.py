@@ -258,14 +258,15 @@ class SqliteExamples:
           The ids.
 
         Raises:
-          DataError: If the file cannot be read, or an id is no text.
+          DataError: If the file cannot be read, or an id is not valid text.
         """
         client_ids = self._rows.client_ids(split_name)
         wrong = [each for each in client_ids if not isinstance(each, str)]
         if wrong:
             raise example_checks.DataError(
                 f"{self._path}: client {wrong[0]!r} of split {split_name!r} has an id "
-                "that is no text. It may be damaged: delete it and fetch it again."
+                "that is not valid text. It may be damaged: delete it and fetch it "
+                "again."
             )
         with sqlite_access.reading(self._path) as connection:
             query = (
@@ -295,7 +296,7 @@ class SqliteExamples:
         Raises:
           DataError: If the file is damaged, or the client has no examples, other
             features, a number that is not finite, text that is not UTF-8, or a
-            label that is none. The message names file, client and field.
+            label that is not a class. The message names file, client and field.
         """
         where = f"{self._path}: client {client_id!r} of split {split_name!r}"
         protos: list[bytes] = []
@@ -340,7 +341,7 @@ class SqliteExamples:
         }
         try:
             if not all(isinstance(proto, bytes) for proto in protos):
-                raise TypeError("an example is no sequence of bytes")
+                raise TypeError("an example is not a sequence of bytes")
             serialized = tf.constant(protos, tf.string, shape=(len(protos),))
             parsed = tf.io.parse_example(serialized, wanted)
         except (tf.errors.OpError, TypeError, ValueError) as error:
@@ -372,7 +373,7 @@ def _cast(array: np.ndarray, dtype: tf.DType, where: str) -> np.ndarray:
         low, high = array.min(), array.max()
         if low < limits.min or high > limits.max:
             raise example_checks.DataError(
-                f"{where}: found {low if low < limits.min else high}, which is no "
-                f"{dtype.name}. Check that it is the right file."
+                f"{where}: found {low if low < limits.min else high}, which is not of "
+                f"type {dtype.name}. Check that it is the right file."
             )
     return array.astype(dtype.as_numpy_dtype, copy=False)

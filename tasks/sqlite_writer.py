@@ -68,12 +68,12 @@ def write_sqlite(
       overwrite: Whether a file that is there may be replaced.
 
     Raises:
-      DataError: If there is no client, a client comes twice in a split or has no
+      DataError: If there is no client, a client appears twice in a split or has no
         examples, features differ between clients in name, type or shape, arrays of
         a client in length, a number is not finite or has no room, or bytes are not
         UTF-8. The message names file, client and field.
       FileExistsError: If the file is there and not to be overwritten.
-      OSError: If the file cannot be written, for instance for want of room.
+      OSError: If the file cannot be written, for instance because the disk is full.
       TypeError: If an argument has the wrong type, or a feature one that cannot be
         stored.
       ValueError: If an argument is out of its range.
@@ -164,7 +164,7 @@ def _insert(
         )
     except sqlite3.IntegrityError as error:
         raise example_checks.DataError(
-            f"{where} comes twice. Give all its examples at once."
+            f"{where} appears twice. Give all its examples at once."
         ) from error
     connection.execute(
         "INSERT INTO client_metadata VALUES (?, ?, ?)",
@@ -209,11 +209,11 @@ def _storable(value: Any, where: str) -> np.ndarray:
         array = np.asarray(value)
     except ValueError as error:
         raise example_checks.DataError(
-            f"{where} is no array ({error}). Give all rows one shape."
+            f"{where} is not an array ({error}). Give all rows one shape."
         ) from error
     if array.ndim == 0:
         raise example_checks.DataError(
-            f"{where} is no array. Give one row per example."
+            f"{where} is not an array. Give one row per example."
         )
     if 0 in array.shape[1:]:
         raise example_checks.DataError(
@@ -232,7 +232,7 @@ def _storable(value: Any, where: str) -> np.ndarray:
             ]
         except UnicodeEncodeError as error:
             raise example_checks.DataError(
-                f"{where} is no text ({error}). Write it without what is no character."
+                f"{where} is not valid text ({error}). Remove what is not a character."
             ) from error
         if all(isinstance(text, bytes) for text in texts):
             stored = np.empty(len(texts), object)

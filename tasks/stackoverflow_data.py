@@ -214,7 +214,7 @@ def _lines(path: pathlib.Path) -> Iterator[str]:
 
 
 def find_unpacked_counts(file_name: str, cache_dir: str | None) -> pathlib.Path | None:
-    """Returns the path of a file of counts, if it lies there unpacked.
+    """Returns the path of a file of counts, if it is there unpacked.
 
     TFF's loaders keep archives and files in the folder `datasets` of the folder
     they are given, or of `~/.keras`. They take only the official archives: files
@@ -242,7 +242,7 @@ def _find_counts(
     cache_dir: str | None,
     download: bool,
 ) -> pathlib.Path:
-    """Returns the path of a file of counts, unpacked by TFF's loader if need be."""
+    """Returns the path of a file of counts, unpacked by TFF's loader if necessary."""
     found = find_unpacked_counts(file_name, cache_dir)
     if found is not None:
         return found

@@ -32,7 +32,18 @@ from tff_drift import checks
 if TYPE_CHECKING:
     import pandas as pd
 
+# What users of other libraries call some of the arguments.
+_suggest_names = checks.suggesting_names(
+    client="client_id",
+    group="client_id",
+    keras_model="build_keras_model",
+    model_fn="build_keras_model",
+    num_epochs="epochs",
+    target="label",
+)
 
+
+@_suggest_names
 def from_frame(
     frame: pd.DataFrame,
     *,
@@ -74,8 +85,8 @@ def from_frame(
 
     Raises:
       DataError: If a table has no rows, a column is missing, no number or there
-        twice, ids of clients read alike, a number is not finite, or a label is none;
-        the message names table, client and column.
+        twice, ids of clients read alike, a number is not finite, or a label is not a
+        class; the message names table, client and column.
       TypeError: If an argument has the wrong type.
       ValueError: If an argument is out of its range, or the net does not fit.
     """
@@ -125,6 +136,7 @@ def from_frame(
     return user_tasks.build_task("frame", parts, classes, training)
 
 
+@_suggest_names
 def from_folder(
     folder: str | os.PathLike[str],
     *,
@@ -146,7 +158,7 @@ def from_folder(
     classes under the name of `label` and numbers of any shape, one row per example,
     under `x`. All files are of one kind. Columns count by their names, in the order
     of the first file; all clients have the same. Files in the subfolders `train` and
-    `test` are for the one and the other; without these a share of each client's
+    `test` are for training and for testing; without these a share of each client's
     examples is held out. Other files, and hidden ones, are left out.
 
     All files are read once at the start, to check them and to find the classes.
@@ -172,7 +184,7 @@ def from_folder(
     Raises:
       DataError: If a file cannot be read or is not UTF-8, lacks a column or has
         others than the first file, has no examples, a number that is not finite or a
-        label that is none; the message names file, client and field.
+        label that is not a class; the message names file, client and field.
       FileNotFoundError: If the folder has no files of clients.
       TypeError: If an argument has the wrong type.
       ValueError: If an argument is out of its range, or the net does not fit.
@@ -217,6 +229,7 @@ def from_folder(
     return user_tasks.build_task(folder.name, parts, classes, training)
 
 
+@_suggest_names
 def from_sqlite(
     path: str | os.PathLike[str],
     *,

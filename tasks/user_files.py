@@ -52,7 +52,7 @@ def find_files(folder: pathlib.Path) -> dict[str, dict[str, pathlib.Path]]:
       folder: The folder. Files of other kinds, and hidden ones, are left out.
 
     Returns:
-      The files in the subfolders "train" and "test", or, if there are none such,
+      The files in the subfolders "train" and "test", or, if there are no such files,
       those in the folder itself as "train".
 
     Raises:
@@ -130,7 +130,7 @@ def find_layout(
 
 
 def read_file(path: pathlib.Path, label: str, layout: Layout) -> Examples:
-    """Returns a client's features and labels, checked but for the labels' range.
+    """Returns a client's features and labels, checked except for the labels' range.
 
     Args:
       path: The client's file.
@@ -144,7 +144,7 @@ def read_file(path: pathlib.Path, label: str, layout: Layout) -> Examples:
     Raises:
       DataError: If the file cannot be read, is not UTF-8, lacks a column or an
         array, has features of other names or another shape than the first file, no
-        examples, a feature that is no number or not finite, or a label is missing.
+        examples, a feature that is not a number or not finite, or a label is missing.
     """
     where = _where(path)
     if (path.suffix.lower() == _ARRAYS) != (layout.columns is None):
@@ -299,7 +299,7 @@ def _read_arrays(path: pathlib.Path, label: str, where: str) -> Examples:
         )
     if labels.dtype.kind not in "biufSU":
         raise example_checks.DataError(
-            f"{where}, field {label!r}: expected integers or texts, found "
+            f"{where}, field {label!r}: expected integers or strings, found "
             f"{labels.dtype}. Turn the labels into one of these."
         )
     if not len(labels):

@@ -26,7 +26,7 @@ def check_table(name: str, table: Any) -> None:
 
     Raises:
       DataError: If the table has no rows, or columns of one name.
-      TypeError: If it is no pandas table.
+      TypeError: If it is not a pandas table.
     """
     # Takes a while to import, and tables are read here alone.
     import pandas as pd
@@ -57,7 +57,7 @@ def check_distinct(columns: Sequence[Any], where: str) -> None:
       where: The table, for messages.
 
     Raises:
-      DataError: If a name stands twice.
+      DataError: If a name appears twice.
     """
     counts = collections.Counter(columns)
     twice = [name for name, count in counts.items() if count > 1]
@@ -110,14 +110,14 @@ def _told(names: Sequence[Any]) -> str:
 
 
 def check_owners(owners: pd.Series, where: str) -> None:
-    """Raises unless a column's values, as texts, name the same clients.
+    """Raises unless a column's values, as strings, name the same clients.
 
     Args:
       owners: The column that says whose example a row is.
       where: The table, for messages.
 
     Raises:
-      DataError: If a value is missing, or two values are equal as texts but not as
+      DataError: If a value is missing, or two values are equal as strings but not as
         they are, like 1 and "1", or the other way round, like 1 and 1.0.
     """
     if owners.isna().any():
@@ -138,13 +138,13 @@ def check_owners(owners: pd.Series, where: str) -> None:
         except TypeError:
             raise example_checks.DataError(
                 f"{where} has the client {value!r} in column {owners.name!r}. Give "
-                "clients texts or numbers."
+                "clients strings or numbers."
             ) from None
         for known in alike:
             if known != value or str(known) != str(value):
                 raise example_checks.DataError(
                     f"{where}, column {owners.name!r}: {known!r} and {value!r} may be "
-                    "one client or two. Write all ids as texts, for instance by "
+                    "one client or two. Write all ids as strings, for instance by "
                     f"{where}[{owners.name!r}].astype(str)."
                 )
 
@@ -152,7 +152,7 @@ def check_owners(owners: pd.Series, where: str) -> None:
 def table_examples(
     rows: pd.DataFrame, columns: Sequence[Any], label: Any, where: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a client's features and labels, checked but for the labels' range.
+    """Returns a client's features and labels, checked except for the labels' range.
 
     Args:
       rows: The client's part of the table.
@@ -164,7 +164,7 @@ def table_examples(
       The features, `float32[examples, columns]`, and the labels as they are.
 
     Raises:
-      DataError: If there is no row, a feature is no number or not finite, or a
+      DataError: If there is no row, a feature is not a number or not finite, or a
         label is missing.
     """
     arrays: dict[str, np.ndarray] = {}

@@ -117,7 +117,7 @@ def check_num_classes(num_classes: int | None) -> None:
       num_classes: The argument; `None` is right too.
 
     Raises:
-      TypeError: If it is no integer.
+      TypeError: If it is not an integer.
       ValueError: If it is below 1 or above `class_numbers.MAX_CLASSES`.
     """
     if num_classes is None:
@@ -137,7 +137,7 @@ def check_test_fraction(test_fraction: float) -> None:
       test_fraction: The argument.
 
     Raises:
-      TypeError: If it is no number.
+      TypeError: If it is not a number.
       ValueError: If it is not between 0 and 1, or one of these.
     """
     checks.check_probability("test_fraction", test_fraction)

@@ -1,4 +1,4 @@
-"""EMNIST letters made of TFF's EMNIST, where the set itself cannot be had.
+"""EMNIST letters made of TFF's EMNIST, where the set itself is not available.
 
 TFF's federated EMNIST (Caldas et al., 2018, LEAF, https://arxiv.org/abs/1812.01097) has
 the characters of each writer in 62 classes, digits, capitals and small letters. With
@@ -34,7 +34,7 @@ def write(cache_dir: str | None) -> tuple[pathlib.Path, dict[str, int]]:
 
     Raises:
       FileExistsError: If the file is there already.
-      OSError: If TFF's EMNIST cannot be had, or the file cannot be written.
+      OSError: If TFF's EMNIST is not available, or the file cannot be written.
     """
     folder = pathlib.Path("~/.tff" if cache_dir is None else cache_dir).expanduser()
     path = folder / FILE_NAME

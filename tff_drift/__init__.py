@@ -14,7 +14,7 @@ Packages, each imported when it is first used:
 *   `tff_drift.simulation`: rounds, sampling, evaluation, checkpoints, metrics.
 *   `tff_drift.execution`: execution contexts.
 
-Importing `tff_drift` itself imports neither TensorFlow nor TFF. It sees to it
+Importing `tff_drift` itself imports neither TensorFlow nor TFF. It ensures
 that TFF, whoever imports it first, runs on every Python from 3.9 to 3.13.
 """
 

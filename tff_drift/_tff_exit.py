@@ -50,7 +50,7 @@ def end_workers(workers: set[int]) -> None:
 
     TFF asks its worker to end by SIGINT and then waits for it. A program that was
     started in the background of a shell script ignores SIGINT, its children do so
-    too, and TFF would wait for ever.
+    too, and TFF would wait forever.
 
     Args:
       workers: Their process ids.

@@ -57,7 +57,7 @@ def _check_in_float32(name: str, number: float, value: Any) -> None:
     there = _in_float32(number)
     if math.isinf(there) or 0 < abs(number) < _SMALLEST_NUMBER:
         raise ValueError(
-            f"{name} must be a number that float32 holds, in which models are trained, "
+            f"{name} must be a number that fits float32, in which models are trained, "
             f"found {shown(value)}: there it is {there if math.isinf(there) else 0.0}."
         )
 
@@ -250,7 +250,7 @@ def check_text(name: str, value: Any) -> None:
       value: The value to check.
 
     Raises:
-      TypeError: If `value` is no string.
+      TypeError: If `value` is not a string.
       ValueError: If `value` is empty.
     """
     if not isinstance(value, str):
@@ -284,7 +284,7 @@ def suggesting_names(**others: str) -> Callable[[_Function], _Function]:
     """Lets functions answer an unknown argument with the one that was meant.
 
     Args:
-      **others: What stands here for an argument that has this name elsewhere, such as
+      **others: What replaces an argument that has this name elsewhere, such as
         `drop_remainder='last_batch="drop"'`.
 
     Returns:

@@ -26,19 +26,19 @@ def sync_folder(folder: pathlib.Path) -> None:
 
 
 def open_regular(path: pathlib.Path) -> BinaryIO:
-    """Opens a file to read, if it is one: pipes and devices could be read for ever.
+    """Opens a file to read, if it is one: pipes and devices could be read forever.
 
     Args:
       path: The file, or a link to it.
 
     Raises:
-      OSError: If it cannot be opened, or is no regular file.
+      OSError: If it cannot be opened, or is not a regular file.
     """
     # Without waiting: a pipe has no end until somebody writes.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "It is no regular file", str(path))
+        raise OSError(errno.EINVAL, "It is not a regular file", str(path))
     return os.fdopen(descriptor, "rb")
 
 

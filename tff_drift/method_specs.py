@@ -6,7 +6,7 @@ builder's arguments a user may want to choose. Whatever holds for every method (
 command line, the tables of costs, the tests of properties) goes through `methods()`
 and names none.
 
-A method of one's own, in a module outside of this package, joins in by one call:
+A method of your own, in a module outside this package, joins in by one call:
 
     METHOD = algorithms.register(
         algorithms.Method("my_method", build_my_method, "I (2026), Mine", "https://…")
@@ -260,7 +260,7 @@ def register(method: Method) -> Method:
       `method`.
 
     Raises:
-      TypeError: If `method` is no `Method`.
+      TypeError: If `method` is not a `Method`.
       ValueError: If there is another method of its name.
     """
     if not isinstance(method, Method):
@@ -279,7 +279,7 @@ class Methods(dict[str, Method]):
     """Methods by name, which can be shown as a table."""
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns the methods as a `pandas.DataFrame`, a method of one's own included.
+        """Returns the methods as a `pandas.DataFrame`, your own included.
 
         By name it has the columns `paper`, `url`, `client_state` (whether clients keep
         one), `down` and `up` (what a client receives and sends in a round, in units of

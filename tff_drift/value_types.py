@@ -77,7 +77,7 @@ def _check_number_or_auto(name: str, value: Any) -> None:
 _check_whole = functools.partial(checks.check_integer, at_least=0)
 
 VALUE_TYPES: dict[str, ValueType] = {
-    "text": ValueType("a text", str, _check_text),
+    "text": ValueType("a string", str, _check_text),
     "flag": ValueType("true or false", _read_boolean, checks.check_flag),
     "count": ValueType("an integer of at least 1", int, checks.check_integer),
     "whole": ValueType("an integer of at least 0", int, _check_whole),

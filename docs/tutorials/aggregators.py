@@ -21,9 +21,8 @@ if importlib.util.find_spec("tff_drift") is None:
     )
 
 import tff_drift
-import tff_drift.programs
 
-tff_drift.programs.add_to_path()  # `import tasks`, outside a checkout too.
+tff_drift.execution.set_local_execution_context()
 
 # %%
 import collections
@@ -37,8 +36,6 @@ import tensorflow_privacy
 import tasks
 from tff_drift import aggregators, algorithms, simulation
 from tff_drift.aggregators import wrapping
-
-tff_drift.execution.set_local_execution_context()
 
 BLUE, RED, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"
 plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 0.3})

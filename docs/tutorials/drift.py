@@ -20,9 +20,8 @@ if importlib.util.find_spec("tff_drift") is None:
     )
 
 import tff_drift
-import tff_drift.programs
 
-tff_drift.programs.add_to_path()  # `import tasks`, outside a checkout too.
+tff_drift.execution.set_local_execution_context()
 
 # %%
 import matplotlib.pyplot as plt
@@ -147,8 +146,6 @@ plt.show()
 # and one run:
 
 # %%
-tff_drift.execution.set_local_execution_context()
-
 ROUNDS = 40
 curves = {}
 for local_steps in (1, 20):

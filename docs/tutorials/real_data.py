@@ -19,9 +19,8 @@ if importlib.util.find_spec("tff_drift") is None:
     )
 
 import tff_drift
-import tff_drift.programs
 
-tff_drift.programs.add_to_path()  # `import tasks`, outside a checkout too.
+tff_drift.execution.set_local_execution_context()
 
 # %%
 import os
@@ -33,8 +32,6 @@ import tensorflow as tf
 import tasks
 from tasks import shakespeare_character
 from tff_drift import algorithms, simulation
-
-tff_drift.execution.set_local_execution_context()
 
 BLUE, RED, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"
 plt.rcParams.update({"figure.figsize": (7, 4), "axes.grid": True, "grid.alpha": 0.3})
@@ -78,31 +75,12 @@ plt.show()
 
 # %%
 ROUNDS = 6
-
-
-def train(task, process, rounds, cohort_size, max_clients=20):
-    """Trains, and returns the rows of metrics."""
-    evaluation = simulation.build_evaluation(
-        task.model_fn,
-        task.test,
-        accuracy_metric=task.accuracy_metric,
-        max_clients=max_clients,
-    )
-    periodic = simulation.callbacks.PeriodicEvaluation(
-        evaluation, rounds_per_evaluation=rounds
-    )
-    result = simulation.run_training(
-        process,
-        task.train,
-        rounds=rounds,
-        cohort_size=cohort_size,
-        callbacks=[periodic],
-    )
-    return result.rows
-
-
+evaluation = emnist.evaluation(rounds_per_evaluation=ROUNDS, max_clients=20)
 process = algorithms.build_fed_avg(emnist.model_fn, client_optimizer_fn=0.1)
-rows = train(emnist, process, ROUNDS, cohort_size=10)
+result = simulation.run_training(
+    process, emnist.train, rounds=ROUNDS, cohort_size=10, callbacks=[evaluation]
+)
+rows = result.rows
 accuracy = f"test_{emnist.accuracy_metric}"
 print(f"accuracy before {rows[0][accuracy]:.3f}, after {rows[-1][accuracy]:.3f}")
 print(f"traffic: {rows[-1]['total_bytes'] / 1e6:.0f} MB")
@@ -111,15 +89,17 @@ print(f"traffic: {rows[-1]['total_bytes'] / 1e6:.0f} MB")
 # ## Fast: one process instead of two
 #
 # The same rounds in TFF's own worker, by the same loop. A row has the seconds of its
-# round (without the evaluation); the first one includes building the functions.
+# round, without the evaluation; the first round includes building the functions.
 
 # %%
 SHORT_ROUNDS = 3
 here = [row["seconds"] for row in rows[1:]]
 
 tff_drift.execution.set_native_execution_context()
-worker_rows = train(emnist, process, SHORT_ROUNDS, cohort_size=10)
-in_worker = [row["seconds"] for row in worker_rows[1:]]
+result = simulation.run_training(
+    process, emnist.train, rounds=SHORT_ROUNDS, cohort_size=10
+)
+in_worker = [row["seconds"] for row in result.rows]
 
 figure, axes = plt.subplots(figsize=(6, 3))
 names = ["TFF's worker", "local context"]
@@ -158,7 +138,7 @@ if gpus:
     tff_drift.execution.set_local_execution_context(
         server_device=gpus[0], client_devices=gpus
     )
-print("GPUs:", gpus or "none; the processors go on")
+print("GPUs:", gpus or "none; the processors are used")
 
 # %% [markdown]
 # ## Shakespeare: a client is a role
@@ -174,10 +154,14 @@ for sequence in plays.train.examples(role)[0][:3]:
     print("".join(letters.get(int(token), "") for token in sequence))
 
 # %%
-process = algorithms.build_fed_avg(plays.model_fn, client_optimizer_fn=1.0)
 TEXT_ROUNDS = 3
-rows = train(plays, process, TEXT_ROUNDS, cohort_size=4, max_clients=5)
-print(f"loss before {rows[0]['test_loss']:.3f}, after {rows[-1]['test_loss']:.3f}")
+evaluation = plays.evaluation(rounds_per_evaluation=TEXT_ROUNDS, max_clients=5)
+process = algorithms.build_fed_avg(plays.model_fn, client_optimizer_fn=1.0)
+result = simulation.run_training(
+    process, plays.train, rounds=TEXT_ROUNDS, cohort_size=4, callbacks=[evaluation]
+)
+before, after = (result.rows[at]["test_loss"] for at in (0, -1))
+print(f"loss before {before:.3f}, after {after:.3f}")
 
 # %% [markdown]
 # ## Stack Overflow: a client is a user
@@ -191,10 +175,14 @@ questions = tasks.load("stackoverflow_tag", max_examples=100, seed=1, **source)
 print(len(questions.train), "users,", questions.description)
 
 # %%
+evaluation = questions.evaluation(rounds_per_evaluation=ROUNDS, max_clients=20)
 process = algorithms.build_fed_adagrad(questions.model_fn, 100.0, 10.0)
-rows = train(questions, process, ROUNDS, cohort_size=10, max_clients=20)
+result = simulation.run_training(
+    process, questions.train, rounds=ROUNDS, cohort_size=10, callbacks=[evaluation]
+)
 metric = f"test_{questions.accuracy_metric}"
-print(f"{metric}: before {rows[0][metric]:.3f}, after {rows[-1][metric]:.3f}")
+before, after = (result.rows[at][metric] for at in (0, -1))
+print(f"{metric}: before {before:.3f}, after {after:.3f}")
 
 # %% [markdown]
 # The rates come from Reddi et al.'s search on this task

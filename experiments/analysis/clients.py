@@ -51,7 +51,8 @@ def _read(path: pathlib.Path, metric: str) -> pd.DataFrame:
         table = frame[[f"{metric}_before", f"{metric}_after"]].astype(float)
     except (KeyError, ValueError) as error:
         raise ValueError(
-            f"{str(path)!r} is no table of clients before and after training: {error}. "
+            f"{str(path)!r} is not a table of clients before and after training: "
+            f"{error}. "
             "Write there what evaluate_clients returned, with `train`."
         ) from error
     table.columns = ["before", "after"]

@@ -74,7 +74,7 @@ def read(*folders: str | os.PathLike[str]) -> FinishedRuns:
 
     Raises:
       FileNotFoundError: If a folder does not exist.
-      TypeError: If a folder is no path.
+      TypeError: If a folder is not a path.
       ValueError: If there is no folder, no finished run in one, or a file is damaged.
     """
     if not folders:
@@ -84,7 +84,7 @@ def read(*folders: str | os.PathLike[str]) -> FinishedRuns:
     found: list[Run] = []
     for folder in map(pathlib.Path, folders):
         if not folder.is_dir():
-            raise FileNotFoundError(f"{str(folder)!r} is no folder.")
+            raise FileNotFoundError(f"{str(folder)!r} is not a folder.")
         here = list(runs_below(folder))
         if not any(run.is_finished for run in here):
             raise ValueError(

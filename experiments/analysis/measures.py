@@ -86,7 +86,7 @@ def measured(runs: FinishedRuns, column: str) -> pd.DataFrame:
 
 @checked
 def varying(runs: FinishedRuns) -> list[str]:
-    """Returns the settings, but for seeds, that tell runs of a method on a task apart.
+    """Returns the settings, except seeds, that tell runs of a method on a task apart.
 
     Args:
       runs: The runs.

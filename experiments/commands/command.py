@@ -21,7 +21,7 @@ class Command:
         is imported inside, when no mistake is left to be found without.
       flags: Returns its flags by name; by default those that are declared for it.
       arguments: The options of `argparse.ArgumentParser.add_argument` for its arguments
-        that are no flags, by name.
+        that are not flags, by name.
     """
 
     name: str

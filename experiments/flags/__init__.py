@@ -13,5 +13,5 @@ once. In the order of a call:
     published_rates.py  the defaults that papers tuned
     paper_settings.py   whole protocols of papers
     tuned_settings.py   files of what a sweep found best
-    errors.py           mistakes that the user can mend
+    errors.py           mistakes that the user can correct
 """

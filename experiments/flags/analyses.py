@@ -130,8 +130,8 @@ def request(given: Mapping[str, Any]) -> Analysis:
     for folder in folders:
         if not pathlib.Path(folder).is_dir():
             raise errors.UserError(
-                f"{folder!r} is no folder. Name folders of `tff-drift train`, compare, "
-                "sweep or preset."
+                f"{folder!r} is not a folder. Name folders of `tff-drift train`, "
+                "compare, sweep or preset."
             )
     return Analysis(
         folders=folders,

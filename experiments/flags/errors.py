@@ -1,4 +1,4 @@
-"""Errors that the user of the command line can mend."""
+"""Errors that the user of the command line can correct."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _FORMER = {
 
 
 class UserError(Exception):
-    """A mistake in what was asked for, told in one line and without a traceback."""
+    """A user's mistake, reported in one line and without a traceback."""
 
     status = 2
 
 
 class MachineError(UserError):
-    """What the machine did not do, such as write to a disk that is full."""
+    """A failure of the machine, such as a full disk."""
 
     status = 1
 

@@ -61,7 +61,7 @@ def request(given: Mapping[str, Any]) -> PageRequest:
       given: The values of the flags that are given, by name, and `folders`.
 
     Raises:
-      UserError: If there is no such folder, or the name is none of a file.
+      UserError: If there is no such folder, or the name is not a file name.
     """
     values = declarations.values(flags(), given)
     name = values["name"]

@@ -18,7 +18,7 @@ def load(paths: Sequence[str]) -> None:
         `tasks.register` when it is imported.
 
     Raises:
-      UserError: If there is no such file, it is no Python file, or it exits.
+      UserError: If there is no such file, it is not a Python file, or it exits.
     """
     for path in map(pathlib.Path, paths):
         name = f"tff_drift_plugin_{path.resolve()}"
@@ -26,7 +26,7 @@ def load(paths: Sequence[str]) -> None:
             continue
         spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None or not path.is_file():
-            raise errors.UserError(f"--plugin: {str(path)!r} is no Python file.")
+            raise errors.UserError(f"--plugin: {str(path)!r} is not a Python file.")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:

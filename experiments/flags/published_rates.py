@@ -105,17 +105,17 @@ TASKS: dict[str, TaskDefaults] = {
     # Ours: every client in every round, so that drift alone is seen.
     "quadratic": TaskDefaults(40, 10, 1),
     "emnist_character": TaskDefaults(1500, 10, 10),  # [F]
-    "emnist_digits": TaskDefaults(200, 10, 10),  # [U], but for the rounds.
+    "emnist_digits": TaskDefaults(200, 10, 10),  # [U], except for the rounds.
     "shakespeare_character": TaskDefaults(1200, 10, 10),  # [F]
     "emnist_autoencoder": TaskDefaults(3000, 10, 10),  # [F]
     "cifar100": TaskDefaults(4000, 10, 10),  # [F]
-    # [F], but for the evaluations, which take long.
+    # [F], except for the evaluations, which take long.
     "stackoverflow_word": TaskDefaults(1500, 50, 50),
     "stackoverflow_tag": TaskDefaults(1500, 10, 50),
     "emnist_letters": TaskDefaults(1200, 10, 10, 5),  # [A]
     "cifar10": TaskDefaults(1200, 10, 10, 5),  # [A]
     "own_data": TaskDefaults(100, 10, 10),
-    # [U], but for the rounds.
+    # [U], except for the rounds.
     "shakespeare_character_gru": TaskDefaults(400, 10, 10),
 }
 

@@ -26,8 +26,8 @@ _OWN = (
     Flag(
         "seeds",
         "seed",
-        "Seeds, separated by commas: each point runs once with each. That of reported "
-        "runs is better another.",
+        "Seeds, separated by commas: each point runs once with each. Use other "
+        "seeds for the runs that you report.",
         (0,),
         many=True,
         group=WHAT,

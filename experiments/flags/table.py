@@ -112,7 +112,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              "The schedule's time scale, in rounds.", _ROOT["decay_rounds"],
              needs="client_rate_schedule=exponential|inverse_sqrt"),
         Flag("client_rate_staircase", "flag",
-             "Whether the schedule exponential falls in steps.", _STAIRS["staircase"],
+             "Whether the exponential schedule falls in steps.", _STAIRS["staircase"],
              needs="client_rate_schedule=exponential"),
     ),
     "The server's step": (
@@ -137,7 +137,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     ),
     "Aggregation": (
         Flag("weighting", "choice",
-             "How much a client counts: by its number of examples, or all alike.",
+             "A client's weight: its number of examples, or the same for all.",
              Depends("by algorithm"), choices=("num_examples", "uniform")),
         Flag("adaptive_clipping", "flag",
              "Clip clients' updates to a norm that follows a quantile of their norms.",

@@ -98,5 +98,5 @@ def _read(path: str) -> dict[str, Any]:
         raise UserError(f"--settings: {error}.") from error
     except ValueError as error:
         raise UserError(
-            f"--settings: {path!r} is no file of `tff-drift sweep`: {error}."
+            f"--settings: {path!r} is not a file of `tff-drift sweep`: {error}."
         ) from error

@@ -96,6 +96,6 @@ def check_options(given: Mapping[str, Any], of: str, names: Sequence[str]) -> No
     ):
         if name not in known:
             has = ", ".join(f"--{each}" for each in sorted(known)) or "none"
-            raise UserError(f"--{name} is no option of {holders}, which has {has}.")
+            raise UserError(f"--{name} is not an option of {holders}, which has {has}.")
         if given[name] is None and not known[name].may_be_none:
             raise UserError(f"--{name} cannot be none for {holders}.")

@@ -13,9 +13,9 @@ AdaBest, the mean and the standard deviation of the last round's test accuracy o
 seeds. On `digits` at low participation and on Shakespeare the client rate of every
 method is chosen too, where the paper has 0.1 for all. Shakespeare has the batches and
 the single epoch of Reddi et al., and rates up to theirs. All methods weigh clients
-alike. `adabest_auto` chooses β by itself, see `tff_drift.algorithms.adabest_beta`; the
-table of the search has AdaBest at fixed values of β. The model that is tested is the
-aggregate θ̄, the only one that FedAvg and SCAFFOLD have.
+alike. `adabest_auto` chooses β automatically, see `tff_drift.algorithms.adabest_beta`;
+the table of the search has AdaBest at fixed values of β. The model that is tested is
+the aggregate θ̄, the only one that FedAvg and SCAFFOLD have.
 
 `adabest_cost` measures traffic from the types of what the methods send, and so it does
 what a client keeps between rounds; the arithmetic is the paper's formulas at the local

@@ -11,7 +11,8 @@ seed that is not reported: four client rates, or two of them and two server rate
 the server's optimizer is what makes the method, or four server rates where clients take
 no local steps. All else is the default of `tff-drift train`, but that Mime and MimeLite
 have SGD with momentum for their base optimizer, without which MimeLite is FedAvg, that
-FedProx has a μ that is felt, and AdaBest its automatic β. All clients weigh alike.
+FedProx has a μ that is felt, and AdaBest its automatic β. All clients have the same
+weight.
 
 Scaffnew needs all clients in every round, on digits too; the mean of its numbers of
 local steps is about the others' number. `central` trains on all data in one place, an

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,9 @@ def write(wanted: Analysis) -> None:
     if runs.unfinished:
         unfinished = escape.terminal(", ".join(runs.unfinished))
         print(f"Left out, not finished: {unfinished}", file=sys.stderr)
+    asked, wanted = wanted.axes, with_measured_axes(wanted, runs)
+    if missing := [axis for axis in asked if axis not in wanted.axes]:
+        print(f"Left out, not measured: {', '.join(missing)}", file=sys.stderr)
     columns = wanted.columns or (analysis.headline(runs), "test_loss")
     labels = analysis.labels(runs, wanted.by)
     # Drawn before anything is written, so that mistakes leave no half of the files.
@@ -57,6 +61,19 @@ def write(wanted: Analysis) -> None:
     names = [f"{name}.{kind}" for name in tables for kind in ("md", "csv")]
     names += [f"{name}.png" for name in drawn]
     print(f"Files in {wanted.output_dir}: {', '.join(names)}")
+
+
+def with_measured_axes(wanted: Analysis, runs: analysis.FinishedRuns) -> Analysis:
+    """Returns what to tell without the axes that no run measured, if any was.
+
+    Tables of results that were kept without their runs may have the rounds alone.
+
+    Args:
+      wanted: What to tell.
+      runs: The runs.
+    """
+    axes = tuple(axis for axis in wanted.axes if analysis.AXES[axis] in runs.rounds)
+    return dataclasses.replace(wanted, axes=axes or wanted.axes)
 
 
 def title(name: str, wanted: Analysis, column: str) -> str:

@@ -83,7 +83,7 @@ def make_letters(cache_dir: str | None) -> None:
       cache_dir: The folder of the data; `None` is TFF's own.
 
     Raises:
-      OSError: If TFF's EMNIST cannot be had, or the file is there already.
+      OSError: If TFF's EMNIST is not available, or the file is there already.
     """
     path, counts = writers_letters.write(cache_dir)
     print(

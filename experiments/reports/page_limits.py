@@ -35,7 +35,7 @@ def limits(
     seeds = runs.settings["seed"].groupby(labels).nunique().min()
     if seeds == 1:
         yield (
-            "One seed: how far another would be off is not known, so that differences "
+            "One seed: how far another would differ is not known, so that differences "
             "between methods may be chance."
         )
     elif seeds < _SEEDS:
@@ -46,10 +46,10 @@ def limits(
     if flags.get("scale") == "local":
         yield (
             "The scale is local, with fewer rounds or clients or other data than in "
-            "the paper: directions can be compared with it, figures cannot."
+            "the paper: directions can be compared with it, numbers cannot."
         )
     if _any(runs, "synthetic"):
-        yield "The data is TFF's synthetic stand-in, and no figure is of the real task."
+        yield "The data is TFF's synthetic stand-in, and no number is of the real task."
     for name, what in (
         ("max_evaluation_clients", "Evaluated on at most {} of the test clients."),
         ("max_examples", "Clients have at most {} of their examples."),
@@ -77,7 +77,7 @@ def limits(
         yield "Not all runs are of the same revision of the code."
     yield (
         "Rates and other settings are those below: whether others would serve a method "
-        "better is not seen here. Times are of one machine and of what else ran on it."
+        "better is not shown here. Times are of one machine and of what else ran on it."
     )
 
 

@@ -80,7 +80,7 @@ def find(names: Sequence[str]) -> Iterator[Place]:
     seen: set[str] = set()
     for folder in map(pathlib.Path, dict.fromkeys(names)):
         if not folder.is_dir():
-            raise FileNotFoundError(f"{str(folder)!r} is no folder.")
+            raise FileNotFoundError(f"{str(folder)!r} is not a folder.")
         runs = {run.name: run for run in folders.runs_below(folder)}
         found = list(_with_files(folder, runs))
         owned = {run.name for place in found for run in place.runs}

@@ -48,7 +48,7 @@ _PNG_HEAD = 24
 _WIDE = 1.4
 _OF_A_SWEEP = (
     "Points of a search are measured on clients that are held out, to choose one of "
-    "them: how good it is on test clients is not seen here."
+    "them: how good it is on test clients is not shown here."
 )
 _WITHOUT_RUNS = "Only what the tables were made for: the runs themselves are not here."
 # Of what legends have room for.
@@ -123,8 +123,7 @@ def _of_runs(
     """Returns what runs tell, and the files that were written of them."""
     labels = _labels(wanted, place, runs)
     columns = wanted.columns or (analysis.headline(runs), "test_loss")
-    axes = tuple(axis for axis in wanted.axes if analysis.AXES[axis] in runs.rounds)
-    wanted = dataclasses.replace(wanted, axes=axes or wanted.axes)
+    wanted = tables.with_measured_axes(wanted, runs)
     told = [read_table(path) for path in place.files(".md", _FROM_RUNS)]
     written = {
         path.stem: _read_picture(path, number)
@@ -230,7 +229,7 @@ def _picture(
 def _read_picture(path: pathlib.Path, number: int) -> Picture:
     content = stored_files.read_bytes(path)
     if not content.startswith(_PNG) or len(content) < _PNG_HEAD:
-        raise ValueError(f"{str(path)!r} is damaged: it is no PNG.")
+        raise ValueError(f"{str(path)!r} is damaged: it is not a PNG.")
     title = path.stem.replace("_", " ")
     width, height = struct.unpack(">II", content[_PNG_HEAD - 8 : _PNG_HEAD])
     file = _file(number, path.stem, ".png")

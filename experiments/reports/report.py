@@ -38,7 +38,7 @@ def write(
 
     Raises:
       OSError: If a file cannot be written.
-      UserError: If a folder does not exist, or the name is none of a file.
+      UserError: If a folder does not exist, or the name is not a file name.
       ValueError: If a folder has nothing to report, a file is damaged, or there is no
         column or setting of a name that was given.
     """

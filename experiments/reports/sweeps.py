@@ -48,7 +48,7 @@ def write_protocol(sweep: Sweep) -> None:
         raise UserError(f"output_dir cannot be written: {error}.") from error
     if not same:
         raise UserError(
-            f"output_dir {str(sweep.folder)!r} holds something else than this sweep. "
+            f"output_dir {str(sweep.folder)!r} holds something other than this sweep. "
             "Choose an empty or a new folder."
         )
     writing.write_json(path, protocol)
@@ -99,7 +99,7 @@ def write(
         _draw(sweep, table, metric)
     best = table.iloc[0]
     if math.isnan(best[metric]):
-        raise UserError(f"every point diverged of {sweep.folder}: take smaller rates.")
+        raise UserError(f"every point of {sweep.folder} diverged: take smaller rates.")
     point = points[int(best["point"])]
     run = sweep.runs(point)[0]
     content = tuned_settings.content(run.task, run.algorithm, point)

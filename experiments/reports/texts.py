@@ -80,7 +80,7 @@ def duration(seconds: float) -> str:
 
 
 def terminal_width() -> int:
-    """Returns the columns of the standard output, many if it is no terminal."""
+    """Returns the columns of the standard output, many if it is not a terminal."""
     return _FILE_WIDTH if not sys.stdout.isatty() else rich.console.Console().width
 
 

@@ -37,7 +37,7 @@ def run(
 
     Raises:
       KeyboardInterrupt: On Ctrl-C.
-      UserError: If something asked for cannot be had.
+      UserError: If something asked for is not available.
     """
     preflight.check_comparison_folder(folder)
     if placement.on_ray or pool.size(placement) > 1:
@@ -77,7 +77,7 @@ def train_alone(run: RunSettings) -> str:
       run: The run.
 
     Raises:
-      UserError: If something asked for cannot be had.
+      UserError: If something asked for is not available.
     """
     Runs([run]).execute(run, progress=False)
     return ""

@@ -21,7 +21,7 @@ from tff_drift import system
 
 # For processes that are told to end by Ctrl-C in their terminal, as this one is.
 _SECONDS_TO_END = 1.0
-# For a round that is finished before the process ends; it is done again if need be.
+# For a round that is finished before the process ends; it is done again if necessary.
 _SECONDS_OF_A_ROUND = 10.0
 
 
@@ -64,7 +64,7 @@ def train(
 
     Raises:
       KeyboardInterrupt: On Ctrl-C; what is finished is kept.
-      UserError: If something asked for cannot be had.
+      UserError: If something asked for is not available.
     """
     with open_pool(placement, len(waiting)) as pool:
         futures = {pool.executor.submit(train_one, each): each for each in waiting}
@@ -86,7 +86,7 @@ def open_pool(
     """Opens a pool, whose processes start when there is something for them to do.
 
     What has not begun when an exception ends the context does not begin any more, and
-    what has is interrupted: a run ends after its round, and can be gone on with. So it
+    what has is interrupted: a run ends after its round, and can be continued. So it
     is when this process ends by itself, killed even.
 
     Args:

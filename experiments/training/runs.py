@@ -368,7 +368,7 @@ def _open_client_states(
     if has_begun and folder.is_dir() and not on_disk:
         raise UserError(
             f"the run in {str(settings.folder)!r} keeps its clients' states on disk: "
-            "go on with --client_states=disk."
+            "continue with --client_states=disk."
         )
     if has_begun and on_disk and not folder.is_dir():
         raise UserError(

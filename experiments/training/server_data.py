@@ -22,7 +22,7 @@ def choose(
     Args:
       prefix: "meta" for the server's data D_meta, "share" for public examples.
       configuration: The run's flags: `<prefix>_fraction`, of all training examples;
-        `<prefix>_labels`, the only ones to take; `<prefix>_file`, in the place of
+        `<prefix>_labels`, the only ones to take; `<prefix>_file`, in place of
         clients' examples; and `meta_overlap`, the share that is of training clients,
         where the others are of clients held out, whom nobody trains on.
       task: The task, whose validation clients are those held out.

@@ -36,7 +36,7 @@ def run(request: Request) -> None:
 
     Raises:
       KeyboardInterrupt: On Ctrl-C.
-      UserError: If something asked for cannot be had.
+      UserError: If something asked for is not available.
     """
     log.show()
     _check_data(request)
@@ -53,7 +53,7 @@ def run(request: Request) -> None:
 
 
 def _check_data(request: Request) -> None:
-    """Raises if the data of a part cannot be had, before hours of others are run."""
+    """Raises if the data of a part is not available, before hours of others are run."""
     for study in request.studies:
         run = run_settings(request, study, study.variants[0], request.seeds[0])
         try:
@@ -131,7 +131,7 @@ def run_study(request: Request, study: Study) -> list[Result]:
 
     Raises:
       KeyboardInterrupt: On Ctrl-C.
-      UserError: If something asked for cannot be had.
+      UserError: If something asked for is not available.
     """
     of_study = [
         run_settings(request, study, variant, seed)

@@ -43,7 +43,7 @@ def run(sweep: Sweep, opened: pool.Pool | None = None) -> list[Mapping[str, Any]
 
     Raises:
       KeyboardInterrupt: On Ctrl-C; what is finished is kept.
-      UserError: If something asked for cannot be had.
+      UserError: If something asked for is not available.
     """
     from experiments.training import search
 
@@ -167,7 +167,7 @@ def train(point: Sequence[RunSettings], reporter: Any = None) -> list[str]:
       Why each run was given up, nothing if it was not. None follows one that is pruned.
 
     Raises:
-      UserError: If something asked for cannot be had.
+      UserError: If something asked for is not available.
     """
     reasons = []
     trial = reporter.open() if reporter else None
@@ -200,7 +200,7 @@ def _train(run: RunSettings, trial: Any, start: int) -> str:
 
 
 def load_held_out(run: RunSettings) -> Any:
-    """Loads the task of a run with clients held out in the place of test clients."""
+    """Loads the task of a run with clients held out in place of test clients."""
     from experiments.training import processes, runs
     from tasks import partitioners
 

@@ -46,7 +46,7 @@ def _factory(word: str) -> Callable[[], callbacks.Callback]:
         made = _call(word, made_by)
         if not isinstance(made, callbacks.Callback):
             raise UserError(
-                f"--callbacks={word}: it makes {made!r}, which is no "
+                f"--callbacks={word}: it makes {made!r}, which is not a "
                 "tff_drift.simulation.callbacks.Callback. Subclass that."
             )
         return made

@@ -53,7 +53,7 @@ def run(request: Request, kept: pathlib.Path = RESULTS) -> None:
     ]
     if failures:
         raise UserError(
-            "These results did not come out again: " + "; ".join(failures) + "."
+            "These results were not reproduced: " + "; ".join(failures) + "."
         )
 
 

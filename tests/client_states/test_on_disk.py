@@ -115,7 +115,7 @@ def test_truncated_files_are_refused(filled, state):
     whole_index, whole_data = index.read_bytes(), data.read_bytes()
     for length in (len(whole_index) // 2, 5000, 100):
         index.write_bytes(whole_index[:length])
-        refused(filled, state(0), "is damaged", "Begin the run anew")
+        refused(filled, state(0), "is damaged", "Restart the run")
     index.write_bytes(whole_index)
     data.write_bytes(whole_data[:-1])
     refused(filled, state(0), "states.bin has 75 bytes, its index needs 76")

@@ -2,6 +2,7 @@
 
 import math
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -226,7 +227,7 @@ def test_a_run_of_a_program_of_ones_own_is_named(tmp_path):
 
 
 def test_bad_arguments(runs):
-    with pytest.raises(FileNotFoundError, match="'absent' is no folder"):
+    with pytest.raises(FileNotFoundError, match="'absent' is not a folder"):
         analysis.read("absent")
     with pytest.raises(ValueError, match="no run has a column 'test_acuracy'"):
         analysis.last_mean(runs, ["test_acuracy"])
@@ -354,10 +355,23 @@ def test_the_command(run_command, runs, tmp_path):
     assert "70.00 ± 14.14 %" in outcome.stdout
 
 
+def test_results_that_keep_no_examples_and_no_bytes(run_command, tmp_path):
+    demo = pathlib.Path(__file__).parents[2] / "experiments" / "results" / "demo"
+    outcome = run_command(
+        "analyze", demo, "--thresholds=0.9", f"--output_dir={tmp_path}"
+    )
+    assert outcome.status == 0, outcome.stderr
+    assert "Left out, not measured: examples, bytes" in outcome.stderr
+    assert (tmp_path / "curves_round.png").is_file()
+    header = (tmp_path / "thresholds.csv").read_text().splitlines()[0]
+    assert "round to 0.9" in header
+    assert "examples" not in header
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["absent"], "'absent' is no folder. Name folders of"),
+        (["absent"], "'absent' is not a folder. Name folders of"),
         (["."], "holds no finished run"),
         (["--columns=x"], "no run has a column 'x'"),
         (["--by=x"], "the runs have no setting 'x'"),

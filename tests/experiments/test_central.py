@@ -74,7 +74,7 @@ def test_data_of_ones_own(run_command, tmp_path):
         (["--task=own_data", "--data=a.txt"], "or a file that ends in .csv"),
         (["--task=own_data", "--data=a.csv"], "there is no file 'a.csv'"),
         (["--task=own_data", "--data=a.sqlite"], "num_classes must be given"),
-        (["--data=a.csv"], "--data is no option of task digits"),
+        (["--data=a.csv"], "--data is not an option of task digits"),
     ],
 )
 def test_bad_data_is_told_before_anything_runs(run_command, tmp_path, words, message):

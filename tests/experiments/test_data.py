@@ -116,7 +116,7 @@ def test_fetch_tells_of_a_failed_download(run_command, tmp_path, monkeypatch):
         ([], "arguments are required: check|fetch|describe|letters."),
         (["chek"], "unknown action on data 'chek'. Did you mean check?"),
         (["fetch", "--task=digits"], "task digits needs no data"),
-        (["describe", "--network=uga"], "--network is no option of task digits"),
+        (["describe", "--network=uga"], "--network is not an option of task digits"),
         (["describe", "--rounds=3"], "unknown flag '--rounds'"),
         (["describe", "--task=digits", "--alpha=-1"], "--alpha must be a finite"),
         (

@@ -355,7 +355,7 @@ def test_interrupted_and_continued(tmp_path, number, expected):
     stderr = (tmp_path / "stderr").read_text()
     assert status == expected
     assert "Traceback" not in stderr
-    again = f"tff-drift: interrupted. To go on: tff-drift {' '.join(words)}\n"
+    again = f"tff-drift: interrupted. To continue: tff-drift {' '.join(words)}\n"
     assert stderr.endswith(again)
     circumstances = json.loads((folder / "config.json").read_text())["circumstances"]
     assert circumstances["output_dir"] == str(folder)
@@ -375,7 +375,7 @@ def test_interrupted_before_anything_has_begun(tmp_path, seconds):
             process.kill()
     assert status == 130
     assert (tmp_path / "stderr").read_text() == (
-        f"tff-drift: interrupted. To go on: tff-drift {' '.join(words)}\n"
+        f"tff-drift: interrupted. To continue: tff-drift {' '.join(words)}\n"
     )
 
 

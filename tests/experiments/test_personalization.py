@@ -67,4 +67,4 @@ def test_a_damaged_table_is_named(folder, tmp_path, run_command):
     (folder / "one" / "clients.csv").write_text("client,examples\na,1\n")
     outcome = run_command("analyze", folder, f"--output_dir={tmp_path / 'out'}")
     assert outcome.status == 2
-    assert "is no table of clients before and after training" in outcome.stderr
+    assert "is not a table of clients before and after training" in outcome.stderr

@@ -108,13 +108,15 @@ def test_it_trains(outputs):
 
 def test_its_flags_have_their_meaning_checked(outputs):
     assert "-> status 2" in outputs["other"]
-    assert "--toy_gain is no option of fed_avg, which has none." in outputs["errors"]
+    assert (
+        "--toy_gain is not an option of fed_avg, which has none." in outputs["errors"]
+    )
 
 
 def test_a_file_that_is_none(run_command, tmp_path):
     outcome = run_command("list", f"--plugin={tmp_path / 'absent.py'}")
     assert outcome.status == 2
-    assert "absent.py' is no Python file." in outcome.stderr
+    assert "absent.py' is not a Python file." in outcome.stderr
 
 
 def test_a_file_that_ends_the_program(run_command, tmp_path):

@@ -276,7 +276,7 @@ def limits(tmp_path, accuracies, flags=None, revisions=(), **settings):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, "One seed: how far another would be off is not known"),
+        ({}, "One seed: how far another would differ is not known"),
         ({"synthetic": True}, "synthetic stand-in"),
         ({"max_evaluation_clients": 50}, "at most 50 of the test clients"),
         ({"max_examples": 64}, "at most 64 of their examples"),
@@ -305,7 +305,7 @@ def test_training_that_had_not_ended_is_named(tmp_path):
         ("config.json", "{", "config.json' is damaged"),
         ("summary.json", "[]", "summary.json' is damaged"),
         ("extra.md", "No table.", "extra.md' is damaged: it holds no table"),
-        ("norms.png", "none", "norms.png' is damaged: it is no PNG"),
+        ("norms.png", "none", "norms.png' is damaged: it is not a PNG"),
         ("fed_avg/seed_1/metrics.csv", "x,y\n1,2\n", "metrics.csv' is damaged"),
         ("fed_avg/seed_1/config.json", '{"format": "tff_drift run"}', "names no task"),
     ],
@@ -325,7 +325,7 @@ def test_a_damaged_file_is_named_and_nothing_written(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["absent"], "'absent' is no folder."),
+        (["absent"], "'absent' is not a folder."),
         (["EMPTY"], "holds no finished run, comparison or sweep."),
         (["TO GO"], "no finished run, comparison or sweep: 1 with rounds to go."),
         (["STUDY", "--name="], "--name must be the name of a file"),

@@ -314,20 +314,20 @@ def test_local_steps_take_the_place_of_epochs():
     [
         (
             ["train", "--algorithm=fed_adam", "--momentum=0.5"],
-            "--momentum is no option of fed_adam, which has --beta_1, "
+            "--momentum is not an option of fed_adam, which has --beta_1, "
             "--beta_2, --bias_correction, --initial_accumulator, --tau.",
         ),
         (
             ["train", "--tau=0.5"],
-            "--tau is no option of fed_avg, which has none.",
+            "--tau is not an option of fed_avg, which has none.",
         ),
         (
             ["compare", "--algorithms=fed_avg,fed_avgm", "--tau=0.5"],
-            "--tau is no option of fed_avg or fed_avgm, which has --momentum.",
+            "--tau is not an option of fed_avg or fed_avgm, which has --momentum.",
         ),
         (
             ["train", "--task=quadratic", "--alpha=1"],
-            "--alpha is no option of task quadratic, which has --batch_size, "
+            "--alpha is not an option of task quadratic, which has --batch_size, "
             "--client_epochs, --dimension, --heterogeneity, --num_clients.",
         ),
         (["train", "--batch_size=none"], "--batch_size cannot be none for task digits"),
@@ -391,7 +391,7 @@ def test_programs_resolve_values_without_words():
         ({"task": "digit"}, "--task must be one of 'digits', "),
         ({"callbacks": (3,)}, "--callbacks must be a string, found 3."),
         ({"client_weight_decay": -1}, "--client_weight_decay must be a finite number"),
-        ({"algorithm": "fed_avg", "tau": 0.1}, "--tau is no option of fed_avg"),
+        ({"algorithm": "fed_avg", "tau": 0.1}, "--tau is not an option of fed_avg"),
     ],
 )
 def test_values_of_programs_are_checked_as_words_are(given, message):

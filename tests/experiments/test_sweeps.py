@@ -200,7 +200,7 @@ def test_what_is_worse_than_the_median_is_pruned(tmp_path):
         (["tau=log:0:1:3"], "with LOW below HIGH, above 0, and COUNT at least 2."),
         (["tau=log:1:0.1:3"], "'tau=log:1:0.1:3' must be tau=log:LOW:HIGH:COUNT"),
         (["tau=lin:0.1:1"], "'tau=lin:0.1:1' must be tau=lin:LOW:HIGH:COUNT"),
-        (["momentum=0.1"], "--momentum is no option of fed_adam, which has"),
+        (["momentum=0.1"], "--momentum is not an option of fed_adam, which has"),
         (["tau=1", "--points=0"], "--points must be an integer of at least 1"),
         (["tau=lin:0.1:1:1000000000"], "'tau=lin:0.1:1:1000000000': COUNT must be at"),
         (
@@ -309,9 +309,12 @@ def test_settings_that_fit_nothing(sweep, tmp_path, capsys):
             {"settings": (path,), "algorithm": "fed_avg"},
             "is for fed_adam, not for fed_",
         ),
-        ({"settings": (str(other),)}, "is no file of `tff-drift sweep`"),
+        ({"settings": (str(other),)}, "is not a file of `tff-drift sweep`"),
         ({"settings": ("absent",)}, "No such file or directory: 'absent'"),
-        ({"settings": (str(bad),)}, "--tau is no option of fed_avg, which has none."),
+        (
+            {"settings": (str(bad),)},
+            "--tau is not an option of fed_avg, which has none.",
+        ),
         ({"settings": (path, path)}, "--settings must name one file for one run."),
     ):
         with pytest.raises(errors.UserError) as caught:
@@ -342,7 +345,7 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path):
     report.write_protocol(request("tau=1,2", *words))
     report.write_protocol(request("tau=1,2,3", *words, "--seeds=1,2"))
     for other in (("beta_1=0.1",), ("tau=1", "--rounds=3")):
-        with pytest.raises(errors.UserError, match="something else than this sweep"):
+        with pytest.raises(errors.UserError, match="something other than this sweep"):
             report.write_protocol(request(*other, *words))
 
 

@@ -71,7 +71,7 @@ def test_each_run_has_callbacks_of_its_own(module):
         (":Doubled", "--callbacks must be MODULE:NAME"),
         ("absent:Doubled", "--callbacks=absent:Doubled: No module named 'absent'"),
         ("users_own:Absent", "has no attribute 'Absent'. Give MODULE:NAME"),
-        ("users_own:not_one", "it makes {}, which is no tff_drift.simulation"),
+        ("users_own:not_one", "it makes {}, which is not a tff_drift.simulation"),
         ("users_own:Stop", "'last'. It is called without arguments: name a function"),
     ],
 )

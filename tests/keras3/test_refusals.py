@@ -168,7 +168,7 @@ MSE = "mean_squared_error"
         (
             lambda: {"metrics": {"c": keras.metrics.Mean()}},
             ValueError,
-            "metrics has 'c', which is no output",
+            "metrics has 'c', which is not an output",
         ),
         (
             lambda: {"metrics": [keras.metrics.Mean("loss")]},
@@ -210,7 +210,7 @@ def constrained():
 
 
 UNTRAINABLE = {
-    "stateful": (remembering, "variable that is none of its weights.*stateful=True"),
+    "stateful": (remembering, "variable that is not one of its weights.*stateful=True"),
     "unseeded": (
         lambda: keras3_models.softmax_regression(Unseeded()),
         r"none of its weights.*keras\.random\.SeedGenerator",

@@ -282,5 +282,5 @@ def test_settings_choose_neither_folders_nor_code(tmp_path, flag):
 def test_settings_that_are_none_are_refused(tmp_path, content):
     path = tmp_path / "best.json"
     path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(errors.UserError, match=r"is no file of `tff-drift sweep`"):
+    with pytest.raises(errors.UserError, match=r"is not a file of `tff-drift sweep`"):
         tuned_settings.with_found({"settings": (str(path),)})

@@ -232,7 +232,7 @@ def test_a_disk_that_fills_up_costs_no_round_kept(folder, full_disk, monkeypatch
     record.resume(STATE, HYPERPARAMETERS)
     record.add({"round": 3, "train_loss": 1 / 3})
     full_disk()
-    message = r"No space left on device.*kept up to round 2: mend the cause"
+    message = r"No space left on device.*kept up to round 2: remove the cause"
     with pytest.raises(OutputDirError, match=message):
         record.save(TrainingState(3, STATE))
     # A new column rewrites the file.

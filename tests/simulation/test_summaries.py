@@ -11,6 +11,7 @@ matplotlib.use("Agg")
 import numpy as np
 import pytest
 
+import tasks
 from tests.simulation import fakes
 from tff_drift import (
     algorithms,
@@ -153,6 +154,10 @@ def test_a_misspelt_argument_is_answered_with_the_one_that_was_meant(name, advic
         (simulation.callbacks.PeriodicEvaluation, "every", "rounds_per_evaluation"),
         (execution.create_local_execution_context, "batchclients", "batch_clients"),
         (execution.set_local_execution_context, "batchclients", "batch_clients"),
+        (tasks.from_frame, "target", "label"),
+        (tasks.from_folder, "num_epochs", "epochs"),
+        (tasks.from_sqlite, "batchsize", "batch_size"),
+        (tasks.partition, "clients", "num_clients"),
     ],
 )
 def test_other_functions_advise_too(call, name, advice):

@@ -393,7 +393,8 @@ def test_interrupt_keeps_every_completed_round(train, tmp_path, warnings):
     with pytest.raises(KeyboardInterrupt):
         _run(process, train, output_dir=tmp_path, rounds_per_checkpoint=100)
     assert warnings == [
-        f"Interrupted. Start the same run again to go on after round 5 from {tmp_path}."
+        "Interrupted. Start the same run again to continue after round 5 from "
+        f"{tmp_path}."
     ]
     process.before_round = lambda round_number: None
     process.rounds_run.clear()

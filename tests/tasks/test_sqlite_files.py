@@ -246,7 +246,7 @@ def test_raises_on_examples_of_another_data_set(path):
         ),
         (
             {"label": 2**40, "pixels": [0.0, 0.0]},
-            rf"field 'label': found {2**40}, which is no int32",
+            rf"field 'label': found {2**40}, which is not of type int32",
         ),
         ({"pixels": [0.0, 0.0]}, r"but field 'label' does not fit"),
         ({"label": 1, "pixels": [0.0]}, r"but field 'pixels' does not fit"),

@@ -123,7 +123,7 @@ def _with(**changes):
             r"has the fields \['x'\], but the first client",
         ),
         (_with(label=[None, 1]), TypeError, "field 'label' is an array of object"),
-        (_with(label=3), ValueError, "field 'label' is no array"),
+        (_with(label=3), ValueError, "field 'label' is not an array"),
         (_with(label=[b"\xe9", b""]), ValueError, "field 'label', example 0: the text"),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_bad_client_is_named_with_file_and_field(tmp_path, features, error, me
 def test_raises_on_a_client_that_comes_twice_and_on_no_client(tmp_path):
     clients = [("ann", _with()), ("bob", _with()), ("ann", _with())]
 
-    with pytest.raises(ValueError, match="client 'ann' of split 'train' comes twice"):
+    with pytest.raises(ValueError, match="client 'ann' of split 'train' appears twice"):
         tasks.write_sqlite(tmp_path / "data.sqlite", {"train": clients})
     with pytest.raises(ValueError, match="there is no client to write"):
         tasks.write_sqlite(tmp_path / "data.sqlite", {"train": []})

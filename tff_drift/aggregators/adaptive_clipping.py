@@ -68,7 +68,7 @@ def adaptive_clipping_factory(
     the rho that the round used, the number of clients with b_k = 0 and their
     share 1 - b. `clipping_norm` reads rho, the next round's, from the state.
 
-    What holds beside the formulas:
+    Besides the formulas:
 
     * An update that is not clipped passes with its bits unchanged, so that an
       unreachable `initial_clipping_norm` gives exactly the inner aggregation.

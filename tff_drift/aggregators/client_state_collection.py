@@ -1,8 +1,8 @@
-"""Brings the cohort's new states from the clients to whoever stores them.
+"""Brings the cohort's new states from the clients to the store.
 
-TFF lets no value out of the clients but through an aggregation: this one does not
-add the values up, it stacks them. It is a tool of simulations, where the program
-plays the clients as well and keeps their states for them.
+In TFF, values leave the clients only through an aggregation. This one does not add the
+values up but stacks them. It is a tool for simulations, where the program plays the
+clients as well and keeps their states for them.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def build_adabest(
     | μ | `mu` | of a curvature |
     | β | `beta` | per round |
 
-    t - t'_i is at least 1 in a training that goes on. Where it would not be, because a
+    t - t'_i is at least 1 in an uninterrupted training. Where it is not, because a
     round is repeated on the same server state, or an older or fresh server state meets
     client states of later rounds, h_i is not discounted: the divisor is 1.
 
@@ -214,7 +214,7 @@ def build_adabest(
         plateaued, as the paper does (section 3.5), or 'every_round'. Or a function of
         the round number from 0, which multiplies β besides.
       beta_decay: Multiplies β at those times, in (0, 1]; 1 for never.
-      plateau_patience: A plateau is so many rounds without a new minimum of ‖h‖, by
+      plateau_patience: A plateau is this many rounds without a new minimum of ‖h‖, by
         one per cent.
       mu_by_examples: Whether client i's μ is divided by n_i / n̄, with n_i the
         examples it trains on and n̄ their mean over the clients seen so far, as the

@@ -103,7 +103,7 @@ def choose_beta(
 ) -> tuple[tf.Tensor, collections.OrderedDict[str, tf.Tensor]]:
     """Chooses β for a round.
 
-    The automatic choice lets h remember so many rounds as it can without the model
+    The automatic choice lets h remember as many rounds as it can without the model
     straying by more than one client's update. With d = θ̄ - θ̄_before, a round is
 
     ```

@@ -68,7 +68,7 @@ def build_fed_adam(
         start from at least τ², Charles et al. (2021) from 0.
       bias_correction: Whether m / (1 - β₁^t) and v / (1 - β₂^t) take the place of m and
         v in round t: the Adam of Kingma and Ba (2015), which Charles et al. (2021),
-        https://arxiv.org/abs/2106.07820, cite for FedAdam. It must not be with an
+        https://arxiv.org/abs/2106.07820, cite for FedAdam. Not together with
         `initial_accumulator`.
       **options: See `tff_drift.algorithms.TrainingOptions`.
 
@@ -118,7 +118,7 @@ METHOD = register(
             Option(
                 "bias_correction",
                 "flag",
-                "Free the server's moments of their bias towards 0.",
+                "Correct the bias of the server's moments towards 0.",
             ),
         ),
     )

@@ -151,7 +151,7 @@ def build_fed_cm(
 
     The type signatures and metrics are those of `build_fed_avg`; `finalizer` reports
     ‖m‖ as `momentum_norm`. The traffic is 2n down and n up, for n weights of one float
-    dtype. Clients weigh alike by default, as in the paper.
+    dtype. By default all clients have the same weight, as in the paper.
 
     Args:
       model_fn: As in `build_fed_avg`.

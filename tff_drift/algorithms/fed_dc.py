@@ -170,7 +170,7 @@ def build_fed_dc(
     | α | `alpha` | of a curvature |
     | Δθ_i, Δθ | δ_i, δ; kept as δ_i / (-ηK_i) of the round in which they were made | |
 
-    The authors' code has SCAFFOLD's variates in the place of δ_i / (-ηK), and the mean
+    The authors' code has SCAFFOLD's variates in place of δ_i / (-ηK), and the mean
     of all clients' h_i in that of the cohort's; here it is the paper's formula, with
     which cohorts of few clients do badly.
 

@@ -202,8 +202,9 @@ def build_fed_dyn(
       client_optimizer_fn: As in `build_fed_avg`; η is its learning rate.
       num_clients: N, the number of all clients, not of those in a round.
       mu: μ, at least 0; 0.02 is what Varno et al. use throughout.
-      mean_examples: n̄, the mean over *all* clients of the examples of one round, epochs
-        included. With it client i, which trains on n_i, has μ n̄ / n_i in the place of
+      mean_examples: n̄, the mean over *all* clients of the examples of one round,
+        epochs included. With it client i, which trains on n_i, has μ n̄ / n_i in place
+        of
         μ, as Acar et al. have it in their code for unbalanced clients, where models and
         h_i are still averaged alike. That costs clients a pass that counts examples.
       **options: See `tff_drift.algorithms.StatefulOptions`.

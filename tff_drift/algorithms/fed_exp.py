@@ -120,15 +120,16 @@ def build_fed_exp(
     | ε | `epsilon` | of a squared update |
 
     The server needs two sums, so that both can be secure: `model_aggregator` and
-    `message_aggregator`. FedProx's clients are had by `mu`, SCAFFOLD's by giving
+    `message_aggregator`. `mu` gives FedProx's clients, and SCAFFOLD's come from giving
     `fed_exp.FedExpStep()` to `build_scaffold` as `server_optimizer_fn`.
 
-    Degenerate cases: of identical clients η_g = 1, which is FedAvg, bit for bit. M
+    Degenerate cases: for identical clients η_g = 1, which is FedAvg, bit for bit. M
     updates of one norm that are orthogonal have η_g = M / 2 (with ε = 0).
 
-    The type signatures and metrics are those of `build_fed_avg`, but that `aggregator`
-    is `<model=..., message=...>`; `finalizer` reports η_g as `extrapolation`, and has
-    no hyperparameters. Clients weigh alike by default, as in the paper.
+    The type signatures and metrics are those of `build_fed_avg`, except that
+    `aggregator` is `<model=..., message=...>`; `finalizer` reports η_g as
+    `extrapolation`, and has no hyperparameters. By default all clients have the same
+    weight, as in the paper.
 
     Args:
       model_fn: As in `build_fed_avg`.

@@ -67,8 +67,8 @@ def build_fed_lamb(
       server_weight_decay: λ of the server's step, at least 0.
       epsilon: ε, at least 0.
       initial_accumulator: The value v starts from, at least 0.
-      bias_correction: Whether the moments are freed of their bias towards 0, as in You
-        et al. (2020), whose LAMB Charles et al. cite. It must not be with an
+      bias_correction: Whether the moments are corrected for their bias towards 0, as in
+        You et al. (2020), whose LAMB Charles et al. cite. Not together with
         `initial_accumulator`.
       **options: See `tff_drift.algorithms.TrainingOptions`.
 
@@ -129,7 +129,7 @@ METHOD = register(
             Option(
                 "bias_correction",
                 "flag",
-                "Free the server's moments of their bias towards 0.",
+                "Correct the bias of the server's moments towards 0.",
             ),
         ),
     )

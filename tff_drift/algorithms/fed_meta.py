@@ -93,7 +93,7 @@ def rate_of_meta_step(
 
     Args:
       meta_learning_rate: η_meta, or `None` for the default.
-      client_rate: The clients' rate, or an optimizer, which tells none.
+      client_rate: The clients' rate, or an optimizer, whose rate is unknown.
 
     Returns:
       η_meta.

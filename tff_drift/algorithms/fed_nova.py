@@ -129,8 +129,8 @@ def build_fed_nova(
     Degenerate case: where all K_i are equal and steps are of plain SGD, it is FedAvg,
     bit for bit.
 
-    The type signatures and metrics are those of `build_fed_avg`, but that the state and
-    the measurements of `aggregator` are `<model=..., message=...>`.
+    The type signatures and metrics are those of `build_fed_avg`, except that the state
+    and the measurements of `aggregator` are `<model=..., message=...>`.
 
     Args:
       model_fn: As in `build_fed_avg`.

@@ -66,14 +66,14 @@ def add_meta_step(
     Dropout is on in the step. A gradient that is not finite moves nothing.
 
     The process has the type signatures of `process`, of a `StatefulLearningProcess`
-    too, but for
+    too, except for
 
     *   the server state, whose `finalizer` is `<base=F, meta=<round_number=int32,
         learning_rate=float32>>`, with `F` the finalizer's state of `process`;
     *   the hyperparameters, which have `meta=<learning_rate=float32>` besides;
     *   the metrics, which have `meta=<train=..., learning_rate=float32,
         gradient_norm=float32, rejected=int32>` besides: the model's metrics on D_meta
-        before the step, or in the course of several; and ‖ω_before - ω‖ / η_meta, which
+        before the step, or during several; and ‖ω_before - ω‖ / η_meta, which
         is ‖∇L(ω; D_meta)‖ for one step.
 
     D_meta is part of the server's computation: it takes its own size in RAM. A

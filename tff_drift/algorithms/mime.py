@@ -60,7 +60,7 @@ class MimeLiteWork(client_works.LocalSgd):
 
 
 class MimeWork(MimeLiteWork):
-    """The client's half of Mime: g(y) - g(x) + c in the place of g(y)."""
+    """The client's half of Mime: g(y) - g(x) + c in place of g(y)."""
 
     needs_full_gradient = False
     needs_cohort_gradient = True
@@ -201,8 +201,8 @@ def build_mime(
 
     Karimireddy et al. (2020), Algorithm 1. https://arxiv.org/abs/2008.03606
 
-    The base optimizer (U, V) is any one: momentum, Adam. Its statistics s, such as a
-    momentum, are the server's, and fixed while clients train:
+    The base optimizer (U, V) can be any, such as momentum or Adam. Its statistics s,
+    such as a momentum, are the server's, and fixed while clients train:
 
     ```
     server:  c = Σ p_i ∇f_i(x)                     of this round's cohort
@@ -216,7 +216,7 @@ def build_mime(
     | paper | argument |
     |---|---|
     | U, V, η | `client_optimizer_fn`, an optimizer, or the rate of SGD |
-    | p_i | `client_weighting`; in the paper clients weigh alike |
+    | p_i | `client_weighting`; equal for all clients in the paper |
     | – | `server_optimizer_fn`; in the paper x is the mean of the y_i, the rate 1 |
 
     Degenerate cases: with one local step on all data of all clients, it is the base
@@ -226,9 +226,9 @@ def build_mime(
     A round has two exchanges: clients send ∇f_i(x) before they train. Each example
     costs three gradients, of which FedAvg takes one.
 
-    The type signatures and metrics are those of `build_fed_avg`, but that `aggregator`
-    is `<model=..., message=...>`. The traffic is 2n down and the size of s, and 2n up,
-    for n weights of one float dtype.
+    The type signatures and metrics are those of `build_fed_avg`, except that
+    `aggregator` is `<model=..., message=...>`. The traffic is 2n down and the size of
+    s, and 2n up, for n weights of one float dtype.
 
     Args:
       model_fn: As in `build_fed_avg`.

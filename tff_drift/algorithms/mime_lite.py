@@ -44,10 +44,10 @@ def build_mime_lite(
     Degenerate case: with SGD as the base, which has no statistics, it is FedAvg, bit
     for bit. It trains the models of `tff.learning.algorithms.build_weighted_mime_lite`.
 
-    The type signatures and metrics are those of `build_fed_avg`, but that `aggregator`
-    is `<model=..., message=...>`. The traffic is n down and the size of s, and 2n up,
-    for n weights of one float dtype. Each example costs two gradients, of which FedAvg
-    takes one.
+    The type signatures and metrics are those of `build_fed_avg`, except that
+    `aggregator` is `<model=..., message=...>`. The traffic is n down and the size of s,
+    and 2n up, for n weights of one float dtype. Each example costs two gradients, of
+    which FedAvg takes one.
 
     Args:
       model_fn: As in `build_fed_avg`.

@@ -34,8 +34,8 @@ class ProcessOptions(TypedDict, total=False):
         default `tff.learning.metrics.sum_then_finalize`.
       client_weighting: A client's weight p_i in the mean, a
         `tff.learning.ClientWeighting`: by default NUM_EXAMPLES, the number of
-        examples it trained on; UNIFORM weighs every client 1. A client that
-        trained on nothing weighs 0 either way, unlike in TFF's own methods.
+        examples it trained on; UNIFORM gives every client weight 1. A client that
+        trained on nothing has weight 0 either way, unlike in TFF's own methods.
       loop_implementation: How the loop over a client's batches is built, a
         `tff.learning.LoopImplementation`. The default depends on the model.
     """

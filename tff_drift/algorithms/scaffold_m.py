@@ -109,7 +109,7 @@ def build_scaffold_m(
     num_clients: int,
     **options: Unpack[StatefulOptions],
 ) -> StatefulLearningProcess:
-    """Builds SCAFFOLD/m, which saves the quarter of SCAFFOLD's traffic.
+    """Builds SCAFFOLD/m, which saves a quarter of SCAFFOLD's traffic.
 
     Varno et al. (2022), Algorithm 1. https://arxiv.org/abs/2204.13170
 

@@ -16,7 +16,7 @@ ServerState = collections.OrderedDict[str, Any]
 
 
 class Cohort(NamedTuple):
-    """What the server knows of the cohort, `float32` scalars but for `mean_steps`.
+    """What the server knows of the cohort, `float32` scalars except for `mean_steps`.
 
     Means are over the clients that count, uniformly.
 
@@ -245,9 +245,9 @@ class PlainOptimizerStep(OptimizerStep):
 class AveragedStep(ServerStep):
     """Another step, and beside it the running average of the aggregate models.
 
-    θ̂ <- θ̂ + (θ̄ - θ̂) / W_r with W_r = W_{r-1} / γ + 1, so that round r weighs γ^r; with
-    γ = 1, W_r is the number of rounds so far. Varno et al. (2022), section 4, choose
-    the model for inference so, "by averaging client models though the rounds";
+    θ̂ <- θ̂ + (θ̄ - θ̂) / W_r with W_r = W_{r-1} / γ + 1, so that round r weighs γ^r;
+    with γ = 1, W_r is the number of rounds so far. Varno et al. (2022), section 4,
+    choose the model for inference so, "by averaging client models though the rounds";
     Karimireddy et al. (2020), equations 8 and 13, let later rounds weigh more.
 
     Args:

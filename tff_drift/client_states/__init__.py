@@ -5,7 +5,7 @@ control variate for instance, until it is sampled again. A store of client state
 does that for a simulation. Clients that have not been seen have the initial state
 and occupy no space, and the costs of a round follow its cohort, not the population.
 
-With a driver of one's own it takes three lines, marked below:
+With your own driver it takes three lines, marked below:
 
 >>> import numpy as np
 >>> from tff_drift import client_states
@@ -23,7 +23,7 @@ With a driver of one's own it takes three lines, marked below:
 [[3.0, 3.0], [0.0, 0.0]]
 
 `DiskClientStates` does the same in a folder, for states that RAM cannot hold. It
-has a part in checkpoints: the states that `restore` brings back are those of the
+takes part in checkpoints: the states that `restore` brings back are those of the
 checkpoint's round, whenever the program was killed.
 
 >>> import pathlib, tempfile

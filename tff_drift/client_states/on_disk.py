@@ -102,7 +102,7 @@ class DiskClientStates(ClientStates):
     `prune`. The RAM used does not grow with the clients seen. The time of `gather` and
     `scatter` follows the number of clients asked for.
 
-    The folder is made if need be, and opened again by the next program; the states
+    The folder is made if necessary, and opened again by the next program; the states
     are then those of the last version, and what was not committed is gone. Only
     one program at a time may have it open. The folder must not be on a network
     file system without locks. Copy or move it as a whole, while it is closed.
@@ -131,7 +131,7 @@ class DiskClientStates(ClientStates):
           ClientStatesError: If the folder cannot be used, is in use, holds files
             of others, or holds a store that is damaged or that was made with
             another `initial_state` or `run_id`.
-          TypeError: If `path` is no path, `run_id` is not a string, or a leaf of
+          TypeError: If `path` is not a path, `run_id` is not a string, or a leaf of
             `initial_state` is neither numbers nor booleans.
           ValueError: If `path` is empty or holds a NUL character, or `initial_state`
             holds no array.
@@ -176,7 +176,7 @@ class DiskClientStates(ClientStates):
 
     def _damaged(self, what: str) -> ClientStatesError:
         return ClientStatesError(
-            f"{self} is damaged: {what}. {_LEFT_ALONE} Begin the run anew, or go on "
+            f"{self} is damaged: {what}. {_LEFT_ALONE} Restart the run, or go on "
             "from copies of the store and of its checkpoint."
         )
 

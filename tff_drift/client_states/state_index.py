@@ -67,7 +67,7 @@ def create(path: pathlib.Path, properties: Mapping[str, str]) -> None:
 
 
 def describe_foreign(path: pathlib.Path) -> str | None:
-    """Returns why a file is no index of this version, `None` if it is one.
+    """Returns why a file is not an index of this version, `None` if it is one.
 
     The file is only read: opening it with SQLite could change it.
 

@@ -60,9 +60,9 @@ class ClientStates(abc.ABC):
     checkpoint that exists. Whatever was scattered after it is gone; what it needs
     has not been overwritten. Without checkpoints none of the three is needed.
 
-    The methods may be called from several threads, one at a time goes on. What
-    `gather` returns is a copy, and `scatter` copies what it is given, unless you do
-    without.
+    The methods may be called from several threads; one runs at a time. What
+    `gather` returns is a copy, and `scatter` copies what it is given, unless you
+    ask it not to.
 
     Implementations provide `versions`, `nbytes`, `close`, and the methods whose
     names begin with `_`; those are called one at a time, with checked arguments.

@@ -18,7 +18,7 @@ def check_batches(name: str, batches: Any, data_type: compat.SequenceType) -> No
       data_type: The type of a client's dataset.
 
     Raises:
-      TypeError: If it is no dataset, or one of another type.
+      TypeError: If it is not a dataset, or one of another type.
     """
     checks.check_instance(
         "data_type", data_type, compat.SequenceType, "a tff.SequenceType"

@@ -270,7 +270,7 @@ def assert_divisible(num_batches: tf.Tensor, local_epochs: int) -> tf.Operation:
     return tf.debugging.assert_equal(
         num_batches % local_epochs,
         tf.zeros_like(num_batches),
-        f"local_epochs is {local_epochs}, but a client's dataset does not hold so many "
+        f"local_epochs is {local_epochs}, but a client's dataset does not hold as many "
         "epochs: its number of batches is not a multiple. Give datasets that hold "
         "every epoch, each in whole batches and a last short one, such as "
         f"ClientDatasets(..., epochs={local_epochs}) returns.",
@@ -283,7 +283,7 @@ def _assert_equal_epochs(
     return tf.debugging.assert_equal(
         traced,
         (local_epochs - 1) * evaluated,
-        f"local_epochs is {local_epochs}, but a client's dataset does not hold so many "
+        f"local_epochs is {local_epochs}, but a client's dataset does not hold as many "
         "epochs with the same number of examples each. Give datasets that hold every "
         f"epoch, such as ClientDatasets(..., epochs={local_epochs}) returns.",
     )

@@ -68,7 +68,7 @@ class LocalOutcome(NamedTuple):
       rejected: Scalar boolean, true if the update held a non-finite value.
       metrics: The model's unfinalized training metrics.
       work_state: The work's state after the last step, for `update_client_state`;
-        empty for work that is no `LocalWork`.
+        empty for work that is not a `LocalWork`.
     """
 
     update: Tensors

@@ -15,13 +15,13 @@ Rows = Union[np.ndarray, slice]
 
 @dataclasses.dataclass(frozen=True)
 class BatchesOnDemand(Sequence[Any]):
-    """What the local context takes for a sequence in the place of a list of batches.
+    """What the local context takes for a sequence in place of a list of batches.
 
     Lists have to be there before a round begins: the batches of the whole cohort.
-    These are made on the threads that train, and freed when their client is through,
+    These are made on the threads that train, and freed when their client is done,
     so that a cohort takes the RAM of the clients that are trained at a time. Each
     example is copied once, from the arrays in which it is kept to where it is trained
-    on. To whom reads them otherwise they are a sequence of batches.
+    on. Others read them as a sequence of batches.
 
     Attributes:
       sizes: The number of examples in each batch, which is what is known of them
@@ -129,7 +129,7 @@ class RoundOfStates(Protocol):
         """Returns what stands for a client's state in the argument of a round."""
 
     def keep(self) -> None:
-        """Puts the new states in the place of the old ones, all or none."""
+        """Puts the new states in place of the old ones, all or none."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

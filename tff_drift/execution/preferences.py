@@ -23,7 +23,7 @@ _MOST_COLLECTED_BYTES = 2**26
 class Preferences(Protocol):
     """What an execution context takes best.
 
-    A context of one's own states its preferences by having these two members.
+    A context of your own states its preferences by having these two members.
 
     Attributes:
       takes_batches_on_demand: Whether a client's batches are to be given as a

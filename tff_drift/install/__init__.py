@@ -47,7 +47,7 @@ def install_tff(worker: bool | None = None) -> None:
 
     Raises:
       RuntimeError: If there is neither pip nor uv, if the installation fails, or if
-        the worker is wanted where it does not run.
+        the worker is asked for where it does not run.
     """
     if worker and not system.runs_tff_worker():
         raise RuntimeError(

@@ -83,7 +83,7 @@ def step_seed(seed: tf.Variable) -> Iterator[None]:
 def draw_seed() -> tf.Tensor | None:
     """Returns a seed for one random operation of the local step that is being traced.
 
-    For random layers and models of one's own. The seed is a function of the round
+    For your own random layers and models. The seed is a function of the round
     number, the local step, the batch's content and how often a seed was drawn in the
     step before, so that each operation of a model gets another one:
 

@@ -15,7 +15,7 @@ def leaves_placeholders(model: tff.learning.models.FunctionalModel) -> bool:
     """Returns whether a call of a model runs operations on an input that is not fed.
 
     `tff.learning.models.functional_model_from_keras` builds the Keras model anew in
-    each call, first on a placeholder. Operations on that are not run, but for those
+    each call, first on a placeholder. Operations on that are not run, except for those
     with effects, as random and recurrent layers have. TFF's worker then fails inside of
     `dataset.reduce`, and goes through in a loop over an iterator.
 

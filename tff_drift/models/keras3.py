@@ -47,8 +47,9 @@ def from_keras3(
 
     In training by this library, `keras.layers.Dropout` and whatever else draws from a
     `keras.random.SeedGenerator` is seeded with the round, the step and the batch, see
-    `tff_drift.layers.draw_seed`: a run that is resumed goes on bit for bit. Elsewhere,
-    as in TFF's own algorithms, the seeds are a function of the batch and the weights.
+    `tff_drift.layers.draw_seed`: a run that is resumed continues bit for bit.
+    Elsewhere, as in TFF's own algorithms, the seeds are a function of the batch and the
+    weights.
 
     The model reports its metrics, and besides these `loss`, the mean of the loss over
     examples, `num_examples` and `num_batches`. As with `from_keras_model`, losses that
@@ -154,7 +155,7 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
 def check_training(model: tff.learning.models.VariableModel) -> None:
     """Raises what is wrong with training a model of Keras 3, if it is one.
 
-    TFF finds it too, and tells it below lines of its own.
+    TFF finds it too, and reports it below lines of its own.
 
     Args:
       model: The model.

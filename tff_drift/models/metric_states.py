@@ -136,8 +136,9 @@ def build_metric_states(
       The metrics; `loss`, `num_examples` and `num_batches` are the last ones.
 
     Raises:
-      TypeError: If a metric is none of Keras 3.
-      ValueError: If two metrics have one name, or the keys of a mapping are no outputs.
+      TypeError: If a metric is not one of Keras 3.
+      ValueError: If two metrics have one name, or the keys of a mapping are not
+        outputs.
     """
     states: list[MetricState] = []
     numbers: collections.Counter[tuple[str | None, str]] = collections.Counter()
@@ -183,7 +184,8 @@ def _flat(
     unknown = [name for name in metrics if name not in outputs]
     if unknown:
         raise ValueError(
-            f"metrics has {unknown[0]!r}, which is no output of the model; these are "
+            f"metrics has {unknown[0]!r}, which is not an output of the model; "
+            "these are "
             f"{', '.join(map(repr, outputs))}."
         )
     return [

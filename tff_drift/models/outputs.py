@@ -63,7 +63,7 @@ class Objective:
       output_names: What the model calls the outputs of a sequence.
 
     Raises:
-      TypeError: If a loss is no loss.
+      TypeError: If a loss is not a loss.
       ValueError: If there are weights without losses of each output, or the losses or
         weights are not those of the outputs.
     """

@@ -98,7 +98,7 @@ class StatelessModel:
     """A Keras 3 model as a function of its weights.
 
     The model's own variables are neither read nor written when it is called. States of
-    seed generators are no weights: a call gets seeds of the local step, or outside of
+    seed generators are not weights: a call gets seeds of the local step, or outside of
     client work seeds made of the input and the weights.
 
     Args:
@@ -195,11 +195,12 @@ class StatelessModel:
                 raise ValueError(
                     f"{beginning}its trainable weight {each.path!r}, as "
                     "SpectralNormalization does, and clients would not keep that. Set "
-                    "weights alone that are not trainable."
+                    "only weights that are not trainable."
                 )
         if variables - set(map(id, [*self.non_trainable, *self._seeds])):
             raise ValueError(
-                f"{beginning}a variable that is none of its weights, and clients would "
+                f"{beginning}a variable that is not one of its weights, and clients "
+                "would "
                 "not keep that. Make it with add_weight(trainable=False). A layer that "
                 "calls keras.random needs a keras.random.SeedGenerator as an "
                 "attribute, and a recurrent layer no stateful=True."
@@ -226,7 +227,7 @@ def outside_values(name: str) -> Iterator[None]:
     """Makes constants of values from outside of TFF's graph, which it cannot take.
 
     `keras.regularizers.L1` and an adapted `Normalization`, for example, hold tensors
-    that are no weights.
+    that are not weights.
 
     Args:
       name: The name of the Keras model, for the message.
@@ -266,7 +267,7 @@ def outside_values(name: str) -> Iterator[None]:
     if has_other:
         raise ValueError(
             f"keras_model {name!r}, its loss or a metric has a table or a variable "
-            "that was made outside of model_fn and is no weight, as lookup layers "
+            "that was made outside of model_fn and is not a weight, as lookup layers "
             "have. Make model, loss and metrics in model_fn itself."
         )
 

@@ -155,7 +155,7 @@ def build_metrics_aggregation(
       What `metrics_aggregator` returns.
 
     Raises:
-      TypeError: If `metrics_aggregator` is no function, or fails or returns none.
+      TypeError: If `metrics_aggregator` is not a function, or fails or returns none.
     """
     name = "metrics_aggregator"
     if metrics_aggregator is None:

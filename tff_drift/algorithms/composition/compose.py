@@ -59,7 +59,7 @@ def compose(
       message_aggregator: How messages are averaged otherwise, a factory as
         `model_aggregator`; by default as `Cohort.message` they reach the server step as
         the mean with the weights of the updates.
-      num_clients: N, for whoever drives the process and knows all clients; None if
+      num_clients: N, for a driver that knows all clients; None if
         the method does not depend on it.
       client_rate_schedule: See `TrainingOptions`.
       server_rate_schedule: See `ProcessOptions`.

@@ -30,7 +30,7 @@ class ComposedLearningProcess(tff.learning.templates.LearningProcess):
         for methods that do not ask for it.
       needs_full_participation: Whether all of them must take part in every round.
       settings: What the method was built with, in JSON values, as far as it holds
-        numbers, flags and texts: by it a run that is resumed knows its method.
+        numbers, flags and strings, by which a resumed run recognizes its method.
     """
 
     def __init__(

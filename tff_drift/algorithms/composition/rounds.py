@@ -58,7 +58,7 @@ def build_process(parts: Parts, num_clients: int | None) -> ComposedLearningProc
 
     Args:
       parts: The parts.
-      num_clients: N, for whoever drives the process; None if nobody needs it.
+      num_clients: N, for the driver of the process; None if nobody needs it.
 
     Returns:
       A `StatefulLearningProcess` if clients keep a state, otherwise a

@@ -9,7 +9,7 @@ _OURS = "tff_drift."
 
 
 def settings_of(part: Any) -> dict[str, Any]:
-    """Returns the class of a part, and the numbers, flags and texts that it holds.
+    """Returns the class of a part, and the numbers, flags and strings that it holds.
 
     Functions and optimizers are left out: TFF's hyperparameters hold their rates.
 

@@ -95,7 +95,7 @@ class LocalExecutionContext(compat.framework.SyncContext):
             several. Without one, what depends on the cohort is told as a condition.
 
         Returns:
-          The explanation, a text of several lines.
+          The explanation, several lines of text.
 
         Raises:
           NotImplementedError: If the computation holds something that this

@@ -319,7 +319,7 @@ class StatesOfRound:
         return self._store.part_of(number, client_ids)
 
     def keep(self) -> None:
-        """Puts the new states in the place of the old ones, all or none."""
+        """Puts the new states in place of the old ones, all or none."""
         if self.new is None:
             raise RuntimeError("No round has been trained on these states.")
         self._store.write(self.new)

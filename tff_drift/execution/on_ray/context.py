@@ -89,7 +89,7 @@ class RayExecutionContext(compat.framework.SyncContext):
         Raises:
           ClientStatesError: If the folder cannot be used or holds other files.
           TypeError: If a leaf of `initial_state` is neither numbers nor booleans, or
-            `path` is no path.
+            `path` is not a path.
           ValueError: If `initial_state` holds no array.
         """
         return RayClientStates(self._actors, initial_state, path)
@@ -274,7 +274,7 @@ class RayExecutionContext(compat.framework.SyncContext):
             Without one, what depends on the cohort is told as a condition.
 
         Returns:
-          The explanation, a text of several lines: which actors there are, what they
+          The explanation, several lines of text: which actors there are, what they
           and this process compute, and what the local context of the first actor says
           of its part (see `LocalExecutionContext.explain`). It is for people and may
           change between versions.

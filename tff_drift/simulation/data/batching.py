@@ -33,7 +33,7 @@ class Batching:
       shuffle: Whether the order is drawn, in each epoch anew.
       seed: The seed of what is drawn.
       last_batch: One of `LAST_BATCHES`.
-      local_steps: The number of batches, in the place of `epochs`; `None` for none.
+      local_steps: The number of batches, in place of `epochs`; `None` for none.
 
     Raises:
       TypeError: If one has the wrong type.

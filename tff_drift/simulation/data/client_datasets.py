@@ -90,13 +90,13 @@ class ClientDatasets(ClientExamples):
             client, drawn with replacement, as Varno et al., AdaBest (2022,
             https://arxiv.org/abs/2204.13170), appendix D.1, do; what is drawn
             counts in the client's weight, but not in `num_examples`.
-          local_steps: Train every client on so many batches (the papers' K), of as
+          local_steps: Train every client on this many batches (the papers' K), of as
             many epochs as it takes, the last cut off; `None` leaves it to `epochs`.
           cache_bytes: The RAM that cached examples may hold, in bytes. The
             clients used last stay; 0 reads a client anew at every use.
           transform: A function of examples and a random generator that returns
             as many examples, at each use, so that what is cached can be small
-            (bytes instead of floats) and training examples can be distorted
+            (bytes instead of floats) and training examples can be augmented
             anew in every epoch. The generator is that of the client's round, so
             the result stays a pure function of seed, round and client; it is
             `None` outside training, where nothing random may happen.

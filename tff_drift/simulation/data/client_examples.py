@@ -37,7 +37,7 @@ class ClientExamples:
           store: Their examples.
 
         Raises:
-          TypeError: If `client_ids` are no strings.
+          TypeError: If `client_ids` are not strings.
           ValueError: If `client_ids` is empty or holds an id twice.
         """
         self._set_clients(client_ids)
@@ -58,7 +58,7 @@ class ClientExamples:
           Client datasets like these, of the clients in `client_ids`.
 
         Raises:
-          TypeError: If `client_ids` are no strings.
+          TypeError: If `client_ids` are not strings.
           ValueError: If `client_ids` is empty or holds an unknown id or an id
             twice.
         """

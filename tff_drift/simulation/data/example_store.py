@@ -64,8 +64,8 @@ def checked_ids(client_ids: Iterable[str]) -> tuple[str, ...]:
       client_ids: The ids.
 
     Raises:
-      TypeError: If they are no strings.
-      ValueError: If there is none, or one comes twice.
+      TypeError: If they are not strings.
+      ValueError: If there is none, or one appears twice.
     """
     if isinstance(client_ids, (str, bytes)) or not isinstance(client_ids, Iterable):
         raise TypeError(
@@ -95,7 +95,7 @@ def _check_is_text(client_id: str) -> None:
         client_id.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"client_ids holds {client_id!r}, which is no text: it has half of a "
+            f"client_ids holds {client_id!r}, which is not valid text: it has half a "
             "character. Read the ids in their own encoding."
         ) from error
 
@@ -148,7 +148,7 @@ def checked(client_id: str, examples: Examples) -> Examples:
             raise ValueError(
                 f"Client {client_id!r} has an array of {leaf.dtype}, such as "
                 f"{leaf.ravel()[:1].tolist()}, for which TensorFlow has no type. Give "
-                "numbers or texts."
+                "numbers or strings."
             )
     return arrays
 
@@ -187,7 +187,7 @@ def check_known(
       client_ids: The same, in order.
 
     Raises:
-      TypeError: If the id is no string.
+      TypeError: If the id is not a string.
       ValueError: If there is no such client.
     """
     if not isinstance(client_id, str):
@@ -206,7 +206,7 @@ def checked_clients(clients: Mapping[str, Examples]) -> dict[str, Examples]:
       clients: Each client's examples by its id.
 
     Raises:
-      TypeError: If `clients` is no mapping.
+      TypeError: If `clients` is not a mapping.
       ValueError: If it is empty; and as in `checked`.
     """
     if not isinstance(clients, Mapping):
@@ -324,7 +324,7 @@ class ExampleStore:
         self._make_locks()
 
     def spec(self, any_client_id: str) -> Any:
-        """Returns the `tf.TensorSpec`s of a batch; reads a client if need be."""
+        """Returns the `tf.TensorSpec`s of a batch; reads a client if necessary."""
         known = self.known_spec
         if known is not None:
             return known

@@ -176,7 +176,7 @@ def _to_type(spec: Any) -> Any:
 
 
 class _MismatchError(Exception):
-    """Two types that have not the same structure."""
+    """Two types that differ in structure."""
 
 
 def _pairs(
@@ -228,9 +228,9 @@ def _check_tensor(name: str, label: str, have: Any, want: Any) -> None:
         )
     found, takes = tf.as_dtype(have.dtype), tf.as_dtype(want.dtype)
     if (found == tf.string) != (takes == tf.string):
-        remedy = "Give texts, or build a model that takes numbers."
+        remedy = "Give strings, or build a model that takes numbers."
         if found == tf.string:
-            remedy = "Number them: np.unique(texts, return_inverse=True)[1] does."
+            remedy = "Number them: np.unique(strings, return_inverse=True)[1] does."
         raise TypeError(
             f"{name} has {label} as {found.name}, but the model takes {takes.name}. "
             f"{remedy}"

@@ -24,7 +24,7 @@ def as_pairs(clients: Any, x: Names, y: Names) -> Any:
       The clients, as they are where neither `x` nor `y` is given.
 
     Raises:
-      TypeError: If a name is no text, or a client's examples no mapping.
+      TypeError: If a name is not a string, or a client's examples are not a mapping.
       ValueError: If one of the two is not given, or a client lacks an array.
     """
     if x is None and y is None:

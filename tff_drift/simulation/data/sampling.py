@@ -76,7 +76,8 @@ def build_uniform_sampling(
       client ids.
 
     Raises:
-      TypeError: If `client_ids` is no list, or `cohort_size` or `seed` no integer.
+      TypeError: If `client_ids` is not a list, or `cohort_size` or `seed` is not an
+        integer.
       ValueError: If `cohort_size` is below 1 or above the number of clients, or
         `seed` is out of its range.
     """

@@ -89,9 +89,9 @@ def share(
 
     or, with `split`, D_i ∪ G_i, where G is cut in the order given into as many equal
     parts G_i as there are clients, up to one example, the larger parts first: so do
-    Yao et al. (2019, section 4.2), lest a client's data double. The public examples
-    are shuffled in with the others, and count in a client's number of examples.
-    Without examples, the result trains exactly as `datasets` does.
+    Yao et al. (2019, section 4.2), so that no client's data doubles. The public
+    examples are shuffled in with the others, and count in a client's number of
+    examples. Without examples, the result trains exactly as `datasets` does.
 
         public = sample_examples(train.replace(transform=None), 0.01, seed)
         train = share(train, public, split=True)
@@ -174,7 +174,7 @@ def _with_examples(
     client_ids: Sequence[str],
     load_client: Callable[[str], Examples],
 ) -> ClientDatasets:
-    """Returns clients with the options of others, but for those' `max_examples`."""
+    """Returns clients with the options of others, except for those' `max_examples`."""
     return ClientDatasets(
         client_ids,
         load_client,

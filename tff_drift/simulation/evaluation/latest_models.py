@@ -57,7 +57,7 @@ def mean_latest_model(
 
     Raises:
       ClientStatesError: If the store is damaged.
-      TypeError: If `client_states` is no store.
+      TypeError: If `client_states` is not a store.
       ValueError: If the clients' states hold no models.
     """
     if not isinstance(client_states, ClientStates):

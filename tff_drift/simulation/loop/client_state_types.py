@@ -22,7 +22,7 @@ def rounds_of(state: Any) -> int:
       state: The server state of a process whose clients keep a state.
 
     Raises:
-      TypeError: If it is none.
+      TypeError: If it is not one.
     """
     client_work = getattr(state, "client_work", None)
     if not isinstance(client_work, Mapping) or "round_number" not in client_work:

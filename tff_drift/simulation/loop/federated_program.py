@@ -27,8 +27,8 @@ class ClientDataSource(compat.FederatedDataSource):
     The selection of a round is `{client_id: dataset}`, what `next` of a
     `ProcessWithClientStates` takes. It is that of `run_training` with the same seed:
     a pure function of the seed and of the number of the selection, which is part of
-    the program's state, so that a resumed program goes on with the clients and batches
-    that a whole one would have seen.
+    the program's state, so that a resumed program continues with the clients and
+    batches that a whole one would have seen.
     """
 
     def __init__(self, train: ClientDatasets, *, seed: int = 0) -> None:
@@ -39,7 +39,7 @@ class ClientDataSource(compat.FederatedDataSource):
           seed: The seed of the sampling.
 
         Raises:
-          TypeError: If `train` is no `ClientDatasets`, or `seed` no integer.
+          TypeError: If `train` is not a `ClientDatasets`, or `seed` is not an integer.
           ValueError: If `seed` is negative.
         """
         if not isinstance(train, ClientDatasets):
@@ -61,7 +61,7 @@ class ClientDataSource(compat.FederatedDataSource):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that the selections depend on, but for the examples."""
+        """A hash of all that the selections depend on, except for the examples."""
         train, batches = self._train, self._train.batching
         parts = [self._seed, train.client_ids, batches.batch_size, batches.epochs]
         parts += [train.max_examples, batches.shuffle, batches.seed, batches.last_batch]
@@ -80,7 +80,7 @@ class ClientDataSource(compat.FederatedDataSource):
           prefers: made on demand, a list, or a `tf.data.Dataset`.
 
         Raises:
-          TypeError: If `cohort_size` is no integer.
+          TypeError: If `cohort_size` is not an integer.
           ValueError: If it is below 1 or above the number of clients.
         """
         sample = build_uniform_sampling(self._train.client_ids, cohort_size, self._seed)

@@ -35,7 +35,7 @@ def training_arguments(
       JSON values by name.
 
     Raises:
-      TypeError: If the settings of a callback are no mapping.
+      TypeError: If the settings of a callback are not a mapping.
     """
     if isinstance(process, ProcessWithClientStates):
         process = process.process

@@ -56,7 +56,7 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
     already, or a server state that has been trained before, `begin` says that they
     belong together.
 
-    `next` is no computation to build others from: it runs in this program. Under an
+    `next` is not a computation to build others from: it runs in this program. Under an
     asynchronous context (`tff.framework.AsyncContext`) it returns an awaitable, under
     a `tff.program.FederatedContext` references to values.
 
@@ -78,7 +78,7 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
             `process.initial_client_state`; by default in RAM.
 
         Raises:
-          TypeError: If `process` is none whose clients keep a state, or
+          TypeError: If `process` is not one whose clients keep a state, or
             `client_states` no store.
           ValueError: If `client_states` is a store of other states.
         """

@@ -52,7 +52,7 @@ class StoreInStep:
           state: The server state that the next round begins with.
 
         Raises:
-          TypeError: If it is no server state of this kind of process.
+          TypeError: If it is not a server state of this kind of process.
         """
         self._round = rounds_of(state)
 
@@ -63,7 +63,7 @@ class StoreInStep:
           state: The server state.
 
         Raises:
-          TypeError: If it is no server state of this kind of process.
+          TypeError: If it is not a server state of this kind of process.
         """
         return self._round == rounds_of(state)
 
@@ -83,7 +83,7 @@ class StoreInStep:
         Raises:
           ClientStatesError: If the store is at another round, and does not hold this
             one as a version.
-          TypeError: If it is no server state of this kind of process.
+          TypeError: If it is not a server state of this kind of process.
         """
         rounds = rounds_of(state)
         if self._round != rounds:
@@ -98,7 +98,7 @@ class StoreInStep:
 
         Raises:
           ClientStatesError: If the store is at another round.
-          TypeError: If it is no server state of this kind of process.
+          TypeError: If it is not a server state of this kind of process.
         """
         rounds = rounds_of(state)
         if self._can_go_back and self._round == rounds + 1:

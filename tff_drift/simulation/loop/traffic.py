@@ -25,7 +25,7 @@ def check_process(process: Any) -> None:
       process: The value to check.
 
     Raises:
-      TypeError: If it has not.
+      TypeError: If it lacks one.
     """
     missing = [name for name in _PROCESS_MEMBERS if not hasattr(process, name)]
     if missing:
@@ -101,7 +101,7 @@ def model_traffic(process: tff.learning.templates.LearningProcess) -> Traffic:
       The traffic of one client in one round.
 
     Raises:
-      TypeError: If `process` is no learning process.
+      TypeError: If `process` is not a learning process.
     """
     check_process(process)
     weights_type: Any = process.get_model_weights.type_signature.result

@@ -57,7 +57,7 @@ def run_training(
     callbacks: Sequence[Participant] = (),
     output_dir: Output = None,
 ) -> TrainingResult:
-    """Trains for some rounds and resumes an earlier run by itself.
+    """Trains for some rounds and resumes an earlier run automatically.
 
     In every round the sampled cohort's datasets go through `process.next`. Any
     `tff.learning.templates.LearningProcess` of type
@@ -67,7 +67,7 @@ def run_training(
 
     With `output_dir` the run is kept in that folder, see `OutputDir`. A program that
     is killed at any moment and started again with the same arguments continues from the
-    checkpoint, and ends with the same metrics (but for times) and bit-identical
+    checkpoint, and ends with the same metrics (except for times) and bit-identical
     weights as one that was not killed, given that the process itself is
     deterministic. A finished run returns what it returned before; with more `rounds`
     it is extended.
@@ -101,12 +101,12 @@ def run_training(
         process's own initial state; by default that state as it is.
       callbacks: What takes part in the run, see `tff_drift.simulation.callbacks`:
         `PeriodicEvaluation` evaluates the model, `EarlyStopping` ends a run that
-        improves no more, `TensorBoard` writes events, `SoftInterrupt` minds Ctrl-C. A
+        improves no more, `TensorBoard` writes events, `SoftInterrupt` handles Ctrl-C. A
         `FailureWatch` and a `Progress` are added if none is given. To a
         `tff.program.ReleaseManager` among them every row is released under its round
         number.
-      output_dir: The folder of the run, as a path or an `OutputDir`; or a `RunStore` of
-        one's own. `None`, the default, writes nothing.
+      output_dir: The folder of the run, as a path or an `OutputDir`; or a `RunStore`
+        of your own. `None`, the default, writes nothing.
 
     Returns:
       The result of the whole run, including rounds of earlier programs.
@@ -204,7 +204,7 @@ def _fitting(process: Any, train: ClientDatasets) -> ClientDatasets:
     try:
         clients = process.next.type_signature.parameter[1].member
     except (AttributeError, IndexError, TypeError):
-        return train  # A process that is no computation of TFF has no types.
+        return train  # A process that is not a computation of TFF has no types.
     if not isinstance(clients, compat.SequenceType):
         clients = getattr(clients, "examples", None)
     if not isinstance(clients, compat.SequenceType):

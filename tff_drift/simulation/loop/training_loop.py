@@ -168,7 +168,7 @@ class TrainingLoop:
             logging.warning("Interrupted. Without output_dir nothing is kept.")
         else:
             logging.warning(
-                "Interrupted. Start the same run again to go on after round %d from "
+                "Interrupted. Start the same run again to continue after round %d from "
                 "%s.",
                 self._saved,
                 run.folder,

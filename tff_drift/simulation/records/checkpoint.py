@@ -4,7 +4,7 @@ A checkpoint is an uncompressed NumPy archive (`.npz`, read without pickle) of
 every leaf of the run's structures, bit for bit, and of a header in JSON: the
 file's format, the number of rounds completed, the run's description, and the
 path, dtype and shape of every leaf. Each member carries a checksum, so a damaged
-file is told from a whole one.
+file is distinguished from a whole one.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ def load_checkpoint(path: pathlib.Path) -> Checkpoint:
 def _check_members(archive: Any) -> None:
     """Raises unless an archive is as large as it reads: ours are not compressed."""
     if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise ValueError("it is no archive of arrays")
+        raise ValueError("it is not an archive of arrays")
     for member in archive.zip.infolist():
         if member.compress_type != zipfile.ZIP_STORED:
             raise ValueError(f"its member {member.filename!r} is compressed")
@@ -269,7 +269,7 @@ def _check_format(path: pathlib.Path, header: Mapping[str, Any]) -> None:
     if type(rounds) is not int or rounds < 0:
         raise ValueError(f"it has {str(rounds)[:40]!r} completed rounds")
     if not isinstance(description, dict):
-        raise ValueError("its description is no mapping")
+        raise ValueError("its description is not a mapping")
     for section in ("configuration", "training", "hyperparameters"):
         if not isinstance(description.get(section, {}), dict):
-            raise ValueError(f"its {section} is no mapping")
+            raise ValueError(f"its {section} is not a mapping")

@@ -22,7 +22,8 @@ def to_json(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
       The mapping in plain JSON values.
 
     Raises:
-      TypeError: If it is no mapping, a name is not a string, or a value no JSON value.
+      TypeError: If it is not a mapping, a name is not a string, or a value is not a
+        JSON value.
     """
     checks.check_instance(
         name, configuration, Mapping, "a mapping of JSON values by name"

@@ -49,7 +49,7 @@ def is_timing(column: str) -> bool:
       column: The column's name.
 
     Raises:
-      TypeError: If it is no text.
+      TypeError: If it is not a string.
     """
     checks.check_instance("column", column, str, "the name of a column")
     return column.startswith(SECONDS)
@@ -62,7 +62,7 @@ def without_timing(row: Mapping[str, Number]) -> MetricsRecord:
       row: Numbers by column.
 
     Raises:
-      TypeError: If it is no mapping.
+      TypeError: If it is not a mapping.
     """
     checks.check_instance("row", row, Mapping, "a mapping of numbers by column")
     return {name: value for name, value in row.items() if not is_timing(name)}
@@ -133,7 +133,7 @@ def columns_of(who: str, structure: Any) -> MetricsRecord:
       The numbers by paths.
 
     Raises:
-      TypeError: If a value is no number, or an array of more than 16.
+      TypeError: If a value is not a number, or an array of more than 16.
       ValueError: If two names become one, as `a b` and `a_b` do, or there are more
         than 1,000.
     """
@@ -207,7 +207,7 @@ def training_columns(metrics: Any) -> MetricsRecord:
 def of_nobody(row: Mapping[str, Number]) -> MetricsRecord:
     """Returns a row whose training metrics are those of no example.
 
-    A mean over nothing is no number: neither a loss of 0 nor an accuracy of 0.
+    A mean over nothing is not a number: neither a loss of 0 nor an accuracy of 0.
 
     Args:
       row: The row.
@@ -233,7 +233,7 @@ def evaluation_columns(metrics: Any) -> MetricsRecord:
       The numbers by their column names.
 
     Raises:
-      TypeError: If a value is no number, or an array of more than 16.
+      TypeError: If a value is not a number, or an array of more than 16.
       ValueError: If two names become one.
     """
     columns = columns_of("evaluation", metrics)

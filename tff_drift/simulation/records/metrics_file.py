@@ -45,7 +45,7 @@ def read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[MetricsReco
     Raises:
       FileNotFoundError: If there is no such file.
       MetricsFileError: If the file is not a metrics file.
-      TypeError: If `path` is no path.
+      TypeError: If `path` is not a path.
     """
     checks.check_path("path", path)
     path = pathlib.Path(path)
@@ -55,7 +55,7 @@ def read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[MetricsReco
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        raise MetricsFileError(f"{path} is no regular file.") from error
+        raise MetricsFileError(f"{path} is not a regular file.") from error
     whole_lines = content[: content.rfind(b"\n") + 1]
     # Bytes that are not text make the header or a number unknown.
     table = csv.reader(io.StringIO(whole_lines.decode(errors="replace"), newline=""))
@@ -135,7 +135,7 @@ class MetricsFile:
         """Writes `rows` in place of what the file holds and opens it.
 
         Args:
-          path: The file; it is created if need be.
+          path: The file; it is created if necessary.
           rows: The rows to begin with.
 
         Raises:

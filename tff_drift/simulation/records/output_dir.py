@@ -25,16 +25,16 @@ class OutputDir:
     `checkpoint.npz` holds the server state of a round.
 
     Attributes:
-      path: The folder; it is created if need be.
+      path: The folder; it is created if necessary.
       rounds_per_checkpoint: The rounds from one checkpoint to the next; a kill loses
-        at most so many. The last round always makes a checkpoint.
+        at most this many. The last round always makes a checkpoint.
       configuration: What the run is, in JSON values by field names (algorithm, task,
         rates, ...): written to `config.json`, and compared when the run is resumed. A
         field `rounds` may change.
 
     Raises:
-      TypeError: If `path` is no path, `rounds_per_checkpoint` no integer, or the
-        configuration holds what is no JSON value.
+      TypeError: If `path` is not a path, `rounds_per_checkpoint` is not an integer, or
+        the configuration holds what is not a JSON value.
       ValueError: If `path` is empty or holds a null character, or
         `rounds_per_checkpoint` is below 1.
     """

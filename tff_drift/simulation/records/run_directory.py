@@ -115,7 +115,7 @@ class RunDirectory:
         """Opens the folder and checks that this run may use it.
 
         Args:
-          output_dir: The folder; it is created if need be.
+          output_dir: The folder; it is created if necessary.
           user_configuration: What the user says the run is, in JSON values.
           training: The arguments of the training that its results depend on, in
             JSON values.
@@ -157,7 +157,7 @@ class RunDirectory:
             remedy = "Choose a folder that can be created and written."
             if self._kept is not None:
                 remedy = (
-                    f"The run is kept up to round {self._kept}: mend the cause, such "
+                    f"The run is kept up to round {self._kept}: remove the cause, such "
                     "as a full disk, and start the same run again."
                 )
             raise OutputDirError(

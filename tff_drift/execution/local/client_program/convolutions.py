@@ -212,7 +212,7 @@ def as_product(operation: tf.Operation, kept: dict[Any, tf.Tensor]) -> tf.Tensor
       kept: The patches that such products share.
 
     Returns:
-      The result; None if it is no convolution, or has large patches.
+      The result; None if it is not a convolution, or has large patches.
     """
     if operation.type not in _FACTORS or not _has_small_patches(operation):
         return None

@@ -143,7 +143,7 @@ def _tensor_or_array(
     value: Any, tensor_type: compat.TensorType
 ) -> tf.Tensor | np.ndarray:
     """Returns a value as a tensor if it is one or holds strings, else as an array."""
-    # Of these, `tf.is_tensor` takes long to say that they are no tensors.
+    # Of these, `tf.is_tensor` takes long to say that they are not tensors.
     if not isinstance(value, _NO_TENSORS):
         if isinstance(value, tf.Variable):
             value = value.read_value()

@@ -268,7 +268,7 @@ class ClientData:
                 # To take rows of others, NumPy would copy all of them each time.
                 arrays = [np.ascontiguousarray(as_array(leaves[k])) for k in order]
                 last = examples
-                # All batches were announced with the same shapes but for their sizes.
+                # All batches were announced with the same shapes except their sizes.
                 fit &= all(x.shape[1:] == y[1:] for x, y in zip(arrays, of_one))
             made.append((arrays, rows))
         sizes = [_count(rows) for _, rows in made]

@@ -28,7 +28,7 @@ class TrainingRun:
       train: The clients to train on.
       rounds: The number of rounds in all.
       settings: What the run is, in JSON values by name: what `config.json` has as
-        `training`, but for a digest of the examples, and as `configuration`.
+        `training`, except for a digest of the examples, and as `configuration`.
       client_states: The store of the clients' states; None if they keep none.
       stop_reason: Why the run was asked to stop; None while it was not.
       cohort: The clients of the latest round; none before the first.
@@ -81,7 +81,7 @@ class TrainingRun:
         Its result names the reason. The same run started again continues from there.
 
         Args:
-          reason: Why, for whoever reads the result.
+          reason: The reason, for readers of the result.
 
         Raises:
           TypeError: If `reason` is not a string.
@@ -95,7 +95,7 @@ class TrainingRun:
 
 
 class Callback:
-    """Takes part in a run at certain moments; every method does nothing by itself.
+    """Takes part in a run at certain moments; every method does nothing by default.
 
     The moments, in their order:
 
@@ -125,7 +125,7 @@ class Callback:
         return {}
 
     def before_training(self, run: TrainingRun) -> Columns:
-        """Is called when the run has its initial state, or that of its checkpoint.
+        """Called when the run has its initial state, or that of its checkpoint.
 
         Args:
           run: The run, which stays the same object until its end.
@@ -140,7 +140,7 @@ class Callback:
     def after_round(
         self, round_number: int, state: Any, row: Mapping[str, Any]
     ) -> Columns:
-        """Is called after every round.
+        """Called after every round.
 
         Args:
           round_number: The round, from 1.
@@ -156,7 +156,7 @@ class Callback:
     def after_evaluation(
         self, round_number: int, state: Any, row: Mapping[str, Any]
     ) -> Columns:
-        """Is called after every round with an evaluation, when all have seen the round.
+        """Called after every round with an evaluation, when all have seen the round.
 
         Args:
           round_number: The round, from 1.
@@ -171,7 +171,7 @@ class Callback:
         return None
 
     def after_row(self, row: Mapping[str, Any]) -> None:
-        """Is called with every row that was kept in this program, that of round 0 too.
+        """Called with every row that was kept in this program, that of round 0 too.
 
         Args:
           row: The whole row; read-only.
@@ -179,7 +179,7 @@ class Callback:
         del row
 
     def after_training(self, result: TrainingResult | None) -> None:
-        """Is called at the end, if `before_training` was.
+        """Called at the end, if `before_training` was.
 
         Everything is saved by then. An exception goes to the caller of `run_training`.
 

@@ -16,8 +16,8 @@ class EarlyStopping(Callback):
 
     The rounds are counted from the best value so far to the latest round that has the
     metric: a metric of evaluations is looked at when the model is evaluated. A value
-    that is not finite is no improvement. `TrainingResult.stop_reason` says why the run
-    ended.
+    that is not finite is not an improvement. `TrainingResult.stop_reason` says why the
+    run ended.
 
     What is decided follows from the run's rows alone: a run that was killed and is
     resumed ends in the same round, and one that has ended so, started again, trains no
@@ -80,7 +80,7 @@ class EarlyStopping(Callback):
         """Ends the run, if it is time.
 
         Raises:
-          ValueError: If the row should have the metric and has not.
+          ValueError: If the row should have the metric and does not.
         """
         prefixes = [
             each

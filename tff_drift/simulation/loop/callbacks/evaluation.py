@@ -1,4 +1,4 @@
-"""Evaluation every so many rounds."""
+"""Evaluation every few rounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _model_of_process(run: TrainingRun, state: Any) -> Any:
 
 
 class PeriodicEvaluation(Callback):
-    """Evaluates the model before the first round, every so many rounds, and at last.
+    """Evaluates the model before the first round, every few rounds, and at the end.
 
     The columns are `test_<name>` for each metric, and `seconds_evaluation`.
     """
@@ -89,7 +89,7 @@ class PeriodicEvaluation(Callback):
 
 
 class FinalEvaluation(Callback):
-    """Evaluates the model once, after the last round, on clients of one's choice.
+    """Evaluates the model once, after the last round, on clients of your choice.
 
     Charles et al. (2021), On Large-Cohort Training for Federated Learning,
     https://arxiv.org/abs/2106.07820, set the accuracy of the final model on the

@@ -22,7 +22,7 @@ _MOST_METRICS, _MOST_PARAMETERS = 1000, 100
 
 
 class MLflowTracker(tracker.Tracker):
-    """Tells MLflow of a run: parameters, the metrics of its rounds, and its files.
+    """Logs a run to MLflow: parameters, the metrics of its rounds, and its files.
 
     https://mlflow.org. Needs the extra: `pip install 'tff-drift[mlflow]'`.
 
@@ -52,7 +52,7 @@ class MLflowTracker(tracker.Tracker):
         """Initializes the callback.
 
         Args:
-          experiment: The experiment, created if need be; by default the one that
+          experiment: The experiment, created if necessary; by default the one that
             `MLFLOW_EXPERIMENT_NAME` names, else `tff_drift`.
           run_name: What a new run is called; by default the last two parts of its
             folder's path, without a folder a name of MLflow's.
@@ -62,7 +62,7 @@ class MLflowTracker(tracker.Tracker):
 
         Raises:
           TypeError: If an argument has the wrong type.
-          ValueError: If a text is empty.
+          ValueError: If a string is empty.
         """
         super().__init__()
         texts = {

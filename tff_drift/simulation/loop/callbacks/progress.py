@@ -64,7 +64,7 @@ def _shown_columns(accuracy_metric: str) -> dict[str, str]:
 
 
 class _LogLines:
-    """Writes a line to absl's log every so many rounds, at level INFO.
+    """Writes a line to absl's log every few rounds, at level INFO.
 
     absl shows INFO lines where a program asked for them, by its flag
     `--verbosity=0` or by `logging.set_verbosity`.

@@ -34,7 +34,7 @@ class ReleaseRows(Callback):
           manager: The release manager.
 
         Raises:
-          TypeError: If it is none.
+          TypeError: If it is not one.
         """
         if not isinstance(manager, compat.ReleaseManager):
             raise TypeError(
@@ -77,11 +77,11 @@ class TensorBoard(Callback):
         """Initializes the callback.
 
         Args:
-          folder: The folder of the event files, created if need be; by default
+          folder: The folder of the event files, created if necessary; by default
             `tensorboard` in the folder of the run.
 
         Raises:
-          TypeError: If `folder` is no path.
+          TypeError: If `folder` is not a path.
           ValueError: If it is empty or holds a NUL character.
         """
         if folder is not None:

@@ -30,7 +30,8 @@ class StragglerClock(Callback):
 
     drawn anew in every round, and a round lasts as long as its slowest client:
     `simulated_seconds` = max X_k over the cohort. The time of the server and of
-    communication is left out. With λ = 0 all clients are alike but for their examples.
+    communication is left out. With λ = 0 all clients are alike except for their
+    examples.
 
     To train on the fastest of more clients than are needed (over-selection), as real
     systems do, let the clock choose among the sampled clients:

@@ -1,9 +1,9 @@
-"""What trackers of experiments have in common: when they are told, and of what.
+"""What trackers of experiments have in common: what is logged, and when.
 
 A tracker shows a run; it keeps nothing that the run needs. The rows are in the run's
-folder, or in its result, before a tracker hears of them. What a tracker missed, since
-its server was down or the program was killed, it is told by the next program that goes
-on with the run.
+folder, or in its result, before they are sent to a tracker. What a tracker missed,
+because its server was down or the program was killed, is sent by the next program that
+continues the run.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _AFTER_A_FAILURE = 60.0
 
 
 class Tracker(Callback, abc.ABC):
-    """Tells a tracker of experiments what a run is, its rows, and its files.
+    """Sends what a run is, its rows and its files to a tracker of experiments.
 
-    A subclass says how that is done with one package, which is imported when a run
-    begins. Which run of the tracker belongs to a folder stands in `trackers.json`
-    there, so that a resumed run goes on in it.
+    A subclass does that with one package, which is imported when a run begins.
+    `trackers.json` in a folder names the tracker's run that belongs to it, so that a
+    resumed run continues there.
     """
 
     # The name in messages, the extra of the package, and the key in `trackers.json`.
@@ -78,7 +78,7 @@ class Tracker(Callback, abc.ABC):
         settings: Mapping[str, Any],
         name: str | None,
     ) -> tuple[dict[str, Any], int]:
-        """Begins a run of the tracker, or goes on with one.
+        """Begins a run of the tracker, or continues one.
 
         Args:
           known: What the first call returned for the run; `None` if there was none.
@@ -103,7 +103,7 @@ class Tracker(Callback, abc.ABC):
         """Ends the run of the tracker: `finished`, `killed` or `failed`."""
 
     def before_training(self, run: TrainingRun) -> None:
-        """Begins a run of the tracker, or goes on in the one that it had.
+        """Begins a run of the tracker, or continues the one that it had.
 
         Raises:
           ImportError: If the package is not installed.
@@ -139,7 +139,7 @@ class Tracker(Callback, abc.ABC):
         Raises:
           FileNotFoundError: If it holds no run.
           ImportError: If the package is not installed.
-          TypeError: If `folder` is no path.
+          TypeError: If `folder` is not a path.
           ValueError: If its files are damaged, or the tracker's run cannot be begun or
             found.
         """
@@ -226,7 +226,7 @@ class Tracker(Callback, abc.ABC):
         except Exception as error:
             self._due = time.monotonic() + _AFTER_A_FAILURE
             logging.warning(
-                "%s failed, and is tried again later: %s Training goes on.",
+                "%s failed, and is tried again later: %s Training continues.",
                 self.title,
                 _first_line(error),
             )

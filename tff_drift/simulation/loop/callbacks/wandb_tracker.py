@@ -18,7 +18,7 @@ _MODES = ("online", "offline", "disabled")
 
 
 class WandbTracker(tracker.Tracker):
-    """Tells Weights & Biases of a run: configuration, metrics of its rounds, files.
+    """Logs a run to Weights & Biases: configuration, metrics of its rounds, files.
 
     https://wandb.ai. Needs the extra: `pip install 'tff-drift[wandb]'`.
 
@@ -31,7 +31,7 @@ class WandbTracker(tracker.Tracker):
     (`mode="offline"` or `WANDB_MODE=offline`) each program writes a folder
     `wandb/offline-run-...` of its own, which has the whole run, rounds of earlier
     programs included: `wandb sync` the latest one alone. If W&B fails during training a
-    warning says so and training goes on.
+    warning says so and training continues.
 
     Attributes:
       run_id: The run's id in W&B; `None` before training.
@@ -58,7 +58,7 @@ class WandbTracker(tracker.Tracker):
 
         Raises:
           TypeError: If an argument has the wrong type.
-          ValueError: If a text is empty, or `mode` is none of these.
+          ValueError: If a string is empty, or `mode` is none of these.
         """
         super().__init__()
         for name, value in (("project", project), ("run_name", run_name)):
