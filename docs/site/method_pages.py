@@ -161,7 +161,7 @@ def _at_a_glance(method: method_specs.Method) -> str:
         ("clients keep a state", "yes" if keeps_state(method) else "no"),
     ]
     lines = "\n".join(f"| {name} | {value} |" for name, value in rows)
-    return f"| at a glance | n trainable weights |\n|---|---|\n{lines}"
+    return f"| at a glance | n is the number of trainable weights |\n|---|---|\n{lines}"
 
 
 def _options(method: method_specs.Method) -> str:
