@@ -9,11 +9,10 @@ work, and the loss of the logistic regression is convex.
 Each method has four points to choose from, by its accuracy on held-out clients with a
 seed that is not reported: four client rates, or two of them and two server rates where
 the server's optimizer is what makes the method, or four server rates where clients take
-no local steps. All else is the default of `tff-drift train`, but that Mime and MimeLite
-have SGD with momentum for their base optimizer, without which MimeLite is FedAvg, that
-FedProx has a μ that is felt, and AdaBest its automatic β. All clients have the same
-weight.
-
+no local steps. All else is the default of `tff-drift train`, except that Mime and
+MimeLite have SGD with momentum as their base optimizer, without which MimeLite is
+FedAvg, FedProx has a μ that makes a difference, and AdaBest its automatic β. All
+clients have the same weight.
 Scaffnew needs all clients in every round, on digits too; the mean of its numbers of
 local steps is about the others' number. `central` trains on all data in one place, an
 epoch a round; FedMeta's server has a part of the data, and so have FedShare's clients.
@@ -172,7 +171,7 @@ PRESETS = (
         "Every method of the library on digits of clients that rarely come back and on "
         "letters of clients of unequal sizes, at rates found by one budget: accuracy, "
         "rounds, traffic and what is kept.",
-        "No paper's: one table of all.",
+        "Not from a paper: one table of all methods.",
         _SCALE,
         _SCALE,
     ),

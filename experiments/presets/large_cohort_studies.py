@@ -135,7 +135,7 @@ def curves(algorithm: str) -> Output:
 def fairness(
     part: str, flags: Mapping[str, Any], methods: Sequence[str], cohorts: Sequence[int]
 ) -> Study:
-    """Returns methods whose accuracy is told by percentiles of test clients."""
+    """Returns methods whose accuracy is described by percentiles of test clients."""
     outputs = [
         Output("clients", "clients", {"last": _last(flags)}),
         Output(

@@ -116,7 +116,7 @@ class Scale:
       hours: About how long all of it takes with the default seeds, on the machine that
         `machine` names.
       gigabytes: The RAM that a process needs at the most.
-      machine: What the hours were measured or reckoned on.
+      machine: What the hours were measured or estimated on.
     """
 
     studies: Sequence[Study]
