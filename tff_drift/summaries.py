@@ -45,7 +45,7 @@ def curve(name: str, values: Sequence[float]) -> str:
       values: The values, from left to right.
 
     Returns:
-      The SVG; the empty text if fewer than two values are finite.
+      The SVG; the empty string if fewer than two values are finite.
     """
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2:
@@ -64,7 +64,7 @@ def curve(name: str, values: Sequence[float]) -> str:
         f"<polyline fill='none' stroke='#1f77b4' points='{' '.join(piece)}'/>"
         for piece in pieces
     )
-    caption = html_module.escape(f"{name}: {low:.4g} to {high:.4g}")
+    caption = html_module.escape(f"{name}, lowest {low:.4g}, highest {high:.4g}")
     return (
         f"<div>{caption}</div><svg width='{_WIDTH}' height='{_HEIGHT}' "
         f"viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img' aria-label='{caption}'>"

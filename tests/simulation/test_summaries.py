@@ -104,6 +104,11 @@ def test_a_result_in_a_notebook_has_a_curve_with_a_gap(result):
     assert lines[1][-1] == "240.0,2.0"
 
 
+def test_a_curve_says_what_its_height_is():
+    page = summaries.curve("loss", [0.75, math.nan, 0.25, 0.5])
+    assert "<div>loss, lowest 0.25, highest 0.75</div>" in page
+
+
 def test_a_curve_of_one_value_is_none():
     assert summaries.curve("loss", [1.0, math.nan]) == ""
     assert (

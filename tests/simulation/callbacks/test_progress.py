@@ -1,5 +1,7 @@
 import io
+import sys
 import types
+import warnings
 
 import pytest
 import rich.console
@@ -92,3 +94,43 @@ def test_true_draws_without_a_terminal():
     console = _console(terminal=False)
     _run(Progress(True, console=console))
     assert "4/4" in console.file.getvalue()
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """What a notebook without ipywidgets shows: each drawing of its outputs."""
+    drawings = []
+
+    def draw(table):
+        console = rich.console.Console(
+            file=io.StringIO(), force_jupyter=False, width=80, color_system=None
+        )
+        console.print(table)
+        drawings.append(console.file.getvalue())
+
+    def display(table, display_id):
+        assert display_id is True
+        draw(table)
+        return types.SimpleNamespace(update=draw)
+
+    module = types.SimpleNamespace(display=display)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(display=module))
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
+    return drawings
+
+
+def test_a_notebook_needs_no_widgets(notebook):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _run(Progress())
+    assert "0/4" in notebook[0]
+    for text in ("4/4", "loss 0.512", "accuracy 0.875", "test 0.75", "rounds/s"):
+        assert text in notebook[-1]
+
+
+def test_a_notebook_is_not_drawn_for_every_round(notebook):
+    _run(Progress(), rounds=500)
+    assert len(notebook) < 50
+    assert "500/500" in notebook[-1]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 # A log of a long run stays readable.
 _LINES_PER_RUN = 20
+# A notebook draws no faster than one can read.
+_SECONDS_PER_DRAWING = 0.25
 
 
 class _Display(Protocol):
@@ -127,7 +131,7 @@ class _Bar:
 
     def start(self, rounds: int, rounds_completed: int) -> None:
         self._task = self._bar.add_task("", total=rounds, completed=rounds_completed)
-        self._bar.start()
+        self._begin()
 
     def update(self, rounds_completed: int, row: Mapping[str, Any]) -> None:
         self._latest.update(row)
@@ -139,6 +143,37 @@ class _Bar:
 
     def stop(self) -> None:
         self._bar.stop()
+
+    def _begin(self) -> None:
+        self._bar.start()
+
+
+class _NotebookBar(_Bar):
+    """Draws the bar as an output of its cell, which is saved with the notebook.
+
+    Without `ipywidgets`, which Jupyter does not bring, rich itself draws none there.
+    """
+
+    def update(self, rounds_completed: int, row: Mapping[str, Any]) -> None:
+        super().update(rounds_completed, row)
+        if time.monotonic() - self._drawn >= _SECONDS_PER_DRAWING:
+            self._draw()
+
+    def stop(self) -> None:
+        self._draw()
+
+    def _begin(self) -> None:
+        # Where there is a notebook, there is IPython.
+        display = importlib.import_module("IPython.display").display
+        self._output = display(self._table(), display_id=True)
+        self._drawn = time.monotonic()
+
+    def _draw(self) -> None:
+        self._output.update(self._table())
+        self._drawn = time.monotonic()
+
+    def _table(self) -> rich.table.Table:
+        return self._bar.make_tasks_table(self._bar.tasks)
 
 
 class Progress(Callback):
@@ -199,7 +234,10 @@ def _build_display(
 ) -> _Display:
     if show is False:
         return _Silence()
-    console = console or rich.console.Console(stderr=True)
+    default = rich.console.Console(stderr=True)
+    if console is None and default.is_jupyter:
+        return _NotebookBar(accuracy_metric, default)
+    console = console or default
     if show or console.is_terminal or console.is_jupyter:
         return _Bar(accuracy_metric, console)
     return _LogLines(accuracy_metric)
