@@ -213,7 +213,7 @@ UNTRAINABLE = {
     "stateful": (remembering, "variable that is not one of its weights.*stateful=True"),
     "unseeded": (
         lambda: keras3_models.softmax_regression(Unseeded()),
-        r"none of its weights.*keras\.random\.SeedGenerator",
+        r"not one of its weights.*keras\.random\.SeedGenerator",
     ),
     "spectral": (normalising, "sets.*its trainable weight '.*kernel'"),
     "constraint": (constrained, "constraint of its weight '.*kernel'"),

@@ -124,7 +124,7 @@ def test_interrupt_stops_promptly_with_one_line(tmp_path):
         # Exit alone, of TensorFlow and the worker, takes seconds on a busy machine.
         assert time.monotonic() - start < 30
     # The fourth row is written a moment before the fourth round counts as done.
-    [kept] = re.findall(r"go on after round (\d+) from", log_path.read_text())
+    [kept] = re.findall(r"continue after round (\d+) from", log_path.read_text())
     saved = load_checkpoint(output_dir / "checkpoint.npz")
     assert saved.rounds_completed == int(kept) >= 3
     # At most the round in progress was finished first.
