@@ -102,7 +102,7 @@ def test_pipes_are_refused_at_once(name, tmp_path):
     (tmp_path / name).unlink()
     os.mkfifo(tmp_path / name)
     start = time.monotonic()
-    with pytest.raises(ValueError, match=r"not a regular file|not a whole|did not write"):
+    with pytest.raises(ValueError, match=r"regular file|not a whole|did not write"):
         run(tmp_path, rounds=3)
     assert time.monotonic() - start < 10
 
