@@ -94,6 +94,8 @@ soak: setup
 	@$(BIN)/python -m tests.reliability.kills $(SOAK_RESULTS)
 	@$(BIN)/python -m tests.reliability.interrupts $(SOAK_RESULTS)
 	@$(BIN)/python -m tests.reliability.faults $(SOAK_RESULTS)
+	@if $(BIN)/python -c "import ray" 2>/dev/null; then \
+	  $(BIN)/python -m tests.reliability.ray_kills $(SOAK_RESULTS); fi
 	@TFF_DRIFT_SOAK=$(SOAK_RESULTS) $(BIN)/python -m pytest -s tests/reliability tests/execution/on_ray/test_cluster.py $(PYTEST_ARGS)
 	@$(BIN)/python -m tests.reliability.report
 

@@ -10,6 +10,7 @@ import h5py
 
 from tests.reliability import program
 from tff_drift import client_states
+from tff_drift.execution.on_ray import shards
 from tff_drift.simulation import read_rows, without_timing
 from tff_drift.simulation.records.checkpoint import load_checkpoint
 
@@ -76,14 +77,33 @@ def _tracked(folder):
 
 def _states_on_disk(folder, initial_client_state):
     path = folder / program.CLIENT_STATES
+    if (path / shards.MANIFEST_FILE).exists():
+        return _states_in_shards(path, initial_client_state)
     with client_states.DiskClientStates(path, initial_client_state) as store:
-        store.restore(store.versions[-1])
-        ids = store.client_ids()
-        return {
-            f"client_states/{client_id}/{name}": leaf.tobytes()
-            for client_id, state in zip(ids, store.gather(ids))
-            for name, leaf in sorted(_leaves(state))
-        }
+        return _states(store, store.versions[-1])
+
+
+def _states_in_shards(path, initial_client_state):
+    """The states that actors on Ray have left, those of the last checkpoint."""
+    manifest = json.loads((path / shards.MANIFEST_FILE).read_text())
+    checkpoint = manifest["versions"][max(manifest["versions"], key=int)]
+    store = shards.Store(manifest["key"], str(path), initial_client_state)
+    found = {}
+    for number, version in enumerate(checkpoint):
+        # It waits for the end of the actor that had the shard.
+        with shards._open(store, number) as shard:
+            found.update(_states(shard, version))
+    return found
+
+
+def _states(store, version):
+    store.restore(version)
+    ids = store.client_ids()
+    return {
+        f"client_states/{client_id}/{name}": leaf.tobytes()
+        for client_id, state in zip(ids, store.gather(ids))
+        for name, leaf in sorted(_leaves(state))
+    }
 
 
 def _leaves(state, path=""):

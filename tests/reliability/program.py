@@ -4,7 +4,7 @@
 
 Linear regression with three weights, on six clients, in rounds of milliseconds: what is
 tried is the training loop, the files and the store, and those are the real ones. With
-`--native` the rounds run in TFF's worker.
+`--native` the rounds run in TFF's worker, with `--ray` on two actors of a cluster.
 """
 
 import argparse
@@ -203,9 +203,14 @@ def main():
     parser.add_argument("store", choices=STORES)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--native", action="store_true")
+    parser.add_argument("--ray", metavar="ADDRESS")
     arguments = parser.parse_args()
     if arguments.native:
         execution.set_native_execution_context()
+    elif arguments.ray:
+        execution.set_ray_execution_context(
+            address=arguments.ray, num_actors=2, processors=1
+        )
     else:
         execution.set_local_execution_context()
 

@@ -71,6 +71,33 @@ def store_kills(found):
     return _table(["killed", "kills", "programs that ended otherwise"], body)
 
 
+def ray_kills(found):
+    """Kills of runs on Ray by what was killed, and what differed at the end."""
+    rows = collections.defaultdict(collections.Counter)
+    for result in _of(found, "ray kills"):
+        row = rows[result["method"]]
+        row.update(result["kills"])
+        row["runs"] += 1
+        row["differs"] += len(result["differs"])
+        row["failed"] += len(result["failed"])
+    columns = ["actor", "node", "driver", "runs", "differs", "failed"]
+    body = [
+        [method, *(row[column] for column in columns)]
+        for method, row in sorted(rows.items())
+    ]
+    total = [sum(row[column] for row in rows.values()) for column in columns]
+    header = [
+        "method",
+        "actors killed",
+        "nodes killed",
+        "programs killed",
+        "runs ended",
+        "values that differ",
+        "runs failed",
+    ]
+    return _table(header, [*body, ["all", *total]])
+
+
 def faults(found):
     """For each fault and method, how often the outcome was as it should be."""
     tried, held = collections.Counter(), collections.Counter()
@@ -154,7 +181,16 @@ def soak(found):
 
 TABLES = {
     function.__name__: function
-    for function in (kills, interrupts, store_kills, faults, bad_values, fuzz, soak)
+    for function in (
+        kills,
+        interrupts,
+        store_kills,
+        ray_kills,
+        faults,
+        bad_values,
+        fuzz,
+        soak,
+    )
 }
 
 

@@ -21,6 +21,9 @@ def test_nothing_differed_and_nothing_was_let_in():
     assert sum(each["totals"]["differ"] for each in random_cases) == 0
     of_stores = [result for result in found if result["what"] == "store kills"]
     assert [each for each in of_stores if each["different"]] == []
+    on_ray = [result for result in found if result["what"] == "ray kills"]
+    assert on_ray
+    assert [each for each in on_ray if each["differs"] or each["failed"]] == []
     disturbed = [result for result in found if result["what"] == "fault"]
     assert [each for each in disturbed if not each["holds"]] == []
     walks = [result for result in found if result["what"] == "bad values"]
