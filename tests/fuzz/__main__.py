@@ -12,7 +12,9 @@ Exits with 1 if there are differences in the file.
 import argparse
 import collections
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +23,7 @@ import time
 
 from tests.reliability import results
 
-_COUNTS = {"steps": 20, "processes": 6}
+_COUNTS = {"steps": 20, "processes": 10}
 _SUMMED = ("compared", "vectorized", "refused", "ill_conditioned")
 _COUNTED = ("cases", "not built", *_SUMMED, "differ")
 # Of one case; in most of it functions are built.
@@ -52,9 +54,14 @@ def _run_chunk(path, family, number, known, left):
         with (
             tempfile.TemporaryFile("w+") as errors,
             subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, text=True
+                command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,
             ) as process,
         ):
+            threading.Thread(target=_end_group_with, args=[process]).start()
             timer = threading.Timer(limit, process.kill)
             timer.start()
             begun = _read(path, name, process.stdout)
@@ -80,6 +87,15 @@ def _run_chunk(path, family, number, known, left):
     # Where a case ended the process, those after it are drawn again, without it.
     if ended == 0 or begun is None:
         results.append(path, {"what": "chunk", "chunk": name})
+
+
+def _end_group_with(process):
+    """Ends what a process has started when it ends, by itself or not.
+
+    TFF's worker lives on where its program crashes, and holds the pipe that is read.
+    """
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    os.killpg(process.pid, signal.SIGKILL)
 
 
 def _read(path, name, lines):

@@ -103,6 +103,9 @@ VECTOR = {
     "checked": _new(lambda: _Checked()),
     "rescaling": _new(lambda: _LAYERS.Rescaling(0.5, 0.1)),
 }
+# Their operations with side effects stay in the graph in which Keras builds a model, on
+# inputs that nobody feeds: TFF's worker fails on functional models with them.
+KEPT_OF_BUILDING = frozenset({"chosen", "checked"})
 _IMAGE = {
     "conv": _new(lambda: _LAYERS.Conv2D(3, 3, activation="relu", padding="same")),
     "conv_valid": _new(lambda: _LAYERS.Conv2D(4, 2)),

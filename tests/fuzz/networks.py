@@ -8,7 +8,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from hypothesis import strategies as st
 
-from tests.fuzz.blocks import BLOCKS, VECTOR
+from tests.fuzz.blocks import BLOCKS, KEPT_OF_BUILDING, VECTOR
 from tests.fuzz.operations import CHANGE_ROWS, OPERATIONS
 
 CLASSES, VOCABULARY = 4, 7
@@ -139,10 +139,13 @@ def networks(draw):
     forms = ("variables",) if head in _TWO_OUTPUTS else ("variables", "functional")
     if head == "per_token":
         first, more = "tokens", []
+    joint = tuple(draw(st.lists(names, max_size=2)))
+    if KEPT_OF_BUILDING & set(joint):
+        forms = ("variables",)
     return Network(
         inputs=(first, *more),
         blocks=tuple(draw(st.lists(st.sampled_from(tuple(BLOCKS[first])), max_size=3))),
-        joint=tuple(draw(st.lists(names, max_size=2))),
+        joint=joint,
         head=head,
         metric=draw(st.sampled_from(tuple(_CLASS_METRICS))),
         form=draw(st.sampled_from(forms)),

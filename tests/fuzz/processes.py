@@ -103,7 +103,7 @@ class ProcessCase:
 
 
 @st.composite
-def cases(draw):
+def cases(draw, num_cohorts=12):
     return ProcessCase(
         network=draw(networks.networks()),
         method=draw(
@@ -111,7 +111,11 @@ def cases(draw):
         ),
         optimizer=draw(st.sampled_from(tuple(_OPTIMIZERS))),
         aggregator=draw(st.sampled_from(tuple(_AGGREGATORS))),
-        cohorts=tuple(draw(st.lists(cohorts.cohorts(), min_size=2, max_size=3))),
+        cohorts=tuple(
+            draw(
+                st.lists(cohorts.cohorts(), min_size=num_cohorts, max_size=num_cohorts)
+            )
+        ),
     )
 
 

@@ -97,7 +97,7 @@ class StepCase:
 
 
 @st.composite
-def cases(draw):
+def cases(draw, num_cohorts=12):
     # Mostly steps that are vectorized, in which more can go wrong.
     every = st.sampled_from(sorted(OPERATIONS))
     vectorized = st.sampled_from(sorted(set(OPERATIONS) - ONE_BY_ONE))
@@ -105,9 +105,13 @@ def cases(draw):
     return StepCase(
         operations=tuple(draw(st.lists(names, min_size=1, max_size=4))),
         gradient=draw(st.booleans()),
-        loop=draw(st.sampled_from(("reduce",) * 10 + LOOPS)),
+        loop=draw(st.sampled_from(("reduce",) * 30 + LOOPS)),
         after=tuple(draw(st.lists(names, max_size=1))),
-        cohorts=tuple(draw(st.lists(cohorts.cohorts(), min_size=3, max_size=5))),
+        cohorts=tuple(
+            draw(
+                st.lists(cohorts.cohorts(), min_size=num_cohorts, max_size=num_cohorts)
+            )
+        ),
     )
 
 

@@ -33,7 +33,7 @@ def fixture_no_global_seed():
 
 
 @hypothesis.settings(max_examples=6, **_SETTINGS)
-@hypothesis.given(steps.cases())
+@hypothesis.given(steps.cases(4))
 def test_random_steps(case):
     outcome = chunk.check_steps(case)
     assert not outcome.not_built
@@ -41,7 +41,7 @@ def test_random_steps(case):
 
 
 @hypothesis.settings(max_examples=2, **_SETTINGS)
-@hypothesis.given(processes.cases())
+@hypothesis.given(processes.cases(3))
 def test_random_processes(native_context, case):
     assert chunk.check_process(case, native_context).differences == []
 
