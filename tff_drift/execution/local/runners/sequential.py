@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -33,6 +33,7 @@ from tff_drift.execution.local.client_program.loops import Reduce
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.data import variants
 from tff_drift.execution.local.graphs.functions import PhaseFunction, TensorFunction
+from tff_drift.execution.local.runners import threads
 from tff_drift.execution.local.tensors import TensorList
 
 _CPU = "/device:CPU:0"
@@ -65,7 +66,7 @@ class SequentialRunner:
         self._functionalize = functionalize
 
     @functools.cached_property
-    def _program(self) -> tuple[TensorFunction, str | None]:
+    def _program(self) -> tuple[Callable[..., Any], str | None]:
         """What is run, and if it is TFF's graph though it loops over data, why."""
         function = self.function.function
         if not any(map(_is_loop, patterns.all_nodes(function.graph.as_graph_def()))):
@@ -73,7 +74,7 @@ class SequentialRunner:
         if not self._functionalize:
             return function, "functionalize_clients is False"
         try:
-            return _functionalized(function), None
+            return threads.one_at_a_time(_functionalized(function)), None
         except UnsupportedGraphError as error:
             return function, str(error)
         except Exception as error:  # TensorFlow's own, of any class.

@@ -9,6 +9,7 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns
+from tff_drift.execution.local.runners import threads
 from tff_drift.execution.local.tensors import TensorList
 
 
@@ -19,7 +20,8 @@ def concrete(function: Callable[..., TensorList], signature: Any) -> Any:
         lambda *flat: function(*tf.nest.pack_sequence_as(signature, flat)),
         tf.nest.flatten(signature),
     )
-    return lambda *parts: flat(*tf.nest.flatten(parts))
+    run = threads.one_at_a_time(flat, of_clients=True)
+    return lambda *parts: run(*tf.nest.flatten(parts))
 
 
 def vectorized_map(function: Callable[[Any], TensorList], elements: Any) -> TensorList:

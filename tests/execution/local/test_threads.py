@@ -1,0 +1,129 @@
+"""Kernels of TensorFlow's that two threads cannot share."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import tensorflow as tf
+
+from tests.experiments import programs
+from tff_drift.execution.local.runners import threads
+
+# Clients whose batches have 1 to 9 rows, which are the channels of a layer
+# normalization. Without the lock nearly every run of it crashes.
+PROGRAM = """
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+from tff_drift import algorithms, execution
+
+def build():
+    layers = [tf.keras.layers.LayerNormalization(input_shape=(4,))]
+    layers += [tf.keras.layers.Dense(4, "tanh"), tf.keras.layers.LayerNormalization()]
+    layers += [tf.keras.layers.Dense(2)]
+    return tff.learning.models.from_keras_model(
+        tf.keras.Sequential(layers),
+        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        input_spec=(
+            tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([None], tf.int32)
+        ),
+    )
+
+random = np.random.default_rng(1)
+clients = [
+    [
+        (random.normal(size=(rows, 4)).astype(np.float32), np.ones(rows, np.int32))
+        for _ in range(40)
+    ]
+    for rows in (1, 9, 2, 8, 3, 7)
+]
+process = algorithms.build_fed_avg(build, 0.1)
+found = []
+for threads, batched in ((1, BATCHED), (2, BATCHED)):
+    execution.set_local_execution_context(
+        max_concurrent_clients=threads, batch_clients=batched
+    )
+    state = found[0][0] if found else process.initialize()
+    last = state
+    for _ in range(4):
+        last = process.next(last, clients).state
+    weights = process.get_model_weights(last).trainable
+    found.append((state, [np.asarray(each) for each in weights]))
+for one, two in zip(found[0][1], found[1][1]):
+    np.testing.assert_array_equal(one, two)
+print("equal")
+"""
+
+
+@pytest.mark.whole_programs
+@pytest.mark.parametrize("batched", [False, True])
+def test_layer_normalization_on_several_threads(batched):
+    outcome = subprocess.run(
+        [sys.executable, "-c", PROGRAM.replace("BATCHED", str(batched))],
+        cwd=programs.ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert outcome.returncode == 0, outcome.stderr[-2000:]
+    assert outcome.stdout.split()[-1] == "equal"
+
+
+class _Traced:
+    """Stands for a TensorFlow function, and tells how many calls there were at once."""
+
+    def __init__(self, make):
+        self.graph = tf.Graph()
+        with self.graph.as_default():
+            make()
+        self.most = self._now = 0
+        self._lock = threading.Lock()
+
+    def __call__(self):
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        time.sleep(0.05)
+        with self._lock:
+            self._now -= 1
+
+
+def _normalization(data_format):
+    def make():
+        tf.raw_ops.FusedBatchNormV3(
+            x=tf.zeros([1, 2, 3, 4]),
+            scale=tf.ones([2 if data_format == "NCHW" else 4]),
+            offset=tf.zeros([2 if data_format == "NCHW" else 4]),
+            mean=tf.zeros([0]),
+            variance=tf.zeros([0]),
+            data_format=data_format,
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "of_clients", "most"),
+    [
+        (_normalization("NCHW"), False, 1),
+        (_normalization("NHWC"), True, 1),
+        (_normalization("NHWC"), False, 4),
+        (lambda: tf.zeros([2]), True, 4),
+    ],
+)
+def test_threads_wait_where_they_have_to(make, of_clients, most):
+    traced = _Traced(make)
+    run = threads.one_at_a_time(traced, of_clients)
+    callers = [_started(run) for _ in range(4)]
+    for caller in callers:
+        caller.join()
+    assert traced.most == most
+
+
+def _started(run):
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
