@@ -19,7 +19,9 @@ Y = np.arange(6, dtype=np.int32)
 
 def dense_model(x=tf.float32, y=tf.int32):
     def build():
-        layer = tf.keras.layers.Dense(NUM_LABELS, input_shape=(3,), dtype=x)
+        layer = tf.keras.layers.Dense(
+            NUM_LABELS, kernel_initializer="zeros", input_shape=(3,), dtype=x
+        )
         return tff.learning.models.from_keras_model(
             tf.keras.Sequential([layer]),
             loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -212,6 +214,7 @@ def test_dictionaries_fit_by_their_names():
     )
     good = fits({"x": X, "y": Y.astype(np.int64)}, spec)
     assert good.element_spec["y"].dtype == tf.int64
+    assert good.training_data("bob", 0).element_spec["y"].dtype == tf.int32
     with pytest.raises(ValueError, match="example 1: found 2147483648 of int64 in y"):
         fits({"x": X, "y": replaced(Y.astype(np.int64), 1, 2**31)}, spec)
 
@@ -236,6 +239,20 @@ def test_dictionaries_fit_by_their_names():
 )
 def test_casts_that_keep_every_value_are_taken(values, dtype):
     assert len(fits(values, tf.TensorSpec((None,), dtype))) == 1
+
+
+def test_casts_train_the_same_model_in_every_context():
+    for _ in both_contexts():
+        expected, found = (
+            train("dense", data).model_weights.trainable
+            for data in (
+                clients(X, Y),
+                clients(X.astype(np.float64), Y.astype(np.int64)),
+            )
+        )
+        assert np.any(expected[0])
+        for ours, theirs in zip(found, expected):
+            np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize(

@@ -354,7 +354,8 @@ class ClientDatasets(ClientExamples):
             client's examples are not as `examples` wants them.
         """
         epochs = starmap(take, self.training_rows(client_id, round_number))
-        return to_dataset(epochs, self.batching.batch_size)
+        batches = to_dataset(epochs, self.batching.batch_size)
+        return batches if self._check is None else self._check.cast(batches)
 
     def training_batches(self, client_id: str, round_number: int) -> list[Examples]:
         """Returns what `training_data` returns, as a list of the batches.

@@ -81,6 +81,24 @@ class ValueCheck:
         with self._lock:
             self._checked.add(client_id)
 
+    def cast(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """Returns batches in the model's dtypes, which TFF's own contexts want.
+
+        Args:
+          dataset: Batches of a client that has been checked.
+        """
+        wanted = {cast.path: cast.wanted for cast in self._casts}
+        # `map` takes a tuple apart.
+        is_tuple = type(dataset.element_spec) is tuple
+
+        def in_dtypes(*elements: Any) -> Any:
+            return tree.map_structure_with_path(
+                lambda path, leaf: tf.cast(leaf, wanted.get(path, leaf.dtype)),
+                elements if is_tuple else elements[0],
+            )
+
+        return dataset.map(in_dtypes)
+
 
 def _changes(values: np.ndarray, wanted: tf.DType) -> np.ndarray | None:
     """Returns which values a cast would change, None if it can change none.
