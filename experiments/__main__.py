@@ -1,7 +1,6 @@
 """`python -m experiments` is the same as the command `tff-drift`."""
 
-import sys
-
 from experiments.main import run
+from tff_drift import programs
 
-sys.exit(run())
+programs.end(run())

@@ -89,3 +89,22 @@ def test_a_module_of_the_users_own_comes_first(installation):
     code = "import tff_drift, tasks; print(tasks.__file__)"
     process = run_in(installation, code)
     assert process.stdout.strip() == str(installation / "tasks.py")
+
+
+def test_the_end_of_a_program_does_what_is_registered_and_no_more():
+    code = """
+import atexit
+from tff_drift import programs
+
+class Kept:
+    def __del__(self):
+        print("taken apart")
+
+kept = Kept()
+atexit.register(print, "registered")
+print("printed")
+programs.end(3)
+"""
+    process = run_in(programs.ROOT, code)
+    assert process.returncode == 3, process.stderr
+    assert process.stdout.split() == ["printed", "registered"]
