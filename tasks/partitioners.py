@@ -258,7 +258,8 @@ def _integers(name: str, values: np.ndarray) -> np.ndarray:
         array = np.asarray(None)
     if array.dtype.kind not in "iu" or array.ndim != 1 or not len(array):
         raise TypeError(
-            f"{name} must be an array of integers with one dimension, found {values!r}."
+            f"{name} must be an array of integers with one dimension, found "
+            f"{checks.shown(values)}."
         )
     if array.min() < 0:
         raise ValueError(f"{name} must be at least 0, found {array.min()}.")
@@ -270,11 +271,12 @@ def _check_proportions(proportions: np.ndarray) -> np.ndarray:
     if array.dtype.kind not in "iuf" or array.ndim != 2:
         raise TypeError(
             "proportions must be an array of numbers, one row per client and one "
-            f"column per class, found {proportions!r}."
+            f"column per class, found {checks.shown(proportions)}."
         )
     if not (np.isfinite(array).all() and (array >= 0).all()):
         raise ValueError(
-            f"proportions must be finite numbers of at least 0, found {proportions!r}."
+            "proportions must be finite numbers of at least 0, found "
+            f"{checks.shown(proportions)}."
         )
     return array
 
@@ -328,7 +330,9 @@ def hold_out_clients(
         client, or `seed` is negative.
     """
     if isinstance(client_ids, str) or not isinstance(client_ids, Sequence):
-        raise TypeError(f"client_ids must be a list of ids, found {client_ids!r}.")
+        raise TypeError(
+            f"client_ids must be a list of ids, found {checks.shown(client_ids)}."
+        )
     checks.check_integer("num_held_out", num_held_out, at_least=0)
     checks.check_integer("seed", seed, at_least=0)
     if len(set(client_ids)) < len(client_ids):

@@ -58,7 +58,8 @@ class TaskDefinition:
             isinstance(option, Option) for option in self.options
         ):
             raise TypeError(
-                f"options must be a tuple of tasks.Option, found {self.options!r}."
+                "options must be a tuple of tasks.Option, found "
+                f"{checks.shown(self.options)}."
             )
         if not callable(self.build):
             checks.check_instance("build", self.build, str, "a function or its path")
@@ -66,7 +67,9 @@ class TaskDefinition:
         if not isinstance(self.files, tuple) or not all(
             isinstance(each, str) for each in self.files
         ):
-            raise TypeError(f"files must be a tuple of names, found {self.files!r}.")
+            raise TypeError(
+                f"files must be a tuple of names, found {checks.shown(self.files)}."
+            )
 
     def builder(self) -> Callable[..., tuple[Any, Any]]:
         """Returns the function `build`, imported."""
@@ -151,10 +154,11 @@ def unknown(kind: str, name: Any, known: Collection[str]) -> ValueError:
       name: The name.
       known: The names that exist.
     """
-    nearest = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
+    nearest = difflib.get_close_matches(str(name)[:100], known, n=3, cutoff=0.4)
     hint = f" Did you mean {' or '.join(map(repr, nearest))}?" if nearest else ""
     return ValueError(
-        f"Unknown {kind} {name!r}.{hint} Known are {', '.join(map(repr, known))}."
+        f"Unknown {kind} {checks.shown(name)}.{hint} Known are "
+        f"{', '.join(map(repr, known))}."
     )
 
 

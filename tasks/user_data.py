@@ -321,7 +321,7 @@ def _feature_names(
     ):
         raise TypeError(
             "element_spec must have a tf.TensorSpec for the name of each feature, "
-            f"found {element_spec!r}."
+            f"found {checks.shown(element_spec)}."
         )
     names = [name for name in element_spec if name != label]
     spec = element_spec.get(label)

@@ -86,8 +86,8 @@ def check_columns(features: Sequence[Any] | None, **others: Any) -> None:
         return
     if isinstance(features, (str, bytes)) or not isinstance(features, Sequence):
         raise TypeError(
-            f"features must be a list of columns, found {features!r}. Leave it out to "
-            "take all others."
+            f"features must be a list of columns, found {checks.shown(features)}. "
+            "Leave it out to take all others."
         )
     if not features:
         raise ValueError("features is empty. Name a column, or leave it out.")
@@ -98,7 +98,7 @@ def check_columns(features: Sequence[Any] | None, **others: Any) -> None:
 
 def _check_column(argument: str, name: Any) -> None:
     if name is None or not isinstance(name, Hashable):
-        raise TypeError(f"{argument} must name columns, found {name!r}.")
+        raise TypeError(f"{argument} must name columns, found {checks.shown(name)}.")
 
 
 def _check_free(argument: str, name: Any, names: dict[Any, str]) -> None:
@@ -143,8 +143,8 @@ def check_test_fraction(test_fraction: float) -> None:
     checks.check_probability("test_fraction", test_fraction)
     if not 0 < test_fraction < 1:
         raise ValueError(
-            f"test_fraction must be between 0 and 1, found {test_fraction!r}: both "
-            "training and tests need examples."
+            "test_fraction must be between 0 and 1, found "
+            f"{checks.shown(test_fraction)}: both training and tests need examples."
         )
 
 
@@ -258,7 +258,8 @@ def _check_model(
         model = build_keras_model()
         if not isinstance(model, tf.keras.Model):
             raise TypeError(
-                f"build_keras_model must build a Keras model, found {model!r}."
+                "build_keras_model must build a Keras model, found "
+                f"{checks.shown(model)}."
             )
         shapes = (
             (model.input_shape, model.output_shape) if model.built else (None, None)

@@ -154,7 +154,8 @@ class Method:
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise ValueError(
-                f"name must be an identifier such as 'fed_avg', found {self.name!r}."
+                "name must be an identifier such as 'fed_avg', found "
+                f"{checks.shown(self.name)}."
             )
         checks.check_one_of("weighting", self.weighting, (NUM_EXAMPLES, UNIFORM))
         for need in self.needs:
@@ -264,7 +265,7 @@ def register(method: Method) -> Method:
       ValueError: If there is another method of its name.
     """
     if not isinstance(method, Method):
-        raise TypeError(f"method must be a Method, found {method!r}.")
+        raise TypeError(f"method must be a Method, found {checks.shown(method)}.")
     other = _METHODS.get(method.name)
     if other is not None and other != method:
         raise ValueError(

@@ -51,13 +51,15 @@ def _read_boolean(text: str) -> bool:
 
 def _check_text(name: str, value: Any) -> None:
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be a string, found {value!r}.")
+        raise TypeError(f"{name} must be a string, found {checks.shown(value)}.")
 
 
 def _check_seed(name: str, value: Any) -> None:
     checks.check_integer(name, value, at_least=0)
     if value > _LARGEST_SEED:
-        raise ValueError(f"{name} must be at most {_LARGEST_SEED}, found {value!r}.")
+        raise ValueError(
+            f"{name} must be at most {_LARGEST_SEED}, found {checks.shown(value)}."
+        )
 
 
 def _check_fraction(name: str, value: Any) -> None:
@@ -168,7 +170,9 @@ class Option:
             value_type.check(name, value)
         except ValueError:
             wanted = value_type.wanted + (", or none" if self.may_be_none else "")
-            raise ValueError(f"{name} must be {wanted}, found {text!r}.") from None
+            raise ValueError(
+                f"{name} must be {wanted}, found {checks.shown(text)}."
+            ) from None
         return value
 
     def check(self, value: Any, name: str = "") -> None:

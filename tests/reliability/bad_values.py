@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 
 from tests.reliability import results
+from tff_drift import checks
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _NAN, _INF = float("nan"), float("inf")
+# Of a message: it is read in a terminal.
+_LONGEST = 1200
 
 # What only some functions forbid is added where they are tried.
-ANY = [object(), np.zeros(2), {1: 2}, b"a"]
+LONG = {k: np.arange(3000.0).reshape(-1, 3) for k in range(30)}
+ANY = [object(), np.zeros(2), {1: 2}, LONG, b"a"]
 INTEGER = [*ANY, None, "a", "", 1.5, _NAN, _INF, True, [], -1, 2**70]
 COUNT = [*INTEGER, 0]
 OPTIONAL = [value for value in COUNT if value is not None]
@@ -26,8 +30,8 @@ FLAG = [*ANY, None, "no", 0, 1, 1.0, []]
 PATH = [*ANY, None, "", "a\0b", 0, []]
 TEXT = [*ANY, None, "", 0, 1.5, []]
 FUNCTION = [*ANY, "a", 0, []]
-SMALL = [object(), "a", 3, lambda *_: None]
-LIST = [object(), None, "a", 0, {1: 2}]
+SMALL = [object(), LONG, "a", 3, lambda *_: None]
+LIST = [object(), None, "a", 0, {1: 2}, LONG]
 MODEL = [*FUNCTION, None, lambda: None]
 
 
@@ -47,7 +51,10 @@ def _complaint(error, argument, bad, names):
         return f"raised by {frames[-1]}: {error}"
     if "\n" in str(error).strip() and "\n" not in repr(bad):
         return f"several lines: {error}"
-    if not any(name in str(error) for name in names) and repr(bad) not in str(error):
+    if len(str(error)) > _LONGEST:
+        return f"{len(str(error))} characters: {error}"[:200]
+    told = (*names, repr(bad), checks.shown(bad))
+    if not any(each in str(error) for each in told):
         return f"neither argument nor value: {error}"
     return None
 
@@ -110,5 +117,5 @@ def complaints(function, good, argument, bad, names=None):
             complaint = "taken"
             ANSWERS[complaint] += 1
         if complaint:
-            found.append(f"{value!r}: {complaint}")
+            found.append(f"{repr(value)[:200]}: {complaint}")
     return found

@@ -180,8 +180,8 @@ def _check_clipping_norm(name: str, value: Any) -> None:
     checks.check_positive(name, value)
     if not _FLOAT32.tiny <= value <= _FLOAT32.max:
         raise ValueError(
-            f"{name} must be a normal number of float32, between "
-            f"{_FLOAT32.tiny:.3g} and {_FLOAT32.max:.3g}, found {value!r}."
+            f"{name} must be a normal number of float32, between {_FLOAT32.tiny:.3g} "
+            f"and {_FLOAT32.max:.3g}, found {checks.shown(value)}."
         )
 
 

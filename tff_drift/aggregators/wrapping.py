@@ -73,7 +73,7 @@ def wrap_factory(
         "inner_factory must be an instance of "
         "tff.aggregators.WeightedAggregationFactory or of "
         "tff.aggregators.UnweightedAggregationFactory, such as "
-        f"tff.aggregators.MeanFactory(), found {inner_factory!r}."
+        f"tff.aggregators.MeanFactory(), found {checks.shown(inner_factory)}."
     )
 
 
@@ -224,8 +224,8 @@ def check_floats(name: str, value_type: compat.Type) -> None:
     """
     if not isinstance(value_type, (compat.TensorType, compat.StructType)):
         raise TypeError(
-            f"{name} must be a tff.TensorType or a tff.StructType, without "
-            f"placement, found {value_type!r}. tff.to_type makes one."
+            f"{name} must be a tff.TensorType or a tff.StructType, without placement, "
+            f"found {checks.shown(value_type)}. tff.to_type makes one."
         )
     if not compat.is_structure_of_floats(value_type):
         raise TypeError(
@@ -256,7 +256,7 @@ def sum_factory_or_default(
         raise TypeError(
             f"{name} must be an instance of "
             "tff.aggregators.UnweightedAggregationFactory that sums, such as "
-            f"tff.aggregators.SumFactory(), found {sum_factory!r}."
+            f"tff.aggregators.SumFactory(), found {checks.shown(sum_factory)}."
         )
     return sum_factory
 
@@ -282,7 +282,7 @@ def create_sum(
     """
     problem = (
         f"{name} must sum values of the type {value_type}, as "
-        f"tff.aggregators.SumFactory() does, found {sum_factory!r}, which "
+        f"tff.aggregators.SumFactory() does, found {checks.shown(sum_factory)}, which "
     )
     try:
         process = sum_factory.create(value_type)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import tensorflow_federated as tff
 
-from tff_drift import compat
+from tff_drift import checks, compat
 from tff_drift.algorithms.composition import ComposedLearningProcess
 from tff_drift.algorithms.composition.server_state import (
     STATE_NAMES,
@@ -86,7 +86,7 @@ def _check_process(process: Any, weights_type: compat.Type, name: str) -> None:
     if not isinstance(process, tff.learning.templates.LearningProcess):
         raise TypeError(
             "process must be a tff.learning.templates.LearningProcess, such as "
-            f"build_fed_avg returns, found {process!r}."
+            f"build_fed_avg returns, found {checks.shown(process)}."
         )
     state_type = process.initialize.type_signature.result.member
     names = tuple(compat.structure_names(state_type))

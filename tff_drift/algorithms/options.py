@@ -9,7 +9,7 @@ from typing import Any, TypedDict, TypeVar
 
 import tensorflow_federated as tff
 
-from tff_drift import client_works, optimizers
+from tff_drift import checks, client_works, optimizers
 
 MetricsAggregator = Callable[[Any], Any]
 _Builder = TypeVar("_Builder", bound=Callable[..., Any])
@@ -148,7 +148,7 @@ def check_client_weighting(client_weighting: Any) -> None:
     if not isinstance(client_weighting, tff.learning.ClientWeighting):
         raise TypeError(
             "client_weighting must be tff.learning.ClientWeighting.NUM_EXAMPLES or "
-            f"UNIFORM, found {client_weighting!r}."
+            f"UNIFORM, found {checks.shown(client_weighting)}."
         )
 
 

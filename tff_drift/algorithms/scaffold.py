@@ -172,8 +172,8 @@ def build_scaffold(
     )
     if weighted != (total_examples is not None):
         raise ValueError(
-            "total_examples must be given exactly if client_weighting is "
-            f"NUM_EXAMPLES or with variates_by_examples, found {total_examples!r} with "
+            "total_examples must be given exactly if client_weighting is NUM_EXAMPLES "
+            f"or with variates_by_examples, found {checks.shown(total_examples)} with "
             f"weighting {shared.get('client_weighting', 'UNIFORM')}."
         )
     if total_examples is not None:

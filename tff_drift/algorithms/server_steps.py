@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import optimizers
+from tff_drift import checks, optimizers
 from tff_drift.tensors import Tensors
 
 ServerState = collections.OrderedDict[str, Any]
@@ -90,7 +90,7 @@ class ServerStep(abc.ABC):
         """
         raise ValueError(
             "server_rate_schedule must be None for a method whose server step has no "
-            f"learning rate, found {schedule!r}. Leave it out."
+            f"learning rate, found {checks.shown(schedule)}. Leave it out."
         )
 
     # Whether the state holds a control variate of the server's.

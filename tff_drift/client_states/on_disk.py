@@ -138,7 +138,7 @@ class DiskClientStates(ClientStates):
         """
         super().__init__(initial_state)
         if not isinstance(run_id, str):
-            raise TypeError(f"run_id must be a string, found {run_id!r}.")
+            raise TypeError(f"run_id must be a string, found {checks.shown(run_id)}.")
         checks.check_path("path", path)
         self.path = pathlib.Path(path)
         self._closing = contextlib.ExitStack()

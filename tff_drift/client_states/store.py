@@ -29,15 +29,16 @@ def _checked_ids(client_ids: Sequence[str]) -> list[str]:
         )
     if not isinstance(client_ids, Iterable):
         raise TypeError(
-            f"client_ids must be a sequence of ids, found {client_ids!r}. Give a list "
-            "of strings."
+            f"client_ids must be a sequence of ids, found {checks.shown(client_ids)}. "
+            "Give a list of strings."
         )
     ids = list(client_ids)
     for client_id in ids:
         if not isinstance(client_id, str):
             raise TypeError(
-                f"client_ids must hold strings, found {client_id!r}. Convert it, for "
-                "instance with str() or, if it is bytes, with .decode()."
+                f"client_ids must hold strings, found {checks.shown(client_id)}. "
+                "Convert it, for instance with str() or, if it is bytes, with "
+                ".decode()."
             )
     return [str(client_id) for client_id in ids]
 

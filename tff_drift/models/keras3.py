@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_drift import checks
 from tff_drift.models.metric_states import MetricState, Seen, build_metric_states
 from tff_drift.models.outputs import Objective
 from tff_drift.models.stateless import (
@@ -124,7 +125,7 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
     if not isinstance(model_weights, tff.learning.models.ModelWeights):
         raise TypeError(
             "model_weights must be a tff.learning.models.ModelWeights, such as "
-            f"process.get_model_weights returns, found {model_weights!r}."
+            f"process.get_model_weights returns, found {checks.shown(model_weights)}."
         )
     if not keras_model.built:
         raise ValueError(
@@ -193,8 +194,8 @@ def _checked_input_spec(input_spec: Any) -> Any:
     for leaf in tf.nest.flatten(input_spec):
         if not isinstance(leaf, tf.TensorSpec):
             raise TypeError(
-                f"input_spec must hold tf.TensorSpecs alone, found {leaf!r}. Make "
-                "batches of dense tensors."
+                "input_spec must hold tf.TensorSpecs alone, found "
+                f"{checks.shown(leaf)}. Make batches of dense tensors."
             )
     return input_spec
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tff_drift import checks
 from tff_drift.models.outputs import by_output, named_outputs
 from tff_drift.models.stateless import import_keras3, outside_graphs, where_made
 
@@ -179,7 +180,7 @@ def _flat(
     if isinstance(metrics, (list, tuple)):
         return [(None, metric) for metric in metrics]
     if not isinstance(metrics, Mapping):
-        raise TypeError(f"metrics must be {_METRICS}, found {metrics!r}.")
+        raise TypeError(f"metrics must be {_METRICS}, found {checks.shown(metrics)}.")
     outputs = named_outputs(output_spec(), output_names)
     unknown = [name for name in metrics if name not in outputs]
     if unknown:

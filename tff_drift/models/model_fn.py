@@ -56,7 +56,7 @@ def check_model_fn(model_fn: Any) -> None:
         raise TypeError(
             "model_fn must be a function without arguments that returns a "
             "tff.learning.models.VariableModel, or a "
-            f"tff.learning.models.FunctionalModel, found {model_fn!r}."
+            f"tff.learning.models.FunctionalModel, found {checks.shown(model_fn)}."
         )
 
 

@@ -33,7 +33,7 @@ def by_output(name: str, values: Any, outputs: Mapping[str, Any]) -> dict[str, A
     found = list(values) if isinstance(values, Mapping) else values
     raise ValueError(
         f"{name} must have an entry for each output of the model, which are "
-        f"{', '.join(map(repr, outputs))}, found {found!r}."
+        f"{', '.join(map(repr, outputs))}, found {checks.shown(found)}."
     )
 
 

@@ -32,7 +32,7 @@ class AdamOptimizer(adaptive.AdaptiveOptimizer):
         if bias_correction and initial_accumulator != 0:
             raise ValueError(
                 "initial_accumulator must be 0 with bias_correction, which is for "
-                f"moments that start at 0, found {initial_accumulator!r}."
+                f"moments that start at 0, found {checks.shown(initial_accumulator)}."
             )
         self.counts_steps = bias_correction
         super().__init__(

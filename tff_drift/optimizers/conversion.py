@@ -36,8 +36,9 @@ def as_optimizer(name: str, value: Any) -> tff.learning.optimizers.Optimizer:
         return tff.learning.optimizers.build_sgdm(float(value))
     raise TypeError(
         f"{name} must be a learning rate such as 0.1, or a "
-        "tff.learning.optimizers.Optimizer such as tff.learning.optimizers."
-        f"build_sgdm(0.1), found {value!r}.{_advice(value)}"
+        "tff.learning.optimizers.Optimizer such as "
+        "tff.learning.optimizers.build_sgdm(0.1), found "
+        f"{checks.shown(value)}.{_advice(value)}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_drift import checks
 from tff_drift.optimizers import schedules
 from tff_drift.optimizers.tensorwise import LEARNING_RATE
 
@@ -28,8 +29,8 @@ class _Scheduled(tff.learning.optimizers.Optimizer):
         inner = self._optimizer.initialize(specs)
         if not isinstance(inner, Mapping) or LEARNING_RATE not in inner:
             raise ValueError(
-                f"optimizer must keep {LEARNING_RATE!r} in its state to be "
-                f"scheduled, found {self._optimizer!r} with the state {inner}. To "
+                f"optimizer must keep {LEARNING_RATE!r} in its state to be scheduled, "
+                f"found {checks.shown(self._optimizer)} with the state {inner}. To "
                 "join several schedules, schedule the optimizer once with their "
                 "product."
             )
@@ -121,6 +122,6 @@ def build_scheduled(
     if not isinstance(optimizer, tff.learning.optimizers.Optimizer):
         raise TypeError(
             "optimizer must be a tff.learning.optimizers.Optimizer, found "
-            f"{optimizer!r}."
+            f"{checks.shown(optimizer)}."
         )
     return _Scheduled(optimizer, schedules.as_schedule(schedule))

@@ -250,7 +250,8 @@ def as_schedule(function: Any, name: str = "schedule") -> Schedule:
     """
     if not callable(function):
         raise TypeError(
-            f"{name} must be a function of round_number, found {function!r}."
+            f"{name} must be a function of round_number, found "
+            f"{checks.shown(function)}."
         )
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
@@ -286,8 +287,8 @@ def as_schedule(function: Any, name: str = "schedule") -> Schedule:
         first = float(schedule(0))
     except tf.errors.InvalidArgumentError as error:
         raise ValueError(
-            f"{name} must return a finite number, found {function!r} not finite in "
-            "round 0."
+            f"{name} must return a finite number, found {checks.shown(function)} not "
+            "finite in round 0."
         ) from error
     checks.check_non_negative(f"{name}(0)", first)
     return schedule

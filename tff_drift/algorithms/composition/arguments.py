@@ -110,9 +110,9 @@ def build_weighted_aggregator(
         factory = tff.aggregators.as_weighted_aggregator(factory)
     elif not isinstance(factory, tff.aggregators.WeightedAggregationFactory):
         raise TypeError(
-            f"{name} must be a factory of tff.aggregators or "
-            f"tff_drift.aggregators, found {factory!r}. Pass the factory "
-            "itself, not the process that it creates."
+            f"{name} must be a factory of tff.aggregators or tff_drift.aggregators, "
+            f"found {checks.shown(factory)}. Pass the factory itself, not the process "
+            "that it creates."
         )
     process = factory.create(value_type, compat.to_type(np.float32))
     result_type = process.next.type_signature.result.result.member
@@ -166,8 +166,8 @@ def build_metrics_aggregation(
         aggregation = metrics_aggregator(spec.metric_finalizers)
     except TypeError as error:
         raise TypeError(
-            f"{name} must be {what}, found {metrics_aggregator!r}, which fails on the "
-            f"model's metric finalizers: {error}"
+            f"{name} must be {what}, found {checks.shown(metrics_aggregator)}, which "
+            f"fails on the model's metric finalizers: {error}"
         ) from error
     checks.check_callable(f"what {name} returns", aggregation, "a tff.Computation")
     return aggregation

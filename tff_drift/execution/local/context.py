@@ -108,7 +108,7 @@ class LocalExecutionContext(compat.framework.SyncContext):
         if not isinstance(computation, compat.Computation):
             raise TypeError(
                 "computation must be a tff.Computation, such as process.next, found "
-                f"{computation!r}."
+                f"{checks.shown(computation)}."
             )
         with tf.init_scope():
             plan, _ = self._plans.get(computation)
@@ -218,7 +218,8 @@ def create_local_execution_context(
     checks.check_integer("dataset_cache_bytes", dataset_cache_bytes, 0)
     if batch_clients not in (None, True, False):
         raise TypeError(
-            f"batch_clients must be True, False or None, found {batch_clients!r}."
+            "batch_clients must be True, False or None, found "
+            f"{checks.shown(batch_clients)}."
         )
     checks.check_flag("functionalize_clients", functionalize_clients)
     pool = concurrent.futures.ThreadPoolExecutor(

@@ -285,7 +285,7 @@ class RayExecutionContext(compat.framework.SyncContext):
         if not isinstance(computation, compat.Computation):
             raise TypeError(
                 "computation must be a tff.Computation, such as process.next, found "
-                f"{computation!r}."
+                f"{checks.shown(computation)}."
             )
         parameter = computation.type_signature.parameter
         if not partition.client_types(parameter):

@@ -32,7 +32,8 @@ def client_data_reader(
     if not isinstance(client_data, tff.simulation.datasets.ClientData):
         raise TypeError(
             "client_data must be a tff.simulation.datasets.ClientData, found "
-            f"{client_data!r}. Use ClientDatasets.from_arrays for arrays."
+            f"{checks.shown(client_data)}. Use ClientDatasets.from_arrays for "
+            "arrays."
         )
     if preprocess is not None:
         checks.check_callable("preprocess", preprocess, "a function of examples")

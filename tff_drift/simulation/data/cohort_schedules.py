@@ -88,7 +88,7 @@ def build_growing_sampling(
       ValueError: If a number is out of its range, or `examples` do not increase.
     """
     if not isinstance(train, ClientDatasets):
-        raise TypeError(f"train must be a ClientDatasets, found {train!r}.")
+        raise TypeError(f"train must be a ClientDatasets, found {checks.shown(train)}.")
     _check(cohort_size, maximum)
     _check_increasing("examples", examples)
     checks.check_integer("seed", seed, at_least=0)
@@ -126,7 +126,9 @@ def _check(cohort_size: int, maximum: int | None) -> None:
 
 def _check_increasing(name: str, values: Sequence[int]) -> None:
     if isinstance(values, str) or not isinstance(values, Sequence):
-        raise TypeError(f"{name} must be a list of integers, found {values!r}.")
+        raise TypeError(
+            f"{name} must be a list of integers, found {checks.shown(values)}."
+        )
     for value in values:
         checks.check_integer(name, value)
     if list(values) != sorted(set(values)):

@@ -69,7 +69,7 @@ def checked_ids(client_ids: Iterable[str]) -> tuple[str, ...]:
     """
     if isinstance(client_ids, (str, bytes)) or not isinstance(client_ids, Iterable):
         raise TypeError(
-            f"client_ids must be a sequence of strings, found "
+            "client_ids must be a sequence of strings, found "
             f"{checks.shown(client_ids)}."
         )
     checked = tuple(client_ids)
@@ -78,7 +78,8 @@ def checked_ids(client_ids: Iterable[str]) -> tuple[str, ...]:
     for client_id in checked:
         if not isinstance(client_id, str):
             raise TypeError(
-                f"client_ids must be strings, found {client_id!r}. Give str() of it."
+                f"client_ids must be strings, found {checks.shown(client_id)}. Give "
+                "str() of it."
             )
         if not client_id.isascii():
             _check_is_text(client_id)
@@ -191,7 +192,7 @@ def check_known(
       ValueError: If there is no such client.
     """
     if not isinstance(client_id, str):
-        raise TypeError(f"client_id must be a string, found {client_id!r}.")
+        raise TypeError(f"client_id must be a string, found {checks.shown(client_id)}.")
     if client_id not in known:
         raise ValueError(
             f"Unknown client_id {client_id!r}. There are {len(client_ids)} clients, "

@@ -84,12 +84,16 @@ def build_uniform_sampling(
     if isinstance(client_ids, (str, bytes)) or not isinstance(
         client_ids, (Sequence, np.ndarray)
     ):
-        raise TypeError(f"client_ids must be a list of strings, found {client_ids!r}.")
+        raise TypeError(
+            f"client_ids must be a list of strings, found {checks.shown(client_ids)}."
+        )
     if not callable(cohort_size):
         checks.check_integer("cohort_size", cohort_size)
     checks.check_integer("seed", seed, at_least=0)
     if seed > _LARGEST_SEED:
-        raise ValueError(f"seed must be at most {_LARGEST_SEED}, found {seed!r}.")
+        raise ValueError(
+            f"seed must be at most {_LARGEST_SEED}, found {checks.shown(seed)}."
+        )
     if not callable(cohort_size) and cohort_size > len(client_ids):
         raise ValueError(
             f"cohort_size is {cohort_size}, but there are only {len(client_ids)} "

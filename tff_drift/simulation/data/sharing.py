@@ -122,7 +122,8 @@ def share(
     if found != wanted:
         raise TypeError(
             f"examples must be of the type of the clients' own, {wanted}, found "
-            f"{found}. With a transform, give examples as they are before it."
+            f"{checks.shown(found)}. With a transform, give examples as they are "
+            "before it."
         )
     parts = dict.fromkeys(datasets.client_ids, examples)
     if split:

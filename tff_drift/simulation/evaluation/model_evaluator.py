@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_drift import checks
 from tff_drift.models import ModelFn, build_variable_model, check_model_fn
 from tff_drift.simulation.data import model_fit
 
@@ -195,7 +196,8 @@ class ModelEvaluator:
         if not hasattr(model_weights, "trainable"):
             raise TypeError(
                 "model_weights must be a tff.learning.models.ModelWeights, such as "
-                f"process.get_model_weights returns, found {model_weights!r}."
+                "process.get_model_weights returns, found "
+                f"{checks.shown(model_weights)}."
             )
         values = [
             np.asarray(value)

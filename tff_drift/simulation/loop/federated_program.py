@@ -44,7 +44,8 @@ class ClientDataSource(compat.FederatedDataSource):
         """
         if not isinstance(train, ClientDatasets):
             raise TypeError(
-                f"train must be a tff_drift.simulation.ClientDatasets, found {train!r}."
+                "train must be a tff_drift.simulation.ClientDatasets, found "
+                f"{checks.shown(train)}."
             )
         checks.check_integer("seed", seed, at_least=0)
         self._train = train
@@ -163,11 +164,13 @@ class ClientStatesProgramStateManager(compat.ProgramStateManager):
         """
         if not isinstance(manager, compat.ProgramStateManager):
             raise TypeError(
-                f"manager must be a tff.program.ProgramStateManager, found {manager!r}."
+                "manager must be a tff.program.ProgramStateManager, found "
+                f"{checks.shown(manager)}."
             )
         if not isinstance(process, ProcessWithClientStates):
             raise TypeError(
-                f"process must be a ProcessWithClientStates, found {process!r}."
+                "process must be a ProcessWithClientStates, found "
+                f"{checks.shown(process)}."
             )
         self._manager = manager
         self._process = process

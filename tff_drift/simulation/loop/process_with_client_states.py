@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow_federated as tff
 import tree
 
-from tff_drift import compat, execution
+from tff_drift import checks, compat, execution
 from tff_drift.algorithms import CLIENT_STATES, StatefulLearningProcess
 from tff_drift.client_states import ClientStates, InMemoryClientStates
 from tff_drift.execution import preferences
@@ -85,8 +85,8 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
         if not isinstance(process, StatefulLearningProcess):
             raise TypeError(
                 "process must be one whose clients keep a state, such as "
-                f"tff_drift.algorithms.build_scaffold returns, found {process!r}. Use "
-                "others as they are."
+                "tff_drift.algorithms.build_scaffold returns, found "
+                f"{checks.shown(process)}. Use others as they are."
             )
         if client_states is None:
             client_states = InMemoryClientStates(process.initial_client_state)

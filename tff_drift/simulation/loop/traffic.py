@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import compat
+from tff_drift import checks, compat
 from tff_drift.algorithms import ComposedLearningProcess
 
 # The client weight that goes up beside the pseudo-gradient is one float32.
@@ -31,8 +31,8 @@ def check_process(process: Any) -> None:
     if missing:
         raise TypeError(
             "process must be a tff.learning.templates.LearningProcess, such as the "
-            f"functions of tff_drift.algorithms build, found {process!r}, which has no "
-            f"{missing[0]}."
+            f"functions of tff_drift.algorithms build, found {checks.shown(process)}, "
+            f"which has no {missing[0]}."
         )
 
 

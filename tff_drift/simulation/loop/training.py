@@ -221,7 +221,8 @@ def _choose_sampling(
     if sampling is not None:
         if not callable(sampling):
             raise TypeError(
-                f"sampling must be a function of a round number, found {sampling!r}."
+                "sampling must be a function of a round number, found "
+                f"{checks.shown(sampling)}."
             )
         if cohort_size is not None:
             checks.check_integer("cohort_size", cohort_size)
@@ -233,7 +234,7 @@ def _choose_sampling(
         )
     if callable(cohort_size):
         raise TypeError(
-            f"cohort_size must be an integer, found {cohort_size!r}. Give "
+            f"cohort_size must be an integer, found {checks.shown(cohort_size)}. Give "
             "sampling=build_uniform_sampling(train.client_ids, cohort_size)."
         )
     return build_uniform_sampling(train.client_ids, cohort_size, seed)
@@ -243,8 +244,8 @@ def _with_defaults(callbacks: Sequence[Participant]) -> list[Callback]:
     """Returns the callbacks of a run, the watch first and the progress last."""
     if not isinstance(callbacks, (list, tuple)):
         raise TypeError(
-            f"callbacks must be a list, found {callbacks!r}. Put it into one: "
-            "callbacks=[...]."
+            f"callbacks must be a list, found {checks.shown(callbacks)}. Put it into "
+            "one: callbacks=[...]."
         )
     participants: list[Callback] = []
     for callback in callbacks:
@@ -253,7 +254,7 @@ def _with_defaults(callbacks: Sequence[Participant]) -> list[Callback]:
         if not isinstance(callback, Callback):
             raise TypeError(
                 "callbacks must hold callbacks of tff_drift.simulation.callbacks and "
-                f"release managers of tff.program, found {callback!r}."
+                f"release managers of tff.program, found {checks.shown(callback)}."
             )
         participants.append(callback)
     if not any(isinstance(callback, FailureWatch) for callback in participants):

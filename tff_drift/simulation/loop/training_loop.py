@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow_federated as tff
 from absl import logging
 
+from tff_drift import checks
 from tff_drift.client_states import ClientStatesError
 from tff_drift.execution import preferences
 from tff_drift.simulation.data.client_datasets import ClientDatasets
@@ -228,8 +229,8 @@ def _checked_cohort(cohort: Any, round_number: int) -> Sequence[str]:
     """Returns what a sampling returned, if it is clients."""
     if isinstance(cohort, (str, bytes)) or not isinstance(cohort, Sequence):
         raise TypeError(
-            f"sampling must return a list of client ids, found {cohort!r} in round "
-            f"{round_number}."
+            f"sampling must return a list of client ids, found {checks.shown(cohort)} "
+            f"in round {round_number}."
         )
     return cohort
 

@@ -31,13 +31,15 @@ def to_json(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
     plain = {}
     for field, value in configuration.items():
         if not isinstance(field, str):
-            raise TypeError(f"{name} must have strings as names, found {field!r}.")
+            raise TypeError(
+                f"{name} must have strings as names, found {checks.shown(field)}."
+            )
         try:
             plain[field] = json.loads(json.dumps(value))
         except (TypeError, ValueError) as error:
             raise TypeError(
                 f"{name}[{field!r}] must be a JSON value (number, string, boolean, "
-                f"None, list or mapping), found {value!r}."
+                f"None, list or mapping), found {checks.shown(value)}."
             ) from error
     return plain
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_drift import compat
+from tff_drift import checks, compat
 from tff_drift.execution import containers
 from tff_drift.execution.batches_on_demand import BatchesOnDemand
 from tff_drift.execution.local.data import sequences
@@ -59,8 +59,8 @@ class ArgumentReader:
         if _loads_itself(value.__class__):
             raise NotImplementedError(
                 "The local execution context does not support arguments that load "
-                f"themselves, such as tff.framework.DataDescriptor, found {value!r}. "
-                "Pass the data."
+                "themselves, such as tff.framework.DataDescriptor, found "
+                f"{checks.shown(value)}. Pass the data."
             )
         kind = _kind(type_signature.__class__)
         if kind is compat.FederatedType:

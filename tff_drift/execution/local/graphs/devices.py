@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tff_drift import checks
 from tff_drift.execution.local import patterns
 
 _CPU = "/device:CPU:0"
@@ -51,7 +52,8 @@ def check_devices(name: str, devices: Sequence[str]) -> tuple[str, ...]:
         isinstance(device, str) for device in devices
     ):
         raise TypeError(
-            f"{name} must hold names of devices such as '/GPU:0', found {devices!r}."
+            f"{name} must hold names of devices such as '/GPU:0', found "
+            f"{checks.shown(devices)}."
         )
     if not devices:
         raise ValueError(f"{name} must hold at least one device, found none.")
@@ -59,8 +61,8 @@ def check_devices(name: str, devices: Sequence[str]) -> tuple[str, ...]:
     for device in devices:
         if not any(_is_named(device, other) for other in present):
             raise ValueError(
-                f"{name} must hold devices of this machine, found {device!r}. There "
-                f"are {', '.join(present)}."
+                f"{name} must hold devices of this machine, found "
+                f"{checks.shown(device)}. There are {', '.join(present)}."
             )
     return tuple(devices)
 

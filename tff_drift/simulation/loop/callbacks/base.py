@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import tensorflow_federated as tff
 
+from tff_drift import checks
 from tff_drift.client_states import ClientStates
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.records.metrics import MetricsRecord
@@ -88,7 +89,7 @@ class TrainingRun:
           ValueError: If it is empty.
         """
         if not isinstance(reason, str):
-            raise TypeError(f"reason must be a string, found {reason!r}.")
+            raise TypeError(f"reason must be a string, found {checks.shown(reason)}.")
         if not reason:
             raise ValueError("reason is empty. Say why the run is to stop.")
         self.stop_reason = self.stop_reason or reason

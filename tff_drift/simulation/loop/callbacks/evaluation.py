@@ -52,7 +52,8 @@ class PeriodicEvaluation(Callback):
         if not callable(evaluation):
             raise TypeError(
                 "evaluation must be a function of the model weights, found "
-                f"{evaluation!r}. tff_drift.simulation.build_evaluation makes one."
+                f"{checks.shown(evaluation)}. tff_drift.simulation.build_evaluation "
+                "makes one."
             )
         checks.check_integer("rounds_per_evaluation", rounds_per_evaluation)
         self._evaluation = evaluation
@@ -117,7 +118,7 @@ class FinalEvaluation(Callback):
         """
         checks.check_callable("evaluation", evaluation, "a function of model weights")
         if not isinstance(prefix, str):
-            raise TypeError(f"prefix must be a string, found {prefix!r}.")
+            raise TypeError(f"prefix must be a string, found {checks.shown(prefix)}.")
         self._evaluation = evaluation
         self._prefix = prefix
         self._model = model or _model_of_process

@@ -10,6 +10,7 @@ import numpy as np
 import tree
 from absl import logging
 
+from tff_drift import checks
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.records import failures, metrics
 
@@ -45,7 +46,7 @@ class FailureWatch(Callback):
         if not isinstance(accuracy_metric, str):
             raise TypeError(
                 "accuracy_metric must be the name of a metric, found "
-                f"{accuracy_metric!r}."
+                f"{checks.shown(accuracy_metric)}."
             )
         self._metric = accuracy_metric
         self._run: TrainingRun | None = None

@@ -38,7 +38,8 @@ class ReleaseRows(Callback):
         """
         if not isinstance(manager, compat.ReleaseManager):
             raise TypeError(
-                f"manager must be a tff.program.ReleaseManager, found {manager!r}."
+                "manager must be a tff.program.ReleaseManager, found "
+                f"{checks.shown(manager)}."
             )
         self._manager = manager
         self._thread: concurrent.futures.Executor | None = None
