@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_drift import checks
+from tff_drift import checks, compat
 
 # A structure (tuple, dictionary, ...) of arrays whose first dimensions are
 # equal: row i of every array belongs to example i.
@@ -113,7 +114,7 @@ def checked(client_id: str, examples: Examples) -> Examples:
 
     Raises:
       ValueError: If there is no array or no example, if the arrays differ in their
-        first dimension, or if TensorFlow has no type for an array.
+        first dimension, or if TFF has no type for an array.
     """
     _check_not_masked(client_id, examples)
     try:
@@ -148,8 +149,8 @@ def checked(client_id: str, examples: Examples) -> Examples:
         if not _has_type(leaf):
             raise ValueError(
                 f"Client {client_id!r} has an array of {leaf.dtype}, such as "
-                f"{leaf.ravel()[:1].tolist()}, for which TensorFlow has no type. Give "
-                "numbers or strings."
+                f"{leaf.ravel()[:1].tolist()}, for which TensorFlow Federated has no "
+                "type. Give numbers or strings."
             )
     return arrays
 
@@ -170,9 +171,14 @@ def _has_type(array: np.ndarray) -> bool:
         return all(isinstance(item, (str, bytes)) for item in array.flat)
     if array.dtype.kind == "U":
         return True
+    return _is_of_tff(array.dtype)
+
+
+@functools.lru_cache
+def _is_of_tff(dtype: np.dtype[Any]) -> bool:
     try:
-        tf.as_dtype(array.dtype)
-    except TypeError:
+        compat.tensorflow_to_type(tf.TensorSpec([None], dtype))
+    except (NotImplementedError, TypeError):  # Of floats of eight bits, of dates.
         return False
     return True
 
