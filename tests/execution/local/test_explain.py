@@ -50,8 +50,8 @@ def test_without_an_argument_the_condition_is_told(fast):
     assert fast.explain(process.next).startswith("2 phases, argument not given\n")
     assert training(fast, process.next) == [
         "vectorized in lockstep or one by one: vectorized if at least 4 steps come "
-        "together on average, no more are taken alone, and on CPUs state and "
-        "convolutions are small"
+        "together on average, at most 8 times as many are taken alone, and on CPUs "
+        "state and convolutions are small"
     ]
 
 

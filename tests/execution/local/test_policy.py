@@ -126,8 +126,18 @@ def test_a_chunk_of_large_clients_holds_eight_at_most():
             "40 steps come in 2 lockstep steps, at least 4 together on average, "
             "and 3 alone",
         ),
-        ([(20, 2), (1, 41)], False, "40 steps come together, fewer than the 41 alone"),
-        ([(1, 1)], False, "0 steps come together, fewer than the 1 alone"),
+        (
+            [(20, 2), (1, 320)],
+            True,
+            "40 steps come in 2 lockstep steps, at least 4 together on average, "
+            "and 320 alone",
+        ),
+        (
+            [(20, 2), (1, 321)],
+            False,
+            "40 steps come together, too few beside the 321 alone",
+        ),
+        ([(1, 1)], False, "0 steps come together, too few beside the 1 alone"),
         ([], True, "0 steps come in 0 lockstep steps, at least 4 together on average"),
     ],
 )
@@ -206,3 +216,10 @@ def test_what_is_too_large_with_one_example_is_not_even_tried():
     assert policy.vectorizing_may_pay(None, 400_000).holds
     assert not policy.vectorizing_may_pay(None, 400_001).holds
     assert policy.vectorizing_may_pay(True, 400_001).holds
+
+
+def test_tables_are_trained_on_the_rows_that_few_numbers_name():
+    assert policy.name_few_rows(2**15, 2**16)
+    assert not policy.name_few_rows(2**15 + 1, 2**16)
+    # Steps on a small table are quick anyway.
+    assert not policy.name_few_rows(10, 2**16 - 1)

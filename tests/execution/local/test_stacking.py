@@ -107,7 +107,8 @@ def test_a_client_s_result_does_not_keep_those_of_the_others():
     [
         pytest.param(
             models.datasets(models.client_arrays([3, 5, 6])),
-            "2 steps come together, fewer than the 3 alone",
+            "2 steps come in 1 lockstep steps, fewer than 4 together on average, "
+            "and 3 alone",
             id="few_with_ragged_sizes",
         ),
         pytest.param([], "the cohort is empty", id="nobody"),

@@ -33,6 +33,9 @@ _MOST_STACK_BYTES = 2**27
 # Stacks of small models are faster from so many clients on, on average over the steps;
 # with fewer they gain too little for the seconds that building their functions takes.
 _STEPS_PER_TURN = 4
+# Where nearly all steps are taken alone, in one graph, that still takes two fifths of
+# the time of clients one by one. Clients who share no step at all may be very few.
+_ALONE_FOR_ONE = 8
 # On CPUs, a step of a model whose state takes more than this is bound by RAM:
 # vectorizing it gains nothing, and masked clients are carried along for nothing.
 _LARGEST_MASKED_BYTES = 5 * 2**18
@@ -47,6 +50,9 @@ _MOST_PATCH_VALUES = 400_000
 _LARGEST_PATCHES = 15_000
 # Up to which number of clients functions are for multiples of what.
 _UNITS = ((8, 1), (64, 2), (float("inf"), 8))
+# Picking rows of tables and putting them back costs a few passes over the tables, which
+# is made up for where at most one row in so many is named, of tables that take more.
+_ROWS_FOR_ONE, _SMALL_TABLES = 2, 2**16
 # Building the function of clients of unequal sizes that go back, as UGA's do, takes
 # more than ten seconds; a step in it saves about half a millisecond.
 _FEW_STEPS_BACK = 1000
@@ -208,6 +214,16 @@ def vectorizing_pays(
     return _steps_come_together([turn for turns in groups for turn in turns])
 
 
+def name_few_rows(bytes_on_rows: float, state_bytes: int) -> bool:
+    """Whether steps are faster on the rows of tables that a client's batches name.
+
+    Args:
+      bytes_on_rows: The size of what they change there, in bytes.
+      state_bytes: The size of what they change on whole tables, in bytes.
+    """
+    return state_bytes >= _SMALL_TABLES and _ROWS_FOR_ONE * bytes_on_rows <= state_bytes
+
+
 def multiply_patches(num_values: int) -> bool:
     """Whether a convolution is faster as a product of patches and filters.
 
@@ -239,9 +255,9 @@ def _steps_come_together(turns: Sequence[LockstepSteps]) -> Decision:
     together = sum(turn.num_clients * turn.num_steps for turn in common)
     taken = sum(turn.num_steps for turn in common)
     alone = sum(turn.num_steps for turn in turns) - taken
-    if alone > together:
+    if alone > _ALONE_FOR_ONE * together:
         return Decision(
-            False, f"{together} steps come together, fewer than the {alone} alone"
+            False, f"{together} steps come together, too few beside the {alone} alone"
         )
     enough = together >= _STEPS_PER_TURN * taken
     return Decision(
@@ -262,7 +278,8 @@ def when_vectorized(batch_clients: bool | None) -> str:
         return "batch_clients is True"
     return (
         f"vectorized if at least {_STEPS_PER_TURN} steps come together on average, "
-        "no more are taken alone, and on CPUs state and convolutions are small"
+        f"at most {_ALONE_FOR_ONE} times as many are taken alone, and on CPUs state "
+        "and convolutions are small"
     )
 
 

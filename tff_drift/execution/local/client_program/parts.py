@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -89,12 +90,16 @@ def is_dataset(spec: Any) -> bool:
     return isinstance(spec, list)
 
 
-def with_count(graph: ClientGraph) -> ClientGraph:
-    """Returns a computation with one input more: how many batches the client has."""
+def with_inputs(graph: ClientGraph, specs: Mapping[str, tf.TensorSpec]) -> ClientGraph:
+    """Returns a computation with more inputs, which each client has its own of.
+
+    Args:
+      graph: The computation.
+      specs: Their specs, by names that no node has.
+    """
     return dataclasses.replace(
         graph,
-        # There is no node of that name.
-        inputs=(*graph.inputs, "number of batches"),
-        specs=(*graph.specs, tf.TensorSpec([], tf.int32)),
-        each=(*graph.each, True),
+        inputs=(*graph.inputs, *specs),
+        specs=(*graph.specs, *specs.values()),
+        each=(*graph.each, *[True] * len(specs)),
     )

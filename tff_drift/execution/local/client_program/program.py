@@ -72,7 +72,10 @@ class ClientProgram:
 
     def __init__(self, graph: ClientGraph) -> None:
         self.epochs = patterns.gathered_epochs(graph.graph_def)
-        self.graph = parts.with_count(graph) if self.epochs else graph
+        if self.epochs:
+            count = {"number of batches": tf.TensorSpec([], tf.int32)}
+            graph = parts.with_inputs(graph, count)
+        self.graph = graph
         self.loops: list[DatasetLoop] = []
         self._analyze()
         if not self.loops:
@@ -283,7 +286,7 @@ class ClientProgram:
     ) -> tuple[dict[int, Variable], GraphInterpreter, StepResults]:
         """Evaluates the step of one client."""
         interpreter = GraphInterpreter(
-            self.graph.graph_def, _no_reduce, with_products=alone
+            self.graph.graph_def, no_reduce, with_products=alone
         )
         num_changing = len(loop.changing)
         variables = {
@@ -390,7 +393,8 @@ def _describe(reduce: Reduce, variables: Sequence[Variable]) -> DatasetLoop:
     )
 
 
-def _no_reduce(loop: Any) -> list[Any]:
+def no_reduce(loop: Any) -> list[Any]:
+    """Refuses a loop over batches where a step is evaluated."""
     raise UnsupportedGraphError("a step of it has a loop over batches")
 
 

@@ -235,6 +235,15 @@ class ClientData:
             # rows that there are not: `BatchesOnDemand` has none.
             array.take(rows, axis=0, out=target, mode="clip")
 
+    def values(self, component: int) -> Iterator[np.ndarray]:
+        """Yields a component of each batch.
+
+        Args:
+          component: Which component.
+        """
+        for arrays, rows in self._batches():
+            yield arrays[component] if rows is None else arrays[component][rows]
+
     def picked(self, numbers: Sequence[int]) -> ClientData:
         """Returns some of the batches, which are still those of this one.
 

@@ -78,6 +78,38 @@ def put_end_to_end(
     return vectors, np.concatenate(columns, axis=1).astype(np.int32)
 
 
+def rows_named(
+    batches: Sequence[ClientData], component: int, num_rows: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Returns which rows of a table the batches of clients name.
+
+    Args:
+      batches: The batches of every client.
+      component: The component that names rows.
+      num_rows: The number of rows of the table.
+
+    Returns:
+      For each client the numbers of these rows, and of others so that all clients have
+      as many; and for every row of the table at which place of them it is, if it is.
+    """
+    named = []
+    for own in batches:
+        is_named = np.zeros(num_rows, bool)
+        for numbers in own.values(component):
+            # A number of no row is for TensorFlow to refuse.
+            np.put(is_named, numbers, True, mode="clip")
+        named.append(is_named)
+    most = max(map(np.count_nonzero, named))
+    rows, places = [], []
+    for is_named in named:
+        first = np.flatnonzero(is_named)
+        others = np.flatnonzero(~is_named)[: most - len(first)]
+        rows.append(np.concatenate([first, others]).astype(np.int32))
+        places.append(np.zeros(num_rows, np.int32))
+        places[-1][rows[-1]] = np.arange(most)
+    return rows, places
+
+
 def stack_values(values: Sequence[np.ndarray | tf.Tensor]) -> tf.Tensor:
     """Returns values of clients, stacked; arrays are copied once."""
     if not all(isinstance(value, np.ndarray) for value in values):

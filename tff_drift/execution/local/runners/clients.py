@@ -120,7 +120,7 @@ class VectorizedClients:
         if not self._always:
             pays, reason = policy.vectorizing_pays(
                 [group.lockstep_steps for group in groups],
-                self._runner.state_bytes,
+                max(group.state_bytes for group in groups),
                 placement.on_cpus,
                 self._runner.goes_back,
                 self._runner.num_patch_values(groups),
@@ -133,6 +133,8 @@ class VectorizedClients:
         except UnsupportedGraphError as error:
             self._impossible = f"TensorFlow cannot vectorize it: {error}"
             return Route((), self._impossible)
+        if any(group.on_rows for group in groups):
+            reason += "; of tables, on the rows that batches name"
         return Route(groups, reason)
 
     def give_up(self, error: tf.errors.OpError) -> None:

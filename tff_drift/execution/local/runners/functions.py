@@ -20,6 +20,7 @@ import tensorflow as tf
 from tff_drift.execution.local import policy, tensors
 from tff_drift.execution.local.client_program.parts import is_dataset
 from tff_drift.execution.local.client_program.program import ClientProgram
+from tff_drift.execution.local.client_program.touched_rows import RowsProgram
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.runners.vectorization import (
     concrete,
@@ -47,7 +48,7 @@ class VectorizedFunctions:
       own_inputs: The positions of the inputs that each client has its own of.
     """
 
-    def __init__(self, client: ClientProgram) -> None:
+    def __init__(self, client: ClientProgram | RowsProgram) -> None:
         self.client = client
         self._functions: collections.OrderedDict[Any, Callable[..., TensorList]] = (
             collections.OrderedDict()
@@ -139,12 +140,13 @@ class VectorizedFunctions:
                 done.append(last)
                 saved.update(zip(self.client.loops[number].writes, written))
             results = self._map(self.client.finish, common, own, clients, done)
-            return [
-                tf.reduce_sum(stack[:num_results], axis=0)
-                if summed
-                else stack[:num_results]
-                for stack, summed in zip(results, self.client.graph.summed)
-            ]
+            stacks = [stack[:num_results] for stack in results]
+            for number, summed in enumerate(self.client.graph.summed):
+                if summed:
+                    stacks[number] = self._total(
+                        number, stacks[number], own, num_results
+                    )
+            return stacks
 
         specs = self.client.graph.specs
         signature = (
@@ -155,6 +157,15 @@ class VectorizedFunctions:
             tf.TensorSpec([], tf.int32),
         )
         return concrete(run, signature)
+
+    def _total(
+        self, result: int, stack: tf.Tensor, own: TensorList, num_results: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns the sum of a result over clients."""
+        if not isinstance(self.client, RowsProgram):
+            return tf.reduce_sum(stack, axis=0)
+        own = [each[:num_results] for each in own]
+        return self.client.total(result, stack, own)
 
     def _steps_spec(self, loop: int, key: FunctionKey) -> LoopSteps:
         specs = self.client.graph.specs[self.client.loops[loop].dataset]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,12 +14,14 @@ import tensorflow as tf
 from tff_drift.execution.local import patterns, policy, tensors
 from tff_drift.execution.local.client_program.loops import batches_taken
 from tff_drift.execution.local.client_program.program import ClientProgram
+from tff_drift.execution.local.client_program.touched_rows import RowsProgram
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.data.batch_cache import BatchCache
 from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.data.stacks import (
     put_end_to_end,
     put_side_by_side,
+    rows_named,
     stack_values,
 )
 from tff_drift.execution.local.placement import Placement
@@ -47,6 +50,8 @@ class Group:
       lockstep_steps: How many of them take steps together.
       key: What its function is built for.
       shapes: Of each loop the shapes of the batches that are taken together.
+      state_bytes: The size of what a client's steps change, in bytes.
+      on_rows: Whether they train on the rows of tables that their batches name.
       batches: Of each loop the batches of every client.
       schedules: Of each loop who takes steps together.
       counts: How many batches each client has of the first dataset.
@@ -56,6 +61,8 @@ class Group:
     lockstep_steps: Sequence[LockstepSteps]
     key: FunctionKey
     shapes: Sequence[Any]
+    state_bytes: int
+    on_rows: bool
     batches: Sequence[Sequence[ClientData]]
     schedules: Sequence[Schedule]
     counts: Sequence[int]
@@ -79,6 +86,7 @@ class VectorizedRunner:
     def __init__(self, client: ClientProgram, cache: BatchCache) -> None:
         self._cache = cache
         self._functions = VectorizedFunctions(client)
+        self._on_rows = _on_rows(client)
         of_loops = [num_bytes(loop.state_specs) for loop in client.loops]
         # Of UGA: its last loop has the size of a model, that before it of two.
         self.state_bytes = min(of_loops) if client.epochs else max(of_loops)
@@ -115,11 +123,16 @@ class VectorizedRunner:
         # A step that writes to a iterates has another that reads it.
         saved = sum(num_bytes(loop.written_specs) for loop in loops) // 2
         step_bytes = policy.step_bytes(max(map(_most_bytes, own)), saved)
+        on_cpus, state_bytes = placement.on_cpus, self.state_bytes
+        on_few_rows = self._bytes_on_rows(datasets)
+        on_rows = on_cpus and policy.name_few_rows(on_few_rows, state_bytes)
+        if on_rows:
+            state_bytes = math.ceil(on_few_rows)
         members = policy.groups(
             num_steps,
             last,
             len(placement.client_devices),
-            self.state_bytes,
+            state_bytes,
             step_bytes,
         )
         sizes = list(map(len, members))
@@ -129,7 +142,6 @@ class VectorizedRunner:
             for clients in members
         ]
         shapes = [list(map(most_frequent_shape, each)) for each in of_groups]
-        on_cpus = placement.on_cpus
         schedules = [
             _schedules(of_group, of_loops, on_cpus)
             for of_group, of_loops in zip(of_groups, shapes)
@@ -143,6 +155,8 @@ class VectorizedRunner:
                 [step for schedule in of_group for step in schedule.lockstep_steps()],
                 FunctionKey(number, masked),
                 of_loops,
+                state_bytes,
+                on_rows,
                 batches,
                 [schedule.padded(number) for schedule in of_group],
                 [len(datasets[loops[0].dataset][client]) for client in clients],
@@ -180,6 +194,30 @@ class VectorizedRunner:
         part, epochs = loop.lists.part, self._functions.client.epochs
         return [each.picked(batches_taken(part, epochs, len(each))) for each in own]
 
+    def _bytes_on_rows(self, datasets: Mapping[int, Sequence[ClientData]]) -> float:
+        """Returns the size of what a client's steps change on the rows of its batches.
+
+        That is on average and at most; infinite if it has no tables of such rows.
+        """
+        if self._on_rows is None:
+            return math.inf
+        client = self._on_rows.client
+        assert isinstance(client, RowsProgram)
+        own = datasets[client.loops[0].dataset]
+        spared = 0.0
+        for space, size in client.num_bytes.items():
+            counts = (
+                math.prod(shapes[space.component]) for x in own for shapes in x.shapes
+            )
+            spared += size * max(0, 1 - sum(counts) / len(own) / space.num_rows)
+        return self.state_bytes - spared
+
+    def _functions_of(self, group: Group) -> VectorizedFunctions:
+        if group.on_rows:
+            assert self._on_rows is not None
+            return self._on_rows
+        return self._functions
+
     def build(self, group: Group) -> None:
         """Builds the function for a group, unless it has been done.
 
@@ -190,7 +228,7 @@ class VectorizedRunner:
           variables.UnsupportedGraphError: If TensorFlow cannot vectorize an
             operation.
         """
-        self._functions.build(group.key)
+        self._functions_of(group).build(group.key)
 
     def run(self, inputs: Sequence[Any], group: Group) -> TensorList:
         """Runs the program for a group.
@@ -204,11 +242,15 @@ class VectorizedRunner:
           The results, stacked in the order of the group, or summed, as
           `ClientGraph.summed` has it.
         """
-        inputs = list(inputs)
+        inputs, functions = list(inputs), self._functions_of(group)
+        if isinstance(functions.client, RowsProgram):
+            (batches,) = group.batches
+            for space in functions.client.num_bytes:
+                inputs += rows_named(batches, space.component, space.num_rows)
         if self.goes_back:
             inputs.append(list(map(tensors.integer, group.counts)))
         absent = group.schedules[0].takes_part.shape[1] - len(group.clients)
-        for position in self._functions.own_inputs:
+        for position in functions.own_inputs:
             own = inputs[position]
             inputs[position] = stack_values([*own, *own[-1:] * absent])
         steps = [
@@ -220,7 +262,7 @@ class VectorizedRunner:
                 group.shapes,
             )
         ]
-        return self._functions.run(group.key, len(group.clients), inputs, steps)
+        return functions.run(group.key, len(group.clients), inputs, steps)
 
     def _loop_steps(
         self,
@@ -242,6 +284,14 @@ class VectorizedRunner:
         # The same clients may be in a group with other padding.
         way = (shapes, masked, schedule.takes_part.shape[1])
         return self._cache.put_together(batches, way, put_together)
+
+
+def _on_rows(client: ClientProgram) -> VectorizedFunctions | None:
+    """Returns the functions on rows of tables, if the computation has such tables."""
+    try:
+        return VectorizedFunctions(RowsProgram(client))
+    except UnsupportedGraphError:
+        return None
 
 
 def _schedules(

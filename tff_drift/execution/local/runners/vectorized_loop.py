@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tff_drift.execution.local.client_program.program import ClientProgram
+from tff_drift.execution.local.client_program.touched_rows import RowsProgram
 from tff_drift.execution.local.runners.vectorization import stacked_spec, vectorized_map
 from tff_drift.execution.local.tensors import TensorList
 
@@ -87,7 +88,7 @@ class VectorizedLoop:
 
     def __init__(
         self,
-        client: ClientProgram,
+        client: ClientProgram | RowsProgram,
         number: int,
         key: FunctionKey,
         arguments: TensorList,
