@@ -194,10 +194,6 @@ def _tffs_fed_avg(work: Work) -> tff.learning.templates.LearningProcess:
     )
 
 
-def _fed_avg(work: Work) -> tff.learning.templates.LearningProcess:
-    return algorithms.build_fed_avg(_model_fn(work, ours=True), RATE)
-
-
 def build_scaffold(
     work: Work, num_clients: int | None = None
 ) -> algorithms.StatefulLearningProcess:
@@ -211,14 +207,20 @@ def _population_size(work: Work) -> int:
     return work.population_size or 1000
 
 
-def _adabest(work: Work) -> tff.learning.templates.LearningProcess:
-    return algorithms.build_adabest(_model_fn(work, ours=True), RATE)
+def _of_rate(build: Callable[..., Any]) -> Callable[[Work], Any]:
+    """Returns a builder for a work, of a method that needs no more than a rate."""
+    return lambda work: build(_model_fn(work, ours=True), RATE)
 
 
-def _fed_dyn(work: Work) -> tff.learning.templates.LearningProcess:
-    return algorithms.build_fed_dyn(
-        _model_fn(work, ours=True), RATE, _population_size(work)
-    )
+def _of_clients(build: Callable[..., Any]) -> Callable[[Work], Any]:
+    """Likewise of a method that needs the number of all clients as well."""
+    return lambda work: build(_model_fn(work, ours=True), RATE, _population_size(work))
+
+
+def _with_momentum(build: Callable[..., Any]) -> Callable[[Work], Any]:
+    """Likewise of a method whose optimizer is SGD with momentum."""
+    optimizer = tff.learning.optimizers.build_sgdm(RATE, momentum=0.9)
+    return lambda work: build(_model_fn(work, ours=True), optimizer)
 
 
 def _uga(work: Work) -> tff.learning.templates.LearningProcess:
@@ -235,10 +237,23 @@ TFFS_FED_AVG, FED_AVG, UGA = "TFF's FedAvg", "build_fed_avg", "build_uga"
 ALGORITHMS: dict[str, Callable[[Work], Any]] = collections.OrderedDict(
     {
         TFFS_FED_AVG: _tffs_fed_avg,
-        FED_AVG: _fed_avg,
+        FED_AVG: _of_rate(algorithms.build_fed_avg),
         "build_scaffold": build_scaffold,
-        "build_fed_dyn": _fed_dyn,
-        "build_adabest": _adabest,
+        "build_fed_dyn": _of_clients(algorithms.build_fed_dyn),
+        "build_adabest": _of_rate(algorithms.build_adabest),
         UGA: _uga,
     }
 )
+# The methods after the five papers, and FedAvg whose clients have momentum: measured
+# where they are named.
+SINCE: dict[str, Callable[[Work], Any]] = {
+    "build_fed_nova": _of_rate(algorithms.build_fed_nova),
+    "build_fed_exp": _of_rate(algorithms.build_fed_exp),
+    "build_fed_cm": _of_rate(algorithms.build_fed_cm),
+    "build_scaffold_momentum": _of_clients(algorithms.build_scaffold_momentum),
+    "build_fed_dc": _of_rate(algorithms.build_fed_dc),
+    "build_scaffnew": _of_clients(algorithms.build_scaffnew),
+    f"{FED_AVG} with momentum": _with_momentum(algorithms.build_fed_avg),
+    "build_mime_lite": _with_momentum(algorithms.build_mime_lite),
+    "build_mime": _with_momentum(algorithms.build_mime),
+}

@@ -1,8 +1,8 @@
 """Seconds per training round: TFF's native execution, ours, and other frameworks.
 
     python benchmarks/rounds.py [--rounds 9] [--only logistic_mixed,cnn_10]
-        [--contexts native,local,gpu] [--operation_threads 1] [--fedjax PYTHON]
-        [--pfl PYTHON]
+        [--algorithms build_fed_avg,build_fed_dc] [--contexts native,local,gpu]
+        [--operation_threads 1] [--processor_time] [--fedjax PYTHON] [--pfl PYTHON]
 
 Clients hold random examples with the shapes of EMNIST, or for the LSTM and the GRU
 sequences of 80 characters. In the mixed works they are of unequal sizes, drawn anew for
@@ -13,7 +13,8 @@ batches are given.
 All take turns, round by round, so that they meet the same load of the machine, and the
 ratios of their medians are what counts. `gpu` is the local context with all computation
 on the GPUs of this machine. The other frameworks run in environments of their own,
-given by their Python programs, on the same clients and draws; see `peers.py`.
+given by their Python programs, on the same clients and draws; see `peers.py`. On a
+machine that others use, `--processor_time` counts what this program takes alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import datetime
 import os
 import platform
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,7 +33,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import populations
 import tensorflow as tf
 from competitors import FORMS, Peer, Seconds
-from models import ALGORITHMS, FED_AVG, TFFS_FED_AVG, UGA
+from models import ALGORITHMS, FED_AVG, SINCE, TFFS_FED_AVG, UGA
 from populations import WORKS, Work
 
 from tff_drift import execution, system
@@ -61,7 +63,7 @@ def _competitors(
 ) -> Iterator[tuple[str, Any]]:
     work = WORKS[name]
     clients = populations.examples(work)
-    for algorithm, build in ALGORITHMS.items():
+    for algorithm, build in {**ALGORITHMS, **SINCE}.items():
         if algorithm not in options.algorithms.split(","):
             continue
         for context_name, context in contexts.items():
@@ -78,13 +80,16 @@ def _competitors(
 
 
 def _take_turns(
-    competitors: dict[str, Callable[[], Seconds]], rounds: int
+    competitors: dict[str, Callable[[], Seconds]], rounds: int, processor_time: bool
 ) -> dict[str, list[float]]:
     """Lets the competitors run rounds in turn; returns the seconds of each."""
     taken: dict[str, list[float]] = {}
     for _ in range(_WARM_UP_ROUNDS + rounds):
         for name, run in competitors.items():
+            start = time.process_time()
             seconds = run()
+            if processor_time:
+                seconds = Seconds(time.process_time() - start)
             taken.setdefault(name, []).append(seconds.all)
             if seconds.next_alone is not None:
                 title = f"{name}, {_NEXT_ALONE}"
@@ -95,7 +100,7 @@ def _take_turns(
 def _measure(name: str, options: argparse.Namespace, contexts: dict[str, Any]) -> None:
     """Measures a work and prints its rows."""
     competitors = dict(_competitors(name, options, contexts))
-    taken = _take_turns(competitors, options.rounds)
+    taken = _take_turns(competitors, options.rounds, options.processor_time)
     for competitor in competitors.values():
         competitor.close()
     medians = {
@@ -133,6 +138,9 @@ def main() -> None:
     parser.add_argument("--contexts", default="native,local")
     parser.add_argument(
         "--operation_threads", type=int, default=0, help="0 as TensorFlow chooses"
+    )
+    parser.add_argument(
+        "--processor_time", action="store_true", help="not of other frameworks"
     )
     parser.add_argument("--fedjax", help="a Python program that has FedJAX")
     parser.add_argument("--pfl", help="a Python program that has pfl")

@@ -74,6 +74,49 @@ def test_a_non_finite_update_is_rejected_with_its_metrics(bad):
         assert all(np.all(np.asarray(value) == 0) for value in values)
 
 
+class _Corrected(client_works.LocalSgd):
+    """Everything that may correct a gradient."""
+
+    gradient_share = 0.6
+
+    def proximal_strength(self, context):
+        return 0.7
+
+    def correction(self, context):
+        return tf.linspace(-1.0, 1.0, 16)
+
+
+class _InWords(_Corrected):
+    """The same, whose steps are taken as the formula says."""
+
+    def direction(self, context, correction, step):
+        return super().direction(context, correction, step)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_steps_of_sgd_without_clipping_are_those_of_the_formula(decay):
+    options = {"client_weight_decay": decay}
+    together = outcome(_Corrected(0.5, **options), CLIENTS[0])
+    in_words = outcome(_InWords(0.5, **options), CLIENTS[0])
+    not_clipped = outcome(
+        _Corrected(0.5, gradient_clipping_norm=1e6, **options), CLIENTS[0]
+    )
+    start = x = [np.ones([3, 4]), np.zeros(4)]
+    correction = np.linspace(-1, 1, 16)
+    fixed = [correction[:12].reshape(3, 4), correction[12:]]
+    features, labels = CLIENTS[0]
+    for first in range(0, len(labels), 4):
+        batch = slice(first, first + 4)
+        gradient = models.softmax_gradient(x, features[batch], labels[batch])
+        x = [
+            y - 0.5 * (0.6 * g + 0.7 * (y - y_0) + c + decay * y)
+            for y, g, y_0, c in zip(x, gradient, start, fixed)
+        ]
+    for result in (together, in_words, not_clipped):
+        for update, before, after in zip(result.update, start, x):
+            np.testing.assert_allclose(update, before - after, atol=1e-6)
+
+
 class _Proximal(client_works.LocalSgd):
     """A correction as drift control makes it: g + mu (y - x)."""
 

@@ -50,7 +50,7 @@ def _mutation(name: str, path: str, old: str, new: str, tests: str = "") -> Muta
 
 _CORRECTION = 'return context.server_message - context.client_state["control_variate"]'
 _FLIPPED = 'return context.client_state["control_variate"] - context.server_message'
-_FED_DYN_FIXED = "return -h_i - self._mu_of(context) * theta"
+_FED_DYN_FIXED = 'return -context.client_state["gradient_estimate"]'
 _ALL = "share = tf.ones([], dtype)"
 _SHARE = "share = tf.cast(cohort.num_clients, dtype) / self._num_clients"
 
@@ -145,25 +145,21 @@ MUTATIONS = [
         "FedDyn: + h_i for - h_i",
         FED_DYN,
         _FED_DYN_FIXED,
-        "return h_i - self._mu_of(context) * theta",
+        _FED_DYN_FIXED.replace("-", ""),
     ),
     _mutation(
         "FedDyn: μ twice",
         FED_DYN,
         _FED_DYN_FIXED,
-        "return -self._mu_of(context) * (h_i + theta)",
+        _FED_DYN_FIXED.replace("-", "-self._mu * "),
     ),
     _mutation("FedDyn: |S| for N", FED_DYN, _SHARE, _ALL),
     Mutation(
         "FedDyn: the pull to θ with the wrong sign",
         "test_fed_dyn.py",
         [
-            Change(
-                FED_DYN,
-                _FED_DYN_FIXED,
-                "return -h_i + self._mu_of(context) * theta",
-            ),
-            Change(FED_DYN, "d + mu * theta_i", "d - mu * theta_i"),
+            Change(FED_DYN, "return self._mu\n", "return -self._mu\n"),
+            Change(FED_DYN, "mu = self.prox", "mu = -self.prox"),
         ],
     ),
     _mutation("FedDyn: θ̄ + h for θ̄ - h", FED_DYN, "model - old for", "model + old for"),
@@ -275,24 +271,35 @@ MUTATIONS = [
         "batches.read(index)[0], batches.read(index)[1] + 1,\n",
         tests="test_uga.py",
     ),
-    _mutation(
+    Mutation(
         "Clipping: of the minibatch gradient alone, before the correction",
-        LOCAL,
-        """        gradients = self.corrected(context, correction, step)
-        return self.local_gradients(gradients, step.trainable)
-""",
-        """        step = step._replace(
-            gradients=self.local_gradients(step.gradients, step.trainable)
-        )
-        return self.corrected(context, correction, step)
-""",
-        tests="test_clipping.py",
+        "test_clipping.py",
+        [
+            Change(
+                LOCAL,
+                "direction = self.minibatch_gradient(step)",
+                "direction = self.local_gradients(self.minibatch_gradient(step), y)",
+            ),
+            Change(
+                LOCAL, "return self.local_gradients(direction, y)", "return direction"
+            ),
+            Change(
+                LOCAL,
+                "self.local_gradients(_plus(direction, _times(mu, _minus(y, x))), y)",
+                "_plus(direction, _times(mu, _minus(y, x)))",
+            ),
+            Change(
+                LOCAL,
+                "self.local_gradients(_minus(direction, _times(mu, x)), y)",
+                "_minus(direction, _times(mu, x))",
+            ),
+        ],
     ),
     _mutation(
         "FedProx: x - y for y - x",
         PROXIMAL,
-        "(local - server)",
-        "(server - local)",
+        "return self._mu",
+        "return -self._mu",
         tests="test_fed_prox.py",
     ),
     _mutation(
@@ -317,8 +324,8 @@ MUTATIONS = [
     _mutation(
         "FedCM: the two weights exchanged",
         FED_CM,
-        "return (1 - self._share) * context.server_message",
-        "return self._share * context.server_message",
+        "return (1 - self.gradient_share) * context.server_message",
+        "return self.gradient_share * context.server_message",
     ),
     _mutation(
         "FedCM: m for η in the place of η K",
@@ -329,7 +336,7 @@ MUTATIONS = [
     _mutation(
         "SCAFFOLD-M: variates of the directions, momentum included",
         SCAFFOLD_MOMENTUM,
-        "change = (mean_direction - (1 - self._share) * m) / self._share - c",
+        "change = (mean_direction - (1 - beta) * m) / beta - c",
         "change = mean_direction - c",
     ),
     _mutation(
@@ -341,8 +348,8 @@ MUTATIONS = [
     _mutation(
         "FedDC: δ - δ_i for δ_i - δ",
         FED_DC,
-        'context.server_message - context.client_state["direction"]',
-        'context.client_state["direction"] - context.server_message',
+        'context.server_message - state["direction"]',
+        'state["direction"] - context.server_message',
     ),
     _mutation(
         "Scaffnew: 1 / η for p / η",
@@ -367,9 +374,7 @@ MUTATIONS = [
     _mutation(
         "Mime: statistics that move during local training",
         MIME,
-        """        _, trainable = super().step(context, state, step)
-        return state, trainable
-""",
-        "        return super().step(context, state, step)\n",
+        "keeps_statistics = True",
+        "keeps_statistics = False",
     ),
 ]

@@ -42,12 +42,10 @@ def build(method, base):
 def test_rounds_equal_algorithm_1(method, base, each_context):
     driver = stateful.Driver(build(method, base), RAGGED)
     paper = reference_since.Mime(D, BASES[base][1], method == "mime_lite")
-    # Adam divides by the root of a mean of squares, which magnifies what is rounded.
-    atol = 1e-6 if base == "momentum" else 1e-5
     for cohort in COHORTS:
         driver.round(cohort)
         paper.round(stateful.batches(RAGGED, cohort))
-        np.testing.assert_allclose(driver.model, paper.x, atol=atol)
+        np.testing.assert_allclose(driver.model, paper.x, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +66,7 @@ def test_one_step_on_all_data_is_the_base_optimizer_in_one_place(method, base):
     for _ in range(5):
         driver.round(list(clients))
         s, x = optimizer.next(s, x, reference.full_gradient(x, everything))
-        np.testing.assert_allclose(driver.model, x, atol=1e-5)
+        np.testing.assert_allclose(driver.model, x, atol=1e-6)
 
 
 @every_base

@@ -39,21 +39,11 @@ class FedCmWork(client_works.LocalSgd):
         **local: Unpack[client_works.LocalOptions],
     ) -> None:
         super().__init__(client_learning_rate, **local)
-        self._share = float(share)
+        self.gradient_share = float(share)
 
     def correction(self, context: client_works.LocalContext) -> tf.Tensor:
         """Returns (1 - α) m."""
-        return (1 - self._share) * context.server_message
-
-    def corrected(
-        self,
-        context: client_works.LocalContext,
-        correction: Tensors,
-        step: client_works.Step,
-    ) -> Tensors:
-        """Returns α g(y) + the correction."""
-        del context
-        return tuple(self._share * g + c for g, c in zip(step.gradients, correction))
+        return (1 - self.gradient_share) * context.server_message
 
 
 class ClientMomentumStep(ServerStep):

@@ -53,30 +53,19 @@ class FedDcWork(client_works.LocalSgd):
         """Returns h_i = d_i = 0."""
         return collections.OrderedDict(drift=zeros, direction=zeros)
 
-    def correction(self, context: client_works.LocalContext) -> tf.Tensor | None:
-        """Returns α (h_i - x) + d - d_i, what stays fixed over the local steps."""
-        parts = []
-        if self._alpha:
-            x = to_vector(context.initial_trainable)
-            parts.append(self._alpha * (context.client_state["drift"] - x))
-        if self._correct_gradients:
-            parts.append(context.server_message - context.client_state["direction"])
-        return tf.add_n(parts) if parts else None
+    def proximal_strength(self, context: client_works.LocalContext) -> float:
+        """Returns α."""
+        del context
+        return self._alpha
 
-    def corrected(
-        self,
-        context: client_works.LocalContext,
-        correction: Tensors,
-        step: client_works.Step,
-    ) -> Tensors:
-        """Returns g(y) + α (h_i + y - x) + d - d_i."""
-        if not self._alpha:
-            return super().corrected(context, correction, step)
-        # A sum of three takes one pass over the weights, where two sums take two.
-        return tuple(
-            tf.add_n([g, self._alpha * y, fixed])
-            for g, y, fixed in zip(step.gradients, step.trainable, correction)
-        )
+    def correction(self, context: client_works.LocalContext) -> tf.Tensor | None:
+        """Returns α h_i + d - d_i."""
+        state, parts = context.client_state, []
+        if self._alpha:
+            parts.append(self._alpha * state["drift"])
+        if self._correct_gradients:
+            parts.append(context.server_message - state["direction"])
+        return tf.add_n(parts) if parts else None
 
     def finish(
         self, context: client_works.LocalContext, state: Any, trainable: Tensors

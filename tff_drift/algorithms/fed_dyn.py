@@ -25,7 +25,7 @@ from tff_drift.algorithms.server_steps import (
     ServerState,
 )
 from tff_drift.method_specs import Cost, Method, Option, register
-from tff_drift.tensors import Tensors, global_norm, to_vector
+from tff_drift.tensors import Tensors, global_norm
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 
 class FedDynWork(client_works.LocalSgd):
     """The client's half: θ_i <- θ_i - η (g - h_i - μ (θ - θ_i)), then a new h_i."""
+
+    # The published code hands μ θ_i to the optimizer as weight decay, which acts after
+    # clipping (`utils_general.py`, lines 190 and 219-225, in
+    # https://github.com/alpemreacar/FedDyn).
+    clips_without_pull = True
 
     def __init__(
         self,
@@ -47,7 +52,7 @@ class FedDynWork(client_works.LocalSgd):
         self._mean_examples = mean_examples
         self.needs_num_examples = mean_examples is not None
 
-    def _mu_of(self, context: client_works.LocalContext) -> Any:
+    def proximal_strength(self, context: client_works.LocalContext) -> Any:
         """Returns μ, or the client's μ n̄ / n_i."""
         if self._mean_examples is None:
             return self._mu
@@ -62,33 +67,17 @@ class FedDynWork(client_works.LocalSgd):
         return collections.OrderedDict(gradient_estimate=zeros)
 
     def correction(self, context: client_works.LocalContext) -> tf.Tensor:
-        """Returns -h_i - μ θ, what stays fixed over the local steps."""
-        h_i = context.client_state["gradient_estimate"]
-        theta = to_vector(context.initial_trainable)
-        return -h_i - self._mu_of(context) * theta
-
-    def direction(
-        self, context: client_works.LocalContext, correction: Any, step: Any
-    ) -> Tensors:
-        """Returns clip(g - h_i - μ θ) + λ θ_i + μ θ_i.
-
-        The published code hands μ θ_i to the optimizer as weight decay, which acts
-        after clipping (`utils_general.py`, lines 190 and 219-225, in
-        https://github.com/alpemreacar/FedDyn).
-        """
-        corrected = super().direction(context, correction, step)
-        mu = self._mu_of(context)
-        return tuple(d + mu * theta_i for d, theta_i in zip(corrected, step.trainable))
+        """Returns -h_i."""
+        return -context.client_state["gradient_estimate"]
 
     def update_client_state(
         self, context: client_works.LocalContext, local: client_works.LocalResult
     ) -> client_works.ClientOutput:
         """Returns h_i <- h_i + μ g_i."""
         h_i = context.client_state["gradient_estimate"]
+        mu = self.proximal_strength(context)
         return client_works.ClientOutput(
-            collections.OrderedDict(
-                gradient_estimate=h_i + self._mu_of(context) * local.pseudo_gradient
-            )
+            collections.OrderedDict(gradient_estimate=h_i + mu * local.pseudo_gradient)
         )
 
 

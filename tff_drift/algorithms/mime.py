@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 class MimeLiteWork(client_works.LocalSgd):
     """The client's half: y <- y - η U(g(y), s), with the server's s fixed."""
 
+    keeps_statistics = True
     needs_full_gradient = True
 
     def initial_optimizer_state(
@@ -43,13 +44,6 @@ class MimeLiteWork(client_works.LocalSgd):
             return context.server_message
         statistics = context.server_message if context.server_message else {}
         return collections.OrderedDict(fresh, **statistics)
-
-    def step(
-        self, context: client_works.LocalContext, state: Any, step: client_works.Step
-    ) -> tuple[Any, Tensors]:
-        """Takes one step and forgets what it did to the statistics."""
-        _, trainable = super().step(context, state, step)
-        return state, trainable
 
     def update_client_state(
         self, context: client_works.LocalContext, local: client_works.LocalResult
@@ -72,18 +66,9 @@ class MimeWork(MimeLiteWork):
         """Returns c."""
         return context.cohort_gradient
 
-    def corrected(
-        self,
-        context: client_works.LocalContext,
-        correction: Tensors,
-        step: client_works.Step,
-    ) -> Tensors:
-        """Returns g(y) - g(x) + c, both gradients of the same minibatch."""
-        del context
-        return tuple(
-            (g - g_x) + c
-            for g, g_x, c in zip(step.gradients, step.initial_gradients, correction)
-        )
+    def minibatch_gradient(self, step: client_works.Step) -> Tensors:
+        """Returns g(y) - g(x), of the same minibatch."""
+        return tuple(g - g_x for g, g_x in zip(step.gradients, step.initial_gradients))
 
 
 class MimeStep(ServerStep):

@@ -37,21 +37,21 @@ class ScaffoldMomentumWork(FedCmWork):
         """Returns β (c - c_i) + (1 - β) m."""
         c = context.server_message["control_variate"]
         c_i = context.client_state["control_variate"]
-        m = context.server_message["step"]
-        return self._share * (c - c_i) + (1 - self._share) * m
+        m, beta = context.server_message["step"], self.gradient_share
+        return beta * (c - c_i) + (1 - beta) * m
 
     def update_client_state(
         self, context: client_works.LocalContext, local: client_works.LocalResult
     ) -> client_works.ClientOutput:
         """Returns c_i⁺, the mean of the local gradients, and c_i⁺ - c_i."""
         c = context.server_message["control_variate"]
-        m = context.server_message["step"]
+        m, beta = context.server_message["step"], self.gradient_share
         rate = tf.cast(context.hparams[_RATE], c.dtype)
         # (x - y_i) / (K_i η): the mean of the directions taken.
         mean_direction = tf.math.divide_no_nan(
             local.pseudo_gradient, local.num_steps * rate
         )
-        change = (mean_direction - (1 - self._share) * m) / self._share - c
+        change = (mean_direction - (1 - beta) * m) / beta - c
         new_c_i = context.client_state["control_variate"] + change
         return client_works.ClientOutput(
             collections.OrderedDict(control_variate=new_c_i), message=change

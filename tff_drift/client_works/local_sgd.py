@@ -11,7 +11,10 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, optimizers
 from tff_drift.client_works.local_work import LocalContext, LocalWork, Step
+from tff_drift.optimizers.conversion import is_sgd
 from tff_drift.tensors import Tensors, clipped, clipped_product, from_vector
+
+_RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
 
 class LocalOptions(TypedDict, total=False):
@@ -52,20 +55,27 @@ class LocalSgd(LocalWork):
     """Local training: y starts at x and takes an optimizer's step per minibatch.
 
     ```
-    y <- ClientOpt(y, η, clip(g(y) + correction) + λ y)
+    y <- ClientOpt(y, η, clip(β g(y) + μ (y - x) + correction) + λ y)
     ```
 
     With SGD, y <- y - η (…). The update is the pseudo-gradient Δ_i = x - y_i, a
-    descent direction for the server. There is no correction here: methods that
-    control drift override `correction`, of what stays fixed over the local steps of a
-    round, such as control variates, and `corrected`, of what changes with y, such as a
-    proximal term.
+    descent direction for the server. Here β is 1, μ is 0 and there is no correction:
+    methods that control drift set `gradient_share`, β, or override `proximal_strength`,
+    μ, `minibatch_gradient`, g, and `correction`, of what stays fixed over the local
+    steps of a round, such as control variates.
 
-    Gradient and correction are clipped together, and weight decay is added after
+    What corrects a gradient is clipped with it, and weight decay is added after
     that, as in the published code of FedDyn, which AdaBest follows: its local loss
     holds the correction, `clip_grad_norm_` bounds the gradient of that loss, and the
     decay is the optimizer's (`utils_general.py`, lines 160-165, in
     https://github.com/alpemreacar/FedDyn).
+
+    Without clipping, a step of SGD is linear in y and g(y). Where that takes fewer
+    passes over the weights, what stays fixed is put together before the first step:
+
+    ```
+    y <- (1 - η (μ + λ)) y - η β g(y) + (η μ x - η correction)
+    ```
 
     Args:
       client_optimizer_fn: The `tff.learning.optimizers.Optimizer` of the local steps,
@@ -78,6 +88,13 @@ class LocalSgd(LocalWork):
       TypeError: If an argument has the wrong type.
       ValueError: If an argument is out of its range.
     """
+
+    # β, the factor of the minibatch gradient.
+    gradient_share = 1.0
+    # Whether μ y, without x, is added after clipping, as weight decay is.
+    clips_without_pull = False
+    # Whether every step begins with the optimizer's state of the first.
+    keeps_statistics = False
 
     def __init__(
         self,
@@ -108,10 +125,13 @@ class LocalSgd(LocalWork):
         )
         state = self.initial_optimizer_state(context, self._optimizer.initialize(specs))
         state = self._optimizer.set_hparams(state, context.hparams)
-        correction = self.correction(context)
-        if correction is None:
-            return state, ()
-        return state, from_vector(correction, context.initial_trainable)
+        vector = self.correction(context)
+        correction: Tensors = ()
+        if vector is not None:
+            correction = from_vector(vector, context.initial_trainable)
+        if self._is_linear(context, state):
+            correction = self._fixed_part(context, state, correction)
+        return state, correction
 
     def initial_optimizer_state(self, context: LocalContext, fresh: Any) -> Any:
         """Returns the optimizer's state before the round's first step: a fresh one.
@@ -138,10 +158,29 @@ class LocalSgd(LocalWork):
         del context
         return None
 
+    def proximal_strength(self, context: LocalContext) -> Any:
+        """Returns μ of the proximal term μ (y - x), a scalar: here 0, for none.
+
+        Args:
+          context: The fixed part of the round.
+        """
+        del context
+        return 0.0
+
+    def minibatch_gradient(self, step: Step) -> Tensors:
+        """Returns what a local step takes for the gradient: here g(y).
+
+        Args:
+          step: The current weights and the gradient of one minibatch there.
+        """
+        return step.gradients
+
     def direction(
         self, context: LocalContext, correction: Tensors, step: Step
     ) -> Tensors:
-        """Returns the direction of a local step: clip(g(y) + correction) + λ y.
+        """Returns a step's direction: clip(β g(y) + μ (y - x) + correction) + λ y.
+
+        A subclass that overrides it has its steps taken so, linear or not.
 
         Args:
           context: The fixed part of the round.
@@ -149,23 +188,18 @@ class LocalSgd(LocalWork):
             none.
           step: The current weights and the gradient of one minibatch there.
         """
-        gradients = self.corrected(context, correction, step)
-        return self.local_gradients(gradients, step.trainable)
-
-    def corrected(
-        self, context: LocalContext, correction: Tensors, step: Step
-    ) -> Tensors:
-        """Returns g(y) + correction, which is clipped as one.
-
-        Args:
-          context: The fixed part of the round.
-          correction: As in `direction`.
-          step: As in `direction`.
-        """
-        del context
-        if not correction:
-            return step.gradients
-        return tuple(g + c for g, c in zip(step.gradients, correction))
+        y, x = step.trainable, context.initial_trainable
+        direction = self.minibatch_gradient(step)
+        if self.gradient_share != 1:
+            direction = _times(self.gradient_share, direction)
+        direction = _plus(direction, correction)
+        if not self._pulls(context):
+            return self.local_gradients(direction, y)
+        mu = self.proximal_strength(context)
+        if not self.clips_without_pull:
+            return self.local_gradients(_plus(direction, _times(mu, _minus(y, x))), y)
+        direction = self.local_gradients(_minus(direction, _times(mu, x)), y)
+        return _plus(direction, _times(mu, y))
 
     def local_gradients(self, gradients: Tensors, trainable: Tensors) -> Tensors:
         """Returns a gradient, clipped and with weight decay: clip(g) + λ y."""
@@ -207,12 +241,81 @@ class LocalSgd(LocalWork):
     ) -> tuple[Any, Tensors]:
         """Takes one step of the local optimizer."""
         optimizer_state, correction = state
-        optimizer_state, trainable = self._optimizer.next(
+        if self._is_linear(context, optimizer_state):
+            return state, self._linear_step(context, correction, step)
+        new_state, trainable = self._optimizer.next(
             optimizer_state,
             step.trainable,
             self.direction(context, correction, step),
         )
+        if not self.keeps_statistics:
+            optimizer_state = new_state
         return (optimizer_state, correction), trainable
+
+    def _is_linear(self, context: LocalContext, optimizer_state: Any) -> bool:
+        """Whether steps are s y - η β g(y) and what stays fixed over the round.
+
+        Not where there is a correction and nothing else: as many passes do that.
+        """
+        has_momentum = _has_momentum(optimizer_state)
+        return (
+            is_sgd(self._optimizer)
+            and (self.keeps_statistics or not has_momentum)
+            and (has_momentum or self.gradient_share != 1 or self._pulls(context))
+            and self._clipping_norm is None
+            and type(self).direction is LocalSgd.direction
+            # In half precision 1 - η μ may be 1.
+            and all(x.dtype.size >= 4 for x in context.initial_trainable)
+        )
+
+    def _fixed_part(
+        self, context: LocalContext, optimizer_state: Any, correction: Tensors
+    ) -> Tensors:
+        """Returns η μ x - η correction, with the momentum that stays fixed, if any."""
+        x = context.initial_trainable
+        zeros = tuple(tf.zeros_like(tensor) for tensor in x)
+        if _has_momentum(optimizer_state):
+            # Where the optimizer goes without a gradient.
+            _, fixed = self._optimizer.next(optimizer_state, zeros, correction or zeros)
+        else:
+            fixed = _times(-context.hparams[_RATE], correction or zeros)
+        if not self._pulls(context):
+            return fixed
+        parts = []
+        for tensor, way in zip(x, fixed):
+            rate, share = self._rate_and_share_of_y(context, tensor.dtype)
+            # η μ, rounded as in 1 - η (μ + λ), so that at y = x they cancel.
+            share_of_x = 1 - share - rate * self.client_weight_decay
+            parts.append(share_of_x * tensor + way)
+        return tuple(parts)
+
+    def _linear_step(
+        self, context: LocalContext, fixed: Tensors, step: Step
+    ) -> Tensors:
+        """Returns s y - η β g(y) + the fixed part."""
+        moved = []
+        for y, g, way in zip(step.trainable, self.minibatch_gradient(step), fixed):
+            rate, share = self._rate_and_share_of_y(context, y.dtype)
+            kept = y if share is None else share * y
+            # No sum of three, which takes a pass less: TensorFlow orders it by what it
+            # knows of shapes, and methods that are the same would round differently.
+            moved.append(kept - (rate * self.gradient_share) * g + way)
+        return tuple(moved)
+
+    def _rate_and_share_of_y(
+        self, context: LocalContext, dtype: tf.DType
+    ) -> tuple[tf.Tensor, Any]:
+        """Returns η, and s = 1 - η (μ + λ), None where that is 1."""
+        rate = tf.cast(context.hparams[_RATE], dtype)
+        if not (self._pulls(context) or self.client_weight_decay):
+            return rate, None
+        pull = self.proximal_strength(context) + self.client_weight_decay
+        return rate, 1 - rate * tf.cast(pull, dtype)
+
+    def _pulls(self, context: LocalContext) -> bool:
+        """Whether there is a proximal term; μ is a tensor where clients differ."""
+        mu = self.proximal_strength(context)
+        return tf.is_tensor(mu) or bool(mu)
 
     def finish(self, context: LocalContext, state: Any, trainable: Tensors) -> Tensors:
         """Returns the pseudo-gradient Δ_i = x - y_i."""
@@ -221,3 +324,21 @@ class LocalSgd(LocalWork):
             initial - final
             for initial, final in zip(context.initial_trainable, trainable)
         )
+
+
+def _has_momentum(optimizer_state: Any) -> bool:
+    """Whether the state of TFF's SGD has more than its rate."""
+    return len(optimizer_state) > 1
+
+
+def _plus(tensors: Tensors, others: Tensors) -> Tensors:
+    """Returns the sums; the first ones alone where there are no others."""
+    return tuple(a + b for a, b in zip(tensors, others)) if others else tensors
+
+
+def _minus(tensors: Tensors, others: Tensors) -> Tensors:
+    return tuple(a - b for a, b in zip(tensors, others))
+
+
+def _times(factor: Any, tensors: Tensors) -> Tensors:
+    return tuple(tf.cast(factor, tensor.dtype) * tensor for tensor in tensors)

@@ -6,12 +6,9 @@ https://arxiv.org/abs/1812.06127
 
 from __future__ import annotations
 
-import tensorflow as tf
-
 from tff_drift import checks, optimizers
 from tff_drift.client_works.local_sgd import LocalSgd
-from tff_drift.client_works.local_work import LocalContext, Step
-from tff_drift.tensors import Tensors
+from tff_drift.client_works.local_work import LocalContext
 
 
 class ProximalSgd(LocalSgd):
@@ -44,15 +41,7 @@ class ProximalSgd(LocalSgd):
         checks.check_non_negative("mu", mu)
         self._mu = float(mu)
 
-    def corrected(
-        self, context: LocalContext, correction: Tensors, step: Step
-    ) -> Tensors:
-        """Returns g(y) + μ (y - x)."""
-        return tuple(
-            gradient + tf.cast(self._mu, gradient.dtype) * (local - server)
-            for gradient, local, server in zip(
-                super().corrected(context, correction, step),
-                step.trainable,
-                context.initial_trainable,
-            )
-        )
+    def proximal_strength(self, context: LocalContext) -> float:
+        """Returns μ."""
+        del context
+        return self._mu

@@ -12,6 +12,7 @@ from tff_drift import checks
 
 # An optimizer, or the learning rate of plain SGD.
 OptimizerOrRate = Union[tff.learning.optimizers.Optimizer, float]
+_SGD = type(tff.learning.optimizers.build_sgdm())
 
 
 def as_optimizer(name: str, value: Any) -> tff.learning.optimizers.Optimizer:
@@ -40,6 +41,11 @@ def as_optimizer(name: str, value: Any) -> tff.learning.optimizers.Optimizer:
         "tff.learning.optimizers.build_sgdm(0.1), found "
         f"{checks.shown(value)}.{_advice(value)}"
     )
+
+
+def is_sgd(optimizer: tff.learning.optimizers.Optimizer) -> bool:
+    """Returns whether an optimizer is TFF's SGD, with or without momentum."""
+    return type(optimizer) is _SGD
 
 
 def _advice(value: Any) -> str:
