@@ -11,6 +11,7 @@ Exits with 1 if there are differences in the file.
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -93,9 +94,11 @@ def _end_group_with(process):
     """Ends what a process has started when it ends, by itself or not.
 
     TFF's worker lives on where its program crashes, and holds the pipe that is read.
+    Where nobody holds it, the process may have been waited for already.
     """
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError, ProcessLookupError):
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _read(path, name, lines):
