@@ -19,6 +19,9 @@ from tests.execution.local import support
 from tests.fuzz import comparison, processes, steps
 from tff_drift import execution
 
+# Of a placeholder that nothing needs, in some models of `functional_model_from_keras`.
+_WORKER_FAILS = "You must feed a value for placeholder tensor"
+
 
 def check_steps(case, native=None):
     """Compares a `StepCase` with TensorFlow alone, and with the native context."""
@@ -66,6 +69,9 @@ def check_process(case, native=None):
             return expect(processes.nudged(process, state))
 
         expected = comparison.attempt(expect)
+        if _WORKER_FAILS in str(expected[1]):
+            outcome.not_built = _first_line(expected[1])
+            return outcome
 
         def arguments(cohort=cohort, state=state):
             return state, processes.client_data(case, process, cohort)

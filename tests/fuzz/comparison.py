@@ -41,7 +41,8 @@ class Outcome:
       refused: How many of them were errors.
       ill_conditioned: How many of them differ by no more than what is expected does
         when its weights change in their last bit.
-      not_built: Why there is nothing to run, if TFF or Keras refuses the case.
+      not_built: Why there is nothing to compare, if TFF or Keras refuses the case, or
+        TFF's worker fails.
       differences: Those that differ.
     """
 

@@ -39,11 +39,11 @@ clients = [
     ]
     for rows in (1, 9, 2, 8, 3, 7)
 ]
-process = algorithms.build_fed_avg(build, 0.1)
+process = BUILT
 found = []
-for threads, batched in ((1, BATCHED), (2, BATCHED)):
+for threads in (1, 2):
     execution.set_local_execution_context(
-        max_concurrent_clients=threads, batch_clients=batched
+        max_concurrent_clients=threads, batch_clients=BATCHED
     )
     state = found[0][0] if found else process.initialize()
     last = state
@@ -57,11 +57,25 @@ print("equal")
 """
 
 
+OURS = "algorithms.build_fed_avg(build, 0.1)"
+# A loop over `iter`, which runs as TFF made it.
+OF_TFF = """tff.learning.algorithms.build_weighted_fed_avg(
+    build,
+    tff.learning.optimizers.build_sgdm(0.1),
+    loop_implementation=tff.learning.LoopImplementation.DATASET_ITERATOR,
+)"""
+
+
 @pytest.mark.whole_programs
-@pytest.mark.parametrize("batched", [False, True])
-def test_layer_normalization_on_several_threads(batched):
+@pytest.mark.parametrize(
+    ("built", "batched"),
+    [(OURS, False), (OURS, True), (OF_TFF, False)],
+    ids=["one by one", "vectorized", "as TFF made it"],
+)
+def test_layer_normalization_on_several_threads(built, batched):
+    program = PROGRAM.replace("BUILT", built).replace("BATCHED", str(batched))
     outcome = subprocess.run(
-        [sys.executable, "-c", PROGRAM.replace("BATCHED", str(batched))],
+        [sys.executable, "-c", program],
         cwd=programs.ROOT,
         capture_output=True,
         text=True,

@@ -68,13 +68,17 @@ class SequentialRunner:
     @functools.cached_property
     def _program(self) -> tuple[Callable[..., Any], str | None]:
         """What is run, and if it is TFF's graph though it loops over data, why."""
+        function, why = self._as_loops_of_the_graph()
+        return threads.one_at_a_time(function), why
+
+    def _as_loops_of_the_graph(self) -> tuple[TensorFunction, str | None]:
         function = self.function.function
         if not any(map(_is_loop, patterns.all_nodes(function.graph.as_graph_def()))):
             return function, None
         if not self._functionalize:
             return function, "functionalize_clients is False"
         try:
-            return threads.one_at_a_time(_functionalized(function)), None
+            return _functionalized(function), None
         except UnsupportedGraphError as error:
             return function, str(error)
         except Exception as error:  # TensorFlow's own, of any class.
