@@ -113,7 +113,7 @@ def gather(runs: Iterable[Run], order: Sequence[str] = ()) -> FinishedRuns:
         elif run.name not in settings:
             settings[run.name] = run.settings
             rounds.append(_with_totals(run.read(), run.name))
-    names = [name for name in order if name in settings]
+    names = [name for name in dict.fromkeys(order) if name in settings]
     names += sorted(set(settings) - set(names), key=_by_numbers)
     places = {name: place for place, name in enumerate(names)}
     table = pd.DataFrame.from_dict(settings, orient="index").loc[names]

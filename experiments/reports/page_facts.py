@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -67,7 +68,7 @@ def _of_runs(runs: FinishedRuns) -> Iterator[tuple[str, str]]:
 
 
 def _range(values: Any) -> str:
-    numbers = sorted({int(value) for value in values})
+    numbers = sorted({int(value) for value in values if math.isfinite(value)})
     if len(numbers) > 4:
         return f"{numbers[0]:,} to {numbers[-1]:,}"
     return " or ".join(f"{number:,}" for number in numbers)

@@ -92,6 +92,17 @@ def test_values_of_other_kinds_are_told_or_refused(tmp_path, no_figures, name):
     assert made > 10
 
 
+def test_a_comparison_that_names_a_run_twice_is_told(tmp_path, no_figures):
+    study = tmp_path / "in"
+    made_up_runs.write_study(study, [("fed_avg", {}, [0.1, 0.2])])
+    path = study / "config.json"
+    config = json.loads(path.read_text())
+    config["format"] = "tff_drift comparison"
+    config["runs"] *= 2
+    path.write_text(json.dumps(config))
+    assert report_or_refuse(study, tmp_path / "out")
+
+
 def metrics():
     text = (
         "round,test_accuracy,test_loss,seconds\n0,0.1,0.9,\n1,0.2,0.8,2\n2,0.3,0.7,2\n"
@@ -112,6 +123,7 @@ def metrics():
         "no metrics": "round,seconds\n0,\n1,2\n2,2\n",
         "an open quote": f'"{text}',
         "short rows": f"{header}\n0\n1\n2\n",
+        "no finite number": "round,test_num_examples\n0,inf\n1,inf\n2,inf\n",
         "no rounds": text.replace("round", "rnd"),
         "many columns": "round," + ",".join(map(str, range(100_000))) + "\n0\n",
     }

@@ -5,7 +5,7 @@ import pytest
 
 from tests import models
 from tests.simulation import fakes
-from tff_drift import algorithms, simulation
+from tff_drift import algorithms, optimizers, simulation
 from tff_drift.simulation import ClientDatasets, build_uniform_sampling, run_training
 from tff_drift.simulation.callbacks import FinalEvaluation, PeriodicEvaluation
 
@@ -132,6 +132,15 @@ def test_samplings_say_what_they_are():
     assert repr(sampling) == "uniform_sampling(cohort_size=1, seed=3)"
 
 
+def with_meta_step(epochs, seed=1, **options):
+    model = models.softmax_regression
+    process = algorithms.build_fed_avg(model, 0.1)
+    [data] = models.datasets(models.client_arrays([4], seed))
+    return algorithms.add_meta_step(
+        process, model, data, 0.1, meta_epochs=epochs, meta_batch_size=2, **options
+    )
+
+
 def built(method):
     model = models.softmax_regression
     builders = {
@@ -140,6 +149,39 @@ def built(method):
         "other mu": lambda: algorithms.build_fed_prox(model, 0.1, mu=0.2),
         "scaffold": lambda: algorithms.build_scaffold(model, 0.1, 3),
         "option I": lambda: algorithms.build_scaffold(model, 0.1, 3, option="I"),
+        "normalized": lambda: algorithms.build_fed_avg(
+            model, optimizers.build_normalized_sgd(0.1)
+        ),
+        "decay": lambda: algorithms.build_fed_avg(
+            model, 0.1, client_rate_schedule=optimizers.exponential(0.5, 500)
+        ),
+        "other decay": lambda: algorithms.build_fed_avg(
+            model, 0.1, client_rate_schedule=optimizers.exponential(0.5, 510)
+        ),
+        "own decay": lambda: algorithms.build_fed_avg(
+            model, 0.1, server_rate_schedule=lambda k: 1 / (1 + k)
+        ),
+        "other own decay": lambda: algorithms.build_fed_avg(
+            model, 0.1, server_rate_schedule=lambda k: 1 / (2 + k)
+        ),
+        "adabest": lambda: algorithms.build_adabest(
+            model, 0.1, beta_schedule="every_round", beta_decay=0.9
+        ),
+        "adabest plateau": lambda: algorithms.build_adabest(
+            model, 0.1, beta_decay=0.9, plateau_patience=5
+        ),
+        "adabest other patience": lambda: algorithms.build_adabest(
+            model, 0.1, beta_decay=0.9, plateau_patience=6
+        ),
+        "adabest other decay": lambda: algorithms.build_adabest(
+            model, 0.1, beta_schedule="every_round", beta_decay=0.8
+        ),
+        "meta": lambda: with_meta_step(1),
+        "meta of other data": lambda: with_meta_step(1, 2),
+        "meta of more epochs": lambda: with_meta_step(2),
+        "meta at a schedule": lambda: with_meta_step(
+            1, meta_rate_schedule=optimizers.inverse_sqrt()
+        ),
     }
     return builders[method]()
 
@@ -150,6 +192,15 @@ def built(method):
         ("fed_avg", "fed_prox", r"method\.client_work\.class was \"LocalSgd\""),
         ("fed_prox", "other mu", r"method\.client_work\.mu was 0.1 and is now 0.2"),
         ("scaffold", "option I", r"method\.client_work\.\S+ was "),
+        ("fed_avg", "normalized", r"method\.client_work\.optimizer\S* was "),
+        ("decay", "other decay", r"method\.client_rate_schedule was "),
+        ("fed_avg", "decay", r"method\.client_rate_schedule was absent"),
+        ("own decay", "other own decay", r"method\.server_step\.\S+\.schedule was "),
+        ("adabest", "adabest other decay", r"\.rule\.schedule was "),
+        ("adabest plateau", "adabest other patience", r"patience was 5 and is now 6"),
+        ("meta", "meta of other data", r"method\.meta\.examples_sha256 was "),
+        ("meta", "meta of more epochs", r"method\.meta\.epochs was 1 and is now 2"),
+        ("meta", "meta at a schedule", r"method\.meta\.rate_schedule was "),
     ],
 )
 def test_another_method_is_refused(method, other, message, tmp_path):

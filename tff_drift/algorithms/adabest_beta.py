@@ -34,7 +34,7 @@ class BetaRule(NamedTuple):
 
     value: float
     automatic: bool
-    schedule: optimizers.Schedule | None
+    schedule: optimizers.CheckedSchedule | None
     decay: float
     patience: int
 
@@ -71,8 +71,8 @@ def build_beta_rule(
     checks.check_integer("plateau_patience", patience)
     if isinstance(schedule, str):
         checks.check_one_of("beta_schedule", schedule, (PLATEAU, EVERY_ROUND))
-        each_round = optimizers.per_round_factor(decay)
         if schedule == EVERY_ROUND:
+            each_round = optimizers.as_schedule(optimizers.per_round_factor(decay))
             return BetaRule(float(beta), automatic, each_round, 1.0, patience)
         return BetaRule(float(beta), automatic, None, decay, patience)
     multiplies = optimizers.as_schedule(schedule, "beta_schedule")

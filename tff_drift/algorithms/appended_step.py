@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import tensorflow_federated as tff
@@ -28,12 +28,14 @@ class AppendedStep(NamedTuple):
         scalars, in the current graph.
       hparams: Which entries of the state are hyperparameters.
       step: `(<W, E> -> <weights=W, state=E, metrics=...>)`.
+      settings: What it was built with, in JSON values.
     """
 
     name: str
     initial_state: Callable[[], collections.OrderedDict[str, Any]]
     hparams: tuple[str, ...]
     step: compat.Computation
+    settings: Mapping[str, Any]
 
 
 def append_step(
@@ -70,7 +72,7 @@ def append_step(
             initialize, next_fn, accessors, wrapper.next_at_clients
         )
         rebuilt.needs_full_participation = process.needs_full_participation
-        rebuilt.settings = {**process.settings, "appended_step": appended.name}
+        rebuilt.settings = {**process.settings, appended.name: dict(appended.settings)}
         return rebuilt
     return tff.learning.templates.LearningProcess(
         initialize,

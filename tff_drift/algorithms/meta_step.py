@@ -17,6 +17,7 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, compat, optimizers
 from tff_drift.algorithms.appended_step import AppendedStep, append_step
+from tff_drift.algorithms.composition.settings import digest_of, settings_of
 from tff_drift.tensors import Tensors, global_norm, selected
 
 # The name of what FedMeta adds to hyperparameters, metrics and the server state.
@@ -128,7 +129,15 @@ def add_meta_step(
         process,
         spec.weights_type,
         AppendedStep(
-            META, initial_state, (_RATE,), _build_meta_step(spec, training, schedule)
+            META,
+            initial_state,
+            (_RATE,),
+            _build_meta_step(spec, training, schedule),
+            {
+                **settings_of(training),
+                "rate_schedule": schedule.digest(),
+                "examples_sha256": digest_of(tf.nest.flatten(examples)),
+            },
         ),
     )
 

@@ -27,6 +27,7 @@ class RoundState(NamedTuple):
         work without one.
       hparams_of_round: A Python function of `S` to the hyperparameters in force,
         the schedule applied, for use inside a TensorFlow computation.
+      rate_schedule: The schedule; None for a constant rate.
     """
 
     initialize: compat.Computation
@@ -35,6 +36,7 @@ class RoundState(NamedTuple):
     set_hparams: compat.Computation
     learning_rate: compat.Computation | None
     hparams_of_round: Callable[[Any], Any]
+    rate_schedule: schedules.CheckedSchedule | None
 
     @property
     def type_signature(self) -> compat.StructType:
@@ -66,7 +68,10 @@ def build_round_state(
             "client_rate_schedule needs a client optimizer with a learning rate "
             "among its hyperparameters; this one has none. Leave the schedule out."
         )
-    hparams_of_round = _apply_schedule(rate_schedule)
+    schedule = None
+    if rate_schedule is not None:
+        schedule = schedules.as_schedule(rate_schedule, "client_rate_schedule")
+    hparams_of_round = _apply_schedule(schedule)
 
     @compat.tf_computation
     def initialize() -> Any:
@@ -98,16 +103,21 @@ def build_round_state(
             lambda state: hparams_of_round(state)[RATE], state_type
         )
     return RoundState(
-        initialize, advance, get_hparams, set_hparams, learning_rate, hparams_of_round
+        initialize,
+        advance,
+        get_hparams,
+        set_hparams,
+        learning_rate,
+        hparams_of_round,
+        schedule,
     )
 
 
 def _apply_schedule(
-    rate_schedule: schedules.Schedule | None,
+    schedule: schedules.CheckedSchedule | None,
 ) -> Callable[[Any], Any]:
-    if rate_schedule is None:
+    if schedule is None:
         return lambda state: state["hparams"]
-    schedule = schedules.as_schedule(rate_schedule, "client_rate_schedule")
 
     def scheduled(state: Any) -> Any:
         hparams = collections.OrderedDict(state["hparams"])

@@ -15,6 +15,7 @@ from tff_drift.optimizers.normalized_sgd import (
     build_normalized_sgd as build_normalized_sgd,
 )
 from tff_drift.optimizers.scheduled import build_scheduled as build_scheduled
+from tff_drift.optimizers.schedules import CheckedSchedule as CheckedSchedule
 from tff_drift.optimizers.schedules import Schedule as Schedule
 from tff_drift.optimizers.schedules import as_schedule as as_schedule
 from tff_drift.optimizers.schedules import cohort_scaling as cohort_scaling

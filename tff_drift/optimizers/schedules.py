@@ -12,6 +12,7 @@ power of several thousand is exact to float32.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any, Callable, Union
 
@@ -225,7 +226,33 @@ def product(*schedules: Schedule) -> Schedule:
     return schedule
 
 
-def as_schedule(function: Any, name: str = "schedule") -> Schedule:
+class CheckedSchedule:
+    """A schedule made by `as_schedule`."""
+
+    def __init__(self, checked: Callable[[tf.Tensor], tf.Tensor]) -> None:
+        self._checked = checked
+
+    def __call__(self, round_number: int | tf.Tensor) -> tf.Tensor:
+        """Returns the factor of a round, a scalar float32 tensor."""
+        return self._checked(tf.cast(round_number, tf.int32))
+
+    def digest(self) -> str:
+        """Returns a hash of the factors in the rounds up to 100,000, of later ones few.
+
+        They are rounded to five digits, which do not depend on the machine.
+        """
+        factors = []
+        round_number = 0
+        while round_number < 100_000:
+            try:
+                factors.append(f"{float(self(round_number)):.5g}")
+            except tf.errors.OpError:
+                factors.append("not finite")
+            round_number += 1 + round_number // 100
+        return hashlib.sha256("\n".join(factors).encode()).hexdigest()
+
+
+def as_schedule(function: Any, name: str = "schedule") -> CheckedSchedule:
     """Makes a checked schedule of any function of the round.
 
     The function may be written with Python's `if` and arithmetic or with
@@ -261,9 +288,7 @@ def as_schedule(function: Any, name: str = "schedule") -> Schedule:
         factor = tf.cast(function(tf.cast(round_number, tf.float32)), tf.float32)
         return tf.debugging.check_numerics(factor, f"{name} must be finite")
 
-    def schedule(round_number: int | tf.Tensor) -> tf.Tensor:
-        return checked(tf.cast(round_number, tf.int32))
-
+    schedule = CheckedSchedule(checked)
     try:
         traced = checked.get_concrete_function()
     except Exception as error:  # Whatever the user's function may raise.

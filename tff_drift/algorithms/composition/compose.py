@@ -153,4 +153,6 @@ def compose(
         "evaluated_model": evaluated_model,
         "keep_latest_models": keep_latest_models,
     }
+    if rounds.rate_schedule is not None:
+        process.settings["client_rate_schedule"] = rounds.rate_schedule.digest()
     return process

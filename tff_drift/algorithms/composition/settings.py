@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
+import tensorflow_federated as tff
+
+from tff_drift import optimizers
 
 _PLAIN = (bool, int, float, str, type(None))
 _OURS = "tff_drift."
@@ -11,15 +18,41 @@ _OURS = "tff_drift."
 def settings_of(part: Any) -> dict[str, Any]:
     """Returns the class of a part, and the numbers, flags and strings that it holds.
 
-    Functions and optimizers are left out: TFF's hyperparameters hold their rates.
+    Of schedules there is a hash of their factors, of TFF's optimizers the class: their
+    rates are among the hyperparameters. Other functions are left out.
 
     Args:
       part: A client work or a server step.
     """
     settings: dict[str, Any] = {"class": type(part).__name__}
-    for name, value in sorted(getattr(part, "__dict__", {}).items()):
+    held = part._asdict() if hasattr(part, "_asdict") else vars(part)
+    for key, value in sorted(held.items()):
+        name = key.lstrip("_")
+        if isinstance(value, np.generic):
+            value = value.item()
         if isinstance(value, _PLAIN):
-            settings[name.lstrip("_")] = value
-        elif type(value).__module__.startswith(_OURS) and hasattr(value, "__dict__"):
-            settings[name.lstrip("_")] = settings_of(value)
+            settings[name] = value
+        elif isinstance(value, optimizers.CheckedSchedule):
+            settings[name] = value.digest()
+        elif _is_ours(value):
+            settings[name] = settings_of(value)
+        elif isinstance(value, tff.learning.optimizers.Optimizer):
+            settings[name] = type(value).__name__
     return settings
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether a value is one of this library's, and tells what it holds."""
+    if not type(value).__module__.startswith(_OURS):
+        return False
+    return hasattr(value, "__dict__") or hasattr(value, "_asdict")
+
+
+def digest_of(arrays: Iterable[Any]) -> str:
+    """Returns a hash of arrays of numbers or texts."""
+    digest = hashlib.sha256()
+    for array in map(np.asarray, arrays):
+        # Of texts the array has addresses.
+        is_text = array.dtype == object
+        digest.update(repr(array.tolist()).encode() if is_text else array.tobytes())
+    return digest.hexdigest()
