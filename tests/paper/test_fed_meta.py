@@ -227,6 +227,8 @@ def test_a_step_that_is_not_finite_is_left_out(base):
 
 def test_bad_meta_data_is_refused(base):
     empty = (np.zeros([0, 3], np.float32), np.zeros([0], np.int32))
+    with pytest.raises(ValueError, match="meta_data has no end"):
+        with_meta(base, META_RATE, meta_data=META_DATA.repeat())
     with pytest.raises(ValueError, match="meta_data is empty"):
         with_meta(base, 0.1, meta_data=models.datasets([empty])[0])
     doubles = (META[0].astype(np.float64), META[1])
