@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tff_drift.execution.local import patterns, tensors
 from tff_drift.execution.local.data.client_data import as_tensor
-from tff_drift.execution.local.data.stacks import stack_values
+from tff_drift.execution.local.data.stacks import StackedValues, stack_values
 from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.import_graph import GraphCache
 from tff_drift.execution.local.plan import trees
@@ -210,9 +210,7 @@ class Accumulator:
           device: Where to add, None for TensorFlow's choice.
         """
         stacks = {
-            leaf: results[leaf]
-            if leaf in results
-            else stack_values([self._given(leaf, client) for client in clients])
+            leaf: results[leaf] if leaf in results else self._given_stack(leaf, clients)
             for leaf in self._aggregator.inputs
         }
         self._order.extend(clients)
@@ -246,6 +244,13 @@ class Accumulator:
         places = np.append(np.arange(sizes[0]), sizes[0] + np.array(self._order))
         by_part = np.split(places.astype(np.int32), np.cumsum(sizes)[:-1])
         return tf.dynamic_stitch(by_part, parts)
+
+    def _given_stack(self, leaf: Leaf, clients: Sequence[int]) -> tf.Tensor:
+        value = self._values[leaf]
+        stack = value.of_group(clients) if isinstance(value, StackedValues) else None
+        if stack is not None:
+            return stack
+        return stack_values([self._given(leaf, client) for client in clients])
 
     def _given(self, leaf: Leaf, client: int) -> Any:
         value = self._values[leaf]

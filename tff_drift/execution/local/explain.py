@@ -67,7 +67,7 @@ def _explain_clients(
     if vectorized is None:
         yield from _one_by_one(phase, phase.why_one_by_one)
         return
-    if values is None or not vectorized.has_datasets(values):
+    if values is None or not vectorized.is_decided_by(values):
         yield f"vectorized in lockstep or one by one: {vectorized.condition}"
         return
     route = vectorized.route(values, num_clients)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tff_drift.execution.local.aggregation import Aggregator
 from tff_drift.execution.local.data import sequences
 from tff_drift.execution.local.data.client_data import ClientData, as_tensor
+from tff_drift.execution.local.data.stacks import StackedValues
 from tff_drift.execution.local.graphs.functions import PhaseFunction
 from tff_drift.execution.local.graphs.import_graph import GraphCache
 from tff_drift.execution.local.plan import trees
@@ -22,7 +23,7 @@ from tff_drift.execution.local.runners.clients import (
 )
 from tff_drift.execution.local.runners.options import Options
 from tff_drift.execution.local.runners.sequential import SequentialRunner
-from tff_drift.execution.local.runners.vectorized import Group
+from tff_drift.execution.local.runners.stacked import StackedClients
 from tff_drift.execution.local.tensors import give_back_attributes
 
 # What a leaf is in one run: a tensor or a sequence, or a list of one for each
@@ -36,6 +37,7 @@ class RunnablePhase:
     Args:
       phase: The phase.
       later: The leaves that later phases need, or the result.
+      result: The leaves of the result.
       graphs: Where the graphs of compiled computations come from.
       options: How it runs.
 
@@ -52,6 +54,7 @@ class RunnablePhase:
         self,
         phase: Phase,
         later: set[Leaf],
+        result: set[Leaf],
         graphs: GraphCache,
         options: Options,
     ) -> None:
@@ -63,9 +66,10 @@ class RunnablePhase:
         at_clients = [leaf for step in phase.clients for leaf in step.inputs]
         self.server: SequentialRunner | None = None
         self.clients: SequentialRunner | None = None
-        self.vectorized: VectorizedClients | None = None
+        self.vectorized: VectorizedClients | StackedClients | None = None
         self.why_one_by_one = ""
         self._kept: frozenset[Leaf] = frozenset()
+        self._result = result
         if phase.server:
             wanted = later.union(zeros, accumulated, at_clients)
             function = PhaseFunction(phase.server, wanted, graphs)
@@ -82,9 +86,7 @@ class RunnablePhase:
         if self.clients is not None:
             summed = self.aggregator.summed_before
             try:
-                self.vectorized = VectorizedClients(
-                    function, accumulated, summed, options
-                )
+                self.vectorized = _vectorized(function, accumulated, summed, options)
             except NotVectorizedError as error:
                 self.why_one_by_one = str(error)
                 # What cannot be run is told at once, here as where it is vectorized.
@@ -98,7 +100,7 @@ class RunnablePhase:
             computed = self.server(tensors, self._placement.server_device)
             values.update(zip(function.outputs, computed))
         vectorized = self.vectorized
-        groups: Sequence[Group] = ()
+        groups: Sequence[Any] = ()
         if vectorized is not None:
             groups = vectorized.route(values, num_clients).groups
         if vectorized is not None and groups:
@@ -115,21 +117,29 @@ class RunnablePhase:
     def _run_groups(
         self,
         values: LeafValues,
-        groups: Sequence[Group],
+        groups: Sequence[Any],
         num_clients: int,
     ) -> LeafValues:
         """Returns what later phases need, of vectorized clients."""
         accumulator = self.aggregator.begin(values)
-        kept: LeafValues = {leaf: [None] * num_clients for leaf in self._kept}
+        rows: LeafValues = {
+            leaf: [None] * num_clients for leaf in self._kept & self._result
+        }
+        # What is for later phases alone stays in stacks.
+        stacked = {
+            leaf: StackedValues(num_clients) for leaf in self._kept - self._result
+        }
         by_group = self._vectorized_results(values, groups)
         if self.aggregator.in_turn:
             by_group = _in_order_of_clients(by_group)
         for clients, stacks in by_group:
-            for leaf, per_client in kept.items():
+            for leaf, per_client in rows.items():
                 for client, row in zip(clients, _rows(stacks[leaf])):
                     per_client[client] = row
+            for leaf, values_of_clients in stacked.items():
+                values_of_clients.add(clients, stacks[leaf])
             accumulator.add_stack(clients, stacks, self._placement.server_device)
-        return {**kept, **accumulator.results()}
+        return {**rows, **stacked, **accumulator.results()}
 
     def _run_one_by_one(self, values: LeafValues, num_clients: int) -> LeafValues:
         """Returns what later phases need, of one client after the other."""
@@ -174,7 +184,7 @@ class RunnablePhase:
                         values[leaf][client].release()
 
     def _vectorized_results(
-        self, values: LeafValues, groups: Sequence[Group]
+        self, values: LeafValues, groups: Sequence[Any]
     ) -> Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]]:
         """Yields clients and their results, stacked or summed, group by group."""
         vectorized, placement = self.vectorized, self._placement
@@ -191,6 +201,19 @@ class RunnablePhase:
             yield from map(run, range(len(groups)))
             return
         yield from placement.in_order(run, len(groups))
+
+
+def _vectorized(
+    function: PhaseFunction,
+    accumulated: Sequence[Leaf],
+    summed: frozenset[Leaf],
+    options: Options,
+) -> VectorizedClients | StackedClients:
+    """Returns the clients' program for many at a time."""
+    inputs = [leaf for step in function.steps for leaf in step.inputs]
+    if any(sequences.is_sequence(leaf.type_signature) for leaf in inputs):
+        return VectorizedClients(function, accumulated, summed, options)
+    return StackedClients(function, accumulated, summed, options)
 
 
 def _in_order_of_clients(
@@ -249,10 +272,11 @@ class RunnablePlan:
         with self._lock:
             if self._phases is None:
                 phases = []
-                later = set(trees.leaves(self.plan.result))
+                result = set(trees.leaves(self.plan.result))
+                later = result
                 for phase in reversed(self.plan.phases):
                     phases.append(
-                        RunnablePhase(phase, later, self._graphs, self.options)
+                        RunnablePhase(phase, later, result, self._graphs, self.options)
                     )
                     later = later.union(phase.needs())
                 self._phases = phases[::-1]

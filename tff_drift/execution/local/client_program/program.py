@@ -66,8 +66,7 @@ class ClientProgram:
       content: A digest: programs of one compute the same.
 
     Raises:
-      UnsupportedGraphError: If the computation cannot be cut, or does
-        not loop over a dataset.
+      UnsupportedGraphError: If the computation cannot be cut.
     """
 
     def __init__(self, graph: ClientGraph) -> None:
@@ -78,8 +77,6 @@ class ClientProgram:
         self.graph = graph
         self.loops: list[DatasetLoop] = []
         self._analyze()
-        if not self.loops:
-            raise UnsupportedGraphError("it does not reduce a dataset")
 
     def start(
         self, number: int, values: Sequence[Any], done: Sequence[TensorList]

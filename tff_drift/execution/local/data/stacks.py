@@ -110,6 +110,49 @@ def rows_named(
     return rows, places
 
 
+class StackedValues(Sequence[tf.Tensor]):
+    """A tensor of each client of a cohort, in the stacks of the groups that made them.
+
+    Args:
+      num_clients: The number of clients.
+    """
+
+    def __init__(self, num_clients: int) -> None:
+        self._stacks: dict[tuple[int, ...], tf.Tensor] = {}
+        self._places: list[Any] = [None] * num_clients
+
+    def add(self, clients: Sequence[int], stack: tf.Tensor) -> None:
+        """Adds the stack of a group.
+
+        Args:
+          clients: The numbers of the clients.
+          stack: Their tensors, in this order.
+        """
+        self._stacks[tuple(clients)] = stack
+        for row, client in enumerate(clients):
+            self._places[client] = stack, row
+
+    @property
+    def groups(self) -> list[tuple[int, ...]]:
+        """The clients of each group, in the order in which they were added."""
+        return list(self._stacks)
+
+    def of_group(self, clients: Sequence[int]) -> tf.Tensor | None:
+        """Returns the stack of some clients, None if they are not a group."""
+        return self._stacks.get(tuple(clients))
+
+    def __getitem__(self, client: Any) -> Any:
+        """Returns the tensor of a client."""
+        stack, row = self._places[client]
+        tensor = stack[row]
+        tensors.give_back_attributes([tensor])
+        return tensor
+
+    def __len__(self) -> int:
+        """Returns the number of clients."""
+        return len(self._places)
+
+
 def stack_values(values: Sequence[np.ndarray | tf.Tensor]) -> tf.Tensor:
     """Returns values of clients, stacked; arrays are copied once."""
     if not all(isinstance(value, np.ndarray) for value in values):

@@ -38,7 +38,7 @@ class Route(NamedTuple):
       reason: Why so, for people to read.
     """
 
-    groups: Sequence[Group]
+    groups: Sequence[Any]
     reason: str
 
 
@@ -146,16 +146,10 @@ class VectorizedClients:
         Args:
           error: What vectorized clients raised, and one by one do not.
         """
-        reason = _reason(error)
-        self._impossible = f"it failed when it was vectorized: {reason}"
-        logging.warning(
-            "Clients train one by one from now on, which is slower: %s. "
-            "batch_clients=False does so from the start.",
-            reason,
-        )
+        self._impossible = warn_of_failure(error)
 
-    def has_datasets(self, values: Mapping[Leaf, Any]) -> bool:
-        """Whether the clients' datasets are among the values, and need not be made."""
+    def is_decided_by(self, values: Mapping[Leaf, Any]) -> bool:
+        """Whether `route` can be asked for: the datasets are among the values."""
         return all(leaf in values for leaf in self._datasets.values())
 
     def _are_given(self, values: Mapping[Leaf, Any]) -> bool:
@@ -244,17 +238,32 @@ def _build_runner(
     )
     # To know the last, the function has to be built.
     one_at_a_time = has_datasets and asked_for is not False and function.one_at_a_time
-    _require(policy.vectorizing_asked_for(asked_for, has_datasets, one_at_a_time))
+    require(policy.vectorizing_asked_for(asked_for, has_datasets, one_at_a_time))
     try:
-        client = ClientProgram(_client_graph(function, summed))
+        client = ClientProgram(client_graph(function, summed))
         runner = options.runners.get(client.content)
         if runner is None:
             runner = VectorizedRunner(client, options.batches)
             options.runners[client.content] = runner
     except UnsupportedGraphError as error:
         raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
-    _require(policy.vectorizing_may_pay(asked_for, runner.fewest_patch_values))
+    require(policy.vectorizing_may_pay(asked_for, runner.fewest_patch_values))
     return runner
+
+
+def warn_of_failure(error: tf.errors.OpError) -> str:
+    """Warns that clients run one by one from now on, and returns the reason.
+
+    Args:
+      error: What vectorized clients raised, and one by one do not.
+    """
+    reason = _reason(error)
+    logging.warning(
+        "Clients train one by one from now on, which is slower: %s. "
+        "batch_clients=False does so from the start.",
+        reason,
+    )
+    return f"it failed when it was vectorized: {reason}"
 
 
 def _reason(error: tf.errors.OpError) -> str:
@@ -267,12 +276,23 @@ def _reason(error: tf.errors.OpError) -> str:
     return lines[nodes[0] - 1] if nodes else (lines or [type(error).__name__])[0]
 
 
-def _require(decision: policy.Decision) -> None:
+def require(decision: policy.Decision) -> None:
+    """Raises, with the reason, unless a decision holds.
+
+    Args:
+      decision: The decision.
+    """
     if not decision.holds:
         raise NotVectorizedError(decision.reason)
 
 
-def _client_graph(function: PhaseFunction, summed: Collection[Leaf]) -> ClientGraph:
+def client_graph(function: PhaseFunction, summed: Collection[Leaf]) -> ClientGraph:
+    """Returns the graph of a client's computation.
+
+    Args:
+      function: The computation.
+      summed: Of what clients compute, that of which the sum is wanted.
+    """
     graph = function.function.graph
     for leaf in function.inputs:
         if sequences.is_sequence(leaf.type_signature) and not leaf.at_clients:

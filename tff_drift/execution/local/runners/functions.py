@@ -89,13 +89,13 @@ class VectorizedFunctions:
           num_results: Of how many clients results are wanted, the first ones.
           inputs: A value for each input but the datasets, stacked if each client
             has its own.
-          steps: The steps of each loop.
+          steps: The steps of each loop, of which there may be none.
 
         Returns:
           The results, stacked or summed.
         """
         function = self._function(key)
-        num_clients = steps[0].takes_part.shape[1]
+        num_clients = steps[0].takes_part.shape[1] if steps else num_results
         results = function(
             [inputs[position] for position in self._shared_inputs],
             [inputs[position] for position in self.own_inputs],

@@ -81,9 +81,14 @@ class VectorizedRunner:
         step take, at least; 0 without convolutions, infinite if that is not known.
       passes: How often at most it passes over a dataset.
       goes_back: Whether it gathers its batches, and passes over them there and back.
+
+    Raises:
+      UnsupportedGraphError: If the program does not loop over a dataset.
     """
 
     def __init__(self, client: ClientProgram, cache: BatchCache) -> None:
+        if not client.loops:
+            raise UnsupportedGraphError("it does not reduce a dataset")
         self._cache = cache
         self._functions = VectorizedFunctions(client)
         self._on_rows = _on_rows(client)
