@@ -8,17 +8,20 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from tests import models
 from tests.execution.on_ray.conftest import OPTIONS
-from tests.execution.on_ray.test_data import client_arrays, train
+from tests.execution.on_ray.test_data import client_arrays, in_ram, train
 from tff_drift import execution
 from tff_drift.execution.on_ray import actors, cluster
 from tff_drift.simulation import ClientDatasets
 
 # How long a test waits for what should take some seconds.
 PATIENCE = 120.0
+# Little enough to be filled.
+LOST_STORE_BYTES = 80 * 2**20
 
 
 def once(path):
@@ -69,6 +72,80 @@ def test_an_actor_that_is_lost_changes_no_number(two, tmp_path, action, options)
     models.assert_bit_equal(
         found.model_weights.trainable, expected.model_weights.trainable
     )
+
+
+def lose_objects():
+    """Removes what Ray has stored: more is stored than fits, and its files removed."""
+    ray = cluster.import_ray()
+    session = ray._private.worker.global_worker.node.get_session_dir_path()
+    more = [ray.put(np.zeros(LOST_STORE_BYTES // 4, np.uint8)) for _ in range(8)]
+    end = time.monotonic() + PATIENCE
+    while not (files := list(pathlib.Path(session).glob("ray_spilled_*/*"))):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    del more
+    for each in files:
+        each.unlink(missing_ok=True)
+
+
+class Losses:
+    """Of the calls that train, before or after which objects are lost."""
+
+    def __init__(self):
+        self.lost = []
+        self._begin = actors.Actors._begin
+
+    def begin(self, of_actors, calls):
+        number = len(self.lost)
+        if {call.method for call in calls.values()} != {"run"} or number == 3:
+            return self._begin(of_actors, calls)
+        self.lost.append(("model", "computation", "aggregate")[number])
+        if self.lost[-1] == "aggregate":
+            answers = self._begin(of_actors, calls)
+            of_actors._ray.wait(
+                [answer for (answer,) in answers.values()], num_returns=2
+            )
+            lose_objects()
+            return answers
+        lose_objects()
+        if self.lost[-1] == "computation":  # And clients' data, which actors keep too.
+            for actor in of_actors._actors:
+                of_actors._ray.kill(actor, no_restart=False)
+        return self._begin(of_actors, calls)
+
+
+def train_while_objects_are_lost():
+    # So that results are stored as well, unlike what an actor is made from.
+    os.environ.update(RAY_max_direct_call_object_size="500")
+    cluster.connect(None, LOST_STORE_BYTES)
+    context = execution.create_ray_execution_context(**OPTIONS, part_seconds=20.0)
+    data = in_ram(batch_size=4)
+    expected = train(context, data)
+    losses = Losses()
+    actors.Actors._begin = lambda *arguments: losses.begin(*arguments)
+    found = train(context, data)
+    models.assert_bit_equal(
+        found.model_weights.trainable, expected.model_weights.trainable
+    )
+    print("equal without", *losses.lost, flush=True)
+
+
+@pytest.mark.skipif(
+    not os.environ.get("TFF_DRIFT_SOAK"), reason="takes minutes: make soak"
+)
+def test_objects_that_ray_loses_change_no_number(instance):
+    environment = {
+        name: value for name, value in os.environ.items() if "RAY_" not in name
+    }
+    found = subprocess.run(
+        [sys.executable, "-m", __name__],
+        cwd=pathlib.Path(__file__).parents[3],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "equal without model computation aggregate" in found.stdout, found.stderr
 
 
 def test_a_part_that_loses_every_actor_is_an_error(instance, tmp_path):
@@ -216,3 +293,7 @@ class NotConnected:
     @staticmethod
     def init(**options):
         raise AssertionError(f"Ray would try for ten minutes: {options}")
+
+
+if __name__ == "__main__":
+    train_while_objects_are_lost()

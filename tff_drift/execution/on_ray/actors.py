@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -35,11 +37,41 @@ class Call:
     num_results: int = 1
 
 
+class _Stored:
+    """An object in Ray's store, and what it is stored from again if Ray loses it.
+
+    It is sent as the reference alone.
+
+    Attributes:
+      reference: Ray's reference to it.
+    """
+
+    def __init__(self, put: Callable[[Any], Any], value: Any) -> None:
+        self._put = put
+        self._value = value
+        self.store()
+
+    def store(self) -> None:
+        value = self._value
+        if isinstance(value, weakref.ref):
+            value = value()
+            if value is None:  # Nobody asks for it any more.
+                return
+        self.reference = self._put(value)
+
+    def __reduce__(self) -> Any:
+        return _received, (self.reference,)
+
+
+def _received(reference: Any) -> Any:
+    return reference
+
+
 class Actors:
     """Actors that share the clients of a computation, each its own part.
 
     Ray starts an actor anew that is lost, where there is room for it, and repeats the
-    call that was lost with it.
+    call that was lost with it. Objects that Ray lost are stored again.
 
     Attributes:
       places: Where they are, in their order.
@@ -75,10 +107,15 @@ class Actors:
         self._start_seconds = start_seconds
         self._part_seconds = part_seconds
         self._max_retries = max_retries
-        self._actors = [self._start(place, max_concurrent_clients) for place in places]
+        self._max_concurrent_clients = max_concurrent_clients
+        # In the order of their making: the later ones may refer to the earlier.
+        self._stored: weakref.WeakValueDictionary[int, _Stored]
+        self._stored = weakref.WeakValueDictionary()
+        self._numbers = itertools.count()
+        self._actors = [self._start(place) for place in places]
         self._check(start_seconds)
 
-    def _start(self, place: cluster.Place, max_concurrent_clients: int | None) -> Any:
+    def _start(self, place: cluster.Place) -> Any:
         strategy: Any = "SPREAD"
         if place.node is not None:
             scheduling = self._ray.util.scheduling_strategies
@@ -91,7 +128,7 @@ class Actors:
             scheduling_strategy=strategy,
         )
         processors = max(1, int(place.processors))
-        return remote.remote(processors, max_concurrent_clients or processors + 2)
+        return remote.remote(processors, self._max_concurrent_clients or processors + 2)
 
     def _check(self, start_seconds: float) -> None:
         """Waits for the actors and compares their versions with this process's."""
@@ -131,8 +168,17 @@ class Actors:
         return self.run([Call(number, "describe", ()) for number in range(len(self))])
 
     def put(self, value: Any) -> Any:
-        """Stores an object for all actors and returns a reference to it."""
-        return self._ray.put(value)
+        """Stores an object for all actors.
+
+        Args:
+          value: The object, or a weak reference to it. It is kept, to be stored again.
+
+        Returns:
+          What stands for it in the arguments of calls, where actors find a reference.
+        """
+        stored = _Stored(self._ray.put, value)
+        self._stored[next(self._numbers)] = stored
+        return stored
 
     def tell(self, calls: Sequence[Call]) -> None:
         """Calls methods of actors whose results nobody waits for."""
@@ -156,7 +202,10 @@ class Actors:
 
     def _call(self, call: Call, arguments: Sequence[Any]) -> list[Any]:
         method = getattr(self._actors[call.actor], call.method)
-        found = method.options(num_returns=call.num_results).remote(*arguments)
+        resolved = [
+            each.reference if isinstance(each, _Stored) else each for each in arguments
+        ]
+        found = method.options(num_returns=call.num_results).remote(*resolved)
         return found if call.num_results > 1 else [found]
 
     def run(self, calls: Sequence[Call]) -> list[Any]:
@@ -187,10 +236,14 @@ class Actors:
             )
             if late:
                 num_late += 1
-                numbers = list(waiting)
-                for each in late:
-                    call = calls[numbers[answers.index(each)]]
-                    self._start_anew(call.actor, num_late)
+                late_ones = {
+                    number: calls[number]
+                    for number, (answer, *_) in waiting.items()
+                    if answer in late
+                }
+                self._start_anew({call.actor for call in late_ones.values()}, num_late)
+                self._store_again()
+                waiting.update(self._begin(late_ones))
                 continue
             again = []
             for number, (answer, *others) in waiting.items():
@@ -225,24 +278,35 @@ class Actors:
                         raise
                 time.sleep(_PAUSE_SECONDS)
 
+    def _store_again(self) -> None:
+        """Stores objects again: Ray waits without end for one that it has lost."""
+        for stored in list(self._stored.values()):
+            stored.store()
+
     def _is_unavailable(self, error: Exception) -> bool:
         kind = self._ray.exceptions.ActorUnavailableError
         return isinstance(error, kind) or isinstance(
             getattr(error, "cause", None), kind
         )
 
-    def _start_anew(self, number: int, num_late: int) -> None:
-        message = (
-            f"Actor {number} of {len(self)} did not finish its part within "
-            f"{self._part_seconds:g} seconds"
-        )
-        if num_late > self._max_retries:
-            raise WorkerError(
-                f"{message}, {num_late} times. Raise part_seconds if parts rightly "
-                "take that long, or train fewer clients in a round."
+    def _start_anew(self, numbers: set[int], num_late: int) -> None:
+        """Puts new actors in the place of some, whose calls end."""
+        for number in numbers:
+            message = (
+                f"Actor {number} of {len(self)} did not finish its part within "
+                f"{self._part_seconds:g} seconds"
             )
-        logging.warning("%s. It is started anew.", message)
-        self._ray.kill(self._actors[number], no_restart=False)
+            if num_late > self._max_retries:
+                raise WorkerError(
+                    f"{message}, {num_late} times. Raise part_seconds if parts rightly "
+                    "take that long, or train fewer clients in a round."
+                )
+            logging.warning("%s. It is started anew.", message)
+            self._ray.kill(self._actors[number], no_restart=True)
+            self._actors[number] = self._start(self.places[number])
+        started = [self._actors[number].describe.remote() for number in numbers]
+        # What takes longer counts as a part's.
+        self._ray.wait(started, num_returns=len(started), timeout=self._start_seconds)
 
     def _get(self, answers: Sequence[Any]) -> list[Any]:
         return self._guarded(lambda: self._ray.get(list(answers)))

@@ -9,6 +9,7 @@ trains.
 from __future__ import annotations
 
 import concurrent.futures
+import copy
 import dataclasses
 import uuid
 import weakref
@@ -92,7 +93,8 @@ class SentSources:
         for client_id in source.client_ids:
             ids[partition.home(client_id, self._num_parts)].append(client_id)
         parts = source.in_parts(ids)
-        references = [self._put(part) for part in parts]
+        # Copies: what is kept of a source must not keep it.
+        references = [self._put(copy.copy(part)) for part in parts]
         sent = wire.Sent(uuid.uuid4().hex, [self._put(references)])
         return SentSource(sent, is_loaded=parts[0] is source)
 
