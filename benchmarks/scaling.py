@@ -15,11 +15,13 @@ keeps the data. Cohorts are drawn anew for every round.
     ray         on --actors actors on Ray, each on a node of its own of the cluster at
                 --ray_address, or of one that is simulated on this machine, and in the
                 local context, a round of each in turns: federated averaging and
-                SCAFFOLD of 100 clients of 400, and a CNN; then cohorts of
-                --ray_cohorts clients of all on one actor and on all
+                SCAFFOLD of 100 clients of 400, and a CNN
+    ray_cohorts cohorts of --ray_cohorts clients of all on one such actor and on all
+    ray_states  SCAFFOLD, FedDyn and AdaBest on such actors, --ray_cohort clients of all
+                in a round, their states at the actors, a checkpoint in every round
 
 Seconds are medians, of the rounds after the first two; seconds of processor time are
-those of this process and, in `ray`, of the actors. Megabytes are those that came in by
+those of this process and, on Ray, of the actors. Megabytes are those that came in by
 the loopback interface, which joins simulated nodes and which other programs use too.
 RAM is the peak of this process above what it was before the part began.
 """
@@ -31,7 +33,6 @@ import csv
 import dataclasses
 import os
 import pathlib
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -44,35 +45,21 @@ import scaling_on_ray
 import tensorflow_federated as tff
 from models import ALGORITHMS, FED_AVG, build_scaffold
 from populations import Work
-from scaling_rows import COLUMNS, MEGABYTE, Ram, Row, clients_of
+from scaling_rows import (
+    COLUMNS,
+    MEGABYTE,
+    WARM_UP_ROUNDS,
+    Ram,
+    Readings,
+    Row,
+    clients_of,
+)
 
 from tff_drift import client_states, execution, simulation
-from tff_drift.simulation import callbacks
 
 POPULATION = 342_477
-_WARM_UP_ROUNDS = 2
 _ROUNDS_PER_CHECKPOINT = 10
 _SMALL_STATE_FLOATS = 250
-
-
-class _Readings(callbacks.Callback):
-    """Reads a counter after every round."""
-
-    def __init__(self, read: Callable[[], float]) -> None:
-        self._read = read
-        self.readings: list[float] = []
-
-    def before_training(self, run: callbacks.TrainingRun) -> None:
-        del run
-        self.readings.append(self._read())
-
-    def after_row(self, row: Mapping[str, Any]) -> None:
-        if row["round"]:
-            self.readings.append(self._read())
-
-    def median(self) -> float:
-        """Returns by how much a round raises the counter, the first ones left out."""
-        return statistics.median(np.diff(self.readings)[_WARM_UP_ROUNDS:])
 
 
 def _train(
@@ -83,16 +70,16 @@ def _train(
     **options: Any,
 ) -> dict[str, float]:
     """Trains; returns the medians of the rounds' readings, by name."""
-    counters = {name: _Readings(read) for name, read in readings.items()}
+    counters = {name: Readings(read) for name, read in readings.items()}
     simulation.run_training(
         process,
         clients_of(work),
-        rounds=_WARM_UP_ROUNDS + rounds,
+        rounds=WARM_UP_ROUNDS + rounds,
         cohort_size=work.cohort_size,
         callbacks=list(counters.values()),
         **options,
     )
-    return {name: counter.median() for name, counter in counters.items()}
+    return {name: float(counter.median()) for name, counter in counters.items()}
 
 
 _TIMES = {"seconds": time.perf_counter, "cpu_seconds": time.process_time}
@@ -191,7 +178,9 @@ def _opened(path: pathlib.Path, initial_state: Any) -> Row:
 PARTS = {
     "cohorts": _cohorts,
     "population": _population,
-    "ray": scaling_on_ray.rows,
+    "ray": scaling_on_ray.small_cohorts,
+    "ray_cohorts": scaling_on_ray.large_cohorts,
+    "ray_states": scaling_on_ray.states,
 }
 
 

@@ -1,10 +1,12 @@
-"""The part of `scaling.py` on Ray."""
+"""The parts of `scaling.py` on Ray."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import dataclasses
+import pathlib
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,7 +16,14 @@ import tensorflow_federated as tff
 from loopback import megabytes_received
 from models import ALGORITHMS, FED_AVG, build_scaffold
 from populations import Work
-from scaling_rows import Ram, Row, clients_of
+from scaling_rows import (
+    MEGABYTE,
+    WARM_UP_ROUNDS,
+    Ram,
+    Readings,
+    Row,
+    clients_of,
+)
 
 from tff_drift import execution, simulation
 from tff_drift.execution.on_ray import cluster
@@ -59,57 +68,101 @@ def _actors(address: str, number: int) -> Iterator[Any]:
         context.close()
 
 
-def rows(options: argparse.Namespace) -> Iterator[Row]:
+def small_cohorts(options: argparse.Namespace) -> Iterator[Row]:
     """Actors on Ray, each on a node of its own, and the local context, in turns."""
     start, cpu = time.perf_counter(), time.process_time()
+    with _nodes(options) as address, _actors(address, options.actors) as on_ray:
+        yield Row(
+            "ray",
+            f"start Ray and {options.actors} actors",
+            options.actors,
+            time.perf_counter() - start,
+            time.process_time() - cpu,
+        )
+        contexts = {
+            "local": execution.create_local_execution_context(),
+            "on Ray": on_ray,
+        }
+        population = min(options.population, _FEW_CLIENTS)
+        logistic = Work("logistic", options.ray_cohort, population)
+        rounds = 3 * options.rounds
+        fed_avg = ALGORITHMS[FED_AVG]
+        yield from _in_turns("FedAvg", contexts, fed_avg(logistic), logistic, rounds)
+        scaffold = build_scaffold(logistic, population)
+        store = on_ray.open_client_states(scaffold.initial_client_state)
+        stateful = {
+            "local": simulation.ProcessWithClientStates(scaffold),
+            "on Ray": simulation.ProcessWithClientStates(scaffold, store),
+        }
+        yield from _in_turns(
+            "SCAFFOLD", contexts, scaffold, logistic, rounds, stateful=stateful
+        )
+        store.close()
+        for cohort_size in (10, options.ray_cohort):
+            cnn = Work("cnn", cohort_size, population)
+            yield from _in_turns("CNN", contexts, fed_avg(cnn), cnn, options.cnn_rounds)
+
+
+def large_cohorts(options: argparse.Namespace) -> Iterator[Row]:
+    """The driver's RAM when cohorts grow."""
     with _nodes(options) as address:
-        with _actors(address, options.actors) as on_ray:
-            yield Row(
-                "ray",
-                f"start Ray and {options.actors} actors",
-                options.actors,
-                time.perf_counter() - start,
-                time.process_time() - cpu,
-            )
-            yield from _small_cohorts(on_ray, options)
         for number in sorted({1, options.actors}):
             with _actors(address, number) as on_ray:
-                yield from _large_cohorts(on_ray, number, options)
+                for cohort_size in options.ray_cohorts:
+                    work = Work("logistic", cohort_size, options.population)
+                    ram = Ram()
+                    _, row = _in_turns(
+                        f"FedAvg, {number} actors,",
+                        {"on Ray": on_ray},
+                        ALGORITHMS[FED_AVG](work),
+                        work,
+                        rounds=2,
+                        warm_up=1,
+                    )
+                    yield dataclasses.replace(row, ram_mb=ram.megabytes())
 
 
-def _small_cohorts(on_ray: Any, options: argparse.Namespace) -> Iterator[Row]:
-    contexts = {"local": execution.create_local_execution_context(), "on Ray": on_ray}
-    population = min(options.population, _FEW_CLIENTS)
-    logistic = Work("logistic", options.ray_cohort, population)
-    rounds = 3 * options.rounds
-    fed_avg = ALGORITHMS[FED_AVG]
-    yield from _in_turns("FedAvg", contexts, fed_avg(logistic), logistic, rounds)
-    scaffold = build_scaffold(logistic, population)
-    store = on_ray.open_client_states(scaffold.initial_client_state)
-    stateful = {
-        "local": simulation.ProcessWithClientStates(scaffold),
-        "on Ray": simulation.ProcessWithClientStates(scaffold, store),
-    }
-    yield from _in_turns(
-        "SCAFFOLD", contexts, scaffold, logistic, rounds, stateful=stateful
+def states(options: argparse.Namespace) -> Iterator[Row]:
+    """Methods whose clients have states, which the actors keep."""
+    work = Work("logistic", options.ray_cohort, options.population)
+    with _nodes(options) as address, _actors(address, options.actors) as on_ray:
+        for name in ("build_scaffold", "build_fed_dyn", "build_adabest"):
+            yield _with_states(name, work, on_ray, options)
+
+
+def _with_states(
+    name: str, work: Work, on_ray: Any, options: argparse.Namespace
+) -> Row:
+    """Trains as a user does, with a checkpoint in every round."""
+    ram = Ram()
+    # Of other machines this process cannot tell.
+    theirs = [] if options.ray_address else [Ram(each["pid"]) for each in on_ray.actors]
+    readings = Readings(lambda: _readings(on_ray))
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        with tff.framework.get_context_stack().install(on_ray):
+            simulation.run_training(
+                ALGORITHMS[name](work),
+                clients_of(work),
+                rounds=WARM_UP_ROUNDS + options.rounds,
+                cohort_size=work.cohort_size,
+                output_dir=simulation.OutputDir(folder, rounds_per_checkpoint=1),
+                callbacks=[readings],
+            )
+        files = [each for each in pathlib.Path(folder).rglob("*") if each.is_file()]
+        disk_bytes = sum(512 * each.stat().st_blocks for each in files)
+    seconds, here, there, network = map(float, readings.median())
+    most = max((each.megabytes() for each in theirs), default=float("nan"))
+    return Row(
+        "ray_states",
+        f"{name}, {options.actors} actors; {1000 * here:.1f} ms of processor time "
+        f"here; RAM of an actor at most {most:.0f} MB more",
+        work.cohort_size,
+        seconds,
+        here + there,
+        ram.megabytes(),
+        disk_bytes / MEGABYTE,
+        network,
     )
-    store.close()
-    for cohort_size in (10, options.ray_cohort):
-        cnn = Work("cnn", cohort_size, population)
-        yield from _in_turns("CNN", contexts, fed_avg(cnn), cnn, options.cnn_rounds)
-
-
-def _large_cohorts(
-    on_ray: Any, num_actors: int, options: argparse.Namespace
-) -> Iterator[Row]:
-    """The driver's RAM when cohorts grow."""
-    for cohort_size in options.ray_cohorts:
-        work = Work("logistic", cohort_size, options.population)
-        ram = Ram()
-        method, process = f"FedAvg, {num_actors} actors,", ALGORITHMS[FED_AVG](work)
-        contexts = {"on Ray": on_ray}
-        _, row = _in_turns(method, contexts, process, work, rounds=2, warm_up=1)
-        yield dataclasses.replace(row, ram_mb=ram.megabytes())
 
 
 def _in_turns(

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
 
+import numpy as np
 import populations
 from populations import Work
 
 from tff_drift import simulation
+from tff_drift.simulation import callbacks
 
 MEGABYTE = 1e6
+WARM_UP_ROUNDS = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,26 +51,49 @@ class Row:
 COLUMNS = [field.name for field in dataclasses.fields(Row)]
 
 
-def _status_megabytes(name: str) -> float:
-    """Returns what Linux says of this process: `VmRSS`, or its peak, `VmHWM`."""
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+def _status_megabytes(pid: int | str, name: str) -> float:
+    """Returns what Linux says of a process: `VmRSS`, or its peak, `VmHWM`."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(name + ":"):
             return int(line.split()[1]) * 1024 / MEGABYTE
-    raise SystemExit(f"/proc/self/status has no {name}: this needs Linux.")
+    raise SystemExit(f"/proc/{pid}/status has no {name}: this needs Linux.")
 
 
 class Ram:
-    """The peak of RAM since this was made."""
+    """The peak of a process's RAM since this was made."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int | str = "self") -> None:
+        self._pid = pid
         # Makes the present size the peak.
-        pathlib.Path("/proc/self/clear_refs").write_text("5")
-        self._before = _status_megabytes("VmRSS")
+        pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5")
+        self._before = _status_megabytes(pid, "VmRSS")
 
     def megabytes(self) -> float:
         """Returns by how much the peak is above the beginning."""
         # Linux counts pages by threads, and may tell of a peak a little below it.
-        return max(0.0, _status_megabytes("VmHWM") - self._before)
+        return max(0.0, _status_megabytes(self._pid, "VmHWM") - self._before)
+
+
+class Readings(callbacks.Callback):
+    """Reads counters after every round."""
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        self._read = read
+        self.readings: list[Any] = []
+
+    def before_training(self, run: callbacks.TrainingRun) -> None:
+        """Reads them before the first round."""
+        del run
+        self.readings.append(self._read())
+
+    def after_row(self, row: Mapping[str, Any]) -> None:
+        """Reads them after a round."""
+        if row["round"]:
+            self.readings.append(self._read())
+
+    def median(self) -> Any:
+        """Returns by how much a round raises them, the first ones left out."""
+        return np.median(np.diff(self.readings, axis=0)[WARM_UP_ROUNDS:], axis=0)
 
 
 def clients_of(work: Work) -> simulation.ClientDatasets:
