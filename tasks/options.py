@@ -26,7 +26,7 @@ def num_clients(default: int, text: str = "Clients to split over.") -> Option:
     return Option("num_clients", "count", text, default)
 
 
-EPOCHS = Option("epochs", "count", "Passes over a client's data per round.", 1)
+EPOCHS = Option("epochs", "batches", "Passes over a client's data per round.", 1)
 LAST_BATCH = Option(
     "last_batch",
     "choice",

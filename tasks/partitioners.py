@@ -333,6 +333,11 @@ def hold_out_clients(
         raise TypeError(
             f"client_ids must be a list of ids, found {checks.shown(client_ids)}."
         )
+    for each in client_ids:
+        if not isinstance(each, str):
+            raise TypeError(
+                f"client_ids has {checks.shown(each)}, and a client's id is a string."
+            )
     checks.check_integer("num_held_out", num_held_out, at_least=0)
     checks.check_integer("seed", seed, at_least=0)
     if len(set(client_ids)) < len(client_ids):

@@ -167,7 +167,7 @@ TASK = TaskDefinition(
             None,
             may_be_none=True,
         ),
-        Option("epochs", "count", "Passes over the data per round.", 10),
+        Option("epochs", "batches", "Passes over the data per round.", 10),
         shared.num_clients(10, "Clients, a quadratic each."),
         Option("dimension", "count", "Weights of the model.", 10),
         Option(

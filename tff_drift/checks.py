@@ -15,6 +15,8 @@ import types
 from collections.abc import Callable, Collection, Hashable
 from typing import Any, TypeVar
 
+# Of a client in a round. More take days, and their sizes alone more RAM than there is.
+MOST_BATCHES = 10**7
 _LARGEST_INTEGER = 2**63 - 1
 # TensorFlow takes what is smaller, in float32, for 0.
 _SMALLEST_NUMBER = 2.0**-126
@@ -177,6 +179,25 @@ def check_integer(name: str, value: Any, at_least: int = 1) -> None:
     if value > _LARGEST_INTEGER:
         raise ValueError(
             f"{name} must be at most {_LARGEST_INTEGER}, found {shown(value)}."
+        )
+
+
+def check_num_batches(name: str, value: Any) -> None:
+    """Raises unless a client can take so many batches, or epochs, in a round.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The value to check.
+
+    Raises:
+      TypeError: If `value` is not an integer.
+      ValueError: If `value` is below 1, or above `MOST_BATCHES`.
+    """
+    check_integer(name, value)
+    if value > MOST_BATCHES:
+        raise ValueError(
+            f"{name} is {value:,}: a client would train on more than "
+            f"{MOST_BATCHES:,} batches in a round. Take fewer."
         )
 
 

@@ -82,6 +82,9 @@ VALUE_TYPES: dict[str, ValueType] = {
     "text": ValueType("a string", str, _check_text),
     "flag": ValueType("true or false", _read_boolean, checks.check_flag),
     "count": ValueType("an integer of at least 1", int, checks.check_integer),
+    "batches": ValueType(
+        f"an integer from 1 to {checks.MOST_BATCHES:,}", int, checks.check_num_batches
+    ),
     "whole": ValueType("an integer of at least 0", int, _check_whole),
     "seed": ValueType(f"an integer from 0 to {_LARGEST_SEED}", int, _check_seed),
     "number": ValueType("a finite number", float, checks.check_finite),

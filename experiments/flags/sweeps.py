@@ -89,7 +89,7 @@ class Axis:
     @property
     def is_whole(self) -> bool:
         """Whether its values are integers."""
-        return self.flag.value_type in ("count", "whole", "seed")
+        return self.flag.value_type in ("count", "batches", "whole", "seed")
 
     def value(self, number: float) -> Any:
         """Returns the value of the flag nearest to a number, of four digits."""

@@ -91,6 +91,10 @@ def test_list_of_one_kind(run_command):
             "Did you mean --client_learning_rate or --server_learning_rate?",
         ),
         (["train", "--epochs=1"], "Did you mean --client_epochs?"),
+        (
+            ["train", "--client_epochs=1000000000000"],
+            "an integer from 1 to 10,000,000, found '1000000000000'",
+        ),
         (["train", "--server_learning_rate=-1"], "greater than 0, found '-1'"),
     ],
 )

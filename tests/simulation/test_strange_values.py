@@ -128,8 +128,14 @@ def test_strange_configurations_are_refused(text, tmp_path):
 
 @pytest.mark.parametrize("name", ["epochs", "local_steps"])
 def test_batches_without_end_are_refused_at_once(name):
-    train = fakes.client_datasets(**{name: 10**12})
     message = f"{name} is 1,000,000,000,000: a client would train on more than 10,000,"
+    with pytest.raises(ValueError, match=message):
+        fakes.client_datasets(**{name: 10**12})
+
+
+def test_more_batches_than_a_client_can_take_are_refused():
+    train = fakes.client_datasets(epochs=10**7, batch_size=1)
+    message = "epochs is 10,000,000: a client would train on more than 10,000,000 "
     with pytest.raises(ValueError, match=message):
         train.batch_sizes("client_0")
     with pytest.raises(ValueError, match=message):

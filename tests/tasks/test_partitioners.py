@@ -337,6 +337,11 @@ def test_raises_on_bad_arguments(function, arguments, message):
         function(*arguments)
 
 
+def test_ids_of_clients_that_are_held_out_are_strings():
+    with pytest.raises(TypeError, match="client_ids has 2, and a client's id is a str"):
+        partitioners.hold_out_clients(["a", 2], 1, 0)
+
+
 def test_without_similarity_clients_take_their_share_in_the_order_of_labels():
     labels = np.array([1, 0, 2, 1, 0, 2, 2, 0])
 

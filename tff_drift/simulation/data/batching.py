@@ -19,8 +19,6 @@ from tff_drift.simulation.data.example_store import (
 
 # What becomes of an epoch's last batch if it is short, see `ClientDatasets`.
 LAST_BATCHES = ("short", "drop", "bootstrap")
-# Of a client in a round. More take days, and their sizes alone more RAM than there is.
-_MOST_BATCHES = 10**7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +48,12 @@ class Batching:
 
     def __post_init__(self) -> None:
         checks.check_integer("batch_size", self.batch_size)
-        checks.check_integer("epochs", self.epochs)
+        checks.check_num_batches("epochs", self.epochs)
         checks.check_flag("shuffle", self.shuffle)
         checks.check_integer("seed", self.seed, at_least=0)
         checks.check_one_of("last_batch", self.last_batch, LAST_BATCHES)
         if self.local_steps is not None:
-            checks.check_integer("local_steps", self.local_steps)
+            checks.check_num_batches("local_steps", self.local_steps)
             if self.epochs != 1:
                 raise ValueError(
                     f"epochs must be 1 with local_steps, found {self.epochs}: "
@@ -76,11 +74,10 @@ class Batching:
         """
         whole = self._rows_of_epoch(count)
         batches = -(-whole // self.batch_size)
-        if (self.local_steps or self.epochs * batches) > _MOST_BATCHES:
-            name = "epochs" if self.local_steps is None else "local_steps"
+        if self.local_steps is None and self.epochs * batches > checks.MOST_BATCHES:
             raise ValueError(
-                f"{name} is {getattr(self, name):,}: a client would train on more than "
-                f"{_MOST_BATCHES:,} batches in a round. Take fewer."
+                f"epochs is {self.epochs:,}: a client would train on more than "
+                f"{checks.MOST_BATCHES:,} batches in a round. Take fewer."
             )
         if self.local_steps is None:
             return self.epochs * whole
