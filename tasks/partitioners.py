@@ -87,7 +87,7 @@ def log_normal_sizes(
     checks.check_integer("seed", seed, at_least=0)
     normal = seeds.generator(seed, "client sizes").standard_normal(num_clients)
     # Relative to the largest, so that no exponential overflows.
-    weights = np.exp(sigma * (normal - normal.max()))
+    weights = np.exp(float(sigma) * (normal - normal.max()))
     shares = rest * weights / weights.sum()
     sizes = np.floor(shares).astype(np.int64)
     by_remainder = np.argsort(sizes - shares, kind="stable")

@@ -13,6 +13,7 @@ from tff_drift.simulation import OutputDir, read_rows, run_training, without_tim
 from tff_drift.simulation.callbacks import (
     Callback,
     FailureWatch,
+    FinalEvaluation,
     PeriodicEvaluation,
     Progress,
 )
@@ -311,6 +312,13 @@ def test_bad_columns_are_errors(columns, error, message):
 def test_an_evaluation_that_returns_no_metrics_is_an_error(found, message):
     with pytest.raises(TypeError, match=message):
         run(PeriodicEvaluation(lambda weights: found))
+
+
+@pytest.mark.parametrize("callback", [PeriodicEvaluation, FinalEvaluation])
+@pytest.mark.parametrize("model", [0, "", {}])
+def test_a_model_to_evaluate_that_is_no_function_is_an_error(callback, model):
+    with pytest.raises(TypeError, match="model must be a function of a run and a"):
+        callback(lambda weights: {}, model=model)
 
 
 @pytest.mark.parametrize(

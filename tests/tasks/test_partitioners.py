@@ -116,7 +116,7 @@ def test_proportions_are_followed_and_leftovers_are_used_up():
 @given(
     num_clients=st.integers(1, 40),
     extra=st.integers(0, 2000),
-    sigma=st.floats(0, 30),
+    sigma=st.floats(0, 30) | st.just(10**30),
     seed=st.integers(0, 2**40),
 )
 def test_log_normal_sizes_use_every_example_and_leave_no_client_empty(

@@ -19,6 +19,13 @@ def _model_of_process(run: TrainingRun, state: Any) -> Any:
     return run.process.get_model_weights(state)
 
 
+def _checked_model(model: Model | None) -> Model:
+    if model is None:
+        return _model_of_process
+    checks.check_callable("model", model, "a function of a run and a server state")
+    return model
+
+
 class PeriodicEvaluation(Callback):
     """Evaluates the model before the first round, every few rounds, and at the end.
 
@@ -45,8 +52,8 @@ class PeriodicEvaluation(Callback):
             default what `run.process.get_model_weights` gives.
 
         Raises:
-          TypeError: If `evaluation` is not a function, or `rounds_per_evaluation` not
-            an integer.
+          TypeError: If `evaluation` or `model` is not a function, or
+            `rounds_per_evaluation` not an integer.
           ValueError: If `rounds_per_evaluation` is below 1.
         """
         if not callable(evaluation):
@@ -58,7 +65,7 @@ class PeriodicEvaluation(Callback):
         checks.check_integer("rounds_per_evaluation", rounds_per_evaluation)
         self._evaluation = evaluation
         self._every = int(rounds_per_evaluation)
-        self._model = model or _model_of_process
+        self._model = _checked_model(model)
         self._run: TrainingRun | None = None
 
     @property
@@ -121,7 +128,7 @@ class FinalEvaluation(Callback):
             raise TypeError(f"prefix must be a string, found {checks.shown(prefix)}.")
         self._evaluation = evaluation
         self._prefix = prefix
-        self._model = model or _model_of_process
+        self._model = _checked_model(model)
 
     @property
     def settings(self) -> Mapping[str, Any]:
