@@ -277,6 +277,7 @@ def test_tff_s_csv_manager_reads_what_was_released(tmp_path):
         ([1], TypeError, r"Bad returned \[1\]. Return a mapping"),
         ({"best": "ann"}, TypeError, "Bad returned 'ann' for 'best'. Return a number"),
         ({"best": None}, TypeError, "Bad returned None for 'best'"),
+        ({"": 1}, ValueError, "Bad returned 1 without a name. Name each column"),
         ({"m": {"table": np.ones([3, 3])}}, TypeError, r"shape \(3, 3\) for 'm/table'"),
         ({"many": np.ones(17)}, TypeError, r"an array of shape \(17,\) for 'many'"),
         (

@@ -134,13 +134,17 @@ def columns_of(who: str, structure: Any) -> MetricsRecord:
 
     Raises:
       TypeError: If a value is not a number, or an array of more than 16.
-      ValueError: If two names become one, as `a b` and `a_b` do, or there are more
-        than 1,000.
+      ValueError: If two names become one, as `a b` and `a_b` do, one is empty, or
+        there are more than 1,000.
     """
     row: MetricsRecord = {}
     names: dict[str, str] = {}
     for path, leaf in _leaves(structure):
         name = _UNSAFE_CHARACTERS.sub("_", path)
+        if not name:
+            raise ValueError(
+                f"{who} returned {_shortened(leaf)} without a name. Name each column."
+            )
         columns = _columns(name, leaf)
         if columns is None:
             shape = np.shape(leaf)
