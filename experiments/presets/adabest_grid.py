@@ -18,7 +18,7 @@ held-out clients found for it, 0.3, see `drift_comparison`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from experiments.presets.preset import Output, Preset, Scale, Study, Variant, crossed
@@ -103,19 +103,26 @@ _TRAINING = Output(
 _BETAS = {1: 0.4, 2: 0.4, 10: 0.96, 100: 0.98}
 # The paper names no factor for β at plateaus.
 _BETA_DECAY = 0.98
+_AUTO = ("auto",)
 
 
-def _methods(percent: int, decays: bool) -> list[Variant]:
-    """Returns the methods of Table 2 at a participation, and AdaBest's variants."""
+def _methods(percent: int, betas: Collection[str]) -> list[Variant]:
+    """Returns the methods of Table 2 at a participation, and AdaBest's other β."""
     flags = {"adabest_mu": 0.02, "beta": _BETAS[percent]}
-    decayed = Variant("adabest_decay", "adabest", {**flags, "beta_decay": _BETA_DECAY})
+    others: dict[str, dict[str, Any]] = {
+        "decay": {"beta_decay": _BETA_DECAY},
+        "auto": {"beta": "auto"},
+    }
     return [
         Variant("fed_avg", "fed_avg", {"weighting": "uniform"}),
         Variant("fed_dyn", "fed_dyn", {"fed_dyn_mu": 0.02}),
         Variant("scaffold", "scaffold"),
         Variant("adabest", "adabest", flags),
-        *([decayed] if decays else []),
-        Variant("adabest_auto", "adabest", {**flags, "beta": "auto"}),
+        *(
+            Variant(f"adabest_{name}", "adabest", {**flags, **other})
+            for name, other in others.items()
+            if name in betas
+        ),
     ]
 
 
@@ -124,7 +131,12 @@ def _share(alpha: float | None) -> str:
 
 
 def _grid(
-    task: str, percent: int, rounds: int, decays: bool = True, **flags: Any
+    task: str,
+    percent: int,
+    rounds: int,
+    betas: Collection[str] = ("decay", "auto"),
+    alphas: Sequence[float | None] = _ALPHAS,
+    **flags: Any,
 ) -> Study:
     """Returns the methods at a participation, for every Dirichlet concentration.
 
@@ -132,22 +144,26 @@ def _grid(
       task: The data.
       percent: The clients in a round, of 100.
       rounds: The rounds.
-      decays: Whether they are enough for a β that decays at plateaus.
+      betas: AdaBest's β beside the fixed one: "decay" at plateaus, where the rounds
+        are enough for it, and "auto".
+      alphas: The concentrations; a single one names the part.
       **flags: Further flags of `tff-drift train`.
     """
     variants = [
         method.with_flags(f"_{_share(alpha)}", alpha=alpha)
-        for alpha in _ALPHAS
-        for method in _methods(percent, decays)
+        for alpha in alphas
+        for method in _methods(percent, betas)
     ]
     paper = TABLE_2.get((task, percent), ())
     figures = {
         f"{method}_{_share(alpha)}": value / 100
         for alpha, row in zip(_ALPHAS, paper)
+        if alpha in alphas
         for method, value in zip(("fed_avg", "fed_dyn", "scaffold", "adabest"), row)
     }
+    part = [task, str(percent), *([_share(*alphas)] if len(alphas) == 1 else [])]
     return Study(
-        f"{task}_{percent}",
+        "_".join(part),
         {
             "task": task,
             "rounds": rounds,
@@ -160,11 +176,9 @@ def _grid(
     )
 
 
-def _protocol_grid(
-    task: str, percent: int, rounds: int, decays: bool = True, **flags: Any
-) -> Study:
+def _protocol_grid(task: str, percent: int, rounds: int, **flags: Any) -> Study:
     flags = {"protocol": "adabest", "clients_per_round": percent, **flags}
-    return _grid(task, percent, rounds, decays, **flags)
+    return _grid(task, percent, rounds, **flags)
 
 
 def _paper_grid() -> Sequence[Study]:
@@ -184,7 +198,7 @@ _DIGITS: dict[str, Any] = {
 
 
 def _digits_grid(percent: int, rounds: int) -> Study:
-    return _grid("digits", percent, rounds, False, clients_per_round=percent, **_DIGITS)
+    return _grid("digits", percent, rounds, _AUTO, clients_per_round=percent, **_DIGITS)
 
 
 def _sizes(part: str, **flags: Any) -> Study:
@@ -192,7 +206,7 @@ def _sizes(part: str, **flags: Any) -> Study:
     return Study(
         part,
         {"protocol": "adabest", "alpha": 0.3, "clients_per_round": 10, **flags},
-        _methods(10, decays=False),
+        _methods(10, _AUTO),
         outputs=[Output("accuracies", "last_rounds")],
         columns=_COLUMNS,
     )
@@ -204,7 +218,7 @@ def _explosion(rounds: int, **flags: Any) -> Study:
     return Study(
         "explosion",
         flags,
-        _methods(2, decays=True),
+        _methods(2, ("decay", "auto")),
         outputs=[_CURVES, _TRAINING],
         columns={**_COLUMNS, "train_accuracy": "train_accuracy"},
     )
@@ -311,10 +325,16 @@ PRESETS = (
                 _digits_grid(100, 20),
                 _protocol_grid("emnist_letters", 1, 1000),
                 _protocol_grid("emnist_letters", 10, 300),
-                _protocol_grid("emnist_letters", 100, 60, False),
-                _protocol_grid("cifar10", 1, 300, False, max_examples=90),
-                _protocol_grid("cifar10", 10, 80, False, max_examples=90),
-                _protocol_grid("cifar100", 10, 80, False, max_examples=90),
+                _protocol_grid("emnist_letters", 100, 60, betas=_AUTO),
+                _protocol_grid("cifar10", 1, 300, betas=_AUTO, max_examples=90),
+                # A concentration takes two cores an hour, so each is a part.
+                *(
+                    _protocol_grid(
+                        "cifar10", 10, 300, betas=(), alphas=(alpha,), max_examples=150
+                    )
+                    for alpha in _ALPHAS
+                ),
+                _protocol_grid("cifar100", 10, 80, betas=_AUTO, max_examples=90),
                 _sizes(
                     "unbalanced",
                     task="emnist_letters",
@@ -326,7 +346,7 @@ PRESETS = (
                     1500, task="digits", alpha=0.03, clients_per_round=2, **_DIGITS
                 ),
             ],
-            9,
+            11,
             1.5,
         ),
         Scale(
