@@ -28,14 +28,14 @@ from tests.reliability import endings, program, results
 from tff_drift.execution.on_ray import cluster as ray_cluster
 
 METHODS = ("scaffold", "fed_avg", "fed_dyn", "adabest")
-ROUNDS = 60
+ROUNDS = 300
 ACTORS = 2
 # One more than there are actors, for an actor whose node is lost.
 NODES = ACTORS + 1
 VICTIMS = {"actor": 8, "driver": 4, "node": 2}
 # Half of the kills come within the seconds that a start may take, counted from that of
 # the program or from the last kill; the others some lines later, in a round.
-START_SECONDS, ROUND_SECONDS = 40.0, 1.0
+START_SECONDS, ROUND_SECONDS = 25.0, 1.0
 MOST_LINES = 20
 # A program that says nothing for as long hangs.
 PATIENCE = 600.0
