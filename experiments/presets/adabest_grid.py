@@ -269,7 +269,7 @@ def _beta(clients: Sequence[int], betas: Sequence[float | str], **flags: Any) ->
 _LOCAL_BETAS = (0.0, 0.4, 0.8, 0.96)
 _LOCAL_SENSITIVITY = (
     _mu(
-        # The choice of the search on held-out clients, see `drift_comparison`.
+        # The largest that the paper takes at 1 %.
         0.6,
         task="digits",
         alpha=0.03,
