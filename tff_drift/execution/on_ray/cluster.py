@@ -136,6 +136,20 @@ class Place:
     node: str | None
 
 
+def check_share(name: str, value: float) -> None:
+    """Raises ValueError unless Ray can count a number of processors or GPUs.
+
+    Args:
+      name: The argument's name.
+      value: The number, not negative.
+    """
+    if abs(value - round(value, 4)) > 1e-12 * value:
+        raise ValueError(
+            f"{name} must be a multiple of 0.0001, as finely as Ray counts, found "
+            f"{value}."
+        )
+
+
 def places(
     ray: Any, num_actors: int | None, processors: float | None, gpus: float
 ) -> list[Place]:

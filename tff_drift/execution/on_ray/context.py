@@ -371,8 +371,9 @@ def create_ray_execution_context(
         or `10.0.0.5:6379`. By default the instance that this process is connected to
         already (`ray.init`), else a local one that ends with it.
       num_actors: The number of actors; by default one on each node.
-      processors: The processors of each; by default all that there are, shared out.
-      gpus: The GPUs of each.
+      processors: The processors of each, in steps of 0.0001; by default all that there
+        are, shared out.
+      gpus: The GPUs of each: a part of one, in steps of 0.0001, or a whole number.
       max_concurrent_clients: How many clients an actor trains at a time; by default two
         more than it has processors.
       object_store_bytes: The RAM that a local instance may use for data that processes
@@ -404,7 +405,13 @@ def create_ray_execution_context(
             checks.check_integer(name, count)
     if processors is not None:
         checks.check_positive("processors", processors)
+        cluster.check_share("processors", processors)
     checks.check_non_negative("gpus", gpus)
+    cluster.check_share("gpus", gpus)
+    if gpus > 1 and gpus % 1:
+        raise ValueError(
+            f"gpus above 1 must be a whole number, as Ray has it, found {gpus}."
+        )
     checks.check_positive("start_seconds", start_seconds)
     checks.check_positive("part_seconds", part_seconds)
     checks.check_integer("max_retries", max_retries, 0)
