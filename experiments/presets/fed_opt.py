@@ -83,8 +83,12 @@ def _table(task: str, rounds: int | None) -> Study:
 # Table 11, on EMNIST: central training, then at a constant client rate and at EXPDECAY,
 # in the order of `METHODS`.
 TABLE_11 = {
-    "_constant": (0.851, 0.856, 0.855, 0.852, 0.849),
-    "_decay": (0.853, 0.862, 0.862, 0.858, 0.852),
+    f"{name}_{rate}": value
+    for rate, values in (
+        ("constant", (0.851, 0.856, 0.855, 0.852, 0.849)),
+        ("decay", (0.853, 0.862, 0.862, 0.858, 0.852)),
+    )
+    for name, value in zip(METHODS, values)
 }
 _CENTRAL = {"central_sgd": 0.877, "central_sgdm": 0.877, "central_adam": 0.879}
 
@@ -147,14 +151,9 @@ def _decay(
         "central_sgdm": {"client_learning_rate": (0.003, 0.01, 0.03)},
         "central_adam": {"client_learning_rate": (0.001, 0.003, 0.01)},
     }
-    table_11 = {
-        f"{name}{suffix}": value
-        for suffix, values in TABLE_11.items()
-        for name, value in zip(METHODS, values)
-    }
     last: dict[str, Any] = {"last": _last(flags["rounds"])}
     if is_papers:
-        last["paper"] = {**table_11, **_CENTRAL}
+        last["paper"] = {**TABLE_11, **_CENTRAL}
     return Study(
         part,
         flags,
@@ -164,14 +163,23 @@ def _decay(
     )
 
 
-def _long_decay(part: str, flags: Mapping[str, Any]) -> Study:
-    """Returns FedAdam and FedAvg at both client rates, for long."""
+def _long_decay(
+    part: str, flags: Mapping[str, Any], paper: Mapping[str, float] | None = None
+) -> Study:
+    """Returns FedAdam and FedAvg at both client rates, for long.
+
+    Args:
+      part: The part's name.
+      flags: The flags of all.
+      paper: The paper's figures, if they are of this task.
+    """
     rounds = flags["rounds"]
+    last = {"last": _last(rounds), **({} if paper is None else {"paper": paper})}
     return Study(
         part,
         flags,
         _falling(rounds // 3, ("fed_adam", "fed_avg")),
-        outputs=[Output("last_rounds", "last_rounds", {"last": _last(rounds)})],
+        outputs=[Output("last_rounds", "last_rounds", last)],
     )
 
 
@@ -201,6 +209,7 @@ def _tuning(
 
 _HALF_DECADES = tuple(float(f"{10 ** (half / 2):.4g}") for half in range(-6, 3))
 _DIGITS = {"task": "digits", "rounds": 60, "rounds_per_evaluation": 3}
+_EMNIST = {"task": "emnist_character", "protocol": "fed_opt", "rounds": 1500}
 PRESETS = (
     Preset(
         "fedopt_table",
@@ -227,19 +236,20 @@ PRESETS = (
                     "digits_long",
                     {**_DIGITS, "rounds": 300, "rounds_per_evaluation": 10},
                 ),
+                _long_decay(
+                    "emnist_character",
+                    {**_EMNIST, "rounds_per_evaluation": 25},
+                    TABLE_11,
+                ),
             ],
-            0.3,
+            1,
             1.5,
         ),
         Scale(
             [
                 _decay(
                     "emnist_character",
-                    {
-                        "task": "emnist_character",
-                        "protocol": "fed_opt",
-                        "rounds": 1500,
-                    },
+                    _EMNIST,
                     *(500, 100, True),
                 )
             ],
