@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
+from tff_drift import system
+
 _INTERRUPTED = 130
 _STANDARD_ERROR = 2
 
@@ -47,6 +49,11 @@ def call(program: Callable[[list[str]], int], words: list[str]) -> int:
             sys.stdout.flush()
     except KeyboardInterrupt:
         status = _INTERRUPTED
+    except ImportError as error:
+        if not system.lacks_tff(error):
+            raise
+        print(f"tff-drift: error: {system.MISSING_TFF}", file=sys.stderr)
+        status = 1
     except OSError as error:
         _drop_unwritable_output()
         status = 0 if isinstance(error, BrokenPipeError) else 1

@@ -101,6 +101,29 @@ def test_tff_computes_and_ends_in_silence(imports):
     assert errors == ""
 
 
+def test_a_missing_tff_is_told_with_its_remedy():
+    output, _ = run_program(
+        """
+        import sys
+        import tff_drift
+        sys.modules["tensorflow_federated"] = None
+        try:
+            tff_drift.execution
+        except ImportError as error:
+            print(error)
+        from experiments import terminal
+        sys.stderr = sys.stdout
+        def train(words):
+            import tensorflow_federated
+        print(terminal.call(train, []))
+        """
+    )
+    in_python, by_command, status = output.splitlines()
+    assert "tff-drift install-tff" in in_python
+    assert by_command == f"tff-drift: error: {in_python}"
+    assert status == "1"
+
+
 def test_a_program_of_tensorflow_alone_keeps_its_keras():
     output, _ = run_program(
         UNSET

@@ -31,7 +31,7 @@ if not (3, 9) <= sys.version_info[:2] <= (3, 13):
     )
 
 import _tff_drift_startup
-from tff_drift import _tff_import
+from tff_drift import _tff_import, system
 
 if TYPE_CHECKING:
     from tff_drift import (
@@ -69,7 +69,12 @@ def __getattr__(name: str) -> types.ModuleType:
     """Imports a package when it is first used: TensorFlow takes seconds."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module(f"{__name__}.{name}")
+    try:
+        return importlib.import_module(f"{__name__}.{name}")
+    except ImportError as error:
+        if not system.lacks_tff(error):
+            raise
+        raise ImportError(system.MISSING_TFF) from error
 
 
 def __dir__() -> list[str]:

@@ -5,6 +5,16 @@ from __future__ import annotations
 import os
 import platform
 
+MISSING_TFF = (
+    "TensorFlow Federated, which tff_drift needs, is not installed here. Install it: "
+    "tff-drift install-tff, or python -m tff_drift.install."
+)
+
+
+def lacks_tff(error: ImportError) -> bool:
+    """Returns whether something could not be imported because there is no TFF."""
+    return error.name == "tensorflow_federated" and error.path is None
+
 
 def machine() -> str:
     """Returns the system and its processor in words, such as `Linux x86_64`."""
