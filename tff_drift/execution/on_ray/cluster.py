@@ -87,9 +87,9 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
     except Exception as error:
         where = "start here" if address is None else f"be joined at {address!r}"
         raise WorkerError(
-            f"Ray could not {where}: {error} Start a cluster with `ray start --head`, "
-            "with the same Ray and Python everywhere and, unless RAY_AUTH_MODE is "
-            "'disabled', the cluster's token in RAY_AUTH_TOKEN."
+            f"Ray could not {where}: {str(error).rstrip('.')}. Start a cluster with "
+            "`ray start --head`, with the same Ray and Python everywhere and, unless "
+            "RAY_AUTH_MODE is 'disabled', the cluster's token in RAY_AUTH_TOKEN."
         ) from error
     return ray
 
