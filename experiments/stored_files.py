@@ -152,17 +152,14 @@ def read_bytes(
     """
     if inside is not None and not path.resolve().is_relative_to(inside.resolve()):
         raise ValueError(f"{str(path)!r} is not in {str(inside)!r}. Copy it there.")
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    if path.is_symlink():
+    kind = os.lstat(path).st_mode
+    if stat.S_ISLNK(kind):
         raise ValueError(f"{str(path)!r} is a link, not a file. Copy the file there.")
-    handle = os.open(path, flags)
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise ValueError(f"{str(path)!r} is not a regular file. Leave it out.")
-        with open(handle, "rb", closefd=False) as file:
-            content = file.read(most + 1)
-    finally:
-        os.close(handle)
+    if not stat.S_ISREG(kind):
+        raise ValueError(f"{str(path)!r} is not a regular file. Leave it out.")
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags), "rb") as file:
+        content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(f"{str(path)!r} is larger than {most:,} bytes. Leave it out.")
     return content

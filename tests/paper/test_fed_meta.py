@@ -225,10 +225,15 @@ def test_a_step_that_is_not_finite_is_left_out(base):
     assert metrics[0]["meta"]["rejected"] == 1
 
 
-def test_bad_meta_data_is_refused(base):
+def test_bad_meta_data_is_refused(base, monkeypatch):
     empty = (np.zeros([0, 3], np.float32), np.zeros([0], np.int32))
-    with pytest.raises(ValueError, match="meta_data has no end"):
+    with pytest.raises(ValueError, match="meta_data is endless"):
         with_meta(base, META_RATE, meta_data=META_DATA.repeat())
+    endless = META_DATA.repeat().filter(lambda *_: True)
+    assert endless.cardinality() == tf.data.UNKNOWN_CARDINALITY
+    monkeypatch.setattr("tff_drift.client_works.batches._MOST_BYTES", 1_000_000)
+    with pytest.raises(ValueError, match=r"meta_data holds more .*1 MB.*take\(n\)"):
+        with_meta(base, META_RATE, meta_data=endless)
     with pytest.raises(ValueError, match="meta_data is empty"):
         with_meta(base, 0.1, meta_data=models.datasets([empty])[0])
     doubles = (META[0].astype(np.float64), META[1])

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 
 import pytest
 
@@ -199,12 +200,14 @@ def test_deep_files_and_bombs_are_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["config.json", "summary.json", "metrics.csv"])
-@pytest.mark.parametrize("kind", ["pipe", "device", "link", "folder"])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "link", "folder"])
 def test_what_is_no_regular_file_is_not_opened(tmp_path, no_figures, name, kind):
     path = make(tmp_path / "in") / RUN / name
     path.unlink()
     if kind == "pipe":
         os.mkfifo(path)
+    elif kind == "socket":
+        os.mknod(path, stat.S_IFSOCK | 0o600)
     elif kind == "folder":
         path.mkdir()
     else:

@@ -24,9 +24,8 @@ from tff_drift.method_specs import Method, register
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# They become part of a computation, which must stay below 2 GB.
+# Each is an operation of the clients' computation.
 _MOST_BATCHES = 10_000
-_MOST_BYTES = 2**30
 
 
 @explicit_options(TrainingOptions)
@@ -93,7 +92,7 @@ def build_fed_share(
         return process
     data_type = client_works.build_model_spec(model_fn).data_type
     client_works.check_batches("shared_data", shared_data, data_type)
-    batches = _read(shared_data)
+    batches = client_works.read_batches("shared_data", shared_data, _MOST_BATCHES)
     if not batches:
         return process
 
@@ -118,31 +117,6 @@ def build_fed_share(
         message_down=compat.to_type(()),
         message_up=compat.to_type(()),
     )
-
-
-def _read(shared_data: tf.data.Dataset) -> list[Any]:
-    """Returns the batches, unless there are too many for a computation to hold."""
-    batches: list[Any] = []
-    num_bytes = 0
-    # A dataset may be endless without knowing it.
-    is_endless = shared_data.cardinality() == tf.data.INFINITE_CARDINALITY
-    for batch in [] if is_endless else shared_data.as_numpy_iterator():
-        num_bytes += sum(np.asarray(leaf).nbytes for leaf in tf.nest.flatten(batch))
-        if len(batches) == _MOST_BATCHES or num_bytes > _MOST_BYTES:
-            raise ValueError(
-                f"shared_data holds more than {len(batches):,} batches of "
-                f"{num_bytes / 1e6:,.0f} MB together; it may hold {_MOST_BATCHES:,} "
-                f"batches, and {_MOST_BYTES / 1e6:,.0f} MB. Give fewer or larger "
-                "batches, shared_data.take(n) if it is endless, or mix it into the "
-                "clients' data with tff_drift.simulation.share."
-            )
-        batches.append(batch)
-    if is_endless:
-        raise ValueError(
-            "shared_data is endless, as repeat() makes a dataset. Every client trains "
-            "on all of it: give shared_data.take(n), or leave repeat() out."
-        )
-    return batches
 
 
 def _concatenate(dataset: tf.data.Dataset, batch: Any) -> tf.data.Dataset:

@@ -100,8 +100,9 @@ def add_meta_step(
     Raises:
       TypeError: If an argument has the wrong type, `process` is not of the model, or
         the batches of `meta_data` are not of the type that the model takes.
-      ValueError: If `meta_data` is empty or endless, `meta_learning_rate` is not
-        finite or below 0, or `meta_epochs` or `meta_batch_size` is below 1.
+      ValueError: If `meta_data` is empty, endless or too large,
+        `meta_learning_rate` is not finite or below 0, or `meta_epochs` or
+        `meta_batch_size` is below 1.
     """
     checks.check_non_negative("meta_learning_rate", meta_learning_rate)
     checks.check_integer("meta_epochs", meta_epochs)
@@ -145,9 +146,10 @@ def add_meta_step(
 def _read(meta_data: Any, spec: client_works.ModelSpec) -> tuple[Any, int]:
     """Returns the examples of D_meta as arrays, and its batch size."""
     client_works.check_batches("meta_data", meta_data, spec.data_type)
-    if meta_data.cardinality() == tf.data.INFINITE_CARDINALITY:
-        raise ValueError("meta_data has no end. Leave out its repeat().")
-    batches = [tf.nest.flatten(batch) for batch in meta_data.as_numpy_iterator()]
+    batches = [
+        tf.nest.flatten(batch)
+        for batch in client_works.read_batches("meta_data", meta_data)
+    ]
     if not sum(len(batch[0]) for batch in batches):
         raise ValueError("meta_data is empty. Give at least one example.")
     leaves = [np.concatenate(leaf) for leaf in zip(*batches)]

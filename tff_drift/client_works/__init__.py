@@ -1,6 +1,6 @@
 """Local training on clients, written as init / step / finish."""
 
-from tff_drift.client_works.batches import check_batches
+from tff_drift.client_works.batches import check_batches, read_batches
 from tff_drift.client_works.client_state import (
     ClientOutput,
     ClientState,
@@ -47,5 +47,6 @@ __all__ = [
     "build_model_spec",
     "check_batches",
     "check_sgd_rate",
+    "read_batches",
     "run_local_work",
 ]
