@@ -10,7 +10,7 @@ import matplotlib.figure
 import pandas as pd
 
 from experiments import escape, stored_files
-from experiments.analysis import style
+from experiments.analysis import measures, style
 from experiments.analysis.finished import FinishedRuns
 
 # What `tff_drift.simulation.evaluate_clients` returned, saved by its `to_csv`.
@@ -29,7 +29,8 @@ def read(runs: FinishedRuns, column: str) -> dict[str, pd.DataFrame]:
 
     Returns:
       By run a table with a row per client, the columns `before` and `after`, and the
-      metric's name in `attrs["metric"]`.
+      metric's name in `attrs["metric"]`; `attrs["falls"]` tells whether it is better
+      the lower it is.
 
     Raises:
       ValueError: If a file is damaged.
@@ -39,6 +40,8 @@ def read(runs: FinishedRuns, column: str) -> dict[str, pd.DataFrame]:
         path = pathlib.Path(run) / CLIENTS_FILE
         if stored_files.is_file(path):
             found[run] = _read(path, column.removeprefix("test_"))
+            metric = found[run].attrs["metric"]
+            found[run].attrs["falls"] = measures.falls(runs, metric)
     return found
 
 
@@ -77,7 +80,7 @@ def tabulate(tables: Mapping[str, pd.DataFrame], labels: pd.Series) -> pd.DataFr
                 "clients": len(table),
                 f"{metric} before": table["before"].mean(),
                 f"{metric} after": table["after"].mean(),
-                GAINED: (change < 0 if metric == "loss" else change > 0).mean(),
+                GAINED: (change < 0 if table.attrs["falls"] else change > 0).mean(),
             }
         )
     return pd.DataFrame(rows).groupby("label", sort=False).mean()

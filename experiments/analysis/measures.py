@@ -74,7 +74,7 @@ def measured(runs: FinishedRuns, column: str) -> pd.DataFrame:
             f"no run has a column {column!r}. There are "
             f"{', '.join(sorted(set(rounds) - {'run'}))}."
         )
-    family = _EVALUATED if column.startswith(_TEST) else _TRAINED
+    family = _EVALUATED if _is_evaluated(rounds, column) else _TRAINED
     has_it = rounds.groupby("run")[column].transform(lambda one: one.notna().any())
     # What the last round alone has.
     is_final = column.startswith("final_")
@@ -82,6 +82,20 @@ def measured(runs: FinishedRuns, column: str) -> pd.DataFrame:
         return rounds[rounds[column].notna()]
     # A measured NaN looks like an empty cell, unless others in its row are numbers.
     return rounds[has_it & (rounds[family].notna() | rounds[column].notna())]
+
+
+def _is_evaluated(rounds: pd.DataFrame, column: str) -> bool:
+    """Returns whether evaluations measure a column, as some callbacks do."""
+    if column.startswith(_TEST) or column.startswith("train_"):
+        return column.startswith(_TEST)
+    if not {_EVALUATED, _TRAINED} <= set(rounds):
+        return False
+    has_it = rounds[column].notna()
+    return bool(
+        has_it.any()
+        and rounds.loc[has_it, _EVALUATED].notna().all()
+        and not has_it[rounds[_TRAINED].notna()].all()
+    )
 
 
 @checked
@@ -217,7 +231,8 @@ def last_mean(
     found = {}
     for column in columns:
         rows = measured(runs, column)
-        end = rows["run"].map(runs.settings["rounds"])
+        # A callback may have stopped a run before its last round.
+        end = rows["run"].map(runs.rounds.groupby("run")["round"].max())
         rows = rows[rows["round"] > end - last]
         found[column] = rows.groupby("run")[column].agg(
             lambda one: one.mean(skipna=False)

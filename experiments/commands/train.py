@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from experiments.commands.command import Command
@@ -16,7 +17,11 @@ def _run(given: dict[str, Any]) -> None:
         from experiments.training import log, runs
 
     log.show()
-    print(summary.describe(runs.Runs([run]).execute(run)))
+    checked = runs.Runs([run])
+    note = checked.finished_before(run)
+    if note:
+        print(f"{run.folder}: {note}", file=sys.stderr)
+    print(summary.describe(checked.execute(run)))
     print(
         f"Files in {run.folder}: config.json, metrics.csv, summary.json, curves.png",
     )

@@ -13,8 +13,10 @@ RUNS = (TRAIN, COMPARE)
 TASKS = (*RUNS, DATA)
 # Whose options flags set.
 ALGORITHM, TASK = "algorithm", "task"
-# What flags may need to mean something: clients that take local steps or keep states, a
-# server whose step has a learning rate, or that has data of its own.
+# What flags may need to mean something: cohorts of clients, clients that take local
+# steps or keep states, a server whose step has a learning rate, or that has data of
+# its own.
+COHORTS = "cohorts"
 LOCAL, STATES, SERVER = "local steps", "client states", "server rate"
 META = "the server's data"
 # The headings of what plugins add to, and of flags that results do not depend on.

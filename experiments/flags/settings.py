@@ -91,6 +91,8 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
       One run per seed and algorithm, seed by seed, so that all algorithms have a
       result early.
     """
+    task = None if "task" in given else tuned_settings.task_of(given.get("settings"))
+    given = {**given, "task": task} if task else given
     values = declarations.values(declarations.flags_of(COMPARE), given)
     known = declarations.flags_of(TRAIN)
     root = values["output_dir"] or f"results/compare/{values['task']}"
@@ -133,7 +135,8 @@ def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
     for name in meaningless:
         if name in configuration:
             # A full gradient over several epochs is the same gradient.
-            configuration[name] = 1 if name == "client_epochs" else None
+            is_one = name in ("client_epochs", "clients_per_round")
+            configuration[name] = 1 if is_one else None
     circumstances = {
         name: values[name]
         for name, flag in flags.items()
@@ -166,5 +169,4 @@ def _defaults(task: str, algorithm: str) -> dict[str, Any]:
         **rates.hyperparameters,
         **{f: o.default for f, o in declarations.options(TASK, task).items()},
         **of_task.flags(),
-        **({"clients_per_round": 1} if method.pools_data else {}),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tasks
 from experiments.flags.flag import (
     CIRCUMSTANCES,
+    COHORTS,
     COMPARE,
     DATA,
     LIST,
@@ -57,7 +58,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     WHAT: (
         Flag("rounds", "count", "Rounds of training.", _BY_TASK, is_first=True),
         Flag("clients_per_round", "count",
-             "The cohort: clients sampled in every round.", _BY_TASK, is_first=True),
+             "The cohort: clients sampled in every round.", _BY_TASK, needs=COHORTS,
+             is_first=True),
         Flag("cohort_doubling", "choice",
              "Whether the cohort doubles, after rounds or after examples processed.",
              "none", choices=("none", "rounds", "examples"),
@@ -240,10 +242,11 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              choices=("mlflow", "wandb"), many=True),
         Flag("client_states", "choice",
              "Where clients' states are kept: in RAM, or in files in the run's folder.",
-             "ram", choices=("ram", "disk")),
+             "ram", choices=("ram", "disk"), needs=STATES),
         Flag("measure_mismatch", "flag",
              "At evaluations, measure how far the server's control variate is from "
-             "the mean of the clients'; reads the states of all clients seen.", False),
+             "the mean of the clients'; reads the states of all clients seen.", False,
+             needs=STATES),
         Flag("ray_address", "text",
              "Address of a Ray cluster, as host:port or auto; see docs/remote.md.",
              Depends("a local instance"), needs="execution=ray",

@@ -59,6 +59,24 @@ def of(
     return found
 
 
+def task_of(paths: Sequence[str] | None) -> str | None:
+    """Returns the task that files are for, `None` without files.
+
+    Args:
+      paths: The files.
+
+    Raises:
+      UserError: If a file cannot be read, or they are for several tasks.
+    """
+    names = sorted({_read(path)["task"] for path in paths or ()})
+    if len(names) > 1:
+        raise UserError(
+            f"--settings has files for several tasks, {' and '.join(names)}. Give "
+            "--task, or the files of one."
+        )
+    return names[0] if names else None
+
+
 def with_found(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the flags of a run with those of `--settings` where they are not given.
 

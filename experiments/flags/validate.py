@@ -7,10 +7,25 @@ from typing import Any
 
 from experiments.flags import declarations, errors
 from experiments.flags.errors import UserError
-from experiments.flags.flag import ALGORITHM, LOCAL, META, SERVER, STATES, TASK, TRAIN
+from experiments.flags.flag import (
+    ALGORITHM,
+    COHORTS,
+    LOCAL,
+    META,
+    SERVER,
+    STATES,
+    TASK,
+    TRAIN,
+)
 from tff_drift import from_source, value_types
 
 _OFF = (False, "none", 0, None)
+# What takes the place of what.
+_IN_PLACE_OF = {
+    "similarity": ("alpha",),
+    "meta_file": ("meta_fraction", "meta_labels", "meta_overlap"),
+    "share_file": ("share_fraction", "share_labels"),
+}
 
 
 def meaningless(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
@@ -21,6 +36,8 @@ def meaningless(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
       algorithm: The run's algorithm.
     """
     method, lacks = from_source.methods()[algorithm], {}
+    if method.pools_data:
+        lacks[COHORTS] = f"for {algorithm}, which puts all clients' examples together"
     if not method.has_client_rate:
         lacks[LOCAL] = f"for {algorithm}, whose clients send gradients and do not train"
     if "meta_data" not in method.needs and values["meta_step"] is None:
@@ -73,6 +90,13 @@ def check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
     for name in sorted(given):
         if all(name in of_algorithm for of_algorithm in reasons):
             raise UserError(f"--{name} has no meaning {reasons[0][name]}.")
+    for name, others in _IN_PLACE_OF.items():
+        for other in others:
+            if given.get(name) is not None and given.get(other) is not None:
+                raise UserError(
+                    f"--{other} has no meaning with --{name}, which takes its place. "
+                    "Leave one of them out."
+                )
     for name, flag in flags.items():
         for other in flag.requires.get(values[name], ()):
             if given.get(other) in _OFF:

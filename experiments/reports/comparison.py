@@ -17,6 +17,7 @@ from experiments.analysis import style
 from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results, texts, writing
 from experiments.reports.results import Result
+from tff_drift import algorithms
 from tff_drift.simulation.records import run_directory
 
 TABLE_FILE = "table.md"
@@ -134,18 +135,28 @@ def readable(
     return list(columns), rows
 
 
+def _federated(runs: Sequence[Result]) -> Sequence[Result]:
+    """Returns the runs whose clients are the task's; all if all put them together."""
+    methods = algorithms.methods()
+    found = [run for run in runs if not methods[run.settings.algorithm].pools_data]
+    return found or runs
+
+
 def describe(runs: Sequence[Result]) -> str:
     """Returns one sentence on what a comparison's table shows."""
-    first, seeds = runs[0], list(dict.fromkeys(run.settings.seed for run in runs))
+    seeds = list(dict.fromkeys(run.settings.seed for run in runs))
     over_seeds = (
         f"seeds {', '.join(map(str, seeds))} (mean ± standard deviation)"
         if len(seeds) > 1
         else f"seed {seeds[0]}"
     )
+    cohorts, clients = (
+        texts.distinct(run.summary[name] for run in _federated(runs))
+        for name in ("clients_per_round", "clients")
+    )
     return (
-        f"{first.settings.task}, {first.summary['clients_per_round']} of "
-        f"{first.summary['clients']} clients per round, {first.settings.rounds} "
-        f"rounds, {over_seeds}"
+        f"{runs[0].settings.task}, {cohorts} of {clients} clients per round, "
+        f"{texts.distinct(run.settings.rounds for run in runs)} rounds, {over_seeds}"
     )
 
 
@@ -171,14 +182,15 @@ def write(folder: pathlib.Path, runs: Sequence[Result]) -> None:
 
 def _summarize(runs: Sequence[Result], table: pd.DataFrame) -> dict[str, Any]:
     totals = [run.summary["totals"] for run in runs]
+    first = _federated(runs)[0]
     summary = {
         "format": "tff_drift comparison summary",
-        "task": runs[0].settings.task,
+        "task": first.settings.task,
         "algorithms": list(table["algorithm"]),
         "seeds": list(dict.fromkeys(run.settings.seed for run in runs)),
-        "rounds": runs[0].settings.rounds,
-        "clients": runs[0].summary["clients"],
-        "clients_per_round": runs[0].summary["clients_per_round"],
+        "rounds": first.settings.rounds,
+        "clients": first.summary["clients"],
+        "clients_per_round": first.summary["clients_per_round"],
         "table": table.to_dict(orient="records"),
         "runs": [
             {

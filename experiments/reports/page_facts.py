@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -56,22 +55,15 @@ def _of_runs(runs: FinishedRuns) -> Iterator[tuple[str, str]]:
         yield "data", f"{name}{description}"
         yield (
             "clients",
-            f"{_range(of_task['clients'])} for training, "
-            f"{_range(of_task['clients_per_round'])} of them per round",
+            f"{texts.distinct(of_task['clients'])} for training, "
+            f"{texts.distinct(of_task['clients_per_round'])} of them per round",
         )
     tested = runs.rounds.get("test_num_examples")
     if tested is not None and tested.notna().any():
-        yield "test examples", _range(tested.dropna())
-    yield "rounds", _range(settings["rounds"])
+        yield "test examples", texts.distinct(tested.dropna())
+    yield "rounds", texts.distinct(settings["rounds"])
     seeds = sorted(dict.fromkeys(settings["seed"]))
     yield "seeds", f"{', '.join(map(str, seeds))}; {len(settings)} runs"
-
-
-def _range(values: Any) -> str:
-    numbers = sorted({int(value) for value in values if math.isfinite(value)})
-    if len(numbers) > 4:
-        return f"{numbers[0]:,} to {numbers[-1]:,}"
-    return " or ".join(f"{number:,}" for number in numbers)
 
 
 def _distinct(summaries: Sequence[Mapping[str, Any]], name: str, tell: Any) -> str:

@@ -91,6 +91,7 @@ def summarize(
         "final": _final(training.rows, evaluations),
         "best": _best(evaluations, settings.task),
         "totals": dataclasses.asdict(training.totals),
+        "stop_reason": training.stop_reason,
         "arithmetic": arithmetic(settings, training.rows),
         "client_state_bytes": client_state_bytes,
         "server_state_bytes": server_state_bytes,
@@ -228,8 +229,8 @@ def read_finished(settings: RunSettings) -> Result | None:
       settings: The run, whose folder holds this run or none.
 
     Returns:
-      The result; `None` if the run has rounds to go, or its summary is damaged, which
-      is then written anew.
+      The result; `None` if the run has rounds to go, which it has too if one of other
+      callbacks stopped it, or its summary is damaged, which is then written anew.
 
     Raises:
       MetricsFileError: If the metrics are damaged.
@@ -243,4 +244,21 @@ def read_finished(settings: RunSettings) -> Result | None:
         return None
     if summary["rounds"] != settings.rounds:
         return None
+    if summary.get("stop_reason") and "callbacks" in changed_circumstances(settings):
+        return None
     return Result(settings, rows, summary)
+
+
+def changed_circumstances(settings: RunSettings) -> list[str]:
+    """Returns the flags that results do not depend on and that changed since a run.
+
+    Args:
+      settings: The run, whose folder holds it.
+    """
+    path = settings.folder / run_directory.CONFIGURATION_FILE
+    before = json.loads(path.read_text()).get("circumstances", {})
+    return [
+        name
+        for name, value in json_values(settings.circumstances).items()
+        if value != before.get(name)
+    ]

@@ -21,6 +21,9 @@ def describe(result: Result) -> str:
     def add(label: str, text: str) -> None:
         lines.append(f"  {label:22}{text}")
 
+    stop_reason = summary.get("stop_reason")
+    if stop_reason:
+        add("stopped", f"after round {final['round']}: {stop_reason}")
     for name in (metric, "loss"):
         text = texts.metric(name, final[f"test_{name}"])
         if f"test_{name}" in best:

@@ -168,7 +168,9 @@ def _figures(run: RunSettings, metric: str) -> dict[str, float]:
     read = analysis.read(run.folder)
     figures = {}
     for name in (metric, "loss"):
-        values = analysis.measured(read, f"test_{name}")[f"test_{name}"]
+        rows = analysis.measured(read, f"test_{name}")
+        # Round 0 is the initial model, the same at every point.
+        values = rows[rows["round"] > 0][f"test_{name}"]
         figures[name] = values.tail(_EVALUATIONS).mean(skipna=False)
     return figures
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import pandas as pd
@@ -67,6 +67,14 @@ def size(num_bytes: float) -> str:
 def units(count: float) -> str:
     """Returns a number of operations per trainable weight, such as "12.5 n"."""
     return _NOTHING if math.isnan(count) else f"{count:.3g} n"
+
+
+def distinct(values: Iterable[float]) -> str:
+    """Returns numbers that runs differ in, such as "5 or 15", the ends of many."""
+    numbers = sorted({int(value) for value in values if math.isfinite(value)})
+    if len(numbers) > 4:
+        return f"{numbers[0]:,} to {numbers[-1]:,}"
+    return " or ".join(f"{number:,}" for number in numbers)
 
 
 def duration(seconds: float) -> str:

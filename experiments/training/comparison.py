@@ -50,8 +50,8 @@ def run(
     done = []
     for number, run in enumerate(runs, start=1):
         name = f"[{number}/{len(runs)}] {run.label}, seed {run.seed}"
-        note = ": finished before" if checked.is_finished(run) else ""
-        print(f"{name}{note}", file=sys.stderr)
+        note = checked.finished_before(run)
+        print(f"{name}: {note}" if note else name, file=sys.stderr)
         done.append(checked.execute(run, progress))
     comparison.write(folder, done)
     table = comparison.tabulate(done)

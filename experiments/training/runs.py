@@ -39,6 +39,8 @@ from tff_drift import (
 from tff_drift.simulation import callbacks
 from tff_drift.simulation.records import run_directory
 
+# The flags for what only takes part in training.
+_IN_TRAINING = ("callbacks", "tensorboard", "measure_mismatch")
 # What validation raises, with a message meant for the user.
 _BAD_INPUT = (OSError, TypeError, ValueError)
 # What ends a run for reasons outside the program, with such a message.
@@ -165,13 +167,26 @@ class Runs:
                 self._processes[run] = processes.build_process(run, task)
                 built.add(run.label)
 
-    def is_finished(self, settings: RunSettings) -> bool:
-        """Returns whether a run was finished before.
+    def finished_before(self, settings: RunSettings) -> str:
+        """Returns what to say of a run that was finished before, nothing of others.
 
         Args:
           settings: One of the runs.
         """
-        return settings in self._finished
+        if settings not in self._finished:
+            return ""
+        changed = results.changed_circumstances(settings)
+        idle = [
+            f"--{name}"
+            for name in _IN_TRAINING
+            if name in changed and settings.circumstances[name]
+        ]
+        if not idle:
+            return "finished before"
+        return (
+            f"finished before without {' and '.join(idle)}; for that, give another "
+            "--output_dir"
+        )
 
     def execute(
         self, settings: RunSettings, progress: bool | None = None

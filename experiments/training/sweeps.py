@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from experiments.flags import sweeps
+from experiments.flags.errors import UserError
 from experiments.flags.settings import RunSettings
 from experiments.flags.sweeps import Sweep
 from experiments.reports import sweeps as report
@@ -208,7 +209,12 @@ def load_held_out(run: RunSettings) -> Any:
     if task.validation is not None:
         train = processes.training_data(run, task)
         return dataclasses.replace(task, train=train, test=task.validation)
-    num_held_out = round(len(task.train) * HELD_OUT_FRACTION)
+    num_held_out = max(1, round(len(task.train) * HELD_OUT_FRACTION))
+    if num_held_out == len(task.train):
+        raise UserError(
+            f"a search holds clients out, but task {task.name} has only one. Give "
+            "data of more clients, or choose settings without `sweep`."
+        )
     kept, held_out = partitioners.hold_out_clients(
         task.train.client_ids, num_held_out, run.seed
     )
@@ -229,7 +235,9 @@ def _watch(trial: Any, column: str, start: int) -> Any:
 
         def before_training(self, run: callbacks.TrainingRun) -> None:
             self._run = run
-            self._first: float | None = None
+            # Of a run that goes on, the first round is in its rows.
+            losses = [row["train_loss"] for row in run.rows if "train_loss" in row]
+            self._first = float(losses[0]) if losses else None
 
         def after_round(
             self, round_number: int, state: Any, row: Mapping[str, Any]

@@ -1,5 +1,6 @@
 """What is told of finished runs, worked by hand."""
 
+import json
 import math
 import os
 import pathlib
@@ -146,6 +147,25 @@ def test_rounds_without_an_evaluation_are_no_breakdown(tmp_path):
     assert list(found["test_accuracy"]) == pytest.approx([0.8])
     assert list(found["train_accuracy"]) == pytest.approx([(0.6 + 0.9) / 2])
     assert list(analysis.to_thresholds(runs, "test_accuracy", [0.4])[0.4]) == [2]
+
+
+def test_what_only_evaluations_measure_is_read_there(tmp_path):
+    made_up_runs.write(tmp_path / "a", [0.1, 0.5, 0.8, 0.9])
+    frame = pd.read_csv(tmp_path / "a" / "metrics.csv")
+    frame.loc[[1, 2], [name for name in frame if name.startswith("test_")]] = NAN
+    frame["mismatch"] = [NAN, NAN, NAN, 2.0]
+    frame.to_csv(tmp_path / "a" / "metrics.csv", index=False)
+    runs = analysis.read(tmp_path)
+    found = analysis.last_mean(runs, ["mismatch"], last=3)
+    assert list(found["mismatch"]) == [2.0]
+
+
+def test_a_run_that_was_stopped_early_has_results(tmp_path):
+    made_up_runs.write(tmp_path / "a", [0.1, 0.5, 0.8], rounds=12)
+    summary = {"rounds": 12, "clients": 50, "stop_reason": "it was enough"}
+    (tmp_path / "a" / "summary.json").write_text(json.dumps(summary))
+    found = analysis.last_mean(analysis.read(tmp_path), ["test_accuracy"], last=2)
+    assert list(found["test_accuracy"]) == pytest.approx([0.65])
 
 
 def test_the_rate_of_failed_trials(tmp_path):

@@ -45,7 +45,7 @@ def test_central_training_has_one_client(run_command, tmp_path):
         f"--output_dir={tmp_path}",
     )  # fmt: skip
     assert outcome.status == 2
-    assert "has only 1 training clients" in outcome.stderr
+    assert "--clients_per_round has no meaning for central" in outcome.stderr
 
 
 def test_data_of_ones_own(run_command, tmp_path):

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from experiments.reports import results
-from experiments.reports.comparison import tabulate
+from experiments.reports.comparison import describe, tabulate
 from tests.experiments import programs
 
 pytestmark = pytest.mark.whole_programs
@@ -117,6 +117,21 @@ def test_readable_tables_show_the_numbers(comparison):
         "digits, 4 of 8 clients per round, 3 rounds, seeds 5, 6 (mean ± standard "
         "deviation).\n"
     )
+
+
+def test_the_sentence_above_a_table_is_true_of_all_its_runs():
+    def result(*words, **summary):
+        return results.Result(programs.resolve(*words, "--seed=1"), [], summary)
+
+    runs = [
+        result("--algorithm=central", "--rounds=20", clients_per_round=1, clients=1),
+        result("--clients_per_round=5", "--rounds=60", clients_per_round=5, clients=50),
+        result("--clients_per_round=9", "--rounds=60", clients_per_round=9, clients=50),
+    ]
+    assert describe(runs) == (
+        "digits, 5 or 9 of 50 clients per round, 20 or 60 rounds, seed 1"
+    )
+    assert describe(runs[:1]) == "digits, 1 of 1 clients per round, 20 rounds, seed 1"
 
 
 def test_methods_without_a_rate_of_the_servers_have_a_table():
@@ -256,6 +271,12 @@ def test_more_rounds_extend_and_nothing_is_repeated(run_command, comparison, tmp
     assert again.stderr.count(": finished before\n") == 2
     table = pd.read_csv(folder / "table.csv")
     assert list(table["algorithm"]) == ["fed_avg"]
+    again = run_command(
+        "compare", *words, "--rounds=3", "--algorithms=fed_avg", "--seeds=5",
+        "--callbacks=tff_drift.simulation.callbacks:Callback",
+        f"--output_dir={folder}",
+    )  # fmt: skip
+    assert "finished before without --callbacks; for that, give" in again.stderr
 
     outcome = run_command(
         "train",

@@ -53,6 +53,19 @@ def test_a_lower_loss_is_a_gain(folder):
     assert "loss before" in table
 
 
+def test_a_lower_distance_is_a_gain(tmp_path):
+    made_up_runs.write(tmp_path / "one", [0.1, 0.5], task="quadratic")
+    frame = pd.DataFrame(
+        {"distance_before": [0.1, 0.5, 0.3], "distance_after": [0.2, 0.4, 0.4]},
+        index=pd.Index(["a", "b", "c"], name="client"),
+    )
+    frame.to_csv(tmp_path / "one" / "clients.csv")
+    runs = analysis.read(tmp_path)
+    found = clients.read(runs, "test_distance")
+    table = clients.tabulate(found, analysis.labels(runs))
+    assert table[clients.GAINED].iloc[0] == pytest.approx(1 / 3)
+
+
 def test_analyze_tells_and_draws_them(folder, tmp_path, run_command):
     outcome = run_command("analyze", folder, f"--output_dir={tmp_path / 'out'}")
     assert outcome.status == 0, outcome.stderr

@@ -132,11 +132,11 @@ GIVEN = {
     "rounds_per_checkpoint": (3, ""),
     "tensorboard": (True, ""),
     "track": (("mlflow",), ""),
-    "client_states": ("disk", ""),
+    "client_states": ("disk", "--algorithm=scaffold"),
     "callbacks": (("my_module:MyCallback", "my_module:other"), ""),
     "plugin": (("some.py",), ""),
     "settings": ((str(pathlib.Path(__file__).with_name("best.json")),), ""),
-    "measure_mismatch": (True, ""),
+    "measure_mismatch": (True, "--algorithm=scaffold"),
     "execution": ("native", ""),
     "max_concurrent_clients": (1, ""),
     "ray_address": ("auto", "--execution=ray"),
@@ -329,6 +329,18 @@ def test_local_steps_take_the_place_of_epochs():
             ["train", "--task=quadratic", "--alpha=1"],
             "--alpha is not an option of task quadratic, which has --batch_size, "
             "--client_epochs, --dimension, --heterogeneity, --num_clients.",
+        ),
+        (
+            ["train", "--client_states=disk"],
+            "--client_states has no meaning for fed_avg, whose clients keep no states",
+        ),
+        (
+            ["train", "--task=cifar10", "--alpha=0.1", "--similarity=0.1"],
+            "--alpha has no meaning with --similarity, which takes its place.",
+        ),
+        (
+            ["train", "--algorithm=fed_meta", "--meta_file=a.npz", "--meta_labels=0"],
+            "--meta_labels has no meaning with --meta_file",
         ),
         (["train", "--batch_size=none"], "--batch_size cannot be none for task digits"),
         (

@@ -3,6 +3,7 @@
 import json
 import math
 import statistics
+import types
 
 import pandas as pd
 import pytest
@@ -296,6 +297,22 @@ def test_the_best_point_is_a_file_for_other_commands(sweep, capsys):
     assert run.configuration["tau"] == 1.0
 
 
+def test_a_comparison_is_on_the_task_of_the_settings(tmp_path):
+    paths = []
+    for algorithm, task in (("scaffold", "quadratic"), ("fed_avg", "digits")):
+        found = tuned_settings.content(task, algorithm, {"client_learning_rate": 0.05})
+        paths.append(tmp_path / f"{algorithm}.json")
+        paths[-1].write_text(json.dumps(found))
+    words = {"settings": (str(paths[0]),), "algorithms": ("scaffold",), "seeds": (1,)}
+    (run,) = settings.resolve_comparison(words)
+    assert (run.task, run.configuration["client_learning_rate"]) == ("quadratic", 0.05)
+    (run,) = settings.resolve_comparison({**words, "task": "digits"})
+    assert run.task == "digits"
+    both = {"settings": tuple(map(str, paths)), "algorithms": ("scaffold", "fed_avg")}
+    with pytest.raises(errors.UserError, match="several tasks, digits and quadratic"):
+        settings.resolve_comparison({**both, "seeds": (1,)})
+
+
 def test_settings_that_fit_nothing(sweep, tmp_path, capsys):
     write(sweep)
     path = str(sweep.folder / report.BEST)
@@ -367,6 +384,44 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path):
 )
 def test_what_counts_as_diverged(loss, row, expected):
     assert training.divergence(loss, 2.0, row) == expected
+
+
+def test_a_search_that_goes_on_knows_its_first_round():
+    watch = training._watch(None, "test_accuracy", 0)
+    stopped = []
+    rows = [{"round": 0}, {"train_loss": 1.0}, {"train_loss": 60.0}]
+    watch.before_training(types.SimpleNamespace(rows=rows, stop=stopped.append))
+    watch.after_round(3, None, {"train_loss": 150.0})
+    assert watch.reason == "diverged: the training loss rose from 1 to 150"
+    assert stopped == [watch.reason]
+
+
+def test_the_initial_model_does_not_count(tmp_path):
+    sweep = request(
+        "tau=0.1", "--algorithm=fed_adam", "--seeds=1", "--rounds=1",
+        f"--output_dir={tmp_path / 'out'}",
+    )  # fmt: skip
+    (point,) = sweep.grid()
+    (run,) = sweep.runs(point)
+    made_up_runs.write(run.folder, [0.1, 0.5], seed=1)
+    assert report.headline([run], lambda runs: "") == pytest.approx(0.5)
+
+
+def test_a_search_needs_clients_to_hold_out(tmp_path):
+    words = (
+        "client_learning_rate=0.1", "--task=quadratic", "--rounds=1",
+        "--clients_per_round=1", f"--output_dir={tmp_path}",
+    )  # fmt: skip
+    for num_clients, held_out in ((2, 1), (3, 1)):
+        sweep = request(*words, f"--num_clients={num_clients}")
+        (run,) = sweep.runs(next(sweep.grid()))
+        clients = training.load_held_out(run)
+        assert len(clients.test) == held_out
+        assert len(clients.train) == num_clients - held_out
+    sweep = request(*words, "--num_clients=1")
+    (run,) = sweep.runs(next(sweep.grid()))
+    with pytest.raises(errors.UserError, match="holds clients out, but task quadratic"):
+        training.load_held_out(run)
 
 
 def test_a_sweep_from_words_to_its_files(tmp_path):

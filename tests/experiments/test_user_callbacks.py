@@ -100,6 +100,23 @@ def test_a_command_takes_them_from_the_folder_that_it_is_called_in(tmp_path):
     assert outcome.returncode == 0, outcome.stderr
     rows = pd.read_csv(tmp_path / "out" / "metrics.csv")
     assert list(rows["doubled"])[-3:] == [2.0, 4.0, 6.0]
+    assert "stopped               after round 3: " in outcome.stdout
+    # Without the callback that stopped it the run has rounds to go.
+    again = subprocess.run(
+        [
+            sys.executable, "-m", "experiments", "train", "--task=quadratic",
+            "--rounds=9", "--num_clients=4", "--clients_per_round=2",
+            "--output_dir=out",
+        ],
+        env={**os.environ, "PYTHONPATH": str(programs.ROOT)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    assert "stopped" not in again.stdout
+    assert list(pd.read_csv(tmp_path / "out" / "metrics.csv")["round"])[-1] == 9
 
 
 def test_a_mistake_ends_the_command_before_anything_runs(module, run_command):
