@@ -87,3 +87,34 @@ def test_raises_on_a_transform_that_loses_examples():
         datasets.examples("client_0")
     with pytest.raises(TypeError, match="transform must be a function"):
         ClientDatasets.from_arrays(labelled_clients([4]), batch_size=2, transform=3)
+
+
+@pytest.mark.parametrize("make", ["training_data", "batches_on_demand"])
+def test_raises_on_a_transform_of_other_dtypes_in_training(make):
+    def transform(examples, generator):
+        features, labels = examples
+        return features, labels if generator is None else labels + 0.9
+
+    datasets = ClientDatasets.from_arrays(
+        labelled_clients([4]), batch_size=2, transform=transform
+    )
+    assert datasets.element_spec[1].dtype == tf.int32
+    with pytest.raises(
+        ValueError,
+        match=r"transform returned \(tf.float32, tf.float64\) of client 'client_0' in "
+        r"training, and \(tf.float32, tf.int32\) outside\. .*astype",
+    ):
+        list(getattr(datasets, make)("client_0", 0))
+
+
+def test_a_transform_may_crop_in_training_alone():
+    def transform(examples, generator):
+        features, labels = examples
+        return features if generator is None else features[:, :2], labels
+
+    datasets = ClientDatasets.from_arrays(
+        labelled_clients([4]), batch_size=2, transform=transform
+    )
+    assert datasets.element_spec[0].shape.as_list() == [None, 3]
+    batches = datasets.training_batches("client_0", 0)
+    assert [features.shape for features, _ in batches] == [(2, 2), (2, 2)]

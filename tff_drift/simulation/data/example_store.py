@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tree
 
 from tff_drift import checks, compat
 
@@ -249,6 +250,22 @@ def _checked_result(function: str, client_id: str, examples: Examples) -> Exampl
         raise type(error)(f"{function} returned no examples. {error}") from error
 
 
+def _check_same_dtypes(client_id: str, spec: Any, outside: Any) -> None:
+    """Raises if a transform returns other dtypes in training, which would be cast.
+
+    Shapes may differ: images may be cropped in training alone.
+    """
+    found, expected = (
+        tree.map_structure(lambda leaf: leaf.dtype, each) for each in (spec, outside)
+    )
+    if found != expected:
+        raise ValueError(
+            f"transform returned {checks.shown(found)} of client {client_id!r} in "
+            f"training, and {checks.shown(expected)} outside. Let it return the same "
+            "structure and dtypes in both, as array.astype(dtype) makes them."
+        )
+
+
 class ExampleStore:
     """Loads clients' examples and keeps those used last within a limit of RAM.
 
@@ -396,7 +413,8 @@ class ExampleStore:
           generator: The generator of the client's round; `None` outside training.
 
         Raises:
-          ValueError: If `transform` changes their number.
+          ValueError: If `transform` changes their number, or returns other dtypes in
+            training than outside.
         """
         if self.transform is None:
             return examples
@@ -409,6 +427,8 @@ class ExampleStore:
                 f"{num_rows(examples)} of client {client_id!r}. Let it keep their "
                 "number."
             )
+        if generator is not None and self._transformed_spec is not None:
+            _check_same_dtypes(client_id, batch_spec(result), self._transformed_spec)
         return result
 
     def _num_bytes(self, examples: Examples) -> int:
