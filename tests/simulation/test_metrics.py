@@ -33,6 +33,29 @@ def test_training_columns():
     ]
 
 
+def test_metrics_that_become_one_column_are_an_error():
+    with pytest.raises(
+        ValueError,
+        match="process returned 'client_work/train/top 5' and "
+        "'client_work/train/top_5', which are both the column 'train_top_5'",
+    ):
+        metrics.training_columns({"client_work": {"train": {"top 5": 1, "top_5": 2}}})
+    with pytest.raises(ValueError, match="both the column 'train_loss'"):
+        metrics.training_columns(
+            {"train_loss": 1, "client_work": {"train": {"loss": 2}}}
+        )
+
+
+@pytest.mark.parametrize(
+    "column", ["round", "seconds", "cohort_size", "bytes_up", "total_examples"]
+)
+def test_columns_of_the_driver_are_not_for_the_process(column):
+    with pytest.raises(
+        ValueError, match=f"process returned the metric '{column}', but '{column}' is"
+    ):
+        metrics.training_columns({column: np.int32(7)})
+
+
 def test_evaluation_columns():
     row = metrics.evaluation_columns({"loss": np.float32(3.0), "deep": {"er": 1}})
     assert row == {"test_loss": 3.0, "test_deep/er": 1}

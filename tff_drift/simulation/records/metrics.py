@@ -33,6 +33,16 @@ TEST_PREFIX = "test_"
 SECONDS = "seconds"
 SECONDS_EVALUATION = "seconds_evaluation"
 
+# What `run_training` itself puts into the row of a round.
+_OF_DRIVER = (
+    ROUND,
+    SECONDS,
+    "cohort_size",
+    "bytes_down",
+    "bytes_up",
+    "total_examples",
+    "total_bytes",
+)
 _TRAINING_METRICS = "client_work/train/"
 # A longer vector is data to plot by itself rather than numbers of a table.
 _MAX_VECTOR_SIZE = 16
@@ -153,19 +163,30 @@ def columns_of(who: str, structure: Any) -> MetricsRecord:
                 f"{who} returned {found} for {path!r}. Return a number for each "
                 f"column, or up to {_MAX_VECTOR_SIZE} of them in a vector."
             )
-        for column, value in columns.items():
-            if column in row:
-                raise ValueError(
-                    f"{who} returned {names[column]!r} and {path!r}, which are both "
-                    f"the column {column!r}. Choose names that differ in letters."
-                )
-            row[column], names[column] = value, path
+        _add(who, path, columns, row, names)
         if len(row) > _MOST_COLUMNS:
             raise ValueError(
                 f"{who} returned more than {_MOST_COLUMNS} columns. Return what a "
                 "table can show, and write the rest to a file of your own."
             )
     return row
+
+
+def _add(
+    who: str,
+    path: str,
+    columns: MetricsRecord,
+    row: MetricsRecord,
+    names: dict[str, str],
+) -> None:
+    """Adds the columns of a path to a row, and the path to the names of its columns."""
+    for column, value in columns.items():
+        if column in row:
+            raise ValueError(
+                f"{who} returned {names[column]!r} and {path!r}, which are both the "
+                f"column {column!r}. Choose names that differ in letters."
+            )
+        row[column], names[column] = value, path
 
 
 def _shortened(value: Any) -> str:
@@ -193,19 +214,28 @@ def training_columns(metrics: Any) -> MetricsRecord:
 
     Returns:
       The numbers by their column names, training metrics first.
+
+    Raises:
+      ValueError: If two names become one column, or one is a column of the driver.
     """
-    flat = flatten_metrics(metrics)
-    train = {
-        TRAIN_PREFIX + path[len(_TRAINING_METRICS) :]: value
-        for path, value in flat.items()
-        if path.startswith(_TRAINING_METRICS)
-    }
-    others = {
-        path: value
-        for path, value in flat.items()
-        if not path.startswith(_TRAINING_METRICS)
-    }
-    return {**train, **others}
+    row: MetricsRecord = {}
+    names: dict[str, str] = {}
+    for path, leaf in sorted(_leaves(metrics), key=_is_not_of_training):
+        name = _UNSAFE_CHARACTERS.sub("_", path)
+        if name.startswith(_TRAINING_METRICS):
+            name = TRAIN_PREFIX + name[len(_TRAINING_METRICS) :]
+        _add("process", path, _columns(name, leaf) or {}, row, names)
+    for column in _OF_DRIVER:
+        if column in row:
+            raise ValueError(
+                f"process returned the metric {names[column]!r}, but {column!r} is a "
+                "column that run_training writes itself. Choose another name."
+            )
+    return row
+
+
+def _is_not_of_training(leaf: tuple[str, Any]) -> bool:
+    return not leaf[0].startswith(_TRAINING_METRICS)
 
 
 def of_nobody(row: Mapping[str, Number]) -> MetricsRecord:
