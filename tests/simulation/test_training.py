@@ -17,6 +17,7 @@ from tff_drift.simulation import (
     without_timing,
 )
 from tff_drift.simulation.callbacks import Callback, PeriodicEvaluation, TensorBoard
+from tff_drift.simulation.records.run_directory import RunDirectory
 
 
 @pytest.fixture
@@ -400,6 +401,42 @@ def test_interrupt_keeps_every_completed_round(train, tmp_path, warnings):
     process.rounds_run.clear()
     _run(process, train, output_dir=tmp_path, rounds_per_checkpoint=100)
     assert process.rounds_run == [6, 7]
+
+
+def test_an_interrupt_after_a_row_is_kept_costs_that_round_alone(
+    train, tmp_path, monkeypatch
+):
+    add = RunDirectory.add
+
+    def add_and_interrupt(self, row):
+        add(self, row)
+        # Round 2 has a checkpoint, round 3 has none yet.
+        if row["round"] == 4:
+            raise KeyboardInterrupt
+
+    expected = _run(fakes.AveragingProcess(), train, output_dir=tmp_path / "whole")
+    folder = tmp_path / "interrupted"
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "add", add_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            _run(fakes.AveragingProcess(), train, output_dir=folder)
+    process = fakes.AveragingProcess()
+    result = _run(process, train, output_dir=folder)
+    assert process.rounds_run == [4, 5, 6, 7]
+    numbers = [row["round"] for row in result.rows]
+    assert numbers == [row["round"] for row in expected.rows]
+
+
+def test_a_metric_named_as_a_column_of_the_driver_is_refused(train, tmp_path):
+    class Process(fakes.AveragingProcess):
+        def next(self, state, client_data):
+            output = super().next(state, client_data)
+            output.metrics["round"] = np.int32(7)
+            return output
+
+    with pytest.raises(ValueError, match="metric 'round', but 'round' is a column"):
+        _run(Process(), train, output_dir=tmp_path)
+    assert [row["round"] for row in read_rows(tmp_path / "metrics.csv")[1]] == [0]
 
 
 def test_an_error_costs_no_completed_round(train, tmp_path):

@@ -108,6 +108,8 @@ class RowsDigest:
 
     def __init__(self) -> None:
         self.hex = ""
+        # The round of the latest row, and the hash of the rows before it.
+        self._before = (-1, "")
 
     def add(self, row: MetricsRecord) -> None:
         """Adds a row.
@@ -117,7 +119,18 @@ class RowsDigest:
             been read back from a file.
         """
         content = f"{self.hex} {sorted(row.items())!r}"
+        # First, because Ctrl-C may come between the two.
+        self._before = (int(row[ROUND]), self.hex)
         self.hex = hashlib.sha256(content.encode()).hexdigest()
+
+    def until(self, rounds_completed: int) -> str:
+        """Returns the hash of the rows up to a round.
+
+        Args:
+          rounds_completed: The round of the latest row, or the one before it.
+        """
+        latest, before = self._before
+        return self.hex if latest <= rounds_completed else before
 
 
 class MetricsFile:

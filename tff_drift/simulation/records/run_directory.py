@@ -389,7 +389,8 @@ class RunDirectory:
         """Replaces the checkpoint.
 
         Args:
-          training_state: Where the run stands; the rows up to it have been added.
+          training_state: Where the run stands; the rows up to it have been added, and
+            at most one that Ctrl-C kept from becoming part of it.
 
         Raises:
           checkpoint.CheckpointError: If the state cannot be saved.
@@ -417,7 +418,7 @@ class RunDirectory:
             training_state.rounds_completed,
             {
                 **self._description,
-                _ROWS: self._rows_digest.hex,
+                _ROWS: self._rows_digest.until(training_state.rounds_completed),
                 _COHORT: training_state.cohort_sha256,
             },
             structures,
