@@ -269,6 +269,25 @@ def test_raises_on_bad_examples(examples, message):
         datasets.training_data("a", 0)
 
 
+def test_lists_are_structures_as_tuples_are():
+    x = np.arange(4, dtype=np.float32)
+    # Of one shape and dtype, so that TensorFlow could make one array of both.
+    examples = {"x": [x, 10 + x], "y": x}
+    datasets = ClientDatasets.from_arrays(
+        {"a": [x, 10 + x]}, batch_size=3, shuffle=False
+    )
+    named = ClientDatasets(["a"], lambda _: examples, batch_size=3, shuffle=False)
+
+    assert datasets.element_spec == (tf.TensorSpec([None], tf.float32),) * 2
+    for batches in (
+        datasets.training_data("a", 0).as_numpy_iterator(),
+        (batch["x"] for batch in named.training_data("a", 0).as_numpy_iterator()),
+    ):
+        first, last = batches
+        assert [leaf.tolist() for leaf in first] == [[0, 1, 2], [10, 11, 12]]
+        assert [leaf.tolist() for leaf in last] == [[3], [13]]
+
+
 def test_raises_on_clients_of_different_types():
     datasets = ClientDatasets.from_arrays(
         {"a": np.zeros((2, 3)), "b": np.zeros((2, 4))}, batch_size=2

@@ -118,3 +118,14 @@ def test_a_transform_may_crop_in_training_alone():
     assert datasets.element_spec[0].shape.as_list() == [None, 3]
     batches = datasets.training_batches("client_0", 0)
     assert [features.shape for features, _ in batches] == [(2, 2), (2, 2)]
+
+
+def test_a_transform_may_return_a_list():
+    datasets = ClientDatasets.from_arrays(
+        labelled_clients([4]),
+        batch_size=2,
+        shuffle=False,
+        transform=lambda examples, _: list(examples),
+    )
+    [first, _] = datasets.training_data("client_0", 0).as_numpy_iterator()
+    assert [leaf.tolist() for leaf in first] == [[[0, 0, 0], [0, 0, 0]], [0, 1]]

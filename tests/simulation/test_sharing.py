@@ -56,6 +56,12 @@ def test_everybody_gets_what_is_shared():
     assert shared.client_ids == tuple(SIZES)
 
 
+def test_what_is_shared_may_be_a_list_of_arrays():
+    public = [np.array([900, 901]), np.zeros([2, 2], np.float32)]
+    shared = simulation.share(numbered(), public)
+    assert shared.examples("a")[0].tolist() == [0, 1, 2, 900, 901]
+
+
 def test_split_shares_are_equal_up_to_one():
     public = (np.arange(900, 905), np.zeros([5, 2], np.float32))
     shared = simulation.share(numbered(), public, split=True)

@@ -59,6 +59,18 @@ def batch_spec(examples: Examples) -> Any:
     )
 
 
+def with_tuples(examples: Examples) -> Examples:
+    """Returns a structure with tuples for its lists.
+
+    TensorFlow takes a list of arrays for one array of them, and not for a structure.
+    """
+    return tree.traverse(
+        lambda each: tuple(each) if isinstance(each, list) else None,
+        examples,
+        top_down=False,
+    )
+
+
 def checked_ids(client_ids: Iterable[str]) -> tuple[str, ...]:
     """Returns the ids of clients.
 
@@ -111,12 +123,13 @@ def checked(client_id: str, examples: Examples) -> Examples:
       examples: The structure of arrays or of what NumPy makes arrays of.
 
     Returns:
-      The structure of arrays.
+      The structure of arrays, with tuples for lists.
 
     Raises:
       ValueError: If there is no array or no example, if the arrays differ in their
         first dimension, or if TFF has no type for an array.
     """
+    examples = with_tuples(examples)
     _check_not_masked(client_id, examples)
     try:
         arrays = tf.nest.map_structure(np.asarray, examples)

@@ -19,7 +19,13 @@ import tensorflow as tf
 
 from tff_drift import checks
 from tff_drift.simulation.data.client_datasets import ClientDatasets
-from tff_drift.simulation.data.example_store import Examples, batch_spec, num_rows, take
+from tff_drift.simulation.data.example_store import (
+    Examples,
+    batch_spec,
+    num_rows,
+    take,
+    with_tuples,
+)
 
 # Keeps this stream of random numbers apart from those of other draws by a seed.
 _SAMPLE_STREAM = 0x5A3F_E001
@@ -114,7 +120,7 @@ def share(
     own = datasets.replace(transform=None, cache_bytes=0)
     wanted = own.element_spec
     try:
-        examples = tf.nest.map_structure(np.asarray, examples)
+        examples = tf.nest.map_structure(np.asarray, with_tuples(examples))
         found = batch_spec(examples)
     # What has no first dimension, no type, or rows of different shapes.
     except (IndexError, TypeError, ValueError):
