@@ -58,6 +58,32 @@ def test_it_is_named_where_clients_keep_states_too():
     assert _message(process, -1) == _expected(-1)
 
 
+_TOKEN = "indices[0,1] = 12 is not in [0, 10)"
+_LABEL = "label value of 12 which is outside the valid range of [0, 10)"
+
+
+@pytest.mark.parametrize("names", [None, ("x", "y"), ("first", "second")])
+def test_inputs_with_the_number_of_a_label_are_not_blamed(names):
+    inputs, labels = np.array([[3, 12], [4, 5]]), np.array([1, 2])
+    bad_inputs, bad_labels = np.zeros((2, 2), int), np.array([1, 12])
+    clients = {"ann": (inputs, labels), "bob": (bad_inputs, bad_labels)}
+    if names:
+        clients = {each: dict(zip(names, clients[each])) for each in clients}
+    datasets = simulation.ClientDatasets.from_arrays(clients, batch_size=2)
+
+    def named(complaint):
+        naming = label_errors.naming_bad_labels(datasets, ["ann", "bob"])
+        with pytest.raises(ValueError, match="client '") as caught, naming:
+            raise ValueError(complaint)
+        return str(caught.value).partition(": ")[0]
+
+    # Names of their own do not say which are the labels.
+    unknown = "client 'ann', example 0"
+    assert named(_TOKEN) == unknown
+    expected = unknown if names == ("first", "second") else "client 'bob', example 1"
+    assert named(_LABEL) == expected
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import tree
 
 from tff_drift.simulation.data.client_datasets import ClientDatasets
+from tff_drift.simulation.data.example_store import Examples
 
 # What TensorFlow's cross-entropy and its gather say, on CPUs, through any context.
 _LABEL = re.compile(
@@ -48,14 +49,14 @@ def _explained(
 ) -> str | None:
     """Returns what is wrong with which example, if a complaint is of one."""
     if found := _LABEL.search(complaint):
-        place = _find(datasets, cohort, int(found[1]))
+        place = _find(datasets, cohort, "y", int(found[1]))
         return place and (
             f"{place}: found the label {found[1]}, but the model has outputs for the "
             f"labels {found[2]} to {int(found[3]) - 1}. Correct the label, or build "
             "the model with an output for each."
         )
     if found := _INDEX.search(complaint):
-        place = _find(datasets, cohort, int(found[1]))
+        place = _find(datasets, cohort, "x", int(found[1]))
         return place and (
             f"{place}: found {found[1]}, but the model has an embedding for 0 to "
             f"{int(found[2]) - 1}. Correct the example, or build the model with an "
@@ -64,13 +65,24 @@ def _explained(
     return None
 
 
-def _find(datasets: ClientDatasets, cohort: Sequence[str], label: int) -> str | None:
-    """Returns the client and the example that have a number, if one has."""
+def _part(examples: Examples, name: str) -> Examples:
+    """Returns the inputs `x` or the labels `y`, all arrays if nothing says which."""
+    if isinstance(examples, Mapping):
+        return examples.get(name, examples)
+    if isinstance(examples, tuple) and len(examples) == 2:
+        return getattr(examples, name, examples["xy".index(name)])
+    return examples
+
+
+def _find(
+    datasets: ClientDatasets, cohort: Sequence[str], part: str, number: int
+) -> str | None:
+    """Returns the client and the example that have a number in a part, if one has."""
     for client_id in cohort:
-        for leaf in tree.flatten(datasets.examples(client_id)):
+        for leaf in tree.flatten(_part(datasets.examples(client_id), part)):
             if leaf.dtype.kind not in "iu":
                 continue
-            rows = (leaf == label).reshape(len(leaf), -1).any(axis=1)
+            rows = (leaf == number).reshape(len(leaf), -1).any(axis=1)
             if rows.any():
                 return f"client {client_id!r}, example {int(np.argmax(rows))}"
     return None
