@@ -288,6 +288,15 @@ def test_lists_are_structures_as_tuples_are():
         assert [leaf.tolist() for leaf in last] == [[3], [13]]
 
 
+def test_thousands_of_epochs():
+    datasets = ClientDatasets.from_arrays(
+        {"a": np.arange(2)}, batch_size=1, shuffle=False, epochs=12001
+    )
+
+    batches = [int(batch) for batch in datasets.training_data("a", 0)]
+    assert batches == [0, 1] * 12001
+
+
 def test_raises_on_clients_of_different_types():
     datasets = ClientDatasets.from_arrays(
         {"a": np.zeros((2, 3)), "b": np.zeros((2, 4))}, batch_size=2

@@ -229,13 +229,16 @@ def to_dataset(epochs: Iterable[Examples], batch_size: int) -> tf.data.Dataset:
     """
     # Slices of arrays that are shuffled already, not `Dataset.shuffle` and `map`:
     # these would trace functions at every call and leave them behind.
-    first, *others = (
+    parts = [
         # A batch larger than all examples may be too large for TensorFlow.
         tf.data.Dataset.from_tensor_slices(epoch).batch(
             min(batch_size, num_rows(epoch))
         )
         for epoch in epochs
-    )
-    for other in others:
-        first = first.concatenate(other)
-    return first
+    ]
+    # A tree of pairs: TensorFlow's stack overflows in a chain of a few thousand.
+    while len(parts) > 1:
+        pairs = zip(parts[::2], parts[1::2])
+        last = parts[-1:] if len(parts) % 2 else []
+        parts = [first.concatenate(second) for first, second in pairs] + last
+    return parts[0]
