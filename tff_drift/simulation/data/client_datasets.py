@@ -43,9 +43,10 @@ class ClientDatasets(ClientExamples):
     """Examples of many clients, read on demand and cached within a limit of RAM.
 
     One client's examples are a structure of NumPy arrays with equal first
-    dimension, such as `(x, y)`; all clients share one structure, dtypes and
-    shapes. A client's training data in one round is a `tf.data.Dataset` of batches
-    that goes into any TFF computation of type `{<x=float32[?,...],y=...>*}@CLIENTS`.
+    dimension, such as `(x, y)`, in which lists are taken for tuples; all clients
+    share one structure, dtypes and shapes. A client's training data in one round is a
+    `tf.data.Dataset` of batches that goes into any TFF computation of type
+    `{<x=float32[?,...],y=...>*}@CLIENTS`.
 
     Every draw is a pure function of (`seed`, `round_number`, `client_id`): neither
     the order of the calls nor a restart of the program changes it.
@@ -99,7 +100,8 @@ class ClientDatasets(ClientExamples):
             (bytes instead of floats) and training examples can be augmented
             anew in every epoch. The generator is that of the client's round, so
             the result stays a pure function of seed, round and client; it is
-            `None` outside training, where nothing random may happen.
+            `None` outside training, where nothing random may happen. Structure and
+            dtypes must be the same in both.
 
         Raises:
           TypeError: If an argument is unknown or has the wrong type.
