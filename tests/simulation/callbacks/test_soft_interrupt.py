@@ -127,3 +127,15 @@ def test_in_another_thread_it_does_nothing(tmp_path):
     thread.start()
     thread.join()
     assert found[0].totals.rounds == 5
+
+
+def test_it_may_be_given_to_another_run_afterwards(number, tmp_path):
+    process = fakes.AveragingProcess()
+    process.before_round = lambda round_number: signal.raise_signal(number)
+    interrupt = SoftInterrupt()
+    with _expect(number):
+        _train(process, interrupt, tmp_path)
+    assert process.rounds_run == [1]
+    process.before_round = lambda round_number: None
+    assert _train(process, interrupt, tmp_path).stop_reason is None
+    assert process.rounds_run == [1, 2, 3, 4, 5]

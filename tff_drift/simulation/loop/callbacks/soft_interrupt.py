@@ -31,6 +31,8 @@ class SoftInterrupt(Callback):
     the signal means: `KeyboardInterrupt` for Ctrl-C, `SystemExit` with status 143 for
     SIGTERM, which schedulers send. The second signal does the usual at once.
 
+    The callback may be given to another run afterwards, or to the same one again.
+
     Signals are handled during training; as a context (`with SoftInterrupt() as
     interrupt:`), also before and after it. Only the main thread can handle them: in
     another one the callback does nothing.
@@ -114,7 +116,9 @@ class SoftInterrupt(Callback):
         self.__exit__(None, None, None)
         self._run = None
         if result is not None and result.stop_reason in STOP_REASONS:
-            self.check()
+            number, self._signal = self._signal, None
+            if number is not None:
+                _raise(number)
 
 
 def _raise(number: int) -> None:
