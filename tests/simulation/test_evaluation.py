@@ -155,6 +155,34 @@ def test_functional_model_without_metrics_reports_loss(test_clients):
     }
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_functional_models_of_other_floats(dtype):
+    @tf.function
+    def predict(weights, x, training):
+        (kernel,), _ = weights
+        return x @ kernel
+
+    kernel = np.array([[1.0], [-2.0]], dtype)
+    model = tff.learning.models.FunctionalModel(
+        initial_weights=((kernel,), ()),
+        predict_on_batch_fn=predict,
+        loss_fn=lambda output, label, sample_weight=None: tf.reduce_mean(
+            tf.square(output - label)
+        ),
+        input_spec=(tf.TensorSpec([None, 2], dtype), tf.TensorSpec([None, 1], dtype)),
+    )
+    x = np.array([[1, 0], [2, 1], [0, 1]], dtype)
+    clients = ClientDatasets.from_arrays(
+        {"a": (x, np.zeros((3, 1), dtype))}, batch_size=2
+    )
+    evaluation = build_evaluation(model, clients, accuracy_metric=None, batch_size=2)
+    # The squares of 1, 0 and -2.
+    assert evaluation(tff.learning.models.ModelWeights((kernel,), ())) == {
+        "loss": pytest.approx(5 / 3, rel=1e-6),
+        "num_examples": 3,
+    }
+
+
 def test_batch_size_changes_nothing(test_clients):
     small = build_evaluation(models.softmax_regression, test_clients, batch_size=1)
     large = build_evaluation(models.softmax_regression, test_clients)

@@ -68,7 +68,8 @@ class _FunctionalModelWithVariables:
         tf.nest.map_structure(
             lambda variable, value: variable.assign(value), self._state, state
         )
-        self._loss_sum.assign_add(loss * tf.cast(num_examples, tf.float32))
+        count = tf.cast(num_examples, tf.float32)
+        self._loss_sum.assign_add(tf.cast(loss, tf.float32) * count)
         self._num_examples.assign_add(tf.cast(num_examples, tf.int64))
 
     def report_local_unfinalized_metrics(self) -> Any:
