@@ -186,6 +186,26 @@ def test_mistakes(options, error, message):
         simulation.evaluate_clients(linear_model, weights(), datasets(TEST), **options)
 
 
+def test_a_metric_that_is_no_number_is_an_error():
+    def model_fn():
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))]),
+            loss=tf.keras.losses.MeanSquaredError(),
+            metrics=[tf.keras.metrics.Precision([0.3, 0.7], name="precision")],
+            input_spec=linear_model().input_spec,
+        )
+
+    ones = (np.ones((2, 2), np.float32), np.ones((2, 1), np.float32))
+    model_weights = tff.learning.models.ModelWeights(
+        [np.zeros((2, 1), np.float32), np.zeros(1, np.float32)], []
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"model_fn has the metric 'precision', which is of shape \(2,\), and",
+    ):
+        simulation.evaluate_clients(model_fn, model_weights, datasets({"a": ones}))
+
+
 def test_the_code_of_personalization_md(tmp_path, monkeypatch):
     document = pathlib.Path(__file__).parents[2] / "docs" / "personalization.md"
     blocks = re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)

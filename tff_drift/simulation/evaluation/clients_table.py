@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import tensorflow_federated as tff
 
@@ -70,8 +71,9 @@ def evaluate_clients(
     Raises:
       TypeError: If an argument has the wrong type.
       ValueError: If a client of `test` is not in `train`, `train` is given without
-        `client_optimizer_fn` or the other way round, a number is out of its range, or
-        the weights or the examples are not those of the model.
+        `client_optimizer_fn` or the other way round, a number is out of its range, the
+        weights or the examples are not those of the model, or a metric of the model is
+        no number, as `tf.keras.metrics.Precision([0.3, 0.7])` is not.
     """
     checks.check_instance(
         "test", test, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
@@ -87,7 +89,7 @@ def evaluate_clients(
         with label_errors.naming_bad_labels(clients, [client_id]):
             unfinalized = evaluator.unfinalized_metrics(batches)
         found = evaluator.finalize(unfinalized, names)
-        return {f"{name}{suffix}": float(found[name]) for name in names}
+        return {f"{name}{suffix}": _number(name, found[name]) for name in names}
 
     rows: dict[str, dict[str, Any]] = {}
     evaluator.assign(model_weights)
@@ -107,6 +109,19 @@ def evaluate_clients(
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index.name = "client"
     return table
+
+
+def _number(name: str, value: Any) -> float:
+    """Returns a metric, if it is a number."""
+    is_number = isinstance(value, np.generic)
+    if not is_number:
+        shape = f"of shape {value.shape}" if isinstance(value, np.ndarray) else "nested"
+        raise ValueError(
+            f"model_fn has the metric {name!r}, which is {shape}, and the table has a "
+            "number for each client. Build the model without it, or with a metric for "
+            "each of its numbers."
+        )
+    return float(value)
 
 
 def _check_training(
