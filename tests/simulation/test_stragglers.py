@@ -56,6 +56,21 @@ def test_times_are_a_pure_function_of_seed_round_and_client():
     assert clock.client_seconds("c0", 3) != clock.client_seconds("c0", 4)
 
 
+def test_nobody_takes_no_time():
+    assert _clock(lambda number: []).after_round(1, None, {}) == {
+        "simulated_seconds": 0.0
+    }
+
+
+@pytest.mark.parametrize("left_out", [0.29, np.float32(0.29), 0.299])
+def test_the_share_left_out_is_that_which_is_written(left_out):
+    ids = [f"c{k}" for k in range(100)]
+    clients = {name: np.zeros((1, 1), np.float32) for name in ids}
+    train = simulation.ClientDatasets.from_arrays(clients, batch_size=1)
+    clock = simulation.StragglerClock(train, lambda number: ids, left_out=left_out)
+    assert len(clock.cohort(0)) == 71
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="delay must be"):
         _clock(delay=-1.0)

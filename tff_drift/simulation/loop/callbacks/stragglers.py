@@ -7,6 +7,7 @@ Federated Learning, appendix B.5, have it: https://arxiv.org/abs/2106.07820
 
 from __future__ import annotations
 
+import fractions
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,9 +30,9 @@ class StragglerClock(Callback):
     ```
 
     drawn anew in every round, and a round lasts as long as its slowest client:
-    `simulated_seconds` = max X_k over the cohort. The time of the server and of
-    communication is left out. With λ = 0 all clients are alike except for their
-    examples.
+    `simulated_seconds` = max X_k over the cohort, 0 if nobody is in it. The time of
+    the server and of communication is left out. With λ = 0 all clients are alike
+    except for their examples.
 
     To train on the fastest of more clients than are needed (over-selection), as real
     systems do, let the clock choose among the sampled clients:
@@ -117,7 +118,9 @@ class StragglerClock(Callback):
           The sampled clients in their order, without the slowest ones.
         """
         sampled = self._sampling(round_number)
-        count = len(sampled) - int(self._left_out * len(sampled))
+        # Of the share as it is written: 0.29 times 100 is below 29 in floats.
+        share = fractions.Fraction(str(self._left_out))
+        count = len(sampled) - int(share * len(sampled))
         by_time = sorted(
             range(len(sampled)),
             key=lambda place: self.client_seconds(sampled[place], round_number),
@@ -132,7 +135,10 @@ class StragglerClock(Callback):
         number = round_number - 1  # Sampling counts rounds from 0.
         return {
             COLUMN: max(
-                self.client_seconds(client_id, number)
-                for client_id in self.cohort(number)
+                (
+                    self.client_seconds(client_id, number)
+                    for client_id in self.cohort(number)
+                ),
+                default=0.0,
             )
         }
