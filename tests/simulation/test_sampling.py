@@ -1,10 +1,19 @@
 import collections
+import json
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tff_drift.simulation import build_uniform_sampling
+from tests.simulation import fakes
+from tff_drift.simulation import (
+    ClientDataSource,
+    StragglerClock,
+    build_growing_sampling,
+    build_uniform_sampling,
+    doubling_cohorts,
+)
 
 IDS = tuple(f"client_{index}" for index in range(20))
 
@@ -20,6 +29,25 @@ def test_cohort_has_distinct_known_clients(cohort_size, seed, round_number):
     assert len(cohort) == cohort_size
     assert len(set(cohort)) == cohort_size
     assert set(cohort) <= set(IDS)
+
+
+def test_numpy_s_integers_are_those_of_python():
+    three = np.int64(3)
+    data = fakes.client_datasets(local_steps=three, max_examples=three)
+    growing = build_growing_sampling(data, three, [three], maximum=three)
+    doubling = doubling_cohorts(three, [three], three)
+    source, same = (
+        ClientDataSource(fakes.client_datasets(local_steps=n, max_examples=n), seed=n)
+        for n in (three, 3)
+    )
+    assert source.fingerprint == same.fingerprint
+    settings = [
+        build_uniform_sampling(IDS, three, three).settings,
+        build_uniform_sampling(IDS, doubling).settings,
+        growing.settings,
+        StragglerClock(data, growing, seed=three).settings,
+    ]
+    assert json.loads(json.dumps(settings)) == settings
 
 
 def test_cohort_depends_on_seed_and_round_alone():

@@ -59,9 +59,11 @@ class Batching:
                     f"epochs must be 1 with local_steps, found {self.epochs}: "
                     "local_steps passes over the examples as often as it takes."
                 )
-        for name in ("batch_size", "epochs", "seed"):
-            # Of NumPy's integers, which JSON does not know.
-            object.__setattr__(self, name, int(getattr(self, name)))
+        for name in ("batch_size", "epochs", "seed", "local_steps"):
+            value = getattr(self, name)
+            if value is not None:
+                # Of NumPy's integers, which JSON does not know.
+                object.__setattr__(self, name, int(value))
 
     def num_examples(self, count: int) -> int:
         """Returns how many examples a client trains on in a round.

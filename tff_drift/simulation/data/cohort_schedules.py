@@ -42,8 +42,8 @@ def doubling_cohorts(
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range, or `rounds` do not increase.
     """
-    _check(cohort_size, maximum)
-    _check_increasing("rounds", rounds)
+    cohort_size, maximum = _checked(cohort_size, maximum)
+    rounds = _increasing("rounds", rounds)
 
     def size(round_number: int) -> int:
         doublings = bisect.bisect_right(rounds, round_number)
@@ -53,7 +53,7 @@ def doubling_cohorts(
         size,
         name="doubling_cohorts",
         cohort_size=cohort_size,
-        rounds=list(rounds),
+        rounds=rounds,
         maximum=maximum,
     )
 
@@ -89,8 +89,8 @@ def build_growing_sampling(
     """
     if not isinstance(train, ClientDatasets):
         raise TypeError(f"train must be a ClientDatasets, found {checks.shown(train)}.")
-    _check(cohort_size, maximum)
-    _check_increasing("examples", examples)
+    cohort_size, maximum = _checked(cohort_size, maximum)
+    examples = _increasing("examples", examples)
     checks.check_integer("seed", seed, at_least=0)
     # The examples processed before each round whose cohort was asked for.
     processed = [0]
@@ -108,7 +108,7 @@ def build_growing_sampling(
         sampling,
         name="growing_sampling",
         cohort_size=cohort_size,
-        examples=list(examples),
+        examples=examples,
         maximum=maximum,
         seed=int(seed),
     )
@@ -118,13 +118,16 @@ def _at_most(size: int, maximum: int | None) -> int:
     return size if maximum is None else min(size, maximum)
 
 
-def _check(cohort_size: int, maximum: int | None) -> None:
+def _checked(cohort_size: int, maximum: int | None) -> tuple[int, int | None]:
+    """Returns the sizes as Python's integers: JSON does not know NumPy's."""
     checks.check_integer("cohort_size", cohort_size)
     if maximum is not None:
         checks.check_integer("maximum", maximum, at_least=cohort_size)
+        maximum = int(maximum)
+    return int(cohort_size), maximum
 
 
-def _check_increasing(name: str, values: Sequence[int]) -> None:
+def _increasing(name: str, values: Sequence[int]) -> list[int]:
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise TypeError(
             f"{name} must be a list of integers, found {checks.shown(values)}."
@@ -133,3 +136,4 @@ def _check_increasing(name: str, values: Sequence[int]) -> None:
         checks.check_integer(name, value)
     if list(values) != sorted(set(values)):
         raise ValueError(f"{name} must increase, found {list(values)}.")
+    return [int(value) for value in values]

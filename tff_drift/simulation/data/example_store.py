@@ -307,8 +307,9 @@ class ExampleStore:
                 "transform", transform, "a function of examples and a generator"
             )
         self.load_client = load_client
-        self.max_examples = max_examples
-        self.cache_bytes = cache_bytes
+        # Of NumPy's integers, which JSON does not know.
+        self.max_examples = None if max_examples is None else int(max_examples)
+        self.cache_bytes = int(cache_bytes)
         self.transform = transform
         self.used_bytes = 0
         self._examples: collections.OrderedDict[str, Examples] = (

@@ -89,6 +89,7 @@ def build_uniform_sampling(
         )
     if not callable(cohort_size):
         checks.check_integer("cohort_size", cohort_size)
+        cohort_size = int(cohort_size)  # JSON does not know NumPy's.
     checks.check_integer("seed", seed, at_least=0)
     if seed > _LARGEST_SEED:
         raise ValueError(

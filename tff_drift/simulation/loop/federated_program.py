@@ -49,7 +49,7 @@ class ClientDataSource(compat.FederatedDataSource):
             )
         checks.check_integer("seed", seed, at_least=0)
         self._train = train
-        self._seed = seed
+        self._seed = int(seed)  # JSON does not know NumPy's integers.
         self._federated_type = compat.FederatedType(
             compat.SequenceType(compat.tensorflow_to_type(train.element_spec)),
             compat.CLIENTS,

@@ -81,7 +81,7 @@ class StragglerClock(Callback):
         self._delay = delay
         self._seconds_per_example = seconds_per_example
         self._left_out = left_out
-        self._seed = seed
+        self._seed = int(seed)
 
     @property
     def settings(self) -> Mapping[str, Any]:
