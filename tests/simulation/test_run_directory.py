@@ -125,12 +125,14 @@ def test_kill_before_the_first_checkpoint_begins_anew(folder):
     record.resume(STATE, HYPERPARAMETERS)
     record.add({"round": 0, "test_loss": 1.0})
     record.close()
-    # Half of the first checkpoint.
-    (folder / ".checkpoint.npz.tmp").write_bytes(b"half")
+    # Half of the first checkpoint, and of what trackers keep.
+    for name in ("checkpoint.npz", "trackers.json"):
+        (folder / f".{name}.tmp").write_bytes(b"half")
     record = _open(folder)
     assert record.resume(STATE, HYPERPARAMETERS) is None
     assert list(record.rows) == []
     record.close()
+    assert set(_contents(folder)) == {"config.json", "metrics.csv"}
 
 
 def test_foreign_files_are_refused_and_untouched(folder):

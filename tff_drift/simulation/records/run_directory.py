@@ -52,7 +52,8 @@ _LARGEST_CONFIGURATION = 2**26  # Bytes.
 _SERVER_STATE = "server_state"
 _CLIENT_STATES = "client_states"
 _ROWS = "rows_sha256"
-_OUR_FILES = (CHECKPOINT_FILE, CONFIGURATION_FILE, METRICS_FILE)
+# Those whose temporary files a kill may leave behind.
+_OUR_FILES = (CHECKPOINT_FILE, CONFIGURATION_FILE, METRICS_FILE, TRACKERS_FILE)
 _TRAINING = "training"
 _CALLBACKS = "callbacks"
 _TRAIN = "train"
