@@ -110,6 +110,14 @@ def test_changed_configuration_names_the_field(folder, user, training, message):
     assert _contents(folder) == before
 
 
+def test_fewer_rounds_than_completed_leave_the_folder_as_it_is(folder):
+    _run(folder)
+    before = _contents(folder)
+    with pytest.raises(ValueError, match=r"rounds is 1, .* has completed 2"):
+        _open(folder, USER, {**TRAINING, "rounds": 1})
+    assert _contents(folder) == before
+
+
 def test_changed_hyperparameter_names_it(folder):
     _run(folder)
     before = _contents(folder)

@@ -23,7 +23,11 @@ from tff_drift.simulation.loop.traffic import Traffic, model_traffic
 from tff_drift.simulation.records import failures, metrics
 from tff_drift.simulation.records.results import TrainingResult, build_result
 from tff_drift.simulation.records.run_directory import OutputDirError
-from tff_drift.simulation.records.run_store import RunStore, TrainingState
+from tff_drift.simulation.records.run_store import (
+    RunStore,
+    TrainingState,
+    check_rounds,
+)
 
 
 class TrainingLoop:
@@ -70,12 +74,7 @@ class TrainingLoop:
             self._check_store_is_new(initial_state_is_given)
         self._training_state = training_state or TrainingState(0, initial_state)
         self._saved = self._training_state.rounds_completed
-        if self._saved > rounds:
-            raise ValueError(
-                f"rounds is {rounds}, but the run in output_dir has completed "
-                f"{self._saved}. Ask for at least as many, or choose another "
-                "output_dir."
-            )
+        check_rounds(rounds, self._saved)
         self._check_sampling()
         self._runner.begin(self._training_state.state)
         run = TrainingRun(

@@ -42,7 +42,7 @@ from tff_drift.simulation.records.output_dir import (
     METRICS_FILE,
     TRACKERS_FILE,
 )
-from tff_drift.simulation.records.run_store import TrainingState
+from tff_drift.simulation.records.run_store import TrainingState, check_rounds
 
 # Where a store on disk may lie within the folder.
 CLIENT_STATES_FOLDER = "client_states"
@@ -129,6 +129,7 @@ class RunDirectory:
           checkpoint.CheckpointError: If the checkpoint is damaged.
           metrics_file.MetricsFileError: If the metrics do not belong to the
             checkpoint.
+          ValueError: If the run has completed more than `rounds` of the arguments.
         """
         self.folder = pathlib.Path(output_dir)
         self._shown = {"configuration": user_configuration, _TRAINING: training}
@@ -197,6 +198,9 @@ class RunDirectory:
             self._check_unused()
         else:
             self._check_same_run(self._checkpoint, ("configuration", _TRAINING))
+            # Now, because `resume` writes the new number.
+            completed = self._checkpoint.rounds_completed
+            check_rounds(self._shown[_TRAINING].get("rounds", completed), completed)
             self._resumed_rows = rows_until(
                 self._path(METRICS_FILE), self._checkpoint.rounds_completed
             )

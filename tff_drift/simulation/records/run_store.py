@@ -27,6 +27,24 @@ class TrainingState:
     cohort_sha256: str = ""
 
 
+def check_rounds(rounds: int, rounds_completed: int) -> None:
+    """Raises if a run has completed more rounds than it is asked for.
+
+    Args:
+      rounds: The rounds asked for.
+      rounds_completed: Those completed.
+
+    Raises:
+      ValueError: If they are more.
+    """
+    if rounds_completed > rounds:
+        raise ValueError(
+            f"rounds is {rounds}, but the run in output_dir has completed "
+            f"{rounds_completed}. Ask for at least as many, or choose another "
+            "output_dir."
+        )
+
+
 @runtime_checkable
 class RunStore(Protocol):
     """Keeps a run's metrics, and training states to resume from."""
