@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from absl import logging
 
 from tests.simulation import fakes
 from tff_drift.simulation import run_training
@@ -92,6 +93,39 @@ def test_a_metric_that_is_not_there_is_an_error():
         run(in_rounds(1.0), EarlyStopping("test_los"))
     with pytest.raises(ValueError, match="watches 'train_mae', but the columns"):
         run({}, EarlyStopping("train_mae"))
+
+
+@pytest.mark.parametrize(
+    ("metric", "patience", "number", "hint"),
+    [
+        ("accuracy", 3, 1, " It has 'train_accuracy'."),
+        ("norm", 3, 3, ""),
+        ("test_loss", 2, 2, ""),
+        ("norm", 9, None, ""),
+    ],
+)
+def test_a_metric_that_no_row_has_is_warned_of_once(
+    monkeypatch, metric, patience, number, hint
+):
+    logged = []
+    monkeypatch.setattr(
+        logging, "warning", lambda message, *values: logged.append(message % values)
+    )
+    result, _ = run({}, EarlyStopping(metric, patience=patience), rounds=5)
+    assert result.totals.rounds == 5
+    expected = (
+        f"EarlyStopping watches {metric!r}, which no row up to round {number} has: as "
+        f"long as none has it, the run is not ended.{hint}"
+    )
+    assert logged == ([] if number is None else [expected])
+
+
+def test_a_metric_of_some_rounds_is_not_warned_of(monkeypatch):
+    logged = []
+    monkeypatch.setattr(logging, "warning", lambda *message: logged.append(message))
+    result, _ = run({1: 4.0, 5: 5.0}, EarlyStopping("norm", patience=3), name="norm")
+    assert result.totals.rounds == 5
+    assert logged == []
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from absl import logging
+
 from tff_drift import checks
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.records import metrics
@@ -16,8 +18,9 @@ class EarlyStopping(Callback):
 
     The rounds are counted from the best value so far to the latest round that has the
     metric: a metric of evaluations is looked at when the model is evaluated. A value
-    that is not finite is not an improvement. `TrainingResult.stop_reason` says why the
-    run ended.
+    that is not finite is not an improvement. A metric that no row has is warned of
+    once, after `patience` rounds at the latest. `TrainingResult.stop_reason` says why
+    the run ended.
 
     What is decided follows from the run's rows alone: a run that was killed and is
     resumed ends in the same round, and one that has ended so, started again, trains no
@@ -58,6 +61,8 @@ class EarlyStopping(Callback):
         self._run: TrainingRun | None = None
         self._best = -math.inf
         self._best_round = 0
+        # Whether a row had the metric, or its absence has been told of.
+        self._is_settled = False
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -73,6 +78,7 @@ class EarlyStopping(Callback):
         """Looks at the rounds of earlier programs."""
         self._run = run
         self._best, self._best_round = -math.inf, 0
+        self._is_settled = False
         for row in run.rows:
             self._look(row)
 
@@ -94,10 +100,33 @@ class EarlyStopping(Callback):
                 f"{row[metrics.ROUND]} are {', '.join(row)}. Name one of them."
             )
         self._look(row)
+        self._warn_of_absence(row)
+
+    def _warn_of_absence(self, row: Mapping[str, Any]) -> None:
+        """Warns once if there is no such metric, as far as one can tell.
+
+        Callbacks of one's own may give a column in some rounds only.
+        """
+        prefixes = (metrics.TEST_PREFIX, metrics.TRAIN_PREFIX)
+        names = [prefix + self._metric for prefix in prefixes]
+        others = [name for name in names if name in row]
+        number = int(row[metrics.ROUND])
+        if self._is_settled or not (others or number >= self._patience):
+            return
+        self._is_settled = True
+        hint = f" It has {' and '.join(map(repr, others))}." if others else ""
+        logging.warning(
+            "EarlyStopping watches %r, which no row up to round %d has: as long as "
+            "none has it, the run is not ended.%s",
+            self._metric,
+            number,
+            hint,
+        )
 
     def _look(self, row: Mapping[str, Any]) -> None:
         if self._metric not in row:
             return
+        self._is_settled = True
         value, number = self._sign * row[self._metric], int(row[metrics.ROUND])
         if math.isfinite(value) and (
             self._best == -math.inf or value > self._best + self._min_change
