@@ -27,7 +27,7 @@ def _checked_model(model: Model | None) -> Model:
 
 
 class PeriodicEvaluation(Callback):
-    """Evaluates the model before the first round, every few rounds, and at the end.
+    """Evaluates the model before the first round, every few rounds, and in the last.
 
     The columns are `test_<name>` for each metric, and `seconds_evaluation`.
     """
@@ -47,7 +47,9 @@ class PeriodicEvaluation(Callback):
             gives them, that returns metrics by name, such as
             `tff_drift.simulation.build_evaluation` returns.
           rounds_per_evaluation: The rounds from one evaluation to the next. The
-            initial and the final model are always evaluated.
+            initial model and that of the last of `rounds` are always evaluated. Where
+            a callback or a signal stops a run before, its model is not, unless it is
+            time: a run that goes on later has the rows of one that never stopped.
           model: Returns the weights to evaluate, given the run and a server state; by
             default what `run.process.get_model_weights` gives.
 
@@ -104,7 +106,8 @@ class FinalEvaluation(Callback):
     training clients beside that on the test clients (Figure 5): what a round's
     training metrics say is of its cohort alone, and of models that move.
 
-    The columns are `<prefix><name>` for each metric, in the row of the last round.
+    The columns are `<prefix><name>` for each metric, in the row of the last of the
+    `rounds` of the run. A run that a callback or a signal stops before has none.
     """
 
     def __init__(
