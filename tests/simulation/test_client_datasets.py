@@ -1,5 +1,7 @@
 import collections
+import contextlib
 import hashlib
+import sqlite3
 
 import numpy as np
 import pytest
@@ -213,6 +215,38 @@ def test_client_data_with_an_empty_client_says_which():
     assert datasets.num_examples("3") == 3
     with pytest.raises(ValueError, match=r"Client '0' has no examples. Leave it out"):
         datasets.examples("0")
+
+
+def test_client_data_in_sqlite_with_an_apostrophe_says_which(tmp_path):
+    path = tmp_path / "clients.sqlite"
+    example = tf.train.Example(
+        features=tf.train.Features(
+            feature={"v": tf.train.Feature(int64_list=tf.train.Int64List(value=[7]))}
+        )
+    )
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        file.execute(
+            "CREATE TABLE examples "
+            "(split_name TEXT, client_id TEXT, serialized_example_proto BLOB)"
+        )
+        file.execute(
+            "CREATE TABLE client_metadata "
+            "(client_id TEXT, split_name TEXT, num_examples INTEGER)"
+        )
+        for name in ("ann", "O'Brien"):
+            row = ("train", name, example.SerializeToString())
+            file.execute("INSERT INTO examples VALUES (?, ?, ?)", row)
+            file.execute("INSERT INTO client_metadata VALUES (?, 'train', 1)", (name,))
+        file.commit()
+    client_data = tff.simulation.datasets.load_and_parse_sql_client_data(
+        str(path), {"v": tf.TensorSpec([], tf.int64)}, "train"
+    )
+    datasets = ClientDatasets.from_client_data(client_data, batch_size=2)
+
+    assert datasets.examples("ann")["v"].tolist() == [7]
+    with pytest.raises(ValueError, match=r"cannot read the client \"O'Brien\": ") as at:
+        datasets.examples("O'Brien")
+    assert "\n" not in str(at.value)
 
 
 def _load(client_id):

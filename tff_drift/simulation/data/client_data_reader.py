@@ -83,5 +83,13 @@ class _Reader:
                     f"Client {client_id!r} has no examples. Leave it out."
                 ) from error
             raise
+        except tf.errors.UnknownError as error:
+            if "'" in client_id:
+                raise ValueError(
+                    f"client_data cannot read the client {client_id!r}: queries of "
+                    "SQLite take an apostrophe for the end of the id. Leave the client "
+                    "out, or rename it in the file."
+                ) from error
+            raise
         examples = tf.nest.map_structure(lambda tensor: tensor.numpy(), tensors)
         return examples if self._preprocess is None else self._preprocess(examples)
