@@ -19,6 +19,7 @@ def _run(given: dict[str, Any]) -> None:
     values = declarations.values(declarations.flags_of("data"), given)
     task = values["task"]
     validate.check_options(given, TASK, [task])
+    validate.check_together(given)
     known = declarations.options(TASK, task)
     options = {o.name: given[flag] for flag, o in known.items() if flag in given}
     if action == "fetch" and "download" not in known:

@@ -90,6 +90,20 @@ def check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
     for name in sorted(given):
         if all(name in of_algorithm for of_algorithm in reasons):
             raise UserError(f"--{name} has no meaning {reasons[0][name]}.")
+    check_together(given)
+    for name, flag in flags.items():
+        for other in flag.requires.get(values[name], ()):
+            if given.get(other) in _OFF:
+                text = f"--{name}={values[name]} needs --{other}."
+                raise UserError(f"{text} {flags[other].help}")
+
+
+def check_together(given: Mapping[str, Any]) -> None:
+    """Raises a `UserError` if one of the flags takes the place of another.
+
+    Args:
+      given: The values of the flags that were given, by name.
+    """
     for name, others in _IN_PLACE_OF.items():
         for other in others:
             if given.get(name) is not None and given.get(other) is not None:
@@ -97,11 +111,6 @@ def check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
                     f"--{other} has no meaning with --{name}, which takes its place. "
                     "Leave one of them out."
                 )
-    for name, flag in flags.items():
-        for other in flag.requires.get(values[name], ()):
-            if given.get(other) in _OFF:
-                text = f"--{name}={values[name]} needs --{other}."
-                raise UserError(f"{text} {flags[other].help}")
 
 
 def check_options(given: Mapping[str, Any], of: str, names: Sequence[str]) -> None:

@@ -63,6 +63,14 @@ def test_describe_tells_and_draws_how_labels_are_spread(run_command, tmp_path):
     assert picture.std() > 0.01
 
 
+def test_one_way_to_deal_out_labels_is_enough(run_command):
+    outcome = run_command(
+        "data", "describe", "--task=cifar10", "--alpha=0.1", "--similarity=1"
+    )
+    assert outcome.status == 2
+    assert "--alpha has no meaning with --similarity" in outcome.stderr
+
+
 def test_describe_does_without_classes(run_command, folder, tmp_path):
     outcome = run_command(
         "data",
