@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import tensorflow_federated as tff
 
 from tests import models
 from tests.simulation import fakes
@@ -141,6 +142,21 @@ def with_meta_step(epochs, seed=1, **options):
     )
 
 
+def sharing(seed=1, size=4, batch_size=4, **options):
+    [data] = models.datasets(models.client_arrays([size], seed), batch_size)
+    return algorithms.build_fed_share(models.softmax_regression, 0.1, data, **options)
+
+
+def of_total(total_examples):
+    return algorithms.build_scaffold(
+        models.softmax_regression,
+        0.1,
+        3,
+        total_examples=total_examples,
+        client_weighting=tff.learning.ClientWeighting.NUM_EXAMPLES,
+    )
+
+
 def built(method):
     model = models.softmax_regression
     builders = {
@@ -176,6 +192,16 @@ def built(method):
         "adabest other decay": lambda: algorithms.build_adabest(
             model, 0.1, beta_schedule="every_round", beta_decay=0.8
         ),
+        "scaffold of 12": lambda: of_total(12),
+        "scaffold of 1200": lambda: of_total(1200),
+        "share": sharing,
+        "share of other data": lambda: sharing(2),
+        "share in other batches": lambda: sharing(batch_size=2),
+        "share in epochs": lambda: sharing(local_epochs=2),
+        "share with decay": lambda: sharing(client_weight_decay=0.5),
+        "share by clients": lambda: sharing(
+            client_weighting=tff.learning.ClientWeighting.UNIFORM
+        ),
         "meta": lambda: with_meta_step(1),
         "meta of other data": lambda: with_meta_step(1, 2),
         "meta of more epochs": lambda: with_meta_step(2),
@@ -198,6 +224,16 @@ def built(method):
         ("own decay", "other own decay", r"method\.server_step\.\S+\.schedule was "),
         ("adabest", "adabest other decay", r"\.rule\.schedule was "),
         ("adabest plateau", "adabest other patience", r"patience was 5 and is now 6"),
+        (
+            "scaffold of 12",
+            "scaffold of 1200",
+            r"method\.control_variate\.num_clients was 12\S* and is now 1200",
+        ),
+        ("share", "share of other data", r"method\.share\.batches_sha256 was "),
+        ("share", "share in other batches", r"method\.share\.batches_sha256 was "),
+        ("share", "share in epochs", r"method\.share\.local_epochs was 1 and is now 2"),
+        ("share", "share with decay", r"method\.client_work\.\S*weight_decay was 0"),
+        ("share", "share by clients", r"method\.client_weighting was "),
         ("meta", "meta of other data", r"method\.meta\.examples_sha256 was "),
         ("meta", "meta of more epochs", r"method\.meta\.epochs was 1 and is now 2"),
         ("meta", "meta at a schedule", r"method\.meta\.rate_schedule was "),

@@ -17,6 +17,7 @@ from tff_drift import checks, client_works, compat, optimizers
 from tff_drift.algorithms import fed_avg
 from tff_drift.algorithms.composition import ComposedLearningProcess
 from tff_drift.algorithms.composition.server_state import Accessors
+from tff_drift.algorithms.composition.settings import digest_of
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
 from tff_drift.client_works import keep_trace
 from tff_drift.method_specs import Method, register
@@ -105,7 +106,7 @@ def build_fed_share(
     sharing = tff.simulation.compose_dataset_computation_with_learning_process(
         add_shared, process
     )
-    return ComposedLearningProcess(
+    shared = ComposedLearningProcess(
         sharing.initialize,
         sharing.next,
         Accessors(
@@ -117,6 +118,15 @@ def build_fed_share(
         message_down=compat.to_type(()),
         message_up=compat.to_type(()),
     )
+    sizes = [len(tf.nest.flatten(batch)[0]) for batch in batches]
+    shared.settings = {
+        **process.settings,
+        "share": {
+            "local_epochs": local_epochs,
+            "batches_sha256": digest_of([sizes, *tf.nest.flatten(batches)]),
+        },
+    }
+    return shared
 
 
 def _concatenate(dataset: tf.data.Dataset, batch: Any) -> tf.data.Dataset:

@@ -153,6 +153,8 @@ def compose(
         "evaluated_model": evaluated_model,
         "keep_latest_models": keep_latest_models,
     }
+    if control_variate_factory is not None:
+        process.settings["control_variate"] = settings_of(control_variate_factory)
     if rounds.rate_schedule is not None:
         process.settings["client_rate_schedule"] = rounds.rate_schedule.digest()
     return process

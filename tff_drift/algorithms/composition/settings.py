@@ -22,7 +22,7 @@ def settings_of(part: Any) -> dict[str, Any]:
     rates are among the hyperparameters. Other functions are left out.
 
     Args:
-      part: A client work or a server step.
+      part: A client work, a server step, or a factory of a control variate.
     """
     settings: dict[str, Any] = {"class": type(part).__name__}
     held = part._asdict() if hasattr(part, "_asdict") else vars(part)
