@@ -192,3 +192,14 @@ def test_a_round_of_federated_averaging():
         results.append(models.trainable(process, state))
     for actual, expected in zip(*results):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+@KINDS
+def test_masked_outputs_may_be_zero(ours, keras):
+    ours, keras = _layers(ours, keras, return_sequences=True, zero_output_for_mask=True)
+    outputs = ours(tf.constant(INPUTS), mask=MASK)
+    np.testing.assert_allclose(
+        outputs, keras(tf.constant(INPUTS), mask=MASK), atol=1e-6
+    )
+    assert not np.asarray(outputs)[~MASK.numpy()].any()
+    assert np.asarray(outputs)[MASK.numpy()].all()

@@ -29,8 +29,9 @@ class GRU(recurrence.CompiledLayer, tf.keras.layers.GRU):
     Masks work as in Keras: a masked time step leaves h as it is. Where it has no faster
     way the layer does what Keras does: with `reset_after=False`, dropout, states given
     or returned, other activations than the default ones, `go_backwards`, `unroll`,
-    `stateful` or `time_major`. Second derivatives, which UGA takes, are written out,
-    too; derivatives beyond them need `tff_drift.layers.uncompiled`.
+    `stateful`, `time_major` or `zero_output_for_mask`. Second derivatives, which UGA
+    takes, are written out, too; derivatives beyond them need
+    `tff_drift.layers.uncompiled`.
 
     Args:
       units: The size of h.

@@ -26,8 +26,9 @@ class LSTM(recurrence.CompiledLayer, tf.keras.layers.LSTM):
     Masks work as in Keras: a masked time step leaves h and c as they are. Where it
     has no faster way the layer does what Keras does: with dropout, states given or
     returned, other activations than the default ones, `go_backwards`,
-    `unroll`, `stateful` or `time_major`. Second derivatives, which UGA takes, are
-    written out, too; derivatives beyond them need `tff_drift.layers.uncompiled`.
+    `unroll`, `stateful`, `time_major` or `zero_output_for_mask`. Second derivatives,
+    which UGA takes, are written out, too; derivatives beyond them need
+    `tff_drift.layers.uncompiled`.
 
     Args:
       units: The size of h and c.

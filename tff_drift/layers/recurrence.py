@@ -141,7 +141,12 @@ class CompiledLayer:
         layer: Any = self
         config = layer.get_config()
         known = {**_PLAIN, **self.has}
-        if initial_state is not None or any(config[key] != known[key] for key in known):
+        if (
+            initial_state is not None
+            # Keras has it in `config` only where it is true.
+            or layer.zero_output_for_mask
+            or any(config[key] != known[key] for key in known)
+        ):
             keras: Any = super()
             return keras.call(
                 inputs, mask=mask, training=training, initial_state=initial_state
