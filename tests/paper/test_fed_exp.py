@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 from tests import stateful
 from tests.paper import reference, reference_since
-from tff_drift import algorithms
+from tff_drift import aggregators, algorithms
 from tff_drift.algorithms import fed_exp
 
 D = stateful.DIMENSION
@@ -121,3 +121,63 @@ def test_its_step_goes_with_the_clients_of_other_methods():
         mean = np.mean(moves, axis=0)
         ratio = np.mean(np.square(moves).sum(axis=1)) / (2 * (mean @ mean + EPSILON))
         np.testing.assert_allclose(driver.model, -max(1, ratio) * mean, atol=1e-6)
+
+
+def _clipping(norm, rate=0.2):
+    return aggregators.adaptive_clipping_factory(
+        initial_clipping_norm=norm, learning_rate=rate
+    )
+
+
+def test_with_both_sums_clipped_alike_it_extrapolates_from_what_is_clipped():
+    clients = {
+        f"axis_{axis}": stateful.axis_client(1.0, optimum=9.0, steps=3, axis=axis)
+        for axis in range(D)
+    }
+    # Its update is finite, and its square is not.
+    clients["axis_0"] = clients["axis_0"]._replace(targets=np.array([1e21]))
+    process = build(
+        0.1, model_aggregator=_clipping(0.5), message_aggregator=_clipping(0.25, 0.4)
+    )
+    driver = stateful.Driver(process, clients)
+    for norm in (0.5, 0.5 * np.exp(0.2 * 0.8)):
+        before = driver.model
+        metrics = driver.round(list(clients))
+        clipped = metrics["aggregator"]
+        assert clipped["model"]["clipped_count"] == D
+        np.testing.assert_allclose(clipped["model"]["clipping_norm"], norm, rtol=1e-6)
+        np.testing.assert_allclose(
+            clipped["message"]["clipping_norm"], norm**2, rtol=1e-5
+        )
+        # Four orthogonal updates of norm ρ, and one that clipping makes zero: η_g is
+        # (4 ρ² / 5) / (2 · 4 (ρ / 5)²) = 2.5.
+        np.testing.assert_allclose(
+            metrics["finalizer"]["extrapolation"], 2.5, rtol=1e-3
+        )
+        expected = before + norm / 2 * (np.arange(D) > 0)
+        np.testing.assert_allclose(driver.model, expected, rtol=1e-3)
+
+
+def test_its_step_from_a_diverged_client_changes_nothing():
+    clients = {
+        "one": stateful.axis_client(1.0, optimum=9.0),
+        "diverged": stateful.axis_client(1.0, optimum=1e21, axis=1),
+    }
+    process = algorithms.build_fed_avg(
+        stateful.LinearRegression,
+        0.1,
+        fed_exp.FedExpStep(EPSILON),
+        model_aggregator=_clipping(0.5),
+    )
+    driver = stateful.Driver(process, clients)
+    driver.round(["one"])
+    model = driver.model
+    assert 0 < model[0] < 9
+    metrics = driver.round(list(clients))
+    # ‖Δ_i‖² is infinite, and so would be the model.
+    assert metrics["finalizer"]["update_non_finite"] == 1
+    assert metrics["client_work"]["rejected_clients"] == 0
+    np.testing.assert_array_equal(driver.model, model)
+    assert driver.round(["one"])["finalizer"]["update_non_finite"] == 0
+    assert np.isfinite(driver.model).all()
+    assert driver.model[0] > model[0]

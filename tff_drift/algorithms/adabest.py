@@ -196,7 +196,9 @@ def build_adabest(
     0.96 at 10 % and 0.98 at full participation. `beta='auto'` chooses it from the
     variance of the clients' pseudo-gradients, see
     `tff_drift.algorithms.adabest_beta`; this goes beyond the paper, which leaves it
-    open.
+    open. It compares the ‖g_i‖² before any clipping with the ‖ḡ‖² that
+    `model_aggregator` gives: where that clips, the difference counts as variance, and β
+    is too small.
 
     The model to deploy is θ̄; the model that clients receive is θ.
 

@@ -34,16 +34,21 @@ class FedExpWork(client_works.ProximalSgd):
     def update_client_state(
         self, context: client_works.LocalContext, local: client_works.LocalResult
     ) -> client_works.ClientOutput:
-        """Returns ‖Δ_i‖²."""
+        """Returns ‖Δ_i‖², finite even where it overflows, so that it can be clipped."""
         del context
-        return client_works.ClientOutput(message=tf.square(global_norm(local.update)))
+        squared_norm = tf.square(global_norm(local.update))
+        return client_works.ClientOutput(
+            message=tf.minimum(squared_norm, squared_norm.dtype.max)
+        )
 
 
 class FedExpStep(ServerStep):
     """x <- x - η_g Δ̄ with η_g = max(1, mean ‖Δ_i‖² / (2 (‖Δ̄‖² + ε))).
 
     It is a `server_optimizer_fn` of `build_fed_avg`, `build_fed_prox` and
-    `build_scaffold` too.
+    `build_scaffold` too. There the ‖Δ_i‖² are of the updates before any clipping, while
+    Δ̄ is the mean of the clipped ones, so that the step undoes the clipping: give them
+    no `model_aggregator` that clips. `build_fed_exp` can clip both.
 
     Args:
       epsilon: ε, greater than 0.
@@ -120,7 +125,17 @@ def build_fed_exp(
     | ε | `epsilon` | of a squared update |
 
     The server needs two sums, so that both can be secure: `model_aggregator` and
-    `message_aggregator`. `mu` gives FedProx's clients, and SCAFFOLD's come from giving
+    `message_aggregator`. Where the first clips, the second has to clip alike: the
+    ‖Δ_i‖² are of updates that nothing has clipped yet, and with these the step would
+    undo the clipping. It starts at the square of ρ, and adapts twice as fast:
+
+        clipping = tff_drift.aggregators.adaptive_clipping_factory
+        model_aggregator = clipping(initial_clipping_norm=rho, learning_rate=eta)
+        message_aggregator = clipping(
+            initial_clipping_norm=rho**2, learning_rate=2 * eta
+        )
+
+    `mu` gives FedProx's clients, and SCAFFOLD's come from giving
     `fed_exp.FedExpStep()` to `build_scaffold` as `server_optimizer_fn`.
 
     Degenerate cases: for identical clients η_g = 1, which is FedAvg, bit for bit. M

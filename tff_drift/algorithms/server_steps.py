@@ -18,13 +18,15 @@ ServerState = collections.OrderedDict[str, Any]
 class Cohort(NamedTuple):
     """What the server knows of the cohort, `float32` scalars except for `mean_steps`.
 
-    Means are over the clients that count, uniformly.
+    Means are over the clients that count, uniformly, and of what they did, before
+    anything was clipped.
 
     Attributes:
       num_clients: M, the clients of the cohort whose update was finite.
       mean_steps: Mean of K_i, the local steps, in the dtype of the weights.
       mean_examples: Mean of the examples trained on, epochs included.
-      mean_squared_drift: Mean of ‖g_i‖², g_i = θ - θ_i a client's pseudo-gradient.
+      mean_squared_drift: Mean of ‖g_i‖², g_i being what a client computed to send: for
+        most methods its pseudo-gradient θ - θ_i.
       learning_rate: η, the clients' step size in this round; None if their
         optimizer has none.
       round_number: The round, from 0.

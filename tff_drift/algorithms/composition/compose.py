@@ -43,9 +43,10 @@ def compose(
 ) -> Any:
     """Composes a method's local work and server step into a learning process.
 
-    A client whose update is not finite is left out, and a round whose aggregate
-    is not finite changes nothing; both are counted in the metrics. Nor does a round
-    change anything in which no client counts, or whose aggregate is exactly zero.
+    A client whose update is not finite is left out, and a round whose aggregate or new
+    model is not finite changes nothing; both are counted in the metrics. Nor does a
+    round change anything in which no client counts, or whose aggregate is exactly zero.
+    A client that takes no step, at a rate of 0, keeps its state and says nothing.
 
     Args:
       model_fn: The model, see `tff_drift.client_works.build_model_spec`.

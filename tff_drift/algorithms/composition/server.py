@@ -165,8 +165,9 @@ def _build_next(
     """Builds `ServerHalf.next`.
 
     A round changes nothing on the server in which no client counts, or whose aggregate
-    is not finite, or zero in every entry, as that of clients without weight is:
-    momentum and weight decay shall not move the model on behalf of nobody.
+    or new model is not finite, or whose aggregate is zero in every entry, as that of
+    clients without weight is: momentum and weight decay shall not move the model on
+    behalf of nobody.
     """
 
     @compat.tf_computation(
@@ -199,7 +200,8 @@ def _build_next(
             message=reports.get("message", ()),
         )
         result = server_step.next(step_state, trainable, pseudo_gradient, cohort)
-        finite = _all(tf.math.is_finite, pseudo_gradient)
+        # The model too: a step may take more of the clients than their mean.
+        finite = _all(tf.math.is_finite, (*pseudo_gradient, *tuple(result.trainable)))
         is_zero = _all(lambda tensor: tf.equal(tensor, 0), pseudo_gradient)
         counts = finite & ~is_zero & (sums["clients"] > 0)
         step_state = selected(counts, result.state, step_state)
