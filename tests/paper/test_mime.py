@@ -114,3 +114,20 @@ def test_mime_lite_equals_that_of_tff(base, contexts):
         )
     for one, other in zip(found, expected):
         np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@both
+def test_the_server_has_the_hyperparameters_that_are_set(method):
+    """One client, whole data, one step: SGD with the momentum that was set."""
+    process = BUILDERS[method](
+        stateful.LinearRegression, tff.learning.optimizers.build_sgdm(0.1, 0.9)
+    )
+    clients = {"one": stateful.axis_client(1.0, optimum=3.0)}
+    driver = stateful.Driver(process, clients)
+    driver.set_hparam("client_work", "momentum", 0.5)
+    x = velocity = 0.0
+    for _ in range(6):
+        driver.round(["one"])
+        velocity = 0.5 * velocity + (x - 3.0)
+        x -= 0.1 * velocity
+        np.testing.assert_allclose(driver.model[0], x, rtol=1e-5)

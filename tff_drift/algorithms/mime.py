@@ -121,10 +121,19 @@ class MimeStep(ServerStep):
         c = from_vector(cohort.message, trainable)
         if self._weight_decay:
             c = tuple(g + self._weight_decay * x for g, x in zip(c, trainable))
-        base, _ = self._base.next(state["base"], trainable, c)
+        base = self._with_hparams_of_clients(state["base"], cohort)
+        base, _ = self._base.next(base, trainable, c)
         return result._replace(
             state=collections.OrderedDict(step=result.state, base=base)
         )
+
+    def _with_hparams_of_clients(self, base: Any, cohort: Cohort) -> Any:
+        """Returns the base optimizer's state at the hyperparameters of its clients."""
+        hparams = collections.OrderedDict(
+            (name, tf.cast(cohort.client_hparams[name], value.dtype))
+            for name, value in self._base.get_hparams(base).items()
+        )
+        return self._base.set_hparams(base, hparams)
 
     def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
         """Returns the inner step's hyperparameters."""

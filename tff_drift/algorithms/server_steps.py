@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import collections
+import types
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -32,6 +34,7 @@ class Cohort(NamedTuple):
       round_number: The round, from 0.
       message: The mean of the clients' messages, with the weights of their updates;
         `()` where they send none, or a control variate sums them.
+      client_hparams: The clients' hyperparameters in this round, by name.
     """
 
     num_clients: tf.Tensor
@@ -41,6 +44,7 @@ class Cohort(NamedTuple):
     learning_rate: tf.Tensor | None
     round_number: tf.Tensor
     message: Any = ()
+    client_hparams: Mapping[str, Any] = types.MappingProxyType({})
 
 
 class ServerResult(NamedTuple):

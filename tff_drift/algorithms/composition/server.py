@@ -190,14 +190,16 @@ def _build_next(
                 tf.cast(sums[name], dtype), tf.cast(sums["clients"], dtype)
             )
 
+        client_hparams = dict(rounds.hparams_of_round(state))
         cohort = Cohort(
             num_clients=sums["clients"],
             mean_steps=mean("steps", pseudo_gradient[0].dtype),
             mean_examples=mean("examples"),
             mean_squared_drift=mean("squared_drift"),
-            learning_rate=dict(rounds.hparams_of_round(state)).get(round_state.RATE),
+            learning_rate=client_hparams.get(round_state.RATE),
             round_number=state["round_number"],
             message=reports.get("message", ()),
+            client_hparams=client_hparams,
         )
         result = server_step.next(step_state, trainable, pseudo_gradient, cohort)
         # The model too: a step may take more of the clients than their mean.
