@@ -265,3 +265,22 @@ def test_weights_of_several_dtypes_are_refused():
     model = functional_model(np.zeros([2, 2], np.float32), np.zeros([1]), tf.float64)
     with pytest.raises(TypeError, match=r"all of one floating dtype.*float32.*float64"):
         algorithms.build_adabest(model, 0.1)
+
+
+@pytest.mark.parametrize("method", ["scaffold", "scaffold_m", "scaffold_momentum"])
+def test_a_round_at_a_rate_of_zero_leaves_the_variates(method):
+    process = build(
+        method, client_rate_schedule=lambda k: tf.where(tf.equal(k, 1.0), 0.0, 1.0)
+    )
+    driver = stateful.Driver(process, CLIENTS)
+    driver.round(list(CLIENTS))
+    model, variate = driver.model, driver.server_variate()
+    assert np.linalg.norm(variate) > 0.01
+    kept = {client: driver.remembered(client) for client in CLIENTS}
+    driver.round(["client_0", "client_2"])
+    np.testing.assert_array_equal(driver.model, model)
+    np.testing.assert_array_equal(driver.server_variate(), variate)
+    for client in CLIENTS:
+        np.testing.assert_array_equal(driver.remembered(client), kept[client])
+    driver.round(["client_0", "client_2"])
+    assert np.linalg.norm(driver.server_variate() - variate) > 1e-4

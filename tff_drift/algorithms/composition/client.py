@@ -115,6 +115,10 @@ def build_client_half(
             # keeps the state that it had and says nothing. The local execution context
             # recognises these choices, see `execution.local.patterns`.
             idle = tf.logical_or(outcome.rejected, tf.equal(outcome.num_examples, 0))
+            # Nor has a client anything to say that took no step, at a rate of 0.
+            stays = idle
+            if round_state.RATE in context.hparams:
+                stays = idle | tf.equal(context.hparams[round_state.RATE], 0)
             output = client_works.ClientOutput()
             if work.has_client_output:
                 output = work.update_client_state(
@@ -124,7 +128,7 @@ def build_client_half(
                 update=tf.nest.pack_sequence_as(weights.trainable, outcome.update),
                 weight=client_weight(client_weighting, outcome.num_examples, idle),
                 message=tf.nest.map_structure(
-                    lambda new: tf.where(idle, tf.zeros_like(new), new), output.message
+                    lambda new: tf.where(stays, tf.zeros_like(new), new), output.message
                 ),
                 metrics=outcome.metrics,
                 sums=_sums(outcome, idle),
@@ -132,7 +136,7 @@ def build_client_half(
             if initial_state is not None:
                 result["index"] = client["index"]
                 result["state"] = _new_state(
-                    context, outcome, output, idle, keep_latest_models
+                    context, outcome, output, stays, keep_latest_models
                 )
             return result
 
@@ -298,18 +302,18 @@ def _new_state(
     context: client_works.LocalContext,
     outcome: client_works.LocalOutcome,
     output: client_works.ClientOutput,
-    idle: tf.Tensor,
+    stays: tf.Tensor,
     keep_latest_models: bool,
 ) -> Any:
     """Returns a client's state after the round."""
     old_state = collections.OrderedDict(context.client_state)
     new_state = collections.OrderedDict(output.client_state)
     if keep_latest_models:
-        # An idle client has the server's. Of others y itself, since not every update is
-        # x - y.
+        # A client that stays has the server's. Of others y itself, since not every
+        # update is x - y.
         old_state[LATEST_MODEL] = tensors.to_vector(context.initial_trainable)
         new_state[LATEST_MODEL] = tensors.to_vector(outcome.trainable)
-    return tensors.selected(idle, old_state, new_state)
+    return tensors.selected(stays, old_state, new_state)
 
 
 def _sums(outcome: client_works.LocalOutcome, idle: tf.Tensor) -> Any:
