@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests import stateful
 from tests.paper import reference, reference_since
@@ -157,3 +158,52 @@ def test_a_cohort_smaller_than_all_is_one_clear_error():
         by_hand.next(by_hand.initialize(), cohort)
     result = simulation.run_training(process, train, rounds=1, cohort_size=3)
     assert len(result.rows) == 1
+
+
+def test_variates_go_by_the_rate_of_the_round_whose_models_they_are_of():
+    driver = stateful.Driver(
+        build(
+            probability=P,
+            client_rate_schedule=lambda k: tf.where(tf.equal(k % 2, 0), 1.0, 0.05),
+        ),
+        CLIENTS,
+    )
+    x, h = np.zeros(D), dict.fromkeys(CLIENTS, np.zeros(D))
+    for number in range(8):
+        metrics = driver.round(list(CLIENTS))
+        rate = RATE * (0.05 if number % 2 else 1.0)
+        y = {}
+        for name, client in CLIENTS.items():
+            y[name] = x
+            for batch in client.batches()[: int(metrics["finalizer"]["local_steps"])]:
+                gradient = reference.batch_gradient(y[name], batch) - h[name]
+                y[name] = y[name] - rate * gradient
+        x = np.mean(list(y.values()), axis=0)
+        h = {name: h[name] + P / rate * (x - y[name]) for name in y}
+        np.testing.assert_allclose(driver.model, x, atol=2e-6)
+
+
+@pytest.mark.parametrize("idle", ["rejected", "without examples"])
+def test_a_client_that_does_not_count_once_leaves_the_optimum_where_it_is(idle):
+    # The mean of the clients' losses is least at 5.
+    clients = {
+        str(optimum): stateful.axis_client(1.0, optimum, steps=15)
+        for optimum in (2.0, 5.0, 8.0)
+    }
+    one = clients["8.0"]
+    other = one._replace(targets=one.targets * np.nan)
+    if idle == "without examples":
+        other = one._replace(features=one.features[:0], targets=one.targets[:0])
+    driver = stateful.Driver(build(0.1, probability=0.2), clients)
+    for number in range(40):
+        driver.round(list(clients), {"8.0": other} if number == 3 else None)
+    np.testing.assert_allclose(driver.model[0], 5.0, rtol=1e-3)
+    np.testing.assert_allclose(driver.remembered_mean()[0], 0.0, atol=1e-4)
+
+
+def test_a_step_that_moves_the_model_is_refused():
+    data = CLIENTS["client_0"].dataset()
+    with pytest.raises(ValueError, match=r"process must not .* Scaffnew.* Take SCAFF"):
+        algorithms.add_meta_step(
+            build(probability=P), stateful.LinearRegression, data, 0.1
+        )

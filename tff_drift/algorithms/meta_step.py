@@ -49,8 +49,8 @@ def add_meta_step(
 
     with D_meta = `meta_data`, of which the gradient is taken as a whole, and η_meta =
     `meta_learning_rate`, per round. With η_meta = 0 it is `process`, bit for bit. The
-    method may be any of this package or of `tff.learning.algorithms`: the paper takes
-    FedAvg and UGA.
+    method may be any of this package, except Scaffnew, whose model has to be the mean
+    of its clients', or of `tff.learning.algorithms`: the paper takes FedAvg and UGA.
 
     One step on the whole of D_meta is what Algorithm 2 says. With `meta_epochs` or
     `meta_batch_size` the server passes over D_meta as clients pass over their data, in
@@ -100,10 +100,17 @@ def add_meta_step(
     Raises:
       TypeError: If an argument has the wrong type, `process` is not of the model, or
         the batches of `meta_data` are not of the type that the model takes.
-      ValueError: If `meta_data` is empty, endless or too large,
+      ValueError: If `process` needs all clients in every round, as Scaffnew,
+        `meta_data` is empty, endless or too large,
         `meta_learning_rate` is not finite or below 0, or `meta_epochs` or
         `meta_batch_size` is below 1.
     """
+    if getattr(process, "needs_full_participation", False):
+        raise ValueError(
+            "process must not be of a method that needs all clients in every round, "
+            "as Scaffnew: its variates go by a model that is the mean of the clients', "
+            f"and the step moves it, found {checks.shown(process)}. Take SCAFFOLD."
+        )
     checks.check_non_negative("meta_learning_rate", meta_learning_rate)
     checks.check_integer("meta_epochs", meta_epochs)
     if meta_batch_size is not None:

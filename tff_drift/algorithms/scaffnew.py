@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
-_NEVER = -1
 
 
 class ScaffnewWork(client_works.LocalSgd):
@@ -49,20 +48,24 @@ class ScaffnewWork(client_works.LocalSgd):
 
     def initial_client_state(self, zeros: np.ndarray) -> client_works.ClientState:
         """Returns h_i = 0 of a client that never took part, and no ŷ_i."""
-        return collections.OrderedDict(
-            control_variate=zeros,
-            local_model=zeros,
-            last_round=np.array(_NEVER, np.int32),
+        return _client_state(zeros, zeros, np.zeros([], zeros.dtype))
+
+    def idle_client_state(
+        self, context: client_works.LocalContext
+    ) -> client_works.ClientState:
+        """Returns h_i of this round, and no ŷ_i: the next x is the others' mean."""
+        state = context.client_state
+        return _client_state(
+            self._variate(context),
+            state["local_model"],
+            tf.zeros_like(state["renewal_factor"]),
         )
 
     def _variate(self, context: client_works.LocalContext) -> tf.Tensor:
-        """Returns h_i + (p / η) (x - ŷ_i), now that x is there."""
+        """Returns h_i + (p / η) (x - ŷ_i), now that x is there, with η of that ŷ_i."""
         state = context.client_state
         h_i, x = state["control_variate"], to_vector(context.initial_trainable)
-        rate = tf.cast(context.hparams[_RATE], x.dtype)
-        step = tf.math.divide_no_nan(tf.constant(self._probability, x.dtype), rate)
-        renewed = h_i + step * (x - state["local_model"])
-        return tf.where(state["last_round"] == _NEVER, h_i, renewed)
+        return h_i + state["renewal_factor"] * (x - state["local_model"])
 
     def init(self, context: client_works.LocalContext) -> Any:
         """Returns the state of the local steps, and their number so far."""
@@ -87,14 +90,20 @@ class ScaffnewWork(client_works.LocalSgd):
     def update_client_state(
         self, context: client_works.LocalContext, local: client_works.LocalResult
     ) -> client_works.ClientOutput:
-        """Returns h_i of this round, and ŷ_i."""
+        """Returns h_i of this round, and ŷ_i with p / η."""
+        y_i = to_vector(local.trainable)
+        rate = tf.cast(context.hparams[_RATE], y_i.dtype)
+        factor = tf.math.divide_no_nan(tf.constant(self._probability, y_i.dtype), rate)
         return client_works.ClientOutput(
-            collections.OrderedDict(
-                control_variate=self._variate(context),
-                local_model=to_vector(local.trainable),
-                last_round=context.round_number,
-            )
+            _client_state(self._variate(context), y_i, factor)
         )
+
+
+def _client_state(h_i: Any, y_i: Any, factor: Any) -> client_works.ClientState:
+    """Returns what a client keeps; the factor is 0 where there is no ŷ_i."""
+    return collections.OrderedDict(
+        control_variate=h_i, local_model=y_i, renewal_factor=factor
+    )
 
 
 class ScaffnewStep(ServerStep):
@@ -183,12 +192,18 @@ def build_scaffnew(
     round, the h_i cancel.
 
     x⁺ is known when the next round begins: then a client renews its h_i, and until
-    then keeps ŷ_i. A client whose update was rejected renews it from the x that comes
-    next, and Σ h_i = 0 holds no more, nor does it once the model is set from outside.
+    then keeps ŷ_i and p/η, so that η may change. A client whose update was rejected, or
+    that had no examples, skips that renewal: the others' x⁺ - ŷ_i sum to 0 without it.
+
+    Σ h_i = 0 needs an x that is the plain mean of the ŷ_i, and what is once added to
+    the sum stays there: from then on the model goes to another point than the optimum.
+    It does where `model_aggregator` returns another mean, such as that of clipped
+    updates, where `model_distributor` rounds x, with weights by examples, and once the
+    model is set from outside. `add_meta_step`, which moves x, refuses Scaffnew.
 
     The process is a `StatefulLearningProcess` with the type signatures of
     `build_scaffold`'s and
-    `C = <control_variate=float32[n],local_model=float32[n],last_round=int32>`;
+    `C = <control_variate=float32[n],local_model=float32[n],renewal_factor=float32>`;
     `finalizer` reports K as `local_steps`. The traffic is n down and n up.
 
     Args:

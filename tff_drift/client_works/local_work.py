@@ -162,6 +162,14 @@ class ClientWork(abc.ABC):
         del context, local
         return ClientOutput()
 
+    def idle_client_state(self, context: LocalContext) -> ClientState:
+        """Returns the state of a client whose round does not count: that which it had.
+
+        Args:
+          context: The fixed part of the round, the present state among it.
+        """
+        return context.client_state
+
     @property
     def keeps_client_state(self) -> bool:
         """Whether clients keep a state: the work says what they start with."""

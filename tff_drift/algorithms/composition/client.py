@@ -136,7 +136,7 @@ def build_client_half(
             if initial_state is not None:
                 result["index"] = client["index"]
                 result["state"] = _new_state(
-                    context, outcome, output, stays, keep_latest_models
+                    work, context, outcome, output, stays, keep_latest_models
                 )
             return result
 
@@ -299,6 +299,7 @@ def _local_result(
 
 
 def _new_state(
+    work: client_works.ClientWork,
     context: client_works.LocalContext,
     outcome: client_works.LocalOutcome,
     output: client_works.ClientOutput,
@@ -306,7 +307,7 @@ def _new_state(
     keep_latest_models: bool,
 ) -> Any:
     """Returns a client's state after the round."""
-    old_state = collections.OrderedDict(context.client_state)
+    old_state = collections.OrderedDict(work.idle_client_state(context))
     new_state = collections.OrderedDict(output.client_state)
     if keep_latest_models:
         # A client that stays has the server's. Of others y itself, since not every
