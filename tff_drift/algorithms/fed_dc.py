@@ -168,7 +168,8 @@ def build_fed_dc(
 
     The process is a `StatefulLearningProcess` with the type signatures of
     `build_scaffold`'s and `C = <drift=float32[n],direction=float32[n]>`; `finalizer`
-    reports `direction_norm`, ‖δ‖ / (ηK). The traffic is 2n down and 2n up.
+    reports `direction_norm`, ‖δ‖ / (ηK). `drift` in `client_work` is the mean norm of
+    what is sent, ‖x - y_i - h_i‖, not ‖δ_i‖. The traffic is 2n down and 2n up.
 
     Args:
       model_fn: As in `build_fed_avg`. Its trainable weights share one float dtype.
