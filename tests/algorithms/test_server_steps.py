@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import models
-from tff_drift import algorithms
+from tests import models, stateful
+from tff_drift import algorithms, optimizers
 
 CLIENTS = models.client_arrays([10, 7, 3], seed=3)
 DATA = models.datasets(CLIENTS)
@@ -137,3 +138,56 @@ def test_fed_sgd_is_fed_avg_with_one_full_batch_step():
         models.trainable(fed_avg, models.train(fed_avg, full_batches, 2)[0]),
     ):
         np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+class HalfPrecisionRegression(stateful.LinearRegression):
+    """The same model in float16."""
+
+    def __init__(self):
+        super().__init__()
+        self._first = tf.Variable(tf.zeros([2, 2], tf.float16))
+        self._last = tf.Variable(tf.zeros([1], tf.float16))
+
+    @property
+    def input_spec(self):
+        return (
+            tf.TensorSpec([None, stateful.DIMENSION], tf.float16),
+            tf.TensorSpec([None], tf.float16),
+        )
+
+    def forward_pass(self, batch_input, training=True):
+        features, targets = batch_input
+        predictions = self.predict_on_batch(features, training)
+        loss = tf.reduce_mean(tf.square(predictions - targets)) / 2
+        return tff.learning.models.BatchOutput(loss, predictions, tf.shape(targets)[0])
+
+
+def test_the_steps_of_a_large_cohort_are_no_half_precision_number():
+    """66 clients of 1,000 steps: more than float16's largest number, 65,504."""
+    process = algorithms.build_fed_cm(HalfPrecisionRegression, 0.01, alpha=0.5)
+    clients = {
+        f"client_{number}": stateful.axis_client(1.0, optimum=1.0, steps=1000)
+        for number in range(66)
+    }
+    driver = stateful.Driver(process, clients, dtype=np.float16)
+    metrics = driver.round(list(clients))
+    # y_i is close to 1, and m = Δ / (η K) with η K = 10.
+    np.testing.assert_allclose(
+        metrics["finalizer"]["momentum_norm"],
+        metrics["client_work"]["drift"] / 10,
+        rtol=0.01,
+    )
+    assert metrics["client_work"]["drift"] > 0.5
+
+
+def test_a_schedule_of_an_integer_rate():
+    process = algorithms.build_fed_avg(
+        stateful.LinearRegression,
+        tff.learning.optimizers.build_sgdm(1),
+        client_rate_schedule=optimizers.per_round_factor(0.5),
+    )
+    driver = stateful.Driver(process, {"a": stateful.axis_client(0.5, optimum=8.0)})
+    # x - η g with g = (x - 8) / 2, at the rates 1 and 1/2.
+    for expected in (4.0, 5.0):
+        driver.round(["a"])
+        np.testing.assert_allclose(driver.model[0], expected, rtol=1e-6)

@@ -122,7 +122,8 @@ def _apply_schedule(
     def scheduled(state: Any) -> Any:
         hparams = collections.OrderedDict(state["hparams"])
         factor = tf.cast(schedule(state["round_number"]), tf.float32)
-        hparams[RATE] = hparams[RATE] * factor
+        # As an integer a rate could take no fraction.
+        hparams[RATE] = tf.cast(hparams[RATE], tf.float32) * factor
         return hparams
 
     return scheduled

@@ -20,7 +20,12 @@ def trust_ratio(x: tf.Tensor, update: tf.Tensor, epsilon: tf.Tensor) -> tf.Tenso
     Returns:
       A scalar of the dtype of `x`.
     """
-    x_norm = tf.norm(x)
-    update_norm = tf.norm(update)
+    x_norm, update_norm = _norm(x), _norm(update)
     defined = tf.logical_and(x_norm > 0, update_norm > 0)
-    return tf.where(defined, x_norm / (update_norm + epsilon), tf.ones_like(x_norm))
+    ratio = x_norm / (update_norm + tf.cast(epsilon, x_norm.dtype))
+    return tf.cast(tf.where(defined, ratio, tf.ones_like(x_norm)), x.dtype)
+
+
+def _norm(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns the L2 norm: half precision has no place for sums of squares."""
+    return tf.norm(tf.cast(tensor, tf.float32) if tensor.dtype.size < 4 else tensor)

@@ -186,9 +186,12 @@ def _build_next(
         pseudo_gradient = tuple(tf.nest.flatten(update))
 
         def mean(name: str, dtype: tf.DType = tf.float32) -> tf.Tensor:
-            return tf.math.divide_no_nan(
-                tf.cast(sums[name], dtype), tf.cast(sums["clients"], dtype)
+            # Half precision has no place for the sum of many clients.
+            wide = tf.float64 if dtype == tf.float64 else tf.float32
+            quotient = tf.math.divide_no_nan(
+                tf.cast(sums[name], wide), tf.cast(sums["clients"], wide)
             )
+            return tf.cast(quotient, dtype)
 
         client_hparams = dict(rounds.hparams_of_round(state))
         cohort = Cohort(
