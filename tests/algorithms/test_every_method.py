@@ -213,6 +213,9 @@ def test_broken_and_empty_clients_change_nothing(method, options, model):
     assert driver.state.client_work["round_number"] == 3
     for part in ("global_model_weights", "aggregator", "finalizer"):
         assert_equal(getattr(driver.state, part), getattr(settled, part))
+    if driver.process.needs_full_participation:
+        # Scaffnew's clients renew their variates from the model that came all the same.
+        return
     for client in of_round:
         assert_equal(driver.client_states[client], before[client])
 

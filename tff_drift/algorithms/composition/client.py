@@ -111,8 +111,8 @@ def build_client_half(
             if run_gradient is not None:
                 at_server = run_gradient(weights, examples, context)
                 full_gradient = tensors.to_vector(at_server.update)
-            # A client whose training broke down, or that had nothing to train on,
-            # keeps the state that it had and says nothing. The local execution context
+            # A client whose training broke down, or that had nothing to train on, has
+            # the state of an idle one, and says nothing. The local execution context
             # recognises these choices, see `execution.local.patterns`.
             idle = tf.logical_or(outcome.rejected, tf.equal(outcome.num_examples, 0))
             # Nor has a client anything to say that took no step, at a rate of 0.
