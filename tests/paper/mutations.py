@@ -354,14 +354,14 @@ MUTATIONS = [
     _mutation(
         "Scaffnew: 1 / η for p / η",
         SCAFFNEW,
-        "tf.math.divide_no_nan(tf.constant(self._probability, x.dtype), rate)",
-        "tf.math.divide_no_nan(tf.constant(1.0, x.dtype), rate)",
+        "tf.math.divide_no_nan(tf.constant(self._probability, y_i.dtype), rate)",
+        "tf.math.divide_no_nan(tf.constant(1.0, y_i.dtype), rate)",
     ),
     _mutation(
         "Scaffnew: η / p for p / η",
         SCAFFNEW,
-        "tf.math.divide_no_nan(tf.constant(self._probability, x.dtype), rate)",
-        "rate / tf.constant(self._probability, x.dtype)",
+        "tf.math.divide_no_nan(tf.constant(self._probability, y_i.dtype), rate)",
+        "rate / tf.constant(self._probability, y_i.dtype)",
     ),
     _mutation(
         "Mime: the gradient at x on another minibatch, of one example",
