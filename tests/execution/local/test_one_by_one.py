@@ -204,8 +204,6 @@ def _orders(passes):
 
     @tff.federated_computation(tff.FederatedType(data_type, tff.CLIENTS))
     def of_each(data):
-        if passes == "two computations":
-            return tff.federated_map(one, data), tff.federated_map(one, data)
         function = both if passes == "one graph" else in_functions
         return tff.federated_map(function, data)
 
@@ -216,7 +214,7 @@ def _orders(passes):
     return of_each, one, lambda: [dataset(seed) for seed in range(1, 7)]
 
 
-@pytest.mark.parametrize("passes", ["one graph", "functions", "two computations"])
+@pytest.mark.parametrize("passes", ["one graph", "functions"])
 def test_passes_over_a_shuffled_dataset_follow_each_other(passes, local_contexts):
     computation, one, make = _orders(passes)
 
@@ -227,9 +225,7 @@ def test_passes_over_a_shuffled_dataset_follow_each_other(passes, local_contexts
     for name, context in local_contexts.items():
         runs = collections.Counter()
         for _ in range(8):
-            results = call(context, computation, make())
-            if passes != "two computations":
-                results = zip(*results)
+            results = zip(*call(context, computation, make()))
             runs[tuple(tuple(map(float, each)) for each in results)] += 1
         ((first, second),) = runs
         # The first pass has the order that a single one has.

@@ -96,7 +96,7 @@ class RunnablePhase:
         """Runs the phase, adding to `values` what later phases need."""
         if self.server is not None:
             function = self.server.function
-            tensors = [as_tensor(values[leaf]) for leaf in function.inputs]
+            tensors = _tensors(values, function.inputs, 0)
             computed = self.server(tensors, self._placement.server_device)
             values.update(zip(function.outputs, computed))
         vectorized = self.vectorized
@@ -164,7 +164,7 @@ class RunnablePhase:
         function = runner.function
 
         def run(client: int) -> dict[Leaf, tf.Tensor]:
-            tensors = [_of_client(values, leaf, client) for leaf in function.inputs]
+            tensors = _tensors(values, function.inputs, client)
             results = runner(tensors, placement.client_device(client))
             self._release(values, [client])
             return dict(zip(function.outputs, results))
@@ -235,8 +235,22 @@ def _in_order_of_clients(
     )
 
 
-def _of_client(values: LeafValues, leaf: Leaf, client: int) -> tf.Tensor:
-    return as_tensor(values[leaf][client] if leaf.at_clients else values[leaf])
+def _tensors(
+    values: LeafValues, inputs: Sequence[Leaf], client: int
+) -> list[tf.Tensor]:
+    """Returns a tensor for each input; a client's number says whose they are.
+
+    Of a dataset that draws random numbers each is another one, which starts over.
+    """
+    made: dict[Leaf, tf.Tensor] = {}
+    tensors = []
+    for leaf in inputs:
+        value = values[leaf][client] if leaf.at_clients else values[leaf]
+        draws = isinstance(value, ClientData) and value.draws_random_numbers()
+        if draws or leaf not in made:
+            made[leaf] = as_tensor(value)
+        tensors.append(made[leaf])
+    return tensors
 
 
 def _rows(stack: tf.Tensor) -> list[tf.Tensor]:

@@ -138,21 +138,34 @@ class ClientData:
         return data
 
     def variant(self) -> tf.Tensor:
-        """Returns the data as a variant tensor, which is kept but if made on demand."""
+        """Returns the data as a variant tensor.
+
+        It is kept but if it is made on demand, or draws random numbers: of such a
+        dataset each is as if it were new, for one computation alone.
+        """
         if self._source is not None:
             rows = sequences.element_rows(list(self._source), self._element_type)
             return variants.to_variant(sequences.from_rows(rows, self._element_type))
-        if self._variant is None:
-            dataset = self._dataset
-            if dataset is None:
-                dataset = sequences.from_rows(self._rows, self._element_type)
-            self._variant = variants.to_variant(dataset)
-        return self._variant
+        if self._variant is not None:
+            return self._variant
+        dataset = self._dataset
+        if dataset is None:
+            dataset = sequences.from_rows(self._rows, self._element_type)
+        variant = variants.to_variant(dataset)
+        if not self.draws_random_numbers():
+            self._variant = variant
+        return variant
 
     def release(self) -> None:
         """Says that the client is through: what can be made again need not be kept."""
         if self._source is not None:
             self._made = None
+
+    def draws_random_numbers(self) -> bool:
+        """Whether it is a dataset that draws random numbers."""
+        return self._dataset is not None and patterns.draws_random_numbers(
+            self._dataset
+        )
 
     def is_repeatable(self) -> bool:
         """Whether every pass over the data gives the same."""

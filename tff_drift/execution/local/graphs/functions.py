@@ -13,7 +13,7 @@ from tff_drift.execution.local.data import sequences
 from tff_drift.execution.local.graphs.import_graph import GraphCache
 from tff_drift.execution.local.plan import trees
 from tff_drift.execution.local.plan.interpreter import Interpreter
-from tff_drift.execution.local.plan.plan import Leaf, Operation, distinct
+from tff_drift.execution.local.plan.plan import Leaf, Operation
 
 
 class TensorFunction(Protocol):
@@ -129,7 +129,8 @@ class PhaseFunction:
 
     Attributes:
       steps: The operations.
-      inputs: The leaves that it takes.
+      inputs: The leaves that it takes, a sequence once for each operation that takes
+        it: datasets start over in every computation.
       outputs: The leaves that it returns.
     """
 
@@ -139,9 +140,16 @@ class PhaseFunction:
         made = dict.fromkeys(leaf for step in steps for leaf in step.outputs)
         wanted = set(wanted)
         self.outputs = tuple(leaf for leaf in made if leaf in wanted)
-        self.inputs = distinct(
-            leaf for step in steps for leaf in step.inputs if leaf not in made
+        # Each with the operation that it is for, None if it is for all.
+        self._places = tuple(
+            dict.fromkeys(
+                (step if sequences.is_sequence(leaf.type_signature) else None, leaf)
+                for step in steps
+                for leaf in step.inputs
+                if leaf not in made
+            )
         )
+        self.inputs = tuple(leaf for _, leaf in self._places)
         self.steps = steps
         self._builder = GraphBuilder(graphs)
 
@@ -150,9 +158,12 @@ class PhaseFunction:
         """The TensorFlow function."""
 
         def body(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+            given = dict(zip(self._places, tensors))
             values = dict(zip(self.inputs, tensors))
             last_pass: dict[Leaf, Sequence[tf.Tensor]] = {}
             for step in self.steps:
+                for leaf in _sequences(step):
+                    values[leaf] = given.get((step, leaf), values[leaf])
                 _pass_after(step, values, last_pass)
                 function = trees.substitute(step.function, values)
                 argument = trees.substitute(step.argument, values)

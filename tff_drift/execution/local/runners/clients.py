@@ -73,6 +73,7 @@ class VectorizedClients:
             for position, leaf in enumerate(function.inputs)
             if sequences.is_sequence(leaf.type_signature)
         }
+        self._leaves = distinct(self._datasets.values())
         # What the clients bring besides, and may be of another shape for each.
         self._of_any_shape = [
             leaf
@@ -107,7 +108,8 @@ class VectorizedClients:
                 return Route((), "the clients bring tensors of different shapes")
         if not self._always and not self._are_given(values):
             return Route((), "its datasets are made by the computation")
-        if self._runner.passes > 1 and not self._are_repeatable(values):
+        again = self._runner.passes > 1 or len(self._leaves) < len(self._datasets)
+        if again and not self._are_repeatable(values):
             return Route((), "datasets that vary are passed over several times")
         try:
             datasets = self._read(values)
@@ -173,14 +175,14 @@ class VectorizedClients:
     ) -> dict[int, Sequence[ClientData]] | None:
         """Reads the clients' batches; returns None if they take too much memory."""
         budget = MemoryBudget(policy.READ_BYTES)
-        datasets: dict[int, Sequence[ClientData]] = {}
+        read: dict[Leaf, Sequence[ClientData]] = {}
         try:
-            for position, leaf in self._datasets.items():
+            for leaf in self._leaves:
                 element_type = leaf.type_signature.element
-                datasets[position] = self._read_all(values[leaf], element_type, budget)
+                read[leaf] = self._read_all(values[leaf], element_type, budget)
         except TooManyBytesError:
             return None
-        return datasets
+        return {position: read[leaf] for position, leaf in self._datasets.items()}
 
     def _read_all(
         self, datasets: Sequence[Any], element_type: Any, budget: MemoryBudget
