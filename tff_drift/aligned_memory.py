@@ -20,3 +20,19 @@ def aligned_bytes(num_bytes: int) -> np.ndarray:
     memory = np.empty(num_bytes + _BOUNDARY, np.uint8)
     start = -memory.ctypes.data % _BOUNDARY
     return memory[start : start + num_bytes]
+
+
+def make_read_only(array: np.ndarray) -> np.ndarray:
+    """Lets nobody write to an array, nor to the memory that it is a view of.
+
+    Args:
+      array: The array, of whose memory the caller has no other use.
+
+    Returns:
+      The same.
+    """
+    owner = array
+    while isinstance(owner, np.ndarray):
+        owner.flags.writeable = False
+        owner = owner.base
+    return array

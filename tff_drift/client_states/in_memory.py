@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tff_drift import aligned_memory
 from tff_drift.client_states.store import Arrays, ClientStates, ClientStatesError
 from tff_drift.client_states.template import StateTemplate, read_only
 
@@ -113,7 +114,9 @@ class InMemoryClientStates(ClientStates):
             self._versions = []
 
     def _copy(self, arrays: Arrays) -> Arrays:
-        return self._template.unpack(read_only(self._template.pack(arrays)))
+        return self._template.unpack(
+            aligned_memory.make_read_only(self._template.pack(arrays))
+        )
 
     def _read(self, client_ids: Sequence[str]) -> Iterator[Arrays | None]:
         for client_id in client_ids:

@@ -94,8 +94,9 @@ class StateTemplate:
                 )
         self._structure = tree.map_structure(lambda _: None, initial_state)
         self.nbytes = max(leaf.end for leaf in self._leaves)
-        self._initial = self.pack([array for _, array in arrays])
-        self._initial.flags.writeable = False
+        self._initial = aligned_memory.make_read_only(
+            self.pack([array for _, array in arrays])
+        )
 
     @property
     def num_leaves(self) -> int:

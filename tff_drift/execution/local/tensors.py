@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -42,12 +43,24 @@ def _from_array(array: np.ndarray) -> tf.Tensor:
         return tf.constant(array)
     # `tf.constant` copies twice. An operation copies once, and not at all where the
     # memory starts at a boundary of TensorFlow's; then no one else may change it.
-    if array.flags.writeable:
+    if _may_be_written(array):
         memory = aligned_memory.aligned_bytes(array.nbytes)
         aligned = memory.view(array.dtype).reshape(array.shape)
         aligned[...] = array
         array = aligned
     return tf.raw_ops.Identity(input=array)
+
+
+def _may_be_written(array: np.ndarray) -> bool:
+    """Whether an array, or one that it is a view of, can be written to."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return True
+        owner = owner.base
+    return isinstance(owner, bytearray) or (
+        isinstance(owner, memoryview) and not owner.readonly
+    )
 
 
 # Making a small tensor takes as long as a small operation, and the same numbers are

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from tff_drift import compat
+from tff_drift import aligned_memory, compat
 from tff_drift.client_states import ClientStatesError, DiskClientStates
 from tff_drift.client_states.state_index import Place
 from tff_drift.client_states.template import StateTemplate
@@ -106,7 +106,7 @@ class _Shard(DiskClientStates):
         return place
 
     def _remember(self, place: Place, row: np.ndarray) -> np.ndarray:
-        row.flags.writeable = False
+        aligned_memory.make_read_only(row)
         self._recent[place.slot] = row
         self._recent.move_to_end(place.slot)
         while len(self._recent) * self.state_nbytes > RECENT_BYTES:
