@@ -9,10 +9,9 @@ see `vectorized_loop`, are part of one graph.
 from __future__ import annotations
 
 import collections
-import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Optional
 
 import tensorflow as tf
@@ -69,7 +68,7 @@ class VectorizedFunctions:
           UnsupportedGraphError: If TensorFlow cannot vectorize an operation.
         """
         try:
-            with _silent():
+            with _silence:
                 self._function(key)
         except Exception as error:  # TensorFlow's own, of any class.
             (reason, *_) = str(error).strip().splitlines() or [type(error).__name__]
@@ -214,13 +213,31 @@ class VectorizedFunctions:
         return [values.get(k) for k in range(len(self.client.graph.inputs))]
 
 
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Keeps TensorFlow from telling what it cannot vectorize: `explain` does."""
-    logger = tf.get_logger()
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+class _Silence:
+    """Keeps TensorFlow from telling what it cannot vectorize: `explain` does.
+
+    The logger is the process', which threads share: the first to come silences it, and
+    the last to go gives its level back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._level = logging.NOTSET
+
+    def __enter__(self) -> None:
+        logger = tf.get_logger()
+        with self._lock:
+            if not self._inside:
+                self._level = logger.level
+                logger.setLevel(logging.CRITICAL)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                tf.get_logger().setLevel(self._level)
+
+
+_silence = _Silence()
