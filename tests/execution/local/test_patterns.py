@@ -273,3 +273,9 @@ RANGE = tf.data.Dataset.range(3)
 def test_datasets_are_told_by_their_kind(dataset, repeatable, random):
     assert patterns.is_repeatable(dataset) == repeatable
     assert patterns.draws_random_numbers(dataset) == random
+
+
+def test_strings_are_concatenated_and_not_summed():
+    with tf.Graph().as_default():
+        accumulator, value = (tf.compat.v1.placeholder(tf.string, []) for _ in "ab")
+        assert patterns.summand(accumulator + value, accumulator) is None

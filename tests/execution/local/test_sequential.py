@@ -147,6 +147,24 @@ def _told(total, number):
 _printed = tff.tensorflow.computation(lambda data: data.reduce(ZERO, _told), NUMBERS)
 
 
+@tff.tensorflow.computation(NUMBERS)
+def _drawn(data):
+    return data.reduce(0.0, lambda total, _: total + tf.random.uniform([], seed=5))
+
+
+def test_steps_that_draw_from_a_seed_start_over_for_each_client(local_contexts, native):
+    computation, data = _of_each(_drawn), [[1, 2], [3, 4], [5, 6, 7], []]
+    expected = call(native, computation, data)
+    assert expected[0] == expected[1] > 0
+    for context in local_contexts.values():
+        for _ in range(2):
+            assert_same(call(context, computation, data), expected)
+    for name in ("fast", "batched"):
+        told = training(local_contexts[name], computation, data)
+        assert told[0].startswith("one by one: ")
+        assert told[1].endswith("its steps draw seeded random numbers")
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [(_looked_up, "HashTable"), (_iterated, "Iterator"), (_printed, "PrintV2")],

@@ -111,6 +111,8 @@ def summand(output: tf.Tensor, accumulator: tf.Tensor) -> tf.Tensor | None:
     operation = source(output).op
     if operation.type not in ("Add", "AddV2") or operation.control_inputs:
         return None
+    if output.dtype == tf.string:  # These are concatenated, not summed.
+        return None
     first, second = operation.inputs
     if first.shape != second.shape or not first.shape.is_fully_defined():
         return None
@@ -299,6 +301,11 @@ def made_by(values: Iterable[Any]) -> Iterator[tf.Operation]:
         sources = [each.op for each in operation.inputs if each.op.name not in seen]
         seen.update(each.name for each in sources)
         pending.extend(sources)
+
+
+def draws_from_a_seed(node: Any) -> bool:
+    """Whether a node draws random numbers from a stream that a seed starts."""
+    return any(node.attr[name].i for name in ("seed", "seed2") if name in node.attr)
 
 
 def is_random(name: str) -> bool:

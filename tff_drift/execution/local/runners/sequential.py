@@ -148,10 +148,15 @@ class _Interpreter(GraphInterpreter):
 
     def _called_by(self, node: Any) -> Iterable[Any]:
         """Yields the nodes of the functions that a node calls."""
-        for name in nodes.functions_of(node) & self.functions.keys():
-            for inner in self.functions[name].node_def:
-                yield inner
-                yield from self._called_by(inner)
+        names = {node.op, *nodes.functions_of(node)}
+        for name in names & self.functions.keys():
+            yield from self._nodes_of(name)
+
+    def _nodes_of(self, function: str) -> Iterable[Any]:
+        """Yields the nodes of a function and of those that it calls."""
+        for node in self.functions[function].node_def:
+            yield node
+            yield from self._called_by(node)
 
     def _of_elements(self, reduce: Reduce) -> dict[str, Any]:
         """Returns the attributes that operations on the dataset have."""
@@ -168,6 +173,9 @@ class _Interpreter(GraphInterpreter):
         }
 
     def _take_steps(self, reduce: Reduce) -> list[Any]:
+        # Where TFF's graph runs, every client's pass starts their streams over.
+        if any(map(patterns.draws_from_a_seed, self._nodes_of(reduce.function))):
+            raise UnsupportedGraphError("its steps draw seeded random numbers")
         of_elements = self._of_elements(reduce)
         here = tf.compat.v1.get_default_graph()
         # Passes follow each other: one shuffled dataset has an order for each.
