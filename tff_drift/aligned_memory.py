@@ -31,7 +31,7 @@ def make_read_only(array: np.ndarray) -> np.ndarray:
     Returns:
       The same.
     """
-    owner = array
+    owner: np.ndarray | None = array
     while isinstance(owner, np.ndarray):
         owner.flags.writeable = False
         owner = owner.base
