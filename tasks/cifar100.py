@@ -46,7 +46,7 @@ from tasks import (
 )
 from tasks import options as shared
 from tasks.registry import Option, TaskDefinition
-from tff_drift.simulation.data.example_store import Transform
+from tff_drift.simulation.data.examples import Transform
 
 _NAME = "cifar100"
 _NUM_CLASSES = 100

@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 
 from tasks import definitions, partitioners, seeds, sqlite_files
 from tff_drift.simulation import ClientDatasets
-from tff_drift.simulation.data.example_store import Transform
+from tff_drift.simulation.data.examples import Transform
 
 Examples = Any
 

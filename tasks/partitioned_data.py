@@ -17,7 +17,7 @@ import numpy as np
 
 from tasks import central_data, definitions, partitioners
 from tff_drift.simulation import ClientDatasets
-from tff_drift.simulation.data.example_store import Transform
+from tff_drift.simulation.data.examples import Transform
 
 
 def split_over_clients(

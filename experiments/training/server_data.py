@@ -11,7 +11,7 @@ import tensorflow as tf
 
 import tasks
 from tff_drift import simulation
-from tff_drift.simulation.data.example_store import Examples, batch_spec, num_rows, take
+from tff_drift.simulation.data.examples import Examples, batch_spec, num_rows, take
 
 
 def choose(

@@ -10,12 +10,8 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift import checks
-from tff_drift.simulation.data.example_store import (
-    Examples,
-    ExampleStore,
-    num_rows,
-    take,
-)
+from tff_drift.simulation.data.example_store import ExampleStore
+from tff_drift.simulation.data.examples import Examples, num_rows, take
 
 # What becomes of an epoch's last batch if it is short, see `ClientDatasets`.
 LAST_BATCHES = ("short", "drop", "bootstrap")

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
-from tff_drift.simulation.data.example_store import Examples
+from tff_drift.simulation.data.examples import Examples
 
 
 def client_data_reader(

@@ -26,10 +26,9 @@ from tff_drift.simulation.data.batching import Batching, split, to_dataset
 from tff_drift.simulation.data.client_data_reader import client_data_reader
 from tff_drift.simulation.data.client_examples import ClientExamples
 from tff_drift.simulation.data.data_summary import summary
-from tff_drift.simulation.data.example_store import (
+from tff_drift.simulation.data.example_store import ExampleStore, InRam
+from tff_drift.simulation.data.examples import (
     Examples,
-    ExampleStore,
-    InRam,
     Transform,
     checked_clients,
     take,

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from tff_drift import checks
 from tff_drift.simulation.data.batching import split
-from tff_drift.simulation.data.example_store import (
+from tff_drift.simulation.data.example_store import ExampleStore
+from tff_drift.simulation.data.examples import (
     Examples,
-    ExampleStore,
     Transform,
     check_known,
     checked_ids,

@@ -8,12 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import tree
 
-from tff_drift.simulation.data.example_store import (
-    Examples,
-    ExampleStore,
-    InRam,
-    num_rows,
-)
+from tff_drift.simulation.data.example_store import ExampleStore, InRam
+from tff_drift.simulation.data.examples import Examples, num_rows
 
 # Clients whose examples are looked at: reading them from a disk takes a while.
 _CLIENTS_IN_RAM = 200

@@ -10,7 +10,7 @@ import numpy as np
 import tree
 
 from tff_drift.simulation.data.client_datasets import ClientDatasets
-from tff_drift.simulation.data.example_store import Examples
+from tff_drift.simulation.data.examples import Examples
 
 # What TensorFlow's cross-entropy and its gather say, on CPUs, through any context.
 _LABEL = re.compile(

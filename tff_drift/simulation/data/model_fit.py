@@ -20,7 +20,7 @@ import tree
 from absl import logging
 
 from tff_drift import compat
-from tff_drift.simulation.data.example_store import Examples
+from tff_drift.simulation.data.examples import Examples
 
 # How to get to an array in a structure: by names and numbers.
 _Path = tuple[Union[int, str], ...]

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tff_drift import checks
 from tff_drift.simulation.data.client_datasets import ClientDatasets
-from tff_drift.simulation.data.example_store import (
+from tff_drift.simulation.data.examples import (
     Examples,
     batch_spec,
     num_rows,

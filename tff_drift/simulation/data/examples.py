@@ -1,0 +1,236 @@
+"""Clients' examples: structures of arrays, and what they must be."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tree
+
+from tff_drift import checks, compat
+
+# A structure (tuple, dictionary, ...) of arrays whose first dimensions are
+# equal: row i of every array belongs to example i.
+Examples = Any
+
+# `examples, generator -> examples`: see `ClientDatasets`.
+Transform = Callable[[Examples, "np.random.Generator | None"], Examples]
+
+
+def _leaves(examples: Examples) -> list[np.ndarray]:
+    return tf.nest.flatten(examples)
+
+
+def num_rows(examples: Examples) -> int:
+    """Returns the number of examples."""
+    return len(_leaves(examples)[0])
+
+
+def take(examples: Examples, rows: Any) -> Examples:
+    """Returns the examples at `rows`, an index array or a slice; all if it is None."""
+    if rows is None:
+        return examples
+    return tf.nest.map_structure(lambda leaf: leaf[rows], examples)
+
+
+def num_bytes(examples: Examples) -> int:
+    """Returns the RAM that `examples` hold, strings included."""
+    total = 0
+    for leaf in _leaves(examples):
+        total += leaf.nbytes
+        if leaf.dtype == object:
+            total += sum(len(item) for item in leaf.flat)
+    return total
+
+
+def batch_spec(examples: Examples) -> Any:
+    """Returns the `tf.TensorSpec`s of a batch of such examples."""
+    return tf.nest.map_structure(
+        lambda leaf: tf.TensorSpec((None, *leaf.shape[1:]), tf.as_dtype(leaf.dtype)),
+        examples,
+    )
+
+
+def with_tuples(examples: Examples) -> Examples:
+    """Returns a structure with tuples for its lists.
+
+    TensorFlow takes a list of arrays for one array of them, and not for a structure.
+    """
+    return tree.traverse(
+        lambda each: tuple(each) if isinstance(each, list) else None,
+        examples,
+        top_down=False,
+    )
+
+
+def checked_ids(client_ids: Iterable[str]) -> tuple[str, ...]:
+    """Returns the ids of clients.
+
+    Args:
+      client_ids: The ids.
+
+    Raises:
+      TypeError: If they are not strings.
+      ValueError: If there is none, or one appears twice.
+    """
+    if isinstance(client_ids, (str, bytes)) or not isinstance(client_ids, Iterable):
+        raise TypeError(
+            "client_ids must be a sequence of strings, found "
+            f"{checks.shown(client_ids)}."
+        )
+    checked = tuple(client_ids)
+    if not checked:
+        raise ValueError("client_ids is empty. Give at least one client id.")
+    for client_id in checked:
+        if not isinstance(client_id, str):
+            raise TypeError(
+                f"client_ids must be strings, found {checks.shown(client_id)}. Give "
+                "str() of it."
+            )
+        if not client_id.isascii():
+            _check_is_text(client_id)
+    if len(set(checked)) < len(checked):
+        twice = collections.Counter(checked).most_common(1)[0][0]
+        raise ValueError(
+            f"client_ids holds {twice!r} more than once. Give each id once."
+        )
+    return checked
+
+
+def _check_is_text(client_id: str) -> None:
+    try:
+        client_id.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"client_ids holds {client_id!r}, which is not valid text: it has half a "
+            "character. Read the ids in their own encoding."
+        ) from error
+
+
+def checked(client_id: str, examples: Examples) -> Examples:
+    """Returns a client's examples as arrays.
+
+    Args:
+      client_id: The client's id, for messages.
+      examples: The structure of arrays or of what NumPy makes arrays of.
+
+    Returns:
+      The structure of arrays, with tuples for lists.
+
+    Raises:
+      ValueError: If there is no array or no example, if the arrays differ in their
+        first dimension, or if TFF has no type for an array.
+    """
+    examples = with_tuples(examples)
+    _check_not_masked(client_id, examples)
+    try:
+        arrays = tf.nest.map_structure(np.asarray, examples)
+    except ValueError as error:
+        raise ValueError(
+            f"Client {client_id!r} has rows of different shapes, which make no array "
+            f"({error}). Give all rows of an array one shape."
+        ) from error
+    leaves = _leaves(arrays)
+    if not leaves:
+        raise ValueError(
+            f"Client {client_id!r} has examples without any array: {examples!r}. "
+            "Give a structure of arrays, such as (x, y)."
+        )
+    shapes = [leaf.shape for leaf in leaves]
+    if any(not shape for shape in shapes):
+        raise ValueError(
+            f"Client {client_id!r} has an array without a first dimension for the "
+            f"examples; the shapes are {shapes}. Stack the examples of each array."
+        )
+    if len({shape[0] for shape in shapes}) > 1:
+        raise ValueError(
+            f"Client {client_id!r} has arrays with different first dimensions: the "
+            f"shapes are {shapes}. Give every array one row per example."
+        )
+    if shapes[0][0] == 0:
+        raise ValueError(
+            f"Client {client_id!r} has no examples. Leave it out of `client_ids`."
+        )
+    for leaf in leaves:
+        if not _has_type(leaf):
+            raise ValueError(
+                f"Client {client_id!r} has an array of {leaf.dtype}, such as "
+                f"{leaf.ravel()[:1].tolist()}, for which TensorFlow Federated has no "
+                "type. Give numbers or strings."
+            )
+    return arrays
+
+
+def _check_not_masked(client_id: str, examples: Examples) -> None:
+    """Raises if a value is masked: an array of its own would hold what is below it."""
+    for leaf in tf.nest.flatten(examples):
+        if isinstance(leaf, np.ma.MaskedArray) and np.ma.getmaskarray(leaf).any():
+            hidden = np.ma.getmaskarray(leaf).reshape(len(leaf), -1).any(axis=1)
+            raise ValueError(
+                f"Client {client_id!r}, example {int(np.argmax(hidden))}, has a masked "
+                "value. Fill masked values, or leave such examples out."
+            )
+
+
+def _has_type(array: np.ndarray) -> bool:
+    if array.dtype == object:
+        return all(isinstance(item, (str, bytes)) for item in array.flat)
+    if array.dtype.kind == "U":
+        return True
+    return _is_of_tff(array.dtype)
+
+
+@functools.lru_cache
+def _is_of_tff(dtype: np.dtype[Any]) -> bool:
+    try:
+        compat.tensorflow_to_type(tf.TensorSpec([None], dtype))
+    except (NotImplementedError, TypeError):  # Of floats of eight bits, of dates.
+        return False
+    return True
+
+
+def check_known(
+    client_id: str, known: Collection[str], client_ids: Sequence[str]
+) -> None:
+    """Raises unless a client is one of some.
+
+    Args:
+      client_id: The client's id.
+      known: The ids that there are.
+      client_ids: The same, in order.
+
+    Raises:
+      TypeError: If the id is not a string.
+      ValueError: If there is no such client.
+    """
+    if not isinstance(client_id, str):
+        raise TypeError(f"client_id must be a string, found {checks.shown(client_id)}.")
+    if client_id not in known:
+        raise ValueError(
+            f"Unknown client_id {client_id!r}. There are {len(client_ids)} clients, "
+            f"{client_ids[0]!r} to {client_ids[-1]!r}: see client_ids."
+        )
+
+
+def checked_clients(clients: Mapping[str, Examples]) -> dict[str, Examples]:
+    """Returns the examples of clients as arrays.
+
+    Args:
+      clients: Each client's examples by its id.
+
+    Raises:
+      TypeError: If `clients` is not a mapping.
+      ValueError: If it is empty; and as in `checked`.
+    """
+    if not isinstance(clients, Mapping):
+        raise TypeError(
+            "clients must have each client's arrays by its id, such as "
+            f'{{"ann": (x, y)}}, found {type(clients).__name__}.'
+        )
+    if not clients:
+        raise ValueError("clients is empty. Give at least one client's arrays.")
+    return {each: checked(each, examples) for each, examples in clients.items()}
