@@ -36,7 +36,7 @@ def meaningless(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
       algorithm: The run's algorithm.
     """
     method, lacks = from_source.methods()[algorithm], {}
-    if method.pools_data:
+    if method.pools_data and values["clients_per_round"] != 1:
         lacks[COHORTS] = f"for {algorithm}, which puts all clients' examples together"
     if not method.has_client_rate:
         lacks[LOCAL] = f"for {algorithm}, whose clients send gradients and do not train"

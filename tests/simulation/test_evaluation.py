@@ -236,12 +236,13 @@ def test_no_headline_metric_gives_no_percentiles(test_clients):
 def test_hundreds_of_calls_do_not_grow(test_clients):
     evaluation = build_evaluation(models.softmax_regression, test_clients)
     weights = _weights()
-    for _ in range(50):
-        evaluation(weights)
-    before = fakes.resident_bytes()
-    for _ in range(300):
-        evaluation(weights)
-    assert fakes.resident_bytes() - before < 4 * 2**20
+    sizes = []
+    for _ in range(5):
+        for _ in range(80):
+            evaluation(weights)
+        sizes.append(fakes.resident_bytes())
+    # What calls leave behind grows every time, other memory of the process at times.
+    assert min(later - size for size, later in zip(sizes, sizes[1:])) < 2**20
 
 
 def test_bad_arguments_are_errors(test_clients):

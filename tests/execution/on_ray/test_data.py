@@ -35,7 +35,9 @@ def load(folder, client_id):
 
 def noisy(examples, generator):
     x, y = examples
-    return (x if generator is None else x + generator.normal(size=x.shape)), y
+    if generator is None:
+        return x, y
+    return x + generator.normal(size=x.shape).astype(x.dtype), y
 
 
 def in_ram(**options):
