@@ -164,22 +164,30 @@ def _decay(
 
 
 def _long_decay(
-    part: str, flags: Mapping[str, Any], paper: Mapping[str, float] | None = None
+    part: str,
+    flags: Mapping[str, Any],
+    paper: Mapping[str, float] | None = None,
+    rates: Mapping[str, float] | None = None,
 ) -> Study:
-    """Returns FedAdam and FedAvg at both client rates, for long.
+    """Returns methods at constant and at falling client rates, for long.
 
     Args:
       part: The part's name.
       flags: The flags of all.
       paper: The paper's figures, if they are of this task.
+      rates: The methods, with their client rates in the first round; default: FedAdam
+        and FedAvg, at those of `tff-drift train`.
     """
     rounds = flags["rounds"]
     last = {"last": _last(rounds), **({} if paper is None else {"paper": paper})}
+    variants = _falling(rounds // 3, list(rates or ("fed_adam", "fed_avg")))
+    if rates is not None:
+        variants = [
+            variant.with_flags("", client_learning_rate=rates[variant.algorithm])
+            for variant in variants
+        ]
     return Study(
-        part,
-        flags,
-        _falling(rounds // 3, ("fed_adam", "fed_avg")),
-        outputs=[Output("last_rounds", "last_rounds", last)],
+        part, flags, variants, outputs=[Output("last_rounds", "last_rounds", last)]
     )
 
 
@@ -240,6 +248,13 @@ PRESETS = (
                     "emnist_character",
                     {**_EMNIST, "rounds_per_evaluation": 25},
                     TABLE_11,
+                ),
+                # Half a decade higher, since a rate that falls may begin higher.
+                _long_decay(
+                    "emnist_character_higher",
+                    {**_EMNIST, "rounds_per_evaluation": 25},
+                    TABLE_11,
+                    {"fed_adam": 0.1},
                 ),
             ],
             1,
