@@ -40,7 +40,6 @@ _PAPER_ROUNDS = {
 # At the scale `local`, where they are not the paper's.
 _LOCAL_ROUNDS = {
     "emnist_character": 200,
-    "emnist_autoencoder": 1000,
     "cifar100": 20,
     "stackoverflow_word": 20,
     "stackoverflow_tag": 50,
