@@ -41,8 +41,8 @@ _PAPER_ROUNDS = {
 _LOCAL_ROUNDS = {
     "emnist_character": 200,
     "cifar100": 20,
-    "stackoverflow_word": 20,
-    "stackoverflow_tag": 50,
+    "stackoverflow_word": 200,
+    "stackoverflow_tag": 300,
 }
 
 

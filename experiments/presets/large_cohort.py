@@ -85,6 +85,19 @@ PRESETS = (
             ],
             13,
             60,
+            more=[
+                # The rates of Reddi et al., tuned for cohorts of 10, of 296 writers.
+                studies.failures(
+                    "emnist_character",
+                    {
+                        "task": "emnist_character",
+                        "rounds": 100,
+                        "rounds_per_evaluation": 5,
+                    },
+                    (),
+                    (10, 50, 200),
+                )
+            ],
         ),
     ),
     Preset(

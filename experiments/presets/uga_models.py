@@ -49,10 +49,10 @@ def local(
 OF_ROLES = ("fed_avg", "fed_share", "fed_prox", "uga", "fed_meta", "fed_meta_uga")
 
 
-def roles(rounds: int, variants: Sequence[Variant], **flags: Any) -> Study:
+def roles(part: str, rounds: int, variants: Sequence[Variant], **flags: Any) -> Study:
     """Returns the methods of Figures 4 and 7, on a GRU."""
     return Study(
-        "roles",
+        part,
         {
             "protocol": "uga",
             "task": "shakespeare_character_gru",
