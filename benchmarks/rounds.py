@@ -2,7 +2,8 @@
 
     python benchmarks/rounds.py [--rounds 9] [--only logistic_mixed,cnn_10]
         [--algorithms build_fed_avg,build_fed_dc] [--contexts native,local,gpu]
-        [--operation_threads 1] [--processor_time] [--fedjax PYTHON] [--pfl PYTHON]
+        [--operation_threads 1] [--processor_time] [--by_hand] [--fedjax PYTHON]
+        [--pfl PYTHON]
 
 Clients hold random examples with the shapes of EMNIST, or for the LSTM and the GRU
 sequences of 80 characters. In the mixed works they are of unequal sizes, drawn anew for
@@ -15,6 +16,7 @@ ratios of their medians are what counts. `gpu` is the local context with all com
 on the GPUs of this machine. The other frameworks run in environments of their own,
 given by their Python programs, on the same clients and draws; see `peers.py`. On a
 machine that others use, `--processor_time` counts what this program takes alone.
+`--by_hand` adds FedAvg of a few models by hand, see `by_hand.py`.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import by_hand
 import populations
 import tensorflow as tf
 from competitors import FORMS, Peer, Seconds
@@ -70,6 +73,8 @@ def _competitors(
             for form in _forms(work, algorithm, context_name):
                 title = ", ".join([algorithm, context_name, *[form] * work.mixed])
                 yield title, FORMS[form](build(work), work, clients, context)
+    if options.by_hand and work.mixed and work.model in by_hand.MODELS:
+        yield "by hand", by_hand.ByHand(work, clients)
     for framework in ("fedjax", "pfl"):
         # FedJAX has no model with a GRU; the small nets are written for it alone, and
         # PyTorch normalizes no batch of one example.
@@ -142,6 +147,7 @@ def main() -> None:
     parser.add_argument(
         "--processor_time", action="store_true", help="not of other frameworks"
     )
+    parser.add_argument("--by_hand", action="store_true")
     parser.add_argument("--fedjax", help="a Python program that has FedJAX")
     parser.add_argument("--pfl", help="a Python program that has pfl")
     options = parser.parse_args()
