@@ -235,6 +235,8 @@ def read_metrics(path: pathlib.Path, names: Sequence[str] = ()) -> pd.DataFrame:
         frame = pd.read_csv(
             io.BytesIO(content), dtype=dict.fromkeys(names, str), low_memory=False
         )
+        if not isinstance(frame.index, pd.RangeIndex):
+            raise ValueError("its rows have more fields than its header")
         for name in (*names, *(["seed"] if names else []), "round"):
             if name not in frame:
                 raise ValueError(f"there is no column {name!r}")

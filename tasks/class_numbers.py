@@ -149,6 +149,8 @@ def are_known(labels: np.ndarray, classes: Sequence[Any]) -> bool:
 def _numbers(labels: np.ndarray, classes: Sequence[Any]) -> np.ndarray:
     """Returns the numbers of labels' classes, -1 for none."""
     if isinstance(classes, range) and labels.dtype.kind in "iu":
-        return np.where((labels >= 0) & (labels < len(classes)), labels, -1)
+        known = (labels >= 0) & (labels < len(classes))
+        # Not where they are unsigned: they have no -1.
+        return np.where(known, np.where(known, labels, 0).astype(np.int64), -1)
     numbers = {value: number for number, value in enumerate(classes)}
     return np.array([numbers.get(value, -1) for value in labels.tolist()])

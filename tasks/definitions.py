@@ -22,8 +22,9 @@ class Task:
       description: One sentence on the data and the model.
       train: The clients' training examples.
       test: Examples held out, split over clients too.
-      validation: Examples of clients that neither train nor test, to choose
-        learning rates by; `None` if the task has none.
+      validation: Training examples of clients that do not train, to choose learning
+        rates by; `None` if the task has none. Where clients have test examples of
+        their own, theirs stay in `test`.
       model_fn: Builds the model with its loss and metrics, from scratch and with
         the same initial weights at every call.
       accuracy_metric: The name of the headline metric among the model's metrics.
@@ -76,7 +77,7 @@ class Clients(NamedTuple):
     Attributes:
       train: The clients' training examples.
       test: Examples held out, split over clients too.
-      validation: Examples of clients that neither train nor test, or `None`.
+      validation: Training examples of clients that do not train, or `None`.
     """
 
     train: ClientDatasets

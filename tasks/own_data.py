@@ -39,7 +39,7 @@ def build(
             "a SQLite file of TFF's format, found None. Give --data=FOLDER or "
             "--data=FILE."
         )
-    path = pathlib.Path(options["data"])
+    path = pathlib.Path(options["data"]).expanduser()
     shared: dict[str, Any] = {
         name: options[name]
         for name in ("label", "num_classes", "batch_size", "epochs", "max_examples")
@@ -55,7 +55,12 @@ def build(
                 f"data: there is no file {str(path)!r}. Give another by --data=FILE."
             )
         task = user_data.from_frame(
-            user_files.read_table(path, f"data: {path}"),
+            user_files.read_table(
+                path,
+                f"data: {path}",
+                label=options["label"],
+                texts=[options["client_column"]],
+            ),
             client_id=options["client_column"],
             test_fraction=options["test_fraction"],
             **shared,

@@ -53,8 +53,8 @@ def partition(
 
     Raises:
       TypeError: If an argument has the wrong type, or labels cannot be sorted.
-      ValueError: If an argument is out of its range, several kinds of skew are asked
-        for, or there are fewer examples than clients or shards.
+      ValueError: If a label is missing, an argument is out of its range, several kinds
+        of skew are asked for, or there are fewer examples than clients or shards.
     """
     values = np.asarray(labels)
     if values.ndim != 1 or not len(values):
@@ -62,6 +62,7 @@ def partition(
             "labels must be an array or a column with a label for each example, found "
             f"the shape {values.shape}."
         )
+    _check_given(values)
     skews = {
         "alpha": alpha,
         "similarity": similarity,
@@ -96,6 +97,18 @@ def partition(
     for index, share in enumerate(shares):
         owners[share] = f"client_{index:0{digits}}"
     return _like(labels, owners)
+
+
+def _check_given(labels: np.ndarray) -> None:
+    # Takes a while to import, and is needed here alone.
+    import pandas as pd
+
+    missing = np.flatnonzero(pd.isna(labels))
+    if len(missing):
+        raise ValueError(
+            f"labels must be given for every example, found {labels[missing[0]]} as "
+            f"that of example {missing[0]}. Leave such examples out."
+        )
 
 
 def _numbers(labels: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ INPUTS = "x"
 _PARTS = ("train", "test")
 _ARRAYS = ".npz"
 _PARQUET = ".parquet"
-_SUFFIXES = (".csv", _PARQUET, _ARRAYS)
+_SUFFIXES = (".csv", ".csv.gz", _PARQUET, _ARRAYS)
 _FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Examples = tuple[np.ndarray, np.ndarray]
@@ -87,15 +87,23 @@ def find_files(folder: pathlib.Path) -> dict[str, dict[str, pathlib.Path]]:
 def _files_in(place: pathlib.Path) -> dict[str, pathlib.Path]:
     paths: dict[str, pathlib.Path] = {}
     for path in sorted(place.iterdir()) if place.is_dir() else ():
-        if path.suffix.lower() not in _SUFFIXES or path.name.startswith("."):
+        client = _client(path)
+        if client == path.name or path.name.startswith("."):
             continue
-        if path.stem in paths:
+        if client in paths:
             raise example_checks.DataError(
-                f"Client {path.stem!r} has two files, {paths[path.stem]} and {path}. "
+                f"Client {client!r} has two files, {paths[client]} and {path}. "
                 "Leave one."
             )
-        paths[path.stem] = path
+        paths[client] = path
     return paths
+
+
+def _client(path: pathlib.Path) -> str:
+    """Returns whose file it is, the whole name if it is of another kind."""
+    name = path.name.lower()
+    endings = [ending for ending in _SUFFIXES if name.endswith(ending)]
+    return path.name[: -len(max(endings, key=len))] if endings else path.name
 
 
 def find_layout(
@@ -161,7 +169,7 @@ def read_file(path: pathlib.Path, label: str, layout: Layout) -> Examples:
                 "clients the same."
             )
         return inputs, labels
-    table = read_table(path, where, all_columns=not layout.given)
+    table = read_table(path, where, not layout.given, label)
     names = layout.columns if layout.given else None
     found = user_tables.feature_columns(list(table.columns), [label], names, where)
     if set(found) != set(layout.columns):
@@ -174,11 +182,15 @@ def read_file(path: pathlib.Path, label: str, layout: Layout) -> Examples:
 
 
 def _where(path: pathlib.Path) -> str:
-    return f"{path}: client {path.stem!r}"
+    return f"{path}: client {_client(path)!r}"
 
 
 def read_table(
-    path: pathlib.Path, where: str, all_columns: bool = True
+    path: pathlib.Path,
+    where: str,
+    all_columns: bool = True,
+    label: str | None = None,
+    texts: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Returns a table, whose columns have a name each.
 
@@ -186,9 +198,13 @@ def read_table(
       path: A CSV table in UTF-8, by gzip or not, or a Parquet table.
       where: The table, for messages.
       all_columns: Whether all columns are used, so that none may be without a name.
+      label: A column in which different texts must not be one number, as 1.1 and 1.10.
+      texts: Columns whose texts are kept as they are in a CSV table, such as 007; of an
+        empty one NaN.
 
     Raises:
-      DataError: If it cannot be read, or columns are called the same or not at all.
+      DataError: If it cannot be read, columns are called the same or not at all, or
+        different labels are one number.
       ValueError: If pyarrow, which reads Parquet, is not installed.
     """
     # Takes a while to import, and tables are read here alone.
@@ -207,7 +223,16 @@ def read_table(
         # a whole column.
         is_old = pd.__version__.startswith("2.")
         exactly = {"float_precision": "round_trip"} if is_old else {}
-        table = pd.read_csv(io.StringIO(text), low_memory=False, **exactly)
+        table = pd.read_csv(
+            io.StringIO(text),
+            low_memory=False,
+            converters=dict.fromkeys(texts, lambda text: text or np.nan),
+            **exactly,
+        )
+        if label in table:
+            _check_labels(table[label], text, where)
+    except example_checks.DataError:
+        raise
     except (ValueError, OverflowError) as error:
         # What pandas says ends with a line break.
         reason = " ".join(str(error).split())
@@ -224,6 +249,24 @@ def read_table(
             "use by features."
         )
     return table
+
+
+def _check_labels(labels: pd.Series, text: str, where: str) -> None:
+    """Raises if labels that are written differently were read as one number."""
+    import pandas as pd
+
+    if labels.dtype.kind not in "iuf":
+        return
+    written = pd.read_csv(io.StringIO(text), usecols=[labels.name], dtype=str)
+    pairs = pd.DataFrame({"read": labels, "written": written[labels.name]})
+    pairs = pairs.dropna().drop_duplicates()
+    alike = pairs[pairs["read"].duplicated(keep=False)]
+    if len(alike):
+        first, second = alike[alike["read"] == alike["read"].iloc[0]]["written"][:2]
+        raise example_checks.DataError(
+            f"{where}, field {labels.name!r}: {first!r} and {second!r} may be one "
+            "label or two. Write all labels alike, as integers or as words."
+        )
 
 
 def _read_parquet(path: pathlib.Path, where: str) -> pd.DataFrame:

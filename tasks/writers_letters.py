@@ -8,13 +8,13 @@ EMNIST letters, of other images: the writers' order, not the set's.
 
 from __future__ import annotations
 
-import os
 import pathlib
-import tempfile
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+
+from tff_drift import files
 
 _DIGITS, _LETTERS = 10, 26
 FILE_NAME = "emnist_letters.npz"
@@ -50,14 +50,8 @@ def write(cache_dir: str | None) -> tuple[pathlib.Path, dict[str, int]]:
         images, labels = _letters(part)
         arrays[f"x_{name}"], arrays[f"y_{name}"] = images, labels
         counts[name] = len(labels)
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-        try:
-            np.savez_compressed(file, **arrays)
-            file.close()
-            os.replace(file.name, path)
-        except BaseException:
-            pathlib.Path(file.name).unlink(missing_ok=True)
-            raise
+    folder.mkdir(parents=True, exist_ok=True)
+    files.replace_file(path, lambda file: np.savez_compressed(file, **arrays))
     return path, counts
 
 

@@ -66,6 +66,8 @@ def _read(path: pathlib.Path, metric: str) -> pd.DataFrame:
 def tabulate(tables: Mapping[str, pd.DataFrame], labels: pd.Series) -> pd.DataFrame:
     """Returns a row per label: clients, the metric before and after, and who gained.
 
+    Where a client or a seed broke down the mean is NaN, rather than that of the others.
+
     Args:
       tables: What `read` returned.
       labels: What each run is called.
@@ -78,12 +80,13 @@ def tabulate(tables: Mapping[str, pd.DataFrame], labels: pd.Series) -> pd.DataFr
             {
                 "label": labels[run],
                 "clients": len(table),
-                f"{metric} before": table["before"].mean(),
-                f"{metric} after": table["after"].mean(),
+                f"{metric} before": table["before"].mean(skipna=False),
+                f"{metric} after": table["after"].mean(skipna=False),
                 GAINED: (change < 0 if table.attrs["falls"] else change > 0).mean(),
             }
         )
-    return pd.DataFrame(rows).groupby("label", sort=False).mean()
+    by_label = pd.DataFrame(rows).groupby("label", sort=False)
+    return by_label.agg(lambda one: one.mean(skipna=False))
 
 
 def draw(

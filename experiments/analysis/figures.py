@@ -135,8 +135,7 @@ def draw_against(
     at = pd.to_numeric(runs.settings[setting], errors="coerce")
     if at.isna().any():
         raise ValueError(f"{setting} is not a number in every run.")
-    others = [name for name in measures.varying(runs) if name != setting]
-    names = _names(runs, labels, ["algorithm", *others])
+    names = _names(runs, labels, measures.telling(runs, setting))
     figure, panels = style.panels(values.shape[1])
     for axes, column in zip(panels, values):
         table = pd.DataFrame({"label": names, "x": at, "value": values[column]})

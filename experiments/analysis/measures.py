@@ -105,9 +105,25 @@ def varying(runs: FinishedRuns) -> list[str]:
     Args:
       runs: The runs.
     """
-    settings = runs.settings.drop(columns=["task", "algorithm", "seed"]).astype(str)
+    settings = runs.settings.drop(columns=["task", "algorithm", "seed"])
+    # As texts, among which one that was not given differs from one that was.
+    settings = settings.apply(lambda values: values.map(str))
     by_method = settings.groupby([runs.settings["task"], runs.settings["algorithm"]])
     return [name for name in settings if (by_method[name].nunique() > 1).any()]
+
+
+def telling(runs: FinishedRuns, but: str | None = None) -> list[str]:
+    """Returns the settings by which runs are called.
+
+    Those are the algorithm, the task if there are several, and what varies among the
+    runs of an algorithm on a task.
+
+    Args:
+      runs: The runs.
+      but: A setting to leave out.
+    """
+    tasks_ = ["task"] if runs.settings["task"].nunique() > 1 else []
+    return ["algorithm", *tasks_, *(name for name in varying(runs) if name != but)]
 
 
 @checked
@@ -116,8 +132,7 @@ def labels(runs: FinishedRuns, by: Sequence[str] | None = None) -> pd.Series:
 
     Args:
       runs: The runs.
-      by: The settings to tell runs apart by. By default the algorithm, the task if
-        there are several, and what varies among the runs of an algorithm on a task.
+      by: The settings to tell runs apart by, by default as `telling` says.
 
     Returns:
       Texts such as "fed_avg, clients_per_round=50", by run.
@@ -125,8 +140,7 @@ def labels(runs: FinishedRuns, by: Sequence[str] | None = None) -> pd.Series:
     Raises:
       ValueError: If there is no such setting.
     """
-    tasks_ = ["task"] if runs.settings["task"].nunique() > 1 else []
-    by = ["algorithm", *tasks_, *varying(runs)] if by is None else list(by)
+    by = telling(runs) if by is None else list(by)
     for name in by:
         if name not in runs.settings:
             raise ValueError(
@@ -174,8 +188,14 @@ def to_thresholds(
       evaluations are frequent.
 
     Raises:
-      ValueError: If there is no such column or axis.
+      ValueError: If there is no such column or axis, or two thresholds are written
+        alike.
     """
+    if len({f"{threshold:g}" for threshold in thresholds}) < len(thresholds):
+        told = ", ".join(map(str, thresholds))
+        raise ValueError(
+            f"thresholds must differ in their first six digits, found {told}."
+        )
     total = axis_column(runs, axis)
     rows = measured(runs, column)
     sign = -1 if falls(runs, column) else 1
@@ -292,7 +312,7 @@ def curves(
 
     Returns:
       A row per label and round: `label`, `round`, `x` (the axis' mean over seeds) and
-      the column's `mean`, `sd`, `min` and `max`; NaN where a seed's value is.
+      the column's `mean`, `sd`, `min` and `max`; NaN where a seed has none.
 
     Raises:
       ValueError: If there is no such column or axis.
@@ -304,7 +324,9 @@ def curves(
     values = by_round[column]
     table = values.agg(["mean", "std", "min", "max"])
     table = table.rename(columns={"std": "sd"})
-    # Where a seed broke down there is no mean, rather than that of the others.
-    table = table[values.count() == values.size()].reindex(table.index)
+    # Where a seed broke down or has ended there is no mean, rather than that of others.
+    seeds = rows.groupby("label")["run"].nunique()
+    of_all = values.count() == seeds.reindex(table.index, level="label")
+    table = table[of_all].reindex(table.index)
     table.insert(0, "x", by_round[total].mean())
     return table.reset_index()

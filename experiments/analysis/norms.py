@@ -54,15 +54,18 @@ def predicted_norms(runs: FinishedRuns) -> pd.DataFrame:
       ValueError: If no run measured ‖Δ‖.
     """
     rows = measures.measured(runs, _PSEUDO_GRADIENT_NORM)
-    others = [name for name in measures.varying(runs) if name != _COHORT]
-    labels = measures.labels(runs, ["algorithm", *others])
+    labels = measures.labels(runs, measures.telling(runs, _COHORT))
     rows = rows.assign(
         label=rows["run"].map(labels),
         clients_per_round=rows["run"].map(runs.settings[_COHORT]),
     )
     keys = ["label", _COHORT, "round"]
-    table = rows.groupby(keys, sort=False)[_PSEUDO_GRADIENT_NORM].agg(
-        lambda one: one.mean(skipna=False)
+    # Without those of a seed that broke down or has ended there is no mean.
+    by_key = rows.groupby(keys, sort=False)[_PSEUDO_GRADIENT_NORM]
+    seeds = rows.groupby(keys[:2])["run"].nunique()
+    table = by_key.mean()
+    table = table.where(
+        by_key.count() == seeds.reindex(table.index.droplevel("round")).to_numpy()
     )
     table = table.rename("measured").reset_index().sort_values(keys)
     smallest = table.groupby("label")[_COHORT].transform("min")

@@ -40,9 +40,10 @@ _PAPER_ROUNDS = {
 # At the scale `local`, where they are not the paper's.
 _LOCAL_ROUNDS = {
     "emnist_character": 200,
+    "emnist_autoencoder": 1000,
     "cifar100": 20,
-    "stackoverflow_word": 200,
-    "stackoverflow_tag": 300,
+    "stackoverflow_word": 20,
+    "stackoverflow_tag": 50,
 }
 
 
@@ -138,7 +139,8 @@ def _decay(
             {
                 "client_optimizer": optimizer,
                 "rounds": epochs,
-                "rounds_per_evaluation": 1,
+                # No more than the last 100 rounds of the others counts of it, either.
+                "rounds_per_evaluation": epochs if is_papers else 1,
                 # A round of central training has no cohort.
                 **({"protocol": "none"} if is_papers else {}),
             },

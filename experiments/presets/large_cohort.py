@@ -4,7 +4,7 @@ https://arxiv.org/abs/2106.07820. At the scale `paper` all settings are those of
 `--protocol=large_cohort`: the rates of Tables 4 and 5, tuned for cohorts of 50, one
 epoch, 1,500 rounds, adaptive clipping (section A.3), and the cohorts of Tables 6 to 9.
 
-At the scale `local` the task is `digits`, 1,437 real images over 50 clients, at the
+At the scale `local` the task is `digits`, 1,438 real images over 50 clients, at the
 rates of `tff-drift train`, which were tuned on held-out clients for cohorts of 10, with
 adaptive clipping too. It shows directions: 50 clients of 29 images are neither large
 nor many, and a cohort of 50 is all of them.

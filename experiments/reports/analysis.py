@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import matplotlib.figure
 import pandas as pd
 
-from experiments import analysis, escape
-from experiments.analysis import FinishedRuns, clients, style
+from experiments import analysis, escape, stored_files
+from experiments.analysis import FinishedRuns, clients, folders, style
 from experiments.flags.analyses import Analysis
 from experiments.reports import texts, writing
 
@@ -29,8 +29,16 @@ def write(wanted: Analysis) -> None:
     Raises:
       FileNotFoundError: If there is no such folder.
       OSError: If a file cannot be written.
-      ValueError: If there is no run, column or setting of a name that was given.
+      ValueError: If there is no run, column or setting of a name that was given, or
+        the folder for the files holds a comparison, whose tables they would replace.
     """
+    configuration = wanted.output_dir / folders.CONFIGURATION
+    content = stored_files.read_json(configuration, stored_files.Configuration)
+    if content.get("format") == folders.COMPARISON:
+        raise ValueError(
+            f"output_dir must be a folder without a comparison, whose tables would be "
+            f"replaced, found '{wanted.output_dir}'. Give another."
+        )
     runs = analysis.read(*wanted.folders)
     if runs.unfinished:
         unfinished = escape.terminal(", ".join(runs.unfinished))

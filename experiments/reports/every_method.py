@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.figure
+import numpy as np
 import pandas as pd
 
 from experiments import analysis
@@ -67,7 +68,8 @@ def _figures(results: StudyResults, thresholds: Sequence[float]) -> pd.DataFrame
     data = data.sort_values("accuracy", ascending=False, kind="stable")
     federated = data.index != _NOT_FEDERATED
     first = data[federated].iloc[0]
-    spread = data["accuracy_sd"] + first["accuracy_sd"]
+    # Of one seed there is no deviation, and only what is equal is level.
+    spread = data["accuracy_sd"].fillna(0) + np.nan_to_num(first["accuracy_sd"])
     level = federated & (first["accuracy"] - data["accuracy"] <= spread)
     data.insert(3, _LEVEL, level)
     return data.rename_axis("method").reset_index()

@@ -7,6 +7,7 @@ study are enough to make all of it again.
 
 from __future__ import annotations
 
+import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
@@ -291,7 +292,8 @@ def tabulate_good_regions(
                 "method": method,
                 "points": len(of_method),
                 "best": best,
-                "at": of_method[column].idxmax(),
+                # Where none has a value there is no best.
+                "at": "" if math.isnan(best) else of_method[column].idxmax(),
                 "good": good,
             }
         )

@@ -53,17 +53,20 @@ class Place:
     def files(self, ending: str, but: Sequence[str] = ()) -> list[pathlib.Path]:
         """Returns the tables or pictures that were written into the place itself.
 
+        A table was written as CSV too, which tells it from notes and other reports.
+
         Args:
           ending: How their names end.
           but: The names of those to leave out.
         """
         if not self.content:
             return []
-        left_out = ("README.md", *but)
         return [
             path
             for path in sorted(self.folder.glob(f"*{ending}"))
-            if path.name not in left_out and stored_files.is_file(path)
+            if path.name not in but
+            and stored_files.is_file(path)
+            and (ending != ".md" or stored_files.is_file(path.with_suffix(".csv")))
         ]
 
 

@@ -59,7 +59,8 @@ def rate(value: float | None) -> str:
 def size(num_bytes: float) -> str:
     """Returns a number of bytes, such as "12.3 MB"."""
     exponent = 0
-    while num_bytes >= 1000 and exponent < len(_UNITS) - 1:
+    # From 999.5 on the three digits that are shown are those of the next unit.
+    while num_bytes >= 999.5 and exponent < len(_UNITS) - 1:
         num_bytes, exponent = num_bytes / 1000, exponent + 1
     return f"{num_bytes:.3g} {_UNITS[exponent]}"
 

@@ -201,6 +201,16 @@ def test_labels_tell_what_varies(tmp_path):
         analysis.labels(runs, ["taw"])
 
 
+def test_a_setting_that_one_run_has_and_another_has_not_tells_them_apart(tmp_path):
+    made_up_runs.write(tmp_path / "skewed", [0.1, 0.5], alpha=0.03)
+    made_up_runs.write(tmp_path / "iid", [0.1, 0.9], alpha=None, seed=2)
+    runs = analysis.read(tmp_path)
+    assert analysis.varying(runs) == ["alpha"]
+    means = analysis.last_mean(runs, ["test_accuracy"])
+    table = analysis.over_seeds(means, analysis.labels(runs))
+    assert sorted(table["test_accuracy"]) == [0.5, 0.9]
+
+
 def test_what_is_better_lower(runs):
     for column in ("test_loss", "train_loss", "test_mean_squared_error"):
         assert analysis.falls(runs, column)
@@ -247,6 +257,8 @@ def test_a_run_of_a_program_of_ones_own_is_named(tmp_path):
 
 
 def test_bad_arguments(runs):
+    with pytest.raises(ValueError, match="thresholds must differ in their first six"):
+        analysis.to_thresholds(runs, "test_accuracy", [0.7, 0.7000001])
     with pytest.raises(FileNotFoundError, match="'absent' is not a folder"):
         analysis.read("absent")
     with pytest.raises(ValueError, match="no run has a column 'test_acuracy'"):
@@ -306,6 +318,43 @@ def test_figures_against_a_setting(tmp_path):
     figure.draw_without_rendering()
     # Rounds, not percent.
     assert not any("%" in t.get_text() for t in figure.axes[0].get_yticklabels())
+
+
+def test_tasks_have_lines_of_their_own(tmp_path):
+    for task, accuracy in (("digits", 0.9), ("quadratic", 0.1)):
+        for cohort in (2, 4):
+            made_up_runs.write(
+                tmp_path / f"{task}_{cohort}",
+                [0.0, accuracy],
+                norms=[10 * accuracy],
+                task=task,
+                clients_per_round=cohort,
+            )
+    runs = analysis.read(tmp_path)
+    values = analysis.last_mean(runs, ["test_accuracy"])
+    (axes,) = analysis.draw_against(runs, "clients_per_round", values).axes
+    drawn = {name: list(line.get_ydata()) for name, line in lines(axes).items()}
+    assert drawn == {
+        "fed_avg, digits": [0.9, 0.9],
+        "fed_avg, quadratic": [0.1, 0.1],
+    }
+    norms = analysis.predicted_norms(runs)
+    assert sorted(norms["measured"]) == [1.0, 1.0, 9.0, 9.0]
+
+
+def test_a_seed_that_ended_early_leaves_no_mean_of_the_others(tmp_path):
+    made_up_runs.write(tmp_path / "stopped", [0.1, 0.1], rounds=3, norms=[4.0])
+    summary = {"rounds": 3, "clients": 50, "stop_reason": "enough"}
+    (tmp_path / "stopped" / "summary.json").write_text(json.dumps(summary))
+    made_up_runs.write(
+        tmp_path / "whole", [0.1, 0.5, 0.9, 0.9], seed=2, norms=[6.0] * 3
+    )
+    runs = analysis.read(tmp_path)
+    curve = analysis.curves(runs, "test_accuracy", "round", analysis.labels(runs))
+    assert curve["mean"].tolist()[:2] == pytest.approx([0.1, 0.3])
+    assert curve["mean"].isna().tolist() == [False, False, True, True]
+    measured = analysis.predicted_norms(runs)["measured"]
+    assert measured.tolist() == pytest.approx([5.0, NAN, NAN], nan_ok=True)
 
 
 def test_boxes_are_of_the_percentiles(runs):

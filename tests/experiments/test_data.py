@@ -182,6 +182,9 @@ def test_letters_of_the_writers_that_are_here(real_data, tmp_path):
     (tmp_path / "emnist_all.sqlite").symlink_to(f"{real_data}/emnist_all.sqlite")
     path, counts = writers_letters.write(str(tmp_path))
     assert counts == {"train": 12_007, "test": 1_396}
+    # Whoever shares the folder reads it, as any new file.
+    (tmp_path / "any").touch()
+    assert path.stat().st_mode == (tmp_path / "any").stat().st_mode
     with np.load(path) as arrays:
         assert arrays["x_train"].shape == (12_007, 28, 28)
         # Ink on a black ground: the border is empty, the middle is not.

@@ -82,3 +82,10 @@ def test_the_figure_has_every_method_and_no_traffic_of_those_that_do_not_get_the
     (points,) = right.collections
     reached = np.isfinite(np.ma.filled(points.get_offsets()[:, 0], np.nan))
     assert list(reached) == [False, True, True, True, True]
+
+
+def test_with_one_seed_only_equals_are_level(results):
+    table = every_method.tabulate(results.where({"seed": 1}), [0.8]).data
+    assert table.set_index("method")["level_with_first"].to_dict() == {
+        "central": False, "fast": True, "level": False, "slow": False, "fed_sgd": False,
+    }  # fmt: skip

@@ -161,11 +161,13 @@ def test_settings_that_are_nearly_as_good_as_the_best_are_counted(results_of):
         ("avg_1", {"algorithm": "fed_avg"}, [0.1, 0.4]),
         ("avg_2", {"algorithm": "fed_avg"}, [0.1, 0.7]),
         ("avg_3", {"algorithm": "fed_avg"}, [0.1, float("nan")]),
+        ("sgd_1", {"algorithm": "fed_sgd"}, [0.1, float("nan")]),
     )
     table = outputs.tabulate_good_regions(results)
     assert table.cells == [
         ["fed_adam", "90.00 %", "adam_1", "2 of 2"],
         ["fed_avg", "70.00 %", "avg_2", "1 of 3"],
+        ["fed_sgd", "-", "", "0 of 1"],
     ]
     assert table.headers[-1] == "within 5 points of it"
 

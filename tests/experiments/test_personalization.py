@@ -1,5 +1,8 @@
 """Clients before and after local training, in `tff-drift analyze`."""
 
+import json
+import math
+
 import pandas as pd
 import pytest
 
@@ -81,3 +84,26 @@ def test_a_damaged_table_is_named(folder, tmp_path, run_command):
     outcome = run_command("analyze", folder, f"--output_dir={tmp_path / 'out'}")
     assert outcome.status == 2
     assert "is not a table of clients before and after training" in outcome.stderr
+
+
+def test_a_client_that_broke_down_does_not_drop_out(folder):
+    broken = TABLE.copy()
+    broken.iloc[0, list(broken).index("accuracy_after")] = float("nan")
+    broken.to_csv(folder / "one" / "clients.csv")
+    runs = analysis.read(folder)
+    found = clients.read(runs, "test_accuracy")
+    [row] = clients.tabulate(found, analysis.labels(runs)).to_dict("records")
+    assert row["accuracy before"] == pytest.approx(0.65)
+    assert math.isnan(row["accuracy after"])
+
+
+def test_a_table_in_the_folder_of_a_comparison_is_not_replaced(
+    folder, tmp_path, run_command
+):
+    config = {"format": "tff_drift comparison", "flags": {}, "runs": []}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "table.md").write_text("mine")
+    outcome = run_command("analyze", folder, f"--output_dir={folder}")
+    assert outcome.status == 2
+    assert "output_dir must be a folder without a comparison" in outcome.stderr
+    assert (folder / "table.md").read_text() == "mine"

@@ -217,6 +217,8 @@ def test_tables_that_a_preset_wrote_have_the_papers_figures(tmp_path):
     table += "| method | 70 % |\n| :-- | --: |\n| fed_avg | 2 (68) |\n"
     (study / "milestones.md").write_text(table)
     (study / "table.md").write_text("| a |\n| :-- |\n| told from the runs |\n")
+    for name in ("milestones", "table"):
+        (study / f"{name}.csv").write_text("x\n1\n")
     (study / "README.md").write_text("No table.")
     head = b"\x89PNG\r\n\x1a\n" + bytes(8) + b"\0\0\0\x90\0\0\0\x20"
     for name in ("distances", "clients"):
@@ -245,6 +247,7 @@ def test_a_sweep_is_told_by_its_points(tmp_path):
     )
     points = "fed_adam on digits\n\n| tau | accuracy |\n| :-- | --: |\n| 0.1 | 20 % |\n"
     (sweep / "points.md").write_text(points)
+    (sweep / "points.csv").write_text("tau,accuracy\n0.1,0.2\n")
     found, _ = written(tmp_path / "out", sweep)
     assert found.tables["points"] == [["tau", "accuracy"], ["0.1", "20 %"]]
     assert found.tables["The same for all runs"][1:] == [["task", "digits"]]
@@ -299,6 +302,15 @@ def test_training_that_had_not_ended_is_named(tmp_path):
     assert "had not ended" not in limits(tmp_path / "b", settled)
 
 
+def test_notes_and_reports_in_the_folder_are_no_tables(tmp_path):
+    study = comparison(tmp_path / "study")
+    (study / "notes.md").write_text("The best yet.")
+    written(study, study)
+    page, _ = written(study, study)
+    assert not {"notes", "report"} & set(page.tables)
+    assert END in page.tables
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
@@ -315,6 +327,8 @@ def test_a_damaged_file_is_named_and_nothing_written(
 ):
     study = comparison(tmp_path / "study")
     (study / name).write_text(text)
+    if name.endswith(".md"):
+        (study / name).with_suffix(".csv").write_text("x\n1\n")
     outcome = run_command("report", study, f"--output_dir={tmp_path / 'out'}")
     assert outcome.status == 2
     assert outcome.stderr.count("\n") == 1

@@ -28,7 +28,15 @@ def test_metric_with_deviation():
 
 @pytest.mark.parametrize(
     ("num_bytes", "text"),
-    [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2e6, "2 MB"), (3e15, "3e+03 TB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1500, "1.5 kB"),
+        (2e6, "2 MB"),
+        (3e15, "3e+03 TB"),
+        (999_499, "999 kB"),
+        (999_600, "1 MB"),
+    ],
 )
 def test_size(num_bytes, text):
     assert texts.size(num_bytes) == text

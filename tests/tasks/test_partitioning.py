@@ -89,3 +89,9 @@ def test_a_column_keeps_its_index_and_makes_a_task():
 def test_bad_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         tasks.partition(**{"labels": LABELS, "num_clients": 10, **arguments})
+
+
+@pytest.mark.parametrize("missing", [[0.0, np.nan], ["a", None]])
+def test_a_missing_label_is_refused(missing):
+    with pytest.raises(ValueError, match=r"found (nan|None) as that of example 1"):
+        tasks.partition(np.array(missing * 3), 2)

@@ -278,3 +278,42 @@ def test_a_hundred_thousand_columns_are_not_compared_in_pairs():
     assert len(str(caught.value)) < 1000
     with pytest.raises(tasks.DataError, match="column 'gene 7' more than once"):
         user_tables.check_table("frame", pd.concat([wide, wide[["gene 7"]]], axis=1))
+
+
+@pytest.mark.parametrize("ids", [("007", "7"), ("1.1", "1.10"), ("1e2", "100")])
+def test_ids_of_a_table_are_the_texts_that_are_written(tmp_path, ids):
+    rows = "".join(f"{client},{k},{k % 2}\n" for client in ids for k in range(4))
+    (tmp_path / "all.csv").write_text(f"owner,x,ill\n{rows}")
+    options = {"client_column": "owner", "label": "ill"}
+    task = tasks.load("own_data", data=str(tmp_path / "all.csv"), **options)
+    assert task.train.client_ids == tuple(sorted(ids))
+
+
+def test_a_row_without_a_client_is_refused(tmp_path):
+    (tmp_path / "all.csv").write_text("owner,x,ill\na,1,0\n,2,1\n")
+    options = {"client_column": "owner", "label": "ill"}
+    with pytest.raises(tasks.DataError, match="no client in column 'owner' of row 1"):
+        tasks.load("own_data", data=str(tmp_path / "all.csv"), **options)
+
+
+def test_labels_that_are_one_number_and_two_texts_are_refused(tmp_path):
+    (tmp_path / "ann.csv").write_text("x,code\n1,1.1\n2,1.10\n3,1.2\n")
+    with pytest.raises(
+        tasks.DataError, match=r"field 'code': '1\.1' and '1\.10' may be one label"
+    ):
+        tasks.from_folder(tmp_path, label="code")
+
+
+def test_a_compressed_table_is_a_clients_too(tmp_path):
+    _frame().to_csv(tmp_path / "ann.csv", index=False)
+    _frame().to_csv(tmp_path / "bob.csv.gz", index=False)
+    task = tasks.from_folder(tmp_path, label="ill", features=["age"])
+    assert task.train.client_ids == ("ann", "bob")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int8])
+def test_a_label_beyond_the_classes_is_refused(tmp_path, dtype):
+    inputs = np.zeros((4, 2), np.float32)
+    np.savez(tmp_path / "ann.npz", x=inputs, y=np.array([1, 2, 26, 26], dtype))
+    with pytest.raises(tasks.DataError, match="label 26"):
+        tasks.from_folder(tmp_path, label="y", num_classes=26)
