@@ -34,6 +34,8 @@ def global_norm(value: Any) -> tf.Tensor:
       A float32 scalar.
     """
     wide = [tf.cast(tensor, tf.float32) for tensor in tf.nest.flatten(value)]
+    if not wide:
+        return tf.constant(0.0)
     # `tf.linalg.global_norm` has an operation that is not stacked over clients.
     return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(tensor)) for tensor in wide]))
 

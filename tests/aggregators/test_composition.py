@@ -257,3 +257,13 @@ def test_inside_the_factories_of_tff(run_rounds):
     assert aggregators.clipping_norm(output.state) == pytest.approx(
         np.exp(-0.2 * (0.5 - 0.8)), rel=1e-6
     )
+
+
+def test_a_structure_without_tensors(run_rounds):
+    factory = aggregators.reject_non_finite_factory(
+        aggregators.cohort_measurements_factory(aggregators.adaptive_clipping_factory())
+    )
+    process = factory.create(tff.to_type(()), WEIGHT)
+    (output,) = run_rounds(process, ([(), ()], [1.0, 2.0]))
+    assert output.measurements["rejected_clients"] == 0
+    assert output.measurements["mean_client_norm"] == 0

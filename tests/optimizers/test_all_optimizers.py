@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import models
 from tff_drift import compat, optimizers
 
 _OPTIMIZERS = {
@@ -82,6 +83,51 @@ def test_hyperparameters_go_round_and_take_effect(optimizer):
     for before, still, after in zip(_WEIGHTS, unmoved, moved):
         np.testing.assert_array_equal(before, still)
         assert np.all(before != after)
+
+
+def test_clients_of_tffs_own_fed_avg_take_its_steps(optimizer):
+    process = tff.learning.algorithms.build_weighted_fed_avg(
+        models.softmax_regression, optimizer, tff.learning.optimizers.build_sgdm(1.0)
+    )
+    arrays = models.client_arrays([4])
+    state = process.initialize()
+    before = process.get_model_weights(state).trainable
+    after = process.get_model_weights(
+        process.next(state, models.datasets(arrays)).state
+    ).trainable
+
+    x, y = arrays[0]
+    weights = tuple(map(tf.constant, before))
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        logits = x @ weights[0] + weights[1]
+        loss = tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits)
+        loss = tf.reduce_mean(loss)
+    gradients = tape.gradient(loss, weights)
+    _, expected = optimizer.next(
+        optimizer.initialize(_specs(weights)), weights, gradients
+    )
+    for found, wanted in zip(after, expected):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+# By hand: m is 0.05, 0.095, 0.1355 and v 0.25e-3, 0.49975e-3, 0.74925e-3.
+@pytest.mark.parametrize(
+    ("bias_correction", "expected"), [(False, -0.18176), (True, 0.70060)]
+)
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_adam_in_half_precision(dtype, bias_correction, expected):
+    optimizer = optimizers.build_adam(
+        0.1, beta_2=0.999, bias_correction=bias_correction
+    )
+    weights = [tf.ones([2], dtype)]
+    state = optimizer.initialize(_specs(weights))
+    for _ in range(3):
+        state, weights = optimizer.next(
+            state, weights, [tf.fill([2], tf.cast(0.5, dtype))]
+        )
+    np.testing.assert_allclose(float(weights[0][0]), expected, atol=6e-3)
+    assert _types(state["second_moment"]) == _types(weights)
 
 
 def test_momentum_zero_is_sgd_bit_for_bit(weights, gradients, take_steps):

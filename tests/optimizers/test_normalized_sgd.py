@@ -73,3 +73,15 @@ def test_an_integer_rate_can_be_set_to_a_fraction():
     optimizer = optimizers.build_normalized_sgd(1)
     state = optimizer.initialize(tf.TensorSpec([], tf.float32))
     assert isinstance(optimizer.get_hparams(state)["learning_rate"], float)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_a_step_of_many_entries_in_half_precision_has_its_length(dtype):
+    # Squares of ones add up to more than float16 has.
+    weights = (tf.zeros([70_000], dtype),)
+    optimizer = optimizers.build_normalized_sgd(1.0)
+    state = optimizer.initialize(
+        tf.nest.map_structure(tf.type_spec_from_value, weights)
+    )
+    _, (moved,) = optimizer.next(state, weights, (tf.ones([70_000], dtype),))
+    assert np.linalg.norm(tf.cast(moved, tf.float64)) == pytest.approx(1, rel=5e-3)

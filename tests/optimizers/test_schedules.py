@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
 from tff_drift import optimizers
 
@@ -97,6 +98,26 @@ def test_a_factor_that_stops_being_finite_is_named_in_its_round():
     np.testing.assert_allclose(schedule(1), 0.5)
     with pytest.raises(tf.errors.InvalidArgumentError, match="server_rate_schedule"):
         schedule(3)
+
+
+def test_a_factor_that_falls_below_zero_is_named_in_its_round():
+    schedule = optimizers.as_schedule(lambda r: 1 - r / 2, "client_rate_schedule")
+    assert [float(schedule(number)) for number in range(3)] == [1.0, 0.5, 0.0]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="client_rate_schedule must be finite and"
+    ):
+        schedule(3)
+
+
+def test_one_is_built_inside_a_computation():
+    @tff.tensorflow.computation(np.float32)
+    def initialize(rate):
+        optimizer = optimizers.build_scheduled(
+            optimizers.build_adam(rate), optimizers.exponential(0.5, 2)
+        )
+        return optimizer.initialize(tf.TensorSpec([2]))
+
+    assert initialize(0.25)["optimizer"]["learning_rate"] == 0.25
 
 
 def _looked_up(round_number):

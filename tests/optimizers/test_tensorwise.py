@@ -23,7 +23,7 @@ def test_state_holds_float32_hyperparameters_then_slots():
     ]
     for name in list(state)[:4]:
         assert state[name].dtype == tf.float32
-        assert state[name].shape == []
+        assert state[name].shape == ()
     assert state["learning_rate"] == 1.0
     np.testing.assert_array_equal(state["first_moment"][0], [0.0, 0.0])
     np.testing.assert_array_equal(state["second_moment"][0], [0.25, 0.25])

@@ -119,13 +119,13 @@ def _build_reject(
     @compat.tf_computation(compat.to_type(sent_types))
     def reject(sent: Any) -> tuple[Any, tf.Tensor]:
         # Weights may be integers, which are always finite.
-        finite = tf.reduce_all(
-            [
-                tf.reduce_all(tf.math.is_finite(tensor))
-                for tensor in tf.nest.flatten(sent)
-                if tensor.dtype.is_floating
-            ]
-        )
+        finite_ones = [
+            tf.reduce_all(tf.math.is_finite(tensor))
+            for tensor in tf.nest.flatten(sent)
+            if tensor.dtype.is_floating
+        ]
+        # A structure may be empty.
+        finite = tf.reduce_all(finite_ones or [True])
         zeros = tf.nest.map_structure(tf.zeros_like, sent)
         kept = tensors.selected(finite, sent, zeros)
         return kept, tf.cast(tf.logical_not(finite), tf.int32)

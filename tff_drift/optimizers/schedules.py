@@ -12,6 +12,7 @@ power of several thousand is exact to float32.
 
 from __future__ import annotations
 
+import concurrent.futures
 import hashlib
 import math
 from typing import Any, Callable, Union
@@ -266,8 +267,8 @@ def as_schedule(function: Any, name: str = "schedule") -> CheckedSchedule:
 
     Returns:
       A schedule: it accepts an integer or a scalar integer tensor and returns a
-      scalar float32 tensor. Where the function's result is not finite, it raises
-      `tf.errors.InvalidArgumentError` with `name` in the message.
+      scalar float32 tensor. Where the function's result is not finite or below 0, it
+      raises `tf.errors.InvalidArgumentError` with `name` in the message.
 
     Raises:
       TypeError: If `function` is not callable.
@@ -286,11 +287,15 @@ def as_schedule(function: Any, name: str = "schedule") -> CheckedSchedule:
         # As a float, so that plain arithmetic such as 0.5**round_number works:
         # TensorFlow does not mix integer tensors with Python floats.
         factor = tf.cast(function(tf.cast(round_number, tf.float32)), tf.float32)
-        return tf.debugging.check_numerics(factor, f"{name} must be finite")
+        # A negative rate would train uphill. NaN, since no other check is stacked.
+        factor = tf.where(factor >= 0, factor, math.nan)
+        return tf.debugging.check_numerics(
+            factor, f"{name} must be finite and at least 0"
+        )
 
     schedule = CheckedSchedule(checked)
     try:
-        traced = checked.get_concrete_function()
+        traced = _eagerly(checked.get_concrete_function)
     except Exception as error:  # Whatever the user's function may raise.
         raise ValueError(
             f"{name} must map round_number, a scalar float32 tensor, to a number, "
@@ -309,14 +314,25 @@ def as_schedule(function: Any, name: str = "schedule") -> CheckedSchedule:
             f"{function!r} does. Make them inside, or use Python numbers."
         )
     try:
-        first = float(schedule(0))
+        _eagerly(lambda: float(schedule(0)))
     except tf.errors.InvalidArgumentError as error:
         raise ValueError(
-            f"{name} must return a finite number, found {checks.shown(function)} not "
-            "finite in round 0."
+            f"{name} must return a finite number of at least 0, found that "
+            f"{checks.shown(function)} does not in round 0."
         ) from error
-    checks.check_non_negative(f"{name}(0)", first)
     return schedule
+
+
+def _eagerly(function: Callable[[], Any]) -> Any:
+    """Calls a function where TensorFlow is eager.
+
+    That is a thread of its own where an optimizer is built inside a computation, whose
+    graph `tf.init_scope` does not leave.
+    """
+    if tf.executing_eagerly():
+        return function()
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(function).result()
 
 
 def _last_line(error: Exception) -> str:

@@ -7,6 +7,7 @@ import collections
 from collections.abc import Mapping
 from typing import Any, Union
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -18,7 +19,7 @@ STEP = "step"
 
 Float = Union[float, tf.Tensor]
 # Of one tensor's step: the names of the hyperparameters to their values, as
-# scalars of the tensor's dtype.
+# scalars of the dtype that the step is computed in.
 Hparams = Mapping[str, tf.Tensor]
 
 
@@ -84,6 +85,10 @@ def _as_float(value: Float) -> Float:
     return float(value) if isinstance(value, int) else value
 
 
+def _as_float32(value: Float) -> Any:
+    return tf.cast(value, tf.float32) if tf.is_tensor(value) else np.float32(value)
+
+
 class TensorwiseOptimizer(tff.learning.optimizers.Optimizer, abc.ABC):
     """An optimizer whose step treats every weight tensor on its own.
 
@@ -131,8 +136,9 @@ class TensorwiseOptimizer(tff.learning.optimizers.Optimizer, abc.ABC):
 
     def initialize(self, specs: Any) -> collections.OrderedDict[str, Any]:
         """Returns the state before the first step, for weights of `specs`."""
+        # Numbers stay numbers: TFF's client works broadcast them, and take no tensors.
         state = collections.OrderedDict(
-            (name, tf.cast(value, tf.float32)) for name, value in self._hparams.items()
+            (name, _as_float32(value)) for name, value in self._hparams.items()
         )
         if self.counts_steps:
             state[STEP] = tf.constant(0, tf.int32)
@@ -162,20 +168,22 @@ class TensorwiseOptimizer(tff.learning.optimizers.Optimizer, abc.ABC):
                 [weights, gradients, *(state[name] for name in self._slots)],
             )
         )
-        steps = [
-            self.step(
-                {name: tf.cast(value, x.dtype) for name, value in hparams.items()},
-                x,
-                *others,
-            )
-            for x, *others in tensors
-        ]
+        steps = [self._step(hparams, *of_one) for of_one in tensors]
         new_weights, *new_slots = (
             tf.nest.pack_sequence_as(weights, [step[i] for step in steps])
             for i in range(1 + len(self._slots))
         )
         hparams.update(zip(self._slots, new_slots))
         return hparams, new_weights
+
+    def _step(
+        self, hparams: Hparams, x: tf.Tensor, *others: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
+        """Takes a step in float32 at least: of eight bits 0.999 would be 1."""
+        dtype = tf.float32 if x.dtype.size < tf.float32.size else x.dtype
+        hparams = {name: tf.cast(value, dtype) for name, value in hparams.items()}
+        new = self.step(hparams, *(tf.cast(tensor, dtype) for tensor in (x, *others)))
+        return tuple(tf.cast(tensor, x.dtype) for tensor in new)
 
     def get_hparams(
         self, state: Mapping[str, Any]
