@@ -4,7 +4,8 @@ Where tff_drift is installed, Python loads this module when it starts (by the fi
 `_tff_drift_startup.pth`), so that programs may import TensorFlow and TFF before
 tff_drift, and `import tasks` finds the tasks of the wheel. It imports nothing and acts
 on these only: other programs pay one comparison for each module that they import. A
-program that uses TensorFlow alone finds it as it is, but for its lines at the start.
+program that uses TensorFlow alone finds it as it is, but for its lines at the start:
+tff_drift itself is not imported for it, and with that not the Keras of TFF chosen.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import types
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
 
 _TENSORFLOW, _TFF = "tensorflow", "tensorflow_federated"
@@ -34,28 +35,84 @@ class _TffFinder:
     ) -> ModuleSpec | None:
         if name not in (_TENSORFLOW, _TFF):
             return None
-        of_tff_drift = "tff_drift" in sys.modules
         from importlib.machinery import PathFinder
-
-        from tff_drift import _tff_import
 
         spec = PathFinder.find_spec(name, path, target)
         if spec is None or spec.loader is None:
             return None
         load = spec.loader.exec_module
-
-        def prepare_and_load(module: types.ModuleType) -> None:
-            if name == _TENSORFLOW:
-                _tff_import.before_tensorflow(module, choose_keras=of_tff_drift)
-                load(module)
-            else:
-                _tff_import.before()
-                load(module)
-                _tff_import.after()
+        prepare_and_load = _with_tff_drift(load) if name == _TFF else _quietly(load)
 
         # Looking for a module prepares nothing yet: many programs only ask.
         spec.loader.exec_module = prepare_and_load  # type: ignore[method-assign]
         return spec
+
+
+def _with_tff_drift(
+    load: Callable[[types.ModuleType], None],
+) -> Callable[[types.ModuleType], None]:
+    from tff_drift import _tff_import
+
+    def prepare_and_load(tff: types.ModuleType) -> None:
+        _tff_import.before()
+        load(tff)
+        _tff_import.after()
+
+    return prepare_and_load
+
+
+def _quietly(
+    load: Callable[[types.ModuleType], None],
+) -> Callable[[types.ModuleType], None]:
+    def prepare_and_load(tensorflow: types.ModuleType) -> None:
+        _quieten(tensorflow)
+        load(tensorflow)
+
+    return prepare_and_load
+
+
+def _quieten(tensorflow: types.ModuleType) -> None:
+    """Keeps TensorFlow from telling of processors and graphics cards at every start.
+
+    It does so when it is loaded, some of it as errors: by the time a program imports
+    TFF the lines are written.
+
+    Args:
+      tensorflow: The module, still empty.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    _apply_log_level_to_absl(tensorflow)
+
+
+def _apply_log_level_to_absl(tensorflow: types.ModuleType) -> None:
+    """Makes all of TensorFlow follow TF_CPP_MIN_LOG_LEVEL.
+
+    From 2.17 on, a part of TensorFlow writes through C++'s absl, which does not look
+    at that variable: each compilation of a computation tells of graphics cards.
+    Python has no other way to `absl::SetMinLogLevel`, and it has no full effect once
+    TensorFlow is loaded.
+
+    Args:
+      tensorflow: The module, still empty.
+    """
+    import contextlib
+    import ctypes
+    import pathlib
+    import re
+
+    with contextlib.suppress(OSError, AttributeError, ValueError, StopIteration):
+        folder = pathlib.Path(tensorflow.__path__[0])
+        config = (folder / "include/absl/base/config.h").read_text()
+        release = re.search(r"define ABSL_LTS_RELEASE_VERSION (\d+)", config)
+        namespace = f"lts_{release[1] if release else ''}"
+        library = ctypes.CDLL(str(next(folder.glob("libtensorflow_framework.so*"))))
+        set_level = getattr(
+            library,
+            f"_ZN4absl{len(namespace)}{namespace}14SetMinLogLevel"
+            "ENS0_18LogSeverityAtLeastE",
+        )
+        set_level(int(os.environ["TF_CPP_MIN_LOG_LEVEL"]))
 
 
 class _ProgramsFinder:

@@ -136,6 +136,25 @@ print(os.environ.get("TF_USE_LEGACY_KERAS"))
     assert output == "None\n"
 
 
+@pytest.mark.parametrize(
+    "imports", ["import tff_drift", "from tff_drift import layers"]
+)
+def test_keras_is_tffs_where_tensorflow_was_imported_first(imports):
+    output, _ = run_program(
+        UNSET
+        + f"""
+import _tff_drift_startup; _tff_drift_startup.install()
+import tensorflow as tf
+{imports}
+print(os.environ.get("TF_USE_LEGACY_KERAS"), tf.keras.Sequential.__module__)
+"""
+    )
+    chosen, module = output.split()
+    assert chosen == "1"
+    assert module.split(".")[0] in ("keras", "tf_keras")
+    assert "keras.src.models" not in module
+
+
 def test_the_start_up_finder_stands_once_and_only_asking_imports_nothing():
     output, _ = run_program(
         """

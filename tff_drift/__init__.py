@@ -60,6 +60,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _tff_drift_startup.install()
+_tff_import.choose_keras_2()
 if "tensorflow_federated" in sys.modules:
     # It came first, and no start-up file was there to see it come.
     _tff_import.after()

@@ -7,11 +7,8 @@ also runs on Python 3.12 and 3.13 with TensorFlow up to 2.20.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import os
-import pathlib
-import re
 import sys
 import types
 import warnings
@@ -40,22 +37,10 @@ _QUERY_MODULES = ("restart_query", "tree_aggregation")
 _XLA_CLASSES = ("Shape", "XlaComputation")
 
 
-def before_tensorflow(tensorflow: types.ModuleType, *, choose_keras: bool) -> None:
-    """Runs before TensorFlow is imported.
-
-    Args:
-      tensorflow: The module, still empty.
-      choose_keras: Whether the program is known to need the Keras that TFF needs.
-    """
-    # TensorFlow reads it when it is loaded. It has lines to say about processors and
-    # graphics cards at every start, some of them as errors. By the time a program
-    # imports TFF they are written.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    if choose_keras:
-        # Read by TensorFlow 2.16 and newer when `tf.keras` is first used.
-        os.environ.setdefault(_KERAS_2, "1")
-    _apply_log_level_to_absl(pathlib.Path(tensorflow.__path__[0]))
+def choose_keras_2() -> None:
+    """Makes `tf.keras` the Keras that TFF needs, unless it is in use already."""
+    # Read by TensorFlow 2.16 and newer when `tf.keras` is first used.
+    os.environ.setdefault(_KERAS_2, "1")
 
 
 def before() -> None:
@@ -66,7 +51,7 @@ def before() -> None:
         Keras 2 is missing.
     """
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    os.environ.setdefault(_KERAS_2, "1")
+    choose_keras_2()
     import tensorflow as tf
 
     if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16):
@@ -131,30 +116,6 @@ def _give_jax_its_former_names() -> None:
     for name in _XLA_CLASSES:
         setattr(stand_in, name, type(name, (), {}))
     jax_lib.xla_client = stand_in  # type: ignore[attr-defined]
-
-
-def _apply_log_level_to_absl(folder: pathlib.Path) -> None:
-    """Makes all of TensorFlow follow TF_CPP_MIN_LOG_LEVEL.
-
-    From 2.17 on, a part of TensorFlow writes through C++'s absl, which does not look
-    at that variable: each compilation of a computation tells of graphics cards.
-    Python has no other way to `absl::SetMinLogLevel`, and it has no full effect once
-    TensorFlow is loaded.
-
-    Args:
-      folder: TensorFlow's.
-    """
-    with contextlib.suppress(OSError, AttributeError, ValueError, StopIteration):
-        config = (folder / "include/absl/base/config.h").read_text()
-        release = re.search(r"define ABSL_LTS_RELEASE_VERSION (\d+)", config)
-        namespace = f"lts_{release[1] if release else ''}"
-        library = ctypes.CDLL(str(next(folder.glob("libtensorflow_framework.so*"))))
-        set_level = getattr(
-            library,
-            f"_ZN4absl{len(namespace)}{namespace}14SetMinLogLevel"
-            "ENS0_18LogSeverityAtLeastE",
-        )
-        set_level(int(os.environ["TF_CPP_MIN_LOG_LEVEL"]))
 
 
 def after() -> None:

@@ -49,6 +49,22 @@ def test_draws_as_keras_does_without_a_seed():
     np.testing.assert_array_equal(ours, tf.nn.dropout(FEATURES, 0.5))
 
 
+def test_padding_stays_padding_behind_it():
+    tokens = np.array([[1, 2, 0, 0, 0]])
+    outputs = []
+    for dropout in (layers.Dropout, tf.keras.layers.Dropout):
+        tf.keras.utils.set_random_seed(1)
+        model = tf.keras.Sequential(
+            [
+                tf.keras.layers.Embedding(10, 4, mask_zero=True),
+                dropout(0.3),
+                tf.keras.layers.LSTM(3),
+            ]
+        )
+        outputs.append(model(tokens, training=False).numpy())
+    np.testing.assert_array_equal(*outputs)
+
+
 def test_a_saved_model_brings_the_layer_back():
     layer = layers.Dropout(0.3, name="d")
     copy = layers.Dropout.from_config(layer.get_config())

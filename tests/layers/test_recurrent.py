@@ -203,3 +203,34 @@ def test_masked_outputs_may_be_zero(ours, keras):
     )
     assert not np.asarray(outputs)[~MASK.numpy()].any()
     assert np.asarray(outputs)[MASK.numpy()].all()
+
+
+@KINDS
+def test_states_of_a_functional_model(ours, keras):
+    """As a decoder has them: Keras gives them behind the sequences."""
+    inputs = tf.keras.layers.Input([TIME, FEATURES])
+    state = tf.keras.layers.Input([UNITS])
+    states = state if keras is tf.keras.layers.GRU else [state, state]
+    made = [
+        tf.keras.Model([inputs, state], kind(UNITS)(inputs, initial_state=states))
+        for kind in (ours, keras)
+    ]
+    made[0].set_weights(made[1].get_weights())
+    given = [INPUTS, RANDOM.normal(size=(BATCH, UNITS)).astype(np.float32)]
+    np.testing.assert_allclose(made[0](given), made[1](given), atol=1e-6)
+
+
+@KINDS
+def test_ragged_sequences(ours, keras):
+    ours, keras = _layers(ours, keras)
+    ragged = tf.RaggedTensor.from_tensor(INPUTS, lengths=[7, 2, 4])
+    np.testing.assert_allclose(ours(ragged), keras(ragged), atol=1e-6)
+
+
+@KINDS
+def test_a_saved_model_is_loaded(ours, keras, tmp_path):
+    model = tf.keras.Sequential([tf.keras.layers.Input([TIME, FEATURES]), ours(UNITS)])
+    model.save(tmp_path / "model.keras")
+    loaded = tf.keras.models.load_model(tmp_path / "model.keras")
+    assert type(loaded.layers[0]) is ours
+    np.testing.assert_array_equal(loaded(INPUTS), model(INPUTS))

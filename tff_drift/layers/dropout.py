@@ -38,6 +38,8 @@ class Dropout(tf.keras.layers.Layer):
 
     def __init__(self, rate: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        # Layers behind this one are to know which time steps are padding.
+        self.supports_masking = True
         checks.check_decay("rate", rate)
         self.rate = float(rate)
 

@@ -130,6 +130,16 @@ class CompiledLayer:
         """Returns the passes over the time steps."""
         raise NotImplementedError
 
+    def build_from_config(self, config: Mapping[str, Any]) -> None:
+        """Builds the layer as it was saved.
+
+        Args:
+          config: What `get_build_config` returned.
+        """
+        # Keras 2.14 knows none but its own recurrent layers.
+        layer: Any = self
+        layer.build(tuple(config["input_shape"]))
+
     def call(
         self,
         inputs: tf.Tensor,
@@ -143,6 +153,8 @@ class CompiledLayer:
         known = {**_PLAIN, **self.has}
         if (
             initial_state is not None
+            # Of a functional model the states come behind the sequences.
+            or isinstance(inputs, (list, tuple, tf.RaggedTensor))
             # Keras has it in `config` only where it is true.
             or layer.zero_output_for_mask
             or any(config[key] != known[key] for key in known)

@@ -5,8 +5,9 @@ import gc
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 
-from tff_drift import compat
+from tff_drift import algorithms, compat, simulation
 from tff_drift.execution.local.data import batch_cache, client_data, sequences, stacks
 
 slices = tf.data.Dataset.from_tensor_slices
@@ -187,3 +188,31 @@ def test_a_list_of_arrays_is_a_dataset_of_their_dtype(dtype):
     assert [element.dtype for element in elements] == [tf.as_dtype(dtype)] * 2
     for element, array in zip(elements, arrays):
         np.testing.assert_array_equal(element, array)
+
+
+def test_features_may_be_strings(native, context):
+    words = np.array([["a"], ["b"], ["c"], ["a"], ["é"]])
+    clients = {str(k): (words[k:], np.array([0, 1, 0, 1, 1])[k:]) for k in range(2)}
+    train = simulation.ClientDatasets.from_arrays(clients, batch_size=2)
+    keras = tf.keras.layers
+
+    def model_fn():
+        inputs = tf.keras.Input([1], dtype=tf.string)
+        numbers = keras.Lambda(lambda x: tf.strings.to_hash_bucket_fast(x, 9))(inputs)
+        initializer = tf.keras.initializers.GlorotUniform(seed=1)
+        rows = keras.Embedding(9, 3, embeddings_initializer=initializer)(numbers)
+        logits = keras.Dense(2, kernel_initializer=initializer)(keras.Flatten()(rows))
+        return tff.learning.models.from_keras_model(
+            tf.keras.Model(inputs, logits),
+            tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            train.element_spec,
+        )
+
+    process = algorithms.build_fed_avg(model_fn, 0.5)
+    losses = []
+    for each in (native, context):
+        with compat.get_context_stack().install(each):
+            run = simulation.run_training(process, train, rounds=2, cohort_size=2)
+        losses.append([row["train_loss"] for row in run.rows if "train_loss" in row])
+    assert len(losses[0]) == 2
+    np.testing.assert_allclose(*losses, rtol=1e-5)

@@ -63,8 +63,10 @@ class BatchShapes(dict[int, tuple[tuple[tuple[int, ...], ...], int]]):
     def __missing__(self, size: int) -> tuple[tuple[tuple[int, ...], ...], int]:
         def without_memory(spec: tf.TensorSpec) -> np.ndarray:
             # Nothing but a shape and a dtype, to be checked as a batch would be.
-            dtype = spec.dtype.as_numpy_dtype
-            return np.broadcast_to(np.zeros((), dtype), (size, *spec.shape[1:]))
+            zero = np.zeros((), spec.dtype.as_numpy_dtype)
+            if spec.dtype == tf.string:
+                zero = np.array(b"", object)
+            return np.broadcast_to(zero, (size, *spec.shape[1:]))
 
         batch = tf.nest.map_structure(without_memory, self.element_spec)
         (row,) = sequences.element_rows([batch], self.element_type)
