@@ -61,16 +61,21 @@ def from_keras3(
       keras_model: A `keras.Model`: functional, sequential or a subclass. Whether and
         how it was compiled does not matter, nor do a `train_step` and `compute_loss` of
         its own. If it is not built it is, for `input_spec`.
-      loss: A `keras.losses.Loss`, or a function of labels and predictions whose mean
-        is taken; of a model with several outputs also a mapping from their names, or a
-        list in their order, of one for each.
+      loss: A `keras.losses.Loss`, or a function of labels and predictions, which is
+        treated as in `compile` of Keras: labels get the rank of the predictions, both
+        are cast to floats, and the mean over what is not masked is taken. Of a model
+        with several outputs also a mapping from their names, or a list in their order,
+        of one for each; two outputs of one layer are `output_0` and `output_1`. One
+        function alone gets all outputs as they are, and its mean is taken.
       input_spec: The `tf.TensorSpec` structure of a batch: a pair of inputs and labels,
         or a mapping with these as `x` and `y`. Such as `train.element_spec`.
       metrics: A list of `keras.Metric`s, or of functions that return one; of a model
         with several outputs also a mapping from their names to such lists, whose
         metrics are then reported as `<output>_<metric>`. A metric without a name of
         its own, which Keras numbers through the process, is reported without number,
-        a second one of its class as `<name>_1`.
+        a second one of its class as `<name>_1`. Names of your own that are a class and
+        a number, such as `precision_1`, are kept if Keras has not made that name yet;
+        better give others.
       loss_weights: The weights of the outputs' losses, in the form of `loss`; finite,
         by default all 1.
 
@@ -276,7 +281,9 @@ class _Keras3Model(tff.learning.models.VariableModel):
         for metric, variables in zip(self._metrics, self._states):
             _assign(variables, metric.update(_read(variables), seen))
         return tff.learning.models.BatchOutput(
-            loss=tf.add_n([loss, *map(tf.convert_to_tensor, output.losses)]),
+            loss=tf.add_n(
+                [loss, *(tf.cast(each, loss.dtype) for each in output.losses)]
+            ),
             predictions=output.predictions,
             num_examples=num_examples,
         )
