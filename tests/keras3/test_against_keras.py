@@ -1,5 +1,7 @@
 """Losses of functions, names of metrics and shared outputs are as in Keras 3 itself."""
 
+import collections
+
 import keras
 import numpy as np
 import pytest
@@ -117,3 +119,42 @@ def test_outputs_of_one_layer_have_numbers():
         models.from_keras3(
             shared_head(), [square], tuple((each, each) for each in spec)
         )
+
+
+@pytest.fixture
+def names():
+    """The names of metrics, where Keras has made none of this class."""
+
+    class Mine(keras.metrics.Mean):
+        def __init__(self, name=None):
+            super().__init__(name)
+
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            super().update_state(y_pred)
+
+    def build(*given):
+        spec = tf.TensorSpec([None, 4]), tf.TensorSpec([None])
+        metrics = [Mine(name) for name in given]
+        finalizers = models.from_keras3(dense(), square, spec, metrics)
+        return list(finalizers.metric_finalizers())[: len(given)]
+
+    counts = collections.defaultdict(int)
+    keras.src.backend.common.global_state.set_global_attribute(
+        "object_name_uids", counts
+    )
+    return build
+
+
+def test_metrics_keep_names_of_their_own_that_end_in_a_number(names):
+    assert names("mine_1", "mine_2") == ["mine_1", "mine_2"]
+    assert names(None, "mine_7", None) == ["mine", "mine_7", "mine_1"]
+    assert names("mine_3", None) == ["mine_3", "mine"]
+
+
+def test_metrics_are_refused_whose_names_may_be_keras_or_the_users(names):
+    names(None, None, None, None)
+    for given in (["mine_1", "mine_2"], ["mine_1", None], ["mine_1", "mine_1"]):
+        with pytest.raises(ValueError, match=r"Keras may have made.*'mine_1'.*name="):
+            names(*given)
+    # Here it makes no difference.
+    assert names(None, "mine_1") == ["mine", "mine_1"]

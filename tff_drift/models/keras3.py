@@ -88,7 +88,8 @@ def from_keras3(
       ValueError: If Keras computes with another backend than TensorFlow, the model has
         no trainable weights or constraints of them, `input_spec` is not that of inputs
         and labels, losses, weights or metrics are not those of the outputs, or two
-        metrics have one name.
+        metrics have one name, or names that may be Keras' or yours where that makes a
+        difference.
     """
     keras = import_keras3()
     _check_model(keras, keras_model)
