@@ -114,6 +114,10 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
     keras_model.save("model.keras")
     ```
 
+    Set `trainable` of all layers to what it was in training: TFF's weights have no
+    names, so that another choice of layers is noticed by the weights' number and shapes
+    alone.
+
     Args:
       model_weights: A `tff.learning.models.ModelWeights`, such as
         `process.get_model_weights` returns.
@@ -123,8 +127,9 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
     Raises:
       ImportError: If `keras` is missing or is Keras 2.
       TypeError: If an argument has the wrong type; the message names it.
-      ValueError: If the model is not built, the number or shapes of the weights are
-        not the model's, or Keras computes with another backend than TensorFlow.
+      ValueError: If the model is not built, the number or shapes of the trainable or
+        of the other weights are not the model's, or Keras computes with another backend
+        than TensorFlow.
     """
     keras = import_keras3()
     _check_model(keras, keras_model)
@@ -139,24 +144,24 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
             "yet. Begin it with a keras.layers.Input, or call it once on a batch."
         )
     trainable, non_trainable, _ = split_variables(keras_model)
-    variables = [*trainable, *non_trainable]
-    values = [
-        np.asarray(value)
-        for value in (
-            *tf.nest.flatten(model_weights.trainable),
-            *tf.nest.flatten(model_weights.non_trainable),
-        )
-    ]
-    shapes = [value.shape for value in values]
-    expected = [tuple(variable.shape) for variable in variables]
-    if shapes != expected:
-        raise ValueError(
-            f"model_weights has arrays of shapes {shapes}, but keras_model "
-            f"{keras_model.name!r} has weights of shapes {expected}. Give the model "
-            "that was trained, or one of its form with the same trainable layers."
-        )
-    for variable, value in zip(variables, values):
-        variable.assign(value)
+    parts = {"trainable": trainable, "non_trainable": non_trainable}
+    values = {
+        part: [np.asarray(v) for v in tf.nest.flatten(getattr(model_weights, part))]
+        for part in parts
+    }
+    for part, variables in parts.items():
+        shapes = [value.shape for value in values[part]]
+        expected = [tuple(variable.shape) for variable in variables]
+        if shapes != expected:
+            raise ValueError(
+                f"model_weights.{part} has arrays of shapes {shapes}, but keras_model "
+                f"{keras_model.name!r} has {part} weights of shapes {expected}. Give "
+                "the model that was trained, or one of its form, and set trainable of "
+                "its layers as it was in training."
+            )
+    for part, variables in parts.items():
+        for variable, value in zip(variables, values[part]):
+            variable.assign(value)
 
 
 def check_training(model: tff.learning.models.VariableModel) -> None:
