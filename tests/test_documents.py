@@ -95,6 +95,17 @@ def test_the_examples_on_client_states_run(surroundings):
     assert last_rounds(surroundings["states"]) == [0, 2, 2]
 
 
+def test_names_of_tff_in_documents_are_there():
+    documents = [ROOT / "README.md", ROOT / "tasks" / "README.md"]
+    documents += sorted((ROOT / "docs").glob("**/*.md"))
+    for document in documents:
+        for name in re.findall(r"`tff\.([a-zA-Z][\w.]*)", document.read_text("utf-8")):
+            value = tff
+            for part in name.rstrip(".").split("."):
+                assert hasattr(value, part), f"{document.name}: tff.{name}"
+                value = getattr(value, part)
+
+
 # Where the code of each document with code is run.
 RUN_BY = {
     "README.md": "here",

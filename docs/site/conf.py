@@ -98,7 +98,11 @@ def add_heading(_: object, page: str, source: list[str]) -> None:
 
 
 def add_links(_: object, page: str, source: list[str]) -> None:
-    """Gives the tutorials the links of their scripts, and documents those of names."""
+    """Gives the tutorials the links of their scripts, and documents those of names.
+
+    Links to the notes on a method become links to its page.
+    """
+    source[0] = method_pages.with_links(source[0])
     script = (ROOT / page).with_suffix(".py")
     if script.parent == notebooks.TUTORIALS and script.exists():
         source[0] = notebooks.with_links(source[0], script.read_text("utf-8"))

@@ -2,10 +2,13 @@
 
 `docs/methods/notes/NAME.md` has what a row cannot say: the update rule in the field's
 notation, when to use the method, what the tests prove. A method without notes has a
-page all the same.
+page all the same. Documents link to the notes, which readers of the files find, and the
+site to the pages.
 """
 
 from __future__ import annotations
+
+import re
 
 import docstrings
 import public_names
@@ -56,7 +59,8 @@ def page(method: method_specs.Method) -> str:
     """Returns the page of a method."""
     notes = NOTES / f"{method.name}.md"
     text = notes.read_text("utf-8") if notes.exists() else f"# {method.name}\n"
-    heading, _, rest = text.partition("\n")
+    # Pages are a folder higher than notes.
+    heading, _, rest = text.replace("](../", "](").partition("\n")
     name = method.builder.__name__
     [builder] = [
         each
@@ -80,6 +84,16 @@ def page(method: method_specs.Method) -> str:
         f"{heading}\n\n{first}\n\n{_at_a_glance(method)}\n\n{more}\n\n"
         f"## The builder\n\n{entry}\n\n{options}"
     )
+
+
+def with_links(text: str) -> str:
+    """Returns a document whose links to notes lead to the pages that have them.
+
+    Args:
+      text: The document, in Markdown.
+    """
+    text = re.sub(r"(\]\([./\w]*)methods/notes/\)", r"\1methods/index.md)", text)
+    return re.sub(r"(\]\([./\w]*)methods/notes/(\w)", r"\1methods/\2", text)
 
 
 def _what_and_when(notes: str) -> tuple[str, str]:

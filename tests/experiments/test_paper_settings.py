@@ -1,5 +1,9 @@
 """Whole protocols of papers, and rates that nobody has tuned."""
 
+import pathlib
+import re
+import shlex
+
 import pytest
 
 from experiments.flags import declarations, errors, paper_settings, settings
@@ -9,6 +13,22 @@ from tests.experiments.programs import resolve
 def test_the_flag_names_the_protocols():
     choices = declarations.flags_of("train")["protocol"].choices
     assert choices == ("none", *paper_settings.NAMES)
+
+
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "results.md"
+COMMANDS = re.findall(r"`\$T ([^`]+)`", DOCUMENT.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_of_the_table_of_papers_are_taken(command):
+    assert resolve(*shlex.split(command)).configuration
+
+
+def test_the_table_of_papers_has_a_command_for_each_protocol():
+    named = [
+        each for command in COMMANDS for each in re.findall(r"protocol=(\w+)", command)
+    ]
+    assert sorted(named) == sorted(set(paper_settings.NAMES) - {"none"})
 
 
 def test_large_cohort():

@@ -124,7 +124,8 @@ def test_tensors_that_layers_and_losses_keep_are_taken():
 
     def loss(y, p):
         each = keras.losses.sparse_categorical_crossentropy(y, p, from_logits=True)
-        return each * tf.gather(of_class, y)
+        # Losses get labels as floats, as in Keras.
+        return each * tf.gather(of_class, tf.cast(y, tf.int32))
 
     def model_fn():
         return models.from_keras3(keras_model, loss, small.INPUT_SPEC)

@@ -245,6 +245,25 @@ def test_weights_of_another_model_are_not_assigned():
         models.assign_to_keras3(weights, keras.Sequential([keras.layers.Dense(4)]))
 
 
+def test_weights_are_not_assigned_where_other_layers_are_trainable():
+    keras_model = keras.Sequential(
+        [keras.layers.Input([4]), keras.layers.Dense(4), keras.layers.Dense(4)]
+    )
+    first, _ = keras_model.layers
+    first.trainable = False
+    weights = keras3_models.weights(keras_model)
+    before = keras_model.get_weights()
+    first.trainable = True
+    message = (
+        r"weights\.trainable has.*\[\(4, 4\), \(4,\)\].*set trainable of its layers"
+    )
+    with pytest.raises(ValueError, match=message):
+        models.assign_to_keras3(weights, keras_model)
+    small.assert_bit_equal(keras_model.get_weights(), before)
+    first.trainable = False
+    models.assign_to_keras3(weights, keras_model)
+
+
 def test_an_optimizer_of_keras_3_is_refused_as_one_of_keras_2():
     with pytest.raises(TypeError, match="Optimizers of Keras are not supported"):
         optimizers.as_optimizer("client_optimizer_fn", keras.optimizers.SGD(0.1))

@@ -5,6 +5,7 @@
 It writes the tables between their marks.
 """
 
+import argparse
 import collections
 import pathlib
 import re
@@ -206,7 +207,13 @@ def fill(text, found):
     return text
 
 
-def main():
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.reliability.report",
+        description="Writes the tables of docs/reliability.md anew, from the results "
+        "of `make soak`. It takes no arguments.",
+    )
+    parser.parse_args(arguments)
     DOCUMENT.write_text(fill(DOCUMENT.read_text(), results.read(RESULTS)))
 
 

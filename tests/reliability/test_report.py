@@ -1,11 +1,27 @@
 """What docs/reliability.md says is what the committed results say."""
 
+import pytest
+
 from tests.reliability import report, results
 
 
 def test_the_tables_are_those_of_the_results():
     text = report.DOCUMENT.read_text()
     assert report.fill(text, results.read(report.RESULTS)) == text
+
+
+@pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("--other", 2)])
+def test_arguments_write_nothing(argument, status, tmp_path, monkeypatch, capsys):
+    document = tmp_path / "reliability.md"
+    document.write_text(report.DOCUMENT.read_text())
+    before = document.stat().st_mtime_ns
+    monkeypatch.setattr(report, "DOCUMENT", document)
+    monkeypatch.setattr("sys.argv", ["report", argument])
+    with pytest.raises(SystemExit) as raised:
+        report.main()
+    assert raised.value.code == status
+    assert "usage: python -m tests.reliability.report" in "".join(capsys.readouterr())
+    assert document.stat().st_mtime_ns == before
 
 
 def test_nothing_differed_and_nothing_was_let_in():

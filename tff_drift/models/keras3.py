@@ -61,16 +61,21 @@ def from_keras3(
       keras_model: A `keras.Model`: functional, sequential or a subclass. Whether and
         how it was compiled does not matter, nor do a `train_step` and `compute_loss` of
         its own. If it is not built it is, for `input_spec`.
-      loss: A `keras.losses.Loss`, or a function of labels and predictions whose mean
-        is taken; of a model with several outputs also a mapping from their names, or a
-        list in their order, of one for each.
+      loss: A `keras.losses.Loss`, or a function of labels and predictions, which is
+        treated as in `compile` of Keras: labels get the rank of the predictions, both
+        are cast to floats, and the mean over what is not masked is taken. Of a model
+        with several outputs also a mapping from their names, or a list in their order,
+        of one for each; two outputs of one layer are `output_0` and `output_1`. One
+        function alone gets all outputs as they are, and its mean is taken.
       input_spec: The `tf.TensorSpec` structure of a batch: a pair of inputs and labels,
         or a mapping with these as `x` and `y`. Such as `train.element_spec`.
       metrics: A list of `keras.Metric`s, or of functions that return one; of a model
         with several outputs also a mapping from their names to such lists, whose
         metrics are then reported as `<output>_<metric>`. A metric without a name of
         its own, which Keras numbers through the process, is reported without number,
-        a second one of its class as `<name>_1`.
+        a second one of its class as `<name>_1`. Names of your own that are a class and
+        a number, such as `precision_1`, are kept if Keras has not made that name yet;
+        better give others.
       loss_weights: The weights of the outputs' losses, in the form of `loss`; finite,
         by default all 1.
 
@@ -83,7 +88,8 @@ def from_keras3(
       ValueError: If Keras computes with another backend than TensorFlow, the model has
         no trainable weights or constraints of them, `input_spec` is not that of inputs
         and labels, losses, weights or metrics are not those of the outputs, or two
-        metrics have one name.
+        metrics have one name, or names that may be Keras' or yours where that makes a
+        difference.
     """
     keras = import_keras3()
     _check_model(keras, keras_model)
@@ -108,6 +114,10 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
     keras_model.save("model.keras")
     ```
 
+    Set `trainable` of all layers to what it was in training: TFF's weights have no
+    names, so that another choice of layers is noticed by the weights' number and shapes
+    alone.
+
     Args:
       model_weights: A `tff.learning.models.ModelWeights`, such as
         `process.get_model_weights` returns.
@@ -117,8 +127,9 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
     Raises:
       ImportError: If `keras` is missing or is Keras 2.
       TypeError: If an argument has the wrong type; the message names it.
-      ValueError: If the model is not built, the number or shapes of the weights are
-        not the model's, or Keras computes with another backend than TensorFlow.
+      ValueError: If the model is not built, the number or shapes of the trainable or
+        of the other weights are not the model's, or Keras computes with another backend
+        than TensorFlow.
     """
     keras = import_keras3()
     _check_model(keras, keras_model)
@@ -133,24 +144,24 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
             "yet. Begin it with a keras.layers.Input, or call it once on a batch."
         )
     trainable, non_trainable, _ = split_variables(keras_model)
-    variables = [*trainable, *non_trainable]
-    values = [
-        np.asarray(value)
-        for value in (
-            *tf.nest.flatten(model_weights.trainable),
-            *tf.nest.flatten(model_weights.non_trainable),
-        )
-    ]
-    shapes = [value.shape for value in values]
-    expected = [tuple(variable.shape) for variable in variables]
-    if shapes != expected:
-        raise ValueError(
-            f"model_weights has arrays of shapes {shapes}, but keras_model "
-            f"{keras_model.name!r} has weights of shapes {expected}. Give the model "
-            "that was trained, or one of its form with the same trainable layers."
-        )
-    for variable, value in zip(variables, values):
-        variable.assign(value)
+    parts = {"trainable": trainable, "non_trainable": non_trainable}
+    values = {
+        part: [np.asarray(v) for v in tf.nest.flatten(getattr(model_weights, part))]
+        for part in parts
+    }
+    for part, variables in parts.items():
+        shapes = [value.shape for value in values[part]]
+        expected = [tuple(variable.shape) for variable in variables]
+        if shapes != expected:
+            raise ValueError(
+                f"model_weights.{part} has arrays of shapes {shapes}, but keras_model "
+                f"{keras_model.name!r} has {part} weights of shapes {expected}. Give "
+                "the model that was trained, or one of its form, and set trainable of "
+                "its layers as it was in training."
+            )
+    for part, variables in parts.items():
+        for variable, value in zip(variables, values[part]):
+            variable.assign(value)
 
 
 def check_training(model: tff.learning.models.VariableModel) -> None:
@@ -276,7 +287,9 @@ class _Keras3Model(tff.learning.models.VariableModel):
         for metric, variables in zip(self._metrics, self._states):
             _assign(variables, metric.update(_read(variables), seen))
         return tff.learning.models.BatchOutput(
-            loss=tf.add_n([loss, *map(tf.convert_to_tensor, output.losses)]),
+            loss=tf.add_n(
+                [loss, *(tf.cast(each, loss.dtype) for each in output.losses)]
+            ),
             predictions=output.predictions,
             num_examples=num_examples,
         )

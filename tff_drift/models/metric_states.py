@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import abc
 import collections
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tff_drift import checks
+from tff_drift.models.keras_internals import class_name, may_be_automatic
 from tff_drift.models.outputs import by_output, named_outputs
 from tff_drift.models.stateless import import_keras3, outside_graphs, where_made
 
@@ -138,18 +138,15 @@ def build_metric_states(
 
     Raises:
       TypeError: If a metric is not one of Keras 3.
-      ValueError: If two metrics have one name, or the keys of a mapping are not
-        outputs.
+      ValueError: If two metrics have one name, a name may be Keras' or the user's and
+        that makes a difference, or the keys of a mapping are not outputs.
     """
     states: list[MetricState] = []
-    numbers: collections.Counter[tuple[str | None, str]] = collections.Counter()
-    for output, metric in _flat(metrics, output_spec, output_names):
-        made = _made(metric)
-        name, is_numbered = _name(made)
-        number = numbers[output, name]
-        numbers[output, name] += 1
-        if is_numbered and number:
-            name = f"{name}_{number}"
+    flat = [
+        (output, _made(metric))
+        for output, metric in _flat(metrics, output_spec, output_names)
+    ]
+    for (output, made), name in zip(flat, _names(flat)):
         state = _KerasMetric(name, made, output, output_names)
         # Some metrics make their variables, or all but one, at their first update.
         if not made.variables or not getattr(made, "_built", True):
@@ -196,17 +193,42 @@ def _flat(
     ]
 
 
-def _name(metric: Any) -> tuple[str, bool]:
-    """Returns a metric's name, without Keras' number, and whether it had one.
+def _names(metrics: Sequence[tuple[str | None, Any]]) -> list[str]:
+    """Returns metrics' names, with numbers of their own in place of those of Keras.
 
     Keras numbers metrics without a name of their own through the whole process. A model
     function may make them, which is called several times, and has to give the same
     names each time.
+
+    Args:
+      metrics: Pairs of an output and a metric.
+
+    Raises:
+      ValueError: If a metric would get the name that another one has.
     """
-    kind = re.sub("(.)([A-Z][a-z]+)", r"\1_\2", type(metric).__name__)
-    kind = re.sub("([a-z])([A-Z])", r"\1_\2", kind).lower()
-    is_numbered = re.fullmatch(rf"{kind}(_\d+)?", metric.name) is not None
-    return (kind if is_numbered else metric.name), is_numbered
+    counts: collections.Counter[tuple[str | None, str]] = collections.Counter()
+    names = []
+    for output, metric in metrics:
+        name = metric.name
+        kind = class_name(metric)
+        if may_be_automatic(name, kind):
+            number = counts[output, kind]
+            counts[output, kind] += 1
+            name = f"{kind}_{number}" if number else kind
+        names.append(name)
+    for (output, metric), name in zip(metrics, names):
+        if name == metric.name:
+            continue
+        own = [other.name for of, other in metrics if of == output]
+        kind, of_class = class_name(metric), type(metric).__name__
+        is_twice = metric.name != kind and own.count(metric.name) > 1
+        if name in own or is_twice:
+            raise ValueError(
+                f"metrics has names that Keras may have made, or you: {own}. Give each "
+                f"{of_class} a name other than {kind!r} and a number, such as "
+                f"keras.metrics.{of_class}(name='first')."
+            )
+    return names
 
 
 def _made(metric: Any) -> Any:

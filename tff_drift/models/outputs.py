@@ -8,6 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from tff_drift import checks
+from tff_drift.models.keras_internals import function_loss
+from tff_drift.models.stateless import import_keras3
 
 _LOSS = (
     "a loss of Keras 3 such as keras.losses.SparseCategoricalCrossentropy("
@@ -42,13 +44,15 @@ def named_outputs(predictions: Any, names: Sequence[str]) -> dict[str, Any]:
 
     Args:
       predictions: What the model returns: a mapping, a sequence, or one tensor.
-      names: What the model calls the outputs of a sequence.
+      names: What the model calls the outputs of a sequence: the names of layers. Where
+        there are none, or two outputs are of one layer, outputs are `output_0`,
+        `output_1` and so on.
     """
     if isinstance(predictions, Mapping):
         return dict(predictions)
     if not isinstance(predictions, (list, tuple)):
         predictions = [predictions]
-    if len(names) != len(predictions):
+    if len(set(names)) != len(predictions) or len(names) != len(predictions):
         names = [f"output_{number}" for number in range(len(predictions))]
     return dict(zip(names, predictions))
 
@@ -57,7 +61,9 @@ class Objective:
     """The loss of a batch, without the losses that layers add.
 
     Args:
-      loss: A loss of all outputs, or a mapping or sequence of one for each.
+      loss: A loss of all outputs, or a mapping or sequence of one for each. Functions
+        become losses of Keras, but for one of several outputs, which gets labels and
+        predictions as they are.
       loss_weights: The weights of losses of each output, alike; by default 1.
       output_spec: Returns the outputs' specifications, as the model returns them.
       output_names: What the model calls the outputs of a sequence.
@@ -88,6 +94,7 @@ class Objective:
         self._losses = by_output("loss", loss, outputs)
         for name, each in self._losses.items():
             _check_loss(f"loss[{name!r}]", each)
+            self._losses[name] = _as_keras_loss(each)
         if loss_weights is None:
             loss_weights = dict.fromkeys(outputs, 1.0)
         self._weights = by_output("loss_weights", loss_weights, outputs)
@@ -102,7 +109,10 @@ class Objective:
           predictions: What the model returns.
         """
         if not isinstance(self._losses, dict):
-            return _mean(self._losses(labels, predictions))
+            loss = self._losses
+            if not tf.nest.is_nested(predictions):
+                loss = _as_keras_loss(loss)
+            return _mean(loss(labels, predictions))
         outputs = named_outputs(predictions, self._names)
         labels = by_output("the labels of input_spec", labels, outputs)
         terms = [
@@ -112,8 +122,13 @@ class Objective:
         return tf.add_n(terms)
 
 
+def _as_keras_loss(loss: Any) -> Any:
+    is_loss = isinstance(loss, import_keras3().losses.Loss)
+    return loss if is_loss else function_loss(loss)
+
+
 def _mean(loss: Any) -> tf.Tensor:
-    """Returns a scalar: functions of Keras return a loss for each example."""
+    """Returns a scalar: losses without reduction have a value for each example."""
     return tf.reduce_mean(tf.convert_to_tensor(loss))
 
 

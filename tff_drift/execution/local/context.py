@@ -251,8 +251,8 @@ def set_local_execution_context(**options: Any) -> None:
 def create_async_local_execution_context(**options: Any) -> AsyncLocalExecutionContext:
     """Returns the local context in the form that asynchronous programs want.
 
-    It takes no argument, as TFF's own `create_async_*_context` functions, and is
-    what `tff.program.NativeFederatedContext` wraps:
+    It is what `tff.program.NativeFederatedContext` wraps, as it does the results of
+    TFF's own `create_async_*_context` functions:
 
         context = tff_drift.execution.create_async_local_execution_context()
         context = tff.program.NativeFederatedContext(context)
