@@ -189,9 +189,7 @@ class RayExecutionContext(compat.framework.SyncContext):
             argument = self._dealer.deal(arg, parameter, whole=plan.form is None)
             results = self._run(plan.clients, argument, keeps_states=True)
             if plan.form is None:
-                return partition.join(
-                    results, comp.type_signature.result, argument.dealt
-                )
+                return _join(results, comp.type_signature.result, argument.dealt)
             merge = functools.partial(self._merge, plan.form)
             return self._after_merge(plan, argument, functools.reduce(merge, results))
 
@@ -217,9 +215,7 @@ class RayExecutionContext(compat.framework.SyncContext):
         results = self._run(
             plan.after_merge, dataclasses.replace(argument, packed=packed)
         )
-        return partition.join(
-            results, types.result, [argument.dealt[k] for k in argument.busy]
-        )
+        return _join(results, types.result, [argument.dealt[k] for k in argument.busy])
 
     def _run(
         self, computation: wire.Sent, argument: Argument, keeps_states: bool = False
@@ -330,6 +326,16 @@ class RayExecutionContext(compat.framework.SyncContext):
 
 def _pair(one: Any, two: Any) -> compat.structure.Struct:
     return compat.structure.Struct.unnamed(one, two)
+
+
+def _join(
+    results: Sequence[Any], type_signature: compat.Type, parts: Sequence[Sequence[int]]
+) -> Any:
+    """Unpacks what actors returned, and joins it; see `partition.join`."""
+    unpacked = (wire.unpack(result, type_signature) for result in results)
+    # Structures that hold sequences come back as `tff.structure.Struct`s.
+    restored = [compat.type_to_py_container(each, type_signature) for each in unpacked]
+    return partition.join(restored, type_signature, parts)
 
 
 def _indented(text: str) -> str:
