@@ -82,12 +82,14 @@ class RayExecutionContext(compat.framework.SyncContext):
 
         Args:
           initial_state: The state of a client that has not been seen, such as
-            `process.initial_client_state`.
+            `process.initial_client_state`. A store that exists must have been made
+            with an equal one.
           path: A folder that all nodes share, as for `DiskClientStates`; None for the
             temporary folders of the nodes, where the states end with the store.
 
         Raises:
-          ClientStatesError: If the folder cannot be used or holds other files.
+          ClientStatesError: If the folder cannot be used, holds other files, or holds a
+            store that is damaged or that was made with another `initial_state`.
           TypeError: If a leaf of `initial_state` is neither numbers nor booleans, or
             `path` is not a path.
           ValueError: If `initial_state` holds no array.
