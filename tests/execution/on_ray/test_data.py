@@ -4,6 +4,7 @@ import functools
 import os
 import pathlib
 import pickle
+import weakref
 
 import cloudpickle
 import numpy as np
@@ -62,7 +63,7 @@ def actors_batches(datasets, num_parts, client_id, round_number):
         store.append(cloudpickle.dumps(value))
         return len(store) - 1
 
-    sent = sources.SentSources(num_parts, put).find(datasets).sent
+    sent = sources.SentSources(num_parts, put, lambda *_: None).find(datasets).sent
     actor = sources.Sources(lambda number: pickle.loads(store[number]))
     named = wire.SentRound(sent.key, client_id, round_number)
     assert actor.count(sent, [client_id]) == [
@@ -109,6 +110,9 @@ class InThisProcess:
         ]
 
     tell = run
+
+    def forget_after(self, owner, key):
+        weakref.finalize(owner, lambda: [each.forget(key) for each in self.sources])
 
     def finish(self):
         for each in self.sources:

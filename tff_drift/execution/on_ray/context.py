@@ -238,6 +238,9 @@ class RayExecutionContext(compat.framework.SyncContext):
         key = id(computation)
         if key not in self._plans:
             plan = self._compile(computation)
+            for sent in (plan.clients, plan.after_merge):
+                if sent is not None:
+                    self._actors.forget_after(computation, sent.key)
             forget = weakref.ref(computation, lambda _: self._plans.pop(key, None))
             self._plans[key] = forget, plan
         return self._plans[key][1]

@@ -70,7 +70,7 @@ class SentFunctions:
 
     def _send(self, build: Callable[[], Any]) -> wire.Sent | None:
         try:
-            return wire.Sent(uuid.uuid4().hex, [self._actors.put(weakref.ref(build))])
+            sent = wire.Sent(uuid.uuid4().hex, [self._actors.put(weakref.ref(build))])
         except _UNSENDABLE as error:
             logging.warning(
                 "A model cannot be sent to the actors, so that it is evaluated in this "
@@ -78,3 +78,5 @@ class SentFunctions:
                 str(error).splitlines()[0],
             )
             return None
+        self._actors.forget_after(build, sent.key)
+        return sent

@@ -65,19 +65,31 @@ class Sources:
             parts[number] = self._fetch(references[number])
         return parts[number]
 
+    def forget(self, key: str) -> None:
+        """Keeps the source of a key no longer, so that Ray's store may drop it."""
+        self._kept.forget(key)
+
 
 class SentSources:
     """The sources that actors have been told of, and their clients' examples."""
 
-    def __init__(self, num_parts: int, put: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        num_parts: int,
+        put: Callable[[Any], Any],
+        forget_after: Callable[[Any, str], None],
+    ) -> None:
         """Makes one that has told them of none.
 
         Args:
           num_parts: How many parts to make of a source.
           put: Stores an object and returns a reference.
+          forget_after: Has actors forget what they were sent under a key, once an
+            object is gone.
         """
         self._num_parts = num_parts
         self._put = put
+        self._forget_after = forget_after
         self._sent: weakref.WeakKeyDictionary[Any, SentSource]
         self._sent = weakref.WeakKeyDictionary()
 
@@ -86,6 +98,7 @@ class SentSources:
         found = self._sent.get(source)
         if found is None:
             found = self._sent[source] = self._store(source)
+            self._forget_after(source, found.sent.key)
         return found
 
     def _store(self, source: ClientSource) -> SentSource:

@@ -78,6 +78,10 @@ class Kept:
         self._kept.move_to_end(sent.key)
         return self._kept[sent.key]
 
+    def forget(self, key: str) -> None:
+        """Keeps what was sent under a key no longer."""
+        self._kept.pop(key, None)
+
 
 @dataclasses.dataclass(frozen=True)
 class SentRound:
