@@ -115,6 +115,9 @@ class RayExecutionContext(compat.framework.SyncContext):
         Args:
           source: The clients' data.
           client_ids: The clients of the next round.
+
+        Raises:
+          TypeError: As in `invoke`, of the function that loads clients.
         """
         with self._lock:
             self._dealer.load_ahead(source, client_ids)
@@ -141,7 +144,7 @@ class RayExecutionContext(compat.framework.SyncContext):
           is told once.
 
         Raises:
-          WorkerError: As in `invoke`.
+          TypeError: As in `invoke`, like WorkerError.
           Exception: What the function raises.
         """
         with self._lock:
@@ -176,7 +179,8 @@ class RayExecutionContext(compat.framework.SyncContext):
         Raises:
           NotImplementedError: If the computation holds something that the local
             context does not support; the message names it.
-          TypeError: If the argument is not of the parameter's type.
+          TypeError: If the argument is not of the parameter's type, or the function
+            that loads clients holds what cannot be sent, such as a lock.
           ValueError: If parts of the argument are of different numbers of clients.
           WorkerError: If an actor was lost or took too long too often, or Ray ended.
           tf.errors.OpError: If an operation fails, such as an assertion of the

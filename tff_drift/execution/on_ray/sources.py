@@ -94,7 +94,11 @@ class SentSources:
         self._sent = weakref.WeakKeyDictionary()
 
     def find(self, source: ClientSource) -> SentSource:
-        """Returns what is known of a source; stores it if it is new."""
+        """Returns what is known of a source; stores it if it is new.
+
+        Raises:
+          TypeError: If it holds what cannot be sent.
+        """
         found = self._sent.get(source)
         if found is None:
             found = self._sent[source] = self._store(source)
@@ -107,7 +111,15 @@ class SentSources:
             ids[partition.home(client_id, self._num_parts)].append(client_id)
         parts = source.in_parts(ids)
         # Copies: what is kept of a source must not keep it.
-        references = [self._put(copy.copy(part)) for part in parts]
+        try:
+            references = [self._put(copy.copy(part)) for part in parts]
+        except wire.UNSENDABLE as error:
+            raise TypeError(
+                "The clients' data cannot be sent to the actors on Ray: "
+                f"{wire.why_unsendable(error)}. Open files, sessions and datasets, and "
+                "make locks, inside the function that loads clients (or transforms "
+                "their examples), so that the function holds none."
+            ) from (error.__cause__ or error)
         sent = wire.Sent(uuid.uuid4().hex, [self._put(references)])
         return SentSource(sent, is_loaded=parts[0] is source)
 
