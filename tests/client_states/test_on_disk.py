@@ -1,3 +1,4 @@
+import os
 import pathlib
 import re
 import resource
@@ -267,3 +268,57 @@ def test_an_interrupted_scatter_may_be_repeated(
         assert_states(states.gather(["ann", "bob", "eve"]), [8, 2, 9])
         states.restore(1)
         assert_states(states.gather(["ann", "bob", "eve"]), [1, 2, 0])
+
+
+@pytest.mark.parametrize("where", ["states", "index"])
+def test_scatters_that_failed_take_no_space(path, monkeypatch, where):
+    def states_of(ids, value):
+        return [{"variate": np.full(250, value, np.float32)} for _ in ids]
+
+    slot_nbytes, pwritev, full = 1000, os.pwritev, True
+    first, second = ([f"{name} {k}" for k in range(10)] for name in ("a", "b"))
+
+    def write_until_full(file, buffers, offset):
+        space = 15 * slot_nbytes - 200 - offset if full and where == "states" else None
+        if space is not None and space <= 0:
+            raise OSError(28, "No space left on device")
+        return pwritev(file, [buffers[0][:space]], offset)
+
+    def put_unless_full(index, places, valid_from):
+        if full and where == "index":
+            raise sqlite3.OperationalError("database or disk is full")
+        return put(index, places, valid_from)
+
+    with client_states.DiskClientStates(path, states_of(first, 0)[0]) as states:
+        states.scatter(first, states_of(first, 1))
+        states.commit(1)
+        put = on_disk.StateIndex.put
+        monkeypatch.setattr(on_disk.StateIndex, "put", put_unless_full)
+        monkeypatch.setattr(os, "pwritev", write_until_full)
+        for _ in range(4):
+            with pytest.raises(client_states.ClientStatesError, match="cannot be used"):
+                states.scatter(second, states_of(second, 2))
+        full = False
+        states.scatter(second, states_of(second, 3))
+        found = [each["variate"][0] for each in states.gather(first + second)]
+        assert found == [1] * 10 + [3] * 10
+        assert (path / "states.bin").stat().st_size == 20 * slot_nbytes
+
+
+def test_an_interrupt_after_the_index_has_changed_frees_no_slot_of_it(
+    filled, state, assert_states, monkeypatch
+):
+    put = on_disk.StateIndex.put
+
+    def interrupted(index, places, valid_from):
+        put(index, places, valid_from)
+        raise KeyboardInterrupt
+
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as states:
+        monkeypatch.setattr(on_disk.StateIndex, "put", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            states.scatter(["ann", "eve"], [state(8), state(9)])
+        monkeypatch.undo()
+        states.scatter(["joe", "kim"], [state(5), state(6)])
+        cohort = ["ann", "bob", "eve", "joe", "kim"]
+        assert_states(states.gather(cohort), [8, 2, 9, 5, 6])

@@ -2,6 +2,7 @@
 
 import threading
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -159,7 +160,12 @@ def test_unfit_cohorts_are_refused(states, state, assert_states):
     [
         ({}, ValueError, "holds no array"),
         ({"name": "ann"}, TypeError, "<U3 at 'name'"),
-        ([None], TypeError, "object at '0'"),
+        ([None], TypeError, "object at '0'.*numbers and booleans: leave anything else"),
+        (
+            {"x": np.zeros(2, ml_dtypes.bfloat16)},
+            TypeError,
+            r"bfloat16 at 'x'.*NumPy's own dtypes: convert it.*astype\(np.float32\)",
+        ),
     ],
 )
 def test_unfit_initial_states_are_refused(tmp_path, initial_state, error, message):

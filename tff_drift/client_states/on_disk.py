@@ -297,12 +297,24 @@ class DiskClientStates(ClientStates):
     ) -> None:
         del copy
         with self._reported():
-            places = [
-                self._keep(_key(client_id), self._template.pack(arrays))
-                for client_id, arrays in zip(client_ids, states)
-            ]
-            unused = self._index.put(places, valid_from=self._last_version() + 1)
+            places: list[Place] = []
+            try:
+                for client_id, arrays in zip(client_ids, states):
+                    row = self._template.pack(arrays)
+                    places.append(self._keep(_key(client_id), row))
+                unused = self._index.put(places, valid_from=self._last_version() + 1)
+            except BaseException:
+                self._take_back(places)
+                raise
             self._slots.release(unused)
+
+    def _take_back(self, places: Sequence[Place]) -> None:
+        """Releases the slots of a call that failed."""
+        # An interrupt may have come when the index named them already, all or none.
+        # Where it does not tell, they are free again when the store is opened.
+        with contextlib.suppress(sqlite3.Error):
+            if places and self._index.find(places[0].key) != places[0]:
+                self._slots.release(place.slot for place in places)
 
     def _count(self) -> int:
         with self._reported():

@@ -15,8 +15,8 @@ class SlotFile:
     """Reads and writes slots of a file, and knows which of them are free.
 
     Which slots are in use is for others to keep: a slot that `write` has returned
-    stays in use until it is released. One that was taken by a call of `write` that
-    failed is lost until the file is opened again.
+    stays in use until it is released. A call of `write` that failed leaves its slot
+    free.
     """
 
     def __init__(
@@ -72,9 +72,14 @@ class SlotFile:
         else:
             slot = self._end
             self._end += 1
-        done = 0
-        while done < self._slot_nbytes:
-            done += os.pwritev(self._file, [row[done:].data], self._offset(slot) + done)
+        try:
+            done = 0
+            while done < self._slot_nbytes:
+                offset = self._offset(slot) + done
+                done += os.pwritev(self._file, [row[done:].data], offset)
+        except BaseException:
+            self._free.append(slot)
+            raise
         return slot
 
     def release(self, slots: Iterable[int]) -> None:

@@ -39,6 +39,16 @@ class _Leaf:
         return f"{self.name}: {self.dtype}{list(self.shape)}"
 
 
+def _remedy(dtype: np.dtype) -> str:
+    # Numbers of other packages, bfloat16 among them, are void to NumPy.
+    if dtype.kind == "V" and dtype.type is not np.void:
+        return (
+            "numbers of NumPy's own dtypes: convert it, and what clients return in its "
+            "place, by .astype(np.float32) for instance."
+        )
+    return "numbers and booleans: leave anything else out."
+
+
 def _layout(paths_and_arrays: Sequence[tuple[Any, np.ndarray]]) -> list[_Leaf]:
     """Returns the leaves in their order, with offsets that need no padding.
 
@@ -73,7 +83,8 @@ class StateTemplate:
             arrays, or of what NumPy makes arrays of.
 
         Raises:
-          TypeError: If a leaf is neither numbers nor booleans.
+          TypeError: If a leaf is neither numbers nor booleans of NumPy's own dtypes;
+            bfloat16 is none.
           ValueError: If there is no array.
         """
         arrays = [
@@ -90,7 +101,7 @@ class StateTemplate:
             if leaf.dtype.kind not in _NUMBER_KINDS:
                 raise TypeError(
                     f"initial_state has dtype {leaf.dtype} at {leaf.name!r}. A state "
-                    "holds numbers and booleans: leave anything else out."
+                    f"holds {_remedy(leaf.dtype)}"
                 )
         self._structure = tree.map_structure(lambda _: None, initial_state)
         self.nbytes = max(leaf.end for leaf in self._leaves)

@@ -4,6 +4,8 @@ import functools
 import os
 import pathlib
 import pickle
+import threading
+import weakref
 
 import cloudpickle
 import numpy as np
@@ -62,7 +64,7 @@ def actors_batches(datasets, num_parts, client_id, round_number):
         store.append(cloudpickle.dumps(value))
         return len(store) - 1
 
-    sent = sources.SentSources(num_parts, put).find(datasets).sent
+    sent = sources.SentSources(num_parts, put, lambda *_: None).find(datasets).sent
     actor = sources.Sources(lambda number: pickle.loads(store[number]))
     named = wire.SentRound(sent.key, client_id, round_number)
     assert actor.count(sent, [client_id]) == [
@@ -109,6 +111,9 @@ class InThisProcess:
         ]
 
     tell = run
+
+    def forget_after(self, owner, key):
+        weakref.finalize(owner, lambda: [each.forget(key) for each in self.sources])
 
     def finish(self):
         for each in self.sources:
@@ -165,6 +170,39 @@ def test_a_part_has_the_examples_of_its_clients_alone():
     )
     with pytest.raises(ValueError, match="Unknown client_id"):
         one.examples("client 1")
+
+
+@pytest.mark.parametrize(
+    ("held", "reason"),
+    [
+        (threading.Lock(), "cannot pickle '_thread.lock' object"),
+        (
+            tf.data.Dataset.range(3),
+            "Cannot convert a Tensor of dtype variant to a NumPy array",
+        ),
+    ],
+    ids=["lock", "dataset"],
+)
+def test_what_cannot_be_sent_is_named_with_the_remedy(two, held, reason):
+    def load_client(client_id):
+        return held and client_arrays()[client_id]
+
+    def transform(examples, generator):
+        return held and examples
+
+    for functions in (
+        {"load_client": load_client},
+        {"load_client": client_arrays().get, "transform": transform},
+    ):
+        datasets = ClientDatasets(["client 0"], **functions, batch_size=4)
+        with pytest.raises(TypeError) as caught:
+            two.load_ahead(datasets, ["client 0"])
+        assert str(caught.value) == (
+            f"The clients' data cannot be sent to the actors on Ray: {reason}. Open "
+            "files, sessions and datasets, and make locks, inside the function that "
+            "loads clients (or transforms their examples), so that the function "
+            "holds none."
+        )
 
 
 def train(context, datasets, build=algorithms.build_fed_avg, **options):

@@ -89,7 +89,7 @@ def test_a_model_that_cannot_be_sent_is_evaluated_here(two, expected, caplog):
             return models.softmax_regression()
 
     assert evaluate(two, in_ram(), model) == expected
-    assert "evaluated in this process" in caplog.text
+    assert "in this process: cannot pickle '_thread.lock' object. Give" in caplog.text
 
 
 def test_a_bad_label_is_named(two):

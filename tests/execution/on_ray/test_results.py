@@ -101,6 +101,64 @@ def test_values_of_clients_keep_their_order(two):
     assert call(two, add_total, []) == ([], 0)
 
 
+def test_sequences_of_clients_come_back_as_datasets(two, native):
+    sequence = compat.SequenceType(np.int32)
+
+    @compat.tf_computation(sequence)
+    def double(values):
+        return values.map(lambda value: value * 2)
+
+    @compat.federated_computation(compat.FederatedType(sequence, compat.CLIENTS))
+    def double_all(values):
+        return compat.federated_map(double, values)
+
+    # One client for two actors, and more clients than actors.
+    for clients in ([[7]], [[1, 2], [3], []]):
+        doubled = call(two, double_all, clients)
+        assert [list(map(int, each)) for each in doubled] == [
+            [2 * value for value in client] for client in clients
+        ]
+
+    @compat.tf_computation(sequence)
+    def inside(values):
+        pairs = values.map(lambda value: collections.OrderedDict(x=value, y=-value))
+        return collections.OrderedDict(pairs=pairs, first=(values, 5))
+
+    @compat.federated_computation(
+        compat.FederatedType(sequence, compat.CLIENTS),
+        compat.FederatedType(np.int32, compat.SERVER),
+    )
+    def inside_all(values, server):
+        return compat.federated_map(inside, values), server
+
+    ours, theirs = (
+        call(context, inside_all, [[1, 2], [3]], 4) for context in (two, native)
+    )
+    for found, _ in (ours, theirs):
+        assert [type(each) for each in found] == [collections.OrderedDict] * 2
+        assert [type(each["first"]) for each in found] == [tuple] * 2
+        elements = [list(each["pairs"].as_numpy_iterator()) for each in found]
+        assert elements == [[{"x": 1, "y": -1}, {"x": 2, "y": -2}], [{"x": 3, "y": -3}]]
+    assert ours[1] == theirs[1] == 4
+
+
+def test_selected_slices_come_back_as_datasets(two):
+    @compat.tf_computation(compat.TensorType(np.float32, [4]), np.int32)
+    def pick(values, key):
+        return tf.gather(values, key)
+
+    @compat.federated_computation(
+        compat.FederatedType(compat.TensorType(np.int32, [1]), compat.CLIENTS),
+        compat.FederatedType(np.int32, compat.SERVER),
+        compat.FederatedType(compat.TensorType(np.float32, [4]), compat.SERVER),
+    )
+    def select(keys, num_keys, values):
+        return tff.federated_select(keys, num_keys, values, pick)
+
+    selected = call(two, select, [[0], [3], [2]], 4, [1.0, 2.0, 3.0, 4.0])
+    assert [list(map(float, each)) for each in selected] == [[1.0], [4.0], [3.0]]
+
+
 def test_aggregations_that_depend_on_each_other_run_on_one_actor(two, caplog):
     @compat.tf_computation(np.int32, np.int32)
     def multiply(one, two):

@@ -1,6 +1,7 @@
 """Shards of client states as a store, with actors in this process that are killed."""
 
 import json
+import shutil
 from unittest import mock
 
 import numpy as np
@@ -151,6 +152,7 @@ def test_folders_that_are_no_store_are_left_alone(tmp_path):
         {"format": "another"},
         {"num_shards": "many"},
         {"versions": {"1": []}},
+        {"template": 3},
     ):
         whole = json.loads(manifest.read_text())
         manifest.write_text(json.dumps({**whole, **damage}))
@@ -161,3 +163,64 @@ def test_folders_that_are_no_store_are_left_alone(tmp_path):
     manifest.rename(path / "elsewhere")
     with pytest.raises(ClientStatesError, match="all nodes share"):
         store.gather(["ann"])
+
+
+ONES = {"variate": np.ones(3, np.float32), "count": np.int32(1)}
+WIDER = {"variate": np.zeros(5, np.float32), "count": np.int32(0)}
+
+
+def test_another_initial_state_is_refused_when_a_store_is_opened(tmp_path):
+    actors = InThisProcess(2)
+    first = RayClientStates(actors, INITIAL, tmp_path)
+    first.scatter(CLIENTS[:2], [state(4)] * 2)
+    first.commit(1)
+    before = (tmp_path / "shards.json").read_bytes()
+    # While the first store is open, and once it is closed.
+    for _ in range(2):
+        with pytest.raises(ClientStatesError, match="it had values of sha256"):
+            RayClientStates(actors, ONES, tmp_path)
+        with pytest.raises(
+            ClientStatesError, match=r"it had variate: float32\[3\], now it has .*\[5\]"
+        ):
+            RayClientStates(actors, WIDER, tmp_path)
+        first.close()
+    assert (tmp_path / "shards.json").read_bytes() == before
+    assert values(RayClientStates(actors, INITIAL, tmp_path)) == [4, 4, 0, 0, 0, 0]
+
+
+def test_a_folder_without_a_template_is_compared_at_the_actors(tmp_path):
+    actors, manifest = InThisProcess(2), tmp_path / "shards.json"
+    first = RayClientStates(actors, INITIAL, tmp_path)
+    first.scatter(CLIENTS, [state(4)] * 6)
+    first.commit(1)
+    before = json.loads(manifest.read_text())
+    before.pop("template", None)
+    manifest.write_text(json.dumps(before))
+    # The first store is still open; each error is of the store that was opened last.
+    for other, message in ((ONES, "it had values"), (WIDER, r"now it has .*\[5\]")):
+        store = RayClientStates(actors, other, tmp_path)
+        assert store.versions == (1,)
+        with pytest.raises(ClientStatesError, match=message):
+            store.gather(CLIENTS)
+    second = RayClientStates(actors, INITIAL, tmp_path)
+    second.scatter(CLIENTS[:1], [state(5)])
+    second.commit(2)
+    assert values(second) == [5, 4, 4, 4, 4, 4]
+    assert "template" not in json.loads(manifest.read_text())
+    first.close()
+    assert values(second) == [5, 4, 4, 4, 4, 4]
+
+
+def test_a_copy_of_a_folder_is_another_store(tmp_path):
+    actors, store = InThisProcess(1), tmp_path / "store"
+    first = RayClientStates(actors, INITIAL, store)
+    first.scatter(CLIENTS, [state(1)] * 6)
+    first.commit(1)
+    first.close()
+    shutil.copytree(store, tmp_path / "copy")
+    first, copy = (
+        RayClientStates(actors, INITIAL, path) for path in (store, tmp_path / "copy")
+    )
+    first.scatter(CLIENTS, [state(2)] * 6)
+    assert values(copy) == [1] * 6
+    assert values(first) == [2] * 6

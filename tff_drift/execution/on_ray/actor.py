@@ -131,6 +131,12 @@ class Actor:
         clients = [(self._sources.part_of(source, each), each) for each in client_ids]
         return list(self._functions.find(function)(clients, *arguments))
 
+    def forget(self, key: str) -> None:
+        """Keeps what was sent under a key no longer, whatever it is."""
+        self._sources.forget(key)
+        self._functions.forget(key)
+        self._computations.forget(key)
+
     def of_shards(self, method: str, *arguments: Any) -> Any:
         """Returns what a method of `Shards` returns."""
         return getattr(self._shards, method)(*arguments)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import dataclasses
 import itertools
 import time
@@ -208,6 +210,24 @@ class Actors:
         found = method.options(num_returns=call.num_results).remote(*resolved)
         return found if call.num_results > 1 else [found]
 
+    def forget_after(self, owner: Any, key: str) -> None:
+        """Has actors forget what they were sent once an object is gone.
+
+        Nobody waits for it, and nothing is said where actors have ended.
+
+        Args:
+          owner: The object. If it outlives the actors, it does not keep them.
+          key: The key of the `wire.Sent`. Should it be sent once more, it is fetched.
+        """
+        weakref.finalize(owner, _forget, weakref.ref(self), key).atexit = False
+
+    def forget(self, key: str) -> None:
+        """Has actors forget what they were sent, if they are still there."""
+        with contextlib.suppress(Exception):
+            # Ray would start another instance by itself where there is none.
+            if self._ray.is_initialized():
+                self.tell([Call(n, "forget", (key,)) for n in range(len(self))])
+
     def run(self, calls: Sequence[Call]) -> list[Any]:
         """Calls methods of actors side by side.
 
@@ -339,6 +359,15 @@ class Actors:
         """Ends the actors."""
         for actor in self._actors:
             self._ray.kill(actor, no_restart=True)
+
+
+def _forget(reference: weakref.ref[Actors], key: str) -> None:
+    actors = reference()
+    if actors is not None:
+        # Objects end in the middle of any call, one of Ray's too, which must not be
+        # entered twice. Without room for a thread, what comes later takes its place.
+        with contextlib.suppress(RuntimeError):
+            _thread.start_new_thread(actors.forget, (key,))
 
 
 def _first_lines(error: Exception) -> str:

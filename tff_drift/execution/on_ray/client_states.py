@@ -54,7 +54,10 @@ class RayClientStates(ClientStates):
         self.actors = actors
         self.path: pathlib.Path | None = None
         self._closed = False
+        # Of the store, whoever opens it; what tells it from others in the same place.
         self._key = uuid.uuid4().hex
+        # As the manifest has it; None in one of a version that did not write it.
+        self._identity: str | None = self._template.identity()
         self._num_shards = len(actors)
         # The shards' versions of each version that can be restored.
         self._versions: dict[int, list[int]] = {}
@@ -69,7 +72,8 @@ class RayClientStates(ClientStates):
         self._unsynced: set[int] = set()
         folder = None if self.path is None else str(self.path)
         store = shards.Store(self._key, folder, self.initial_state)
-        self._sent = wire.Sent(self._key, [actors.put(store)])
+        # Opened again, with another state perhaps, it is something new to the actors.
+        self._sent = wire.Sent(uuid.uuid4().hex, [actors.put(store)])
 
     def __str__(self) -> str:
         return "The store of client states " + (
@@ -95,6 +99,9 @@ class RayClientStates(ClientStates):
             if found["format"] != _FORMAT:
                 raise ValueError(f"it has format {found['format']!r}")
             self._key, self._num_shards = str(found["key"]), int(found["num_shards"])
+            self._identity = found.get("template")
+            if not isinstance(self._identity, (str, type(None))):
+                raise ValueError("its template is no text")
             self._versions = {
                 int(version): [int(each) for each in of_shards]
                 for version, of_shards in found["versions"].items()
@@ -107,6 +114,13 @@ class RayClientStates(ClientStates):
                 f"version of tff_drift: {error}. It was left unchanged: choose another "
                 "folder, or restart the run."
             ) from error
+        made_with = self._identity
+        if made_with is not None and made_with != self._template.identity():
+            difference = self._template.describe_difference(made_with)
+            raise ClientStatesError(
+                f"{self} was made with another initial_state: {difference}. It was "
+                "left unchanged: move it away, or choose another path."
+            )
 
     def _unusable(self, error: OSError) -> ClientStatesError:
         return ClientStatesError(
@@ -117,14 +131,15 @@ class RayClientStates(ClientStates):
     def _write_manifest(self) -> None:
         if self.path is None:
             return
-        text = json.dumps(
-            {
-                "format": _FORMAT,
-                "key": self._key,
-                "num_shards": self._num_shards,
-                "versions": self._versions,
-            }
-        )
+        manifest = {
+            "format": _FORMAT,
+            "key": self._key,
+            "num_shards": self._num_shards,
+            "versions": self._versions,
+        }
+        if self._identity is not None:
+            manifest["template"] = self._identity
+        text = json.dumps(manifest)
         try:
             files.replace_file(
                 self.path / shards.MANIFEST_FILE,

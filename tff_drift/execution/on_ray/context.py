@@ -82,12 +82,14 @@ class RayExecutionContext(compat.framework.SyncContext):
 
         Args:
           initial_state: The state of a client that has not been seen, such as
-            `process.initial_client_state`.
+            `process.initial_client_state`. A store that exists must have been made
+            with an equal one.
           path: A folder that all nodes share, as for `DiskClientStates`; None for the
             temporary folders of the nodes, where the states end with the store.
 
         Raises:
-          ClientStatesError: If the folder cannot be used or holds other files.
+          ClientStatesError: If the folder cannot be used, holds other files, or holds a
+            store that is damaged or that was made with another `initial_state`.
           TypeError: If a leaf of `initial_state` is neither numbers nor booleans, or
             `path` is not a path.
           ValueError: If `initial_state` holds no array.
@@ -113,6 +115,9 @@ class RayExecutionContext(compat.framework.SyncContext):
         Args:
           source: The clients' data.
           client_ids: The clients of the next round.
+
+        Raises:
+          TypeError: As in `invoke`, of the function that loads clients.
         """
         with self._lock:
             self._dealer.load_ahead(source, client_ids)
@@ -139,7 +144,7 @@ class RayExecutionContext(compat.framework.SyncContext):
           is told once.
 
         Raises:
-          WorkerError: As in `invoke`.
+          TypeError: As in `invoke`, like WorkerError.
           Exception: What the function raises.
         """
         with self._lock:
@@ -174,7 +179,8 @@ class RayExecutionContext(compat.framework.SyncContext):
         Raises:
           NotImplementedError: If the computation holds something that the local
             context does not support; the message names it.
-          TypeError: If the argument is not of the parameter's type.
+          TypeError: If the argument is not of the parameter's type, or the function
+            that loads clients holds what cannot be sent, such as a lock.
           ValueError: If parts of the argument are of different numbers of clients.
           WorkerError: If an actor was lost or took too long too often, or Ray ended.
           tf.errors.OpError: If an operation fails, such as an assertion of the
@@ -189,9 +195,7 @@ class RayExecutionContext(compat.framework.SyncContext):
             argument = self._dealer.deal(arg, parameter, whole=plan.form is None)
             results = self._run(plan.clients, argument, keeps_states=True)
             if plan.form is None:
-                return partition.join(
-                    results, comp.type_signature.result, argument.dealt
-                )
+                return _join(results, comp.type_signature.result, argument.dealt)
             merge = functools.partial(self._merge, plan.form)
             return self._after_merge(plan, argument, functools.reduce(merge, results))
 
@@ -217,9 +221,7 @@ class RayExecutionContext(compat.framework.SyncContext):
         results = self._run(
             plan.after_merge, dataclasses.replace(argument, packed=packed)
         )
-        return partition.join(
-            results, types.result, [argument.dealt[k] for k in argument.busy]
-        )
+        return _join(results, types.result, [argument.dealt[k] for k in argument.busy])
 
     def _run(
         self, computation: wire.Sent, argument: Argument, keeps_states: bool = False
@@ -240,6 +242,9 @@ class RayExecutionContext(compat.framework.SyncContext):
         key = id(computation)
         if key not in self._plans:
             plan = self._compile(computation)
+            for sent in (plan.clients, plan.after_merge):
+                if sent is not None:
+                    self._actors.forget_after(computation, sent.key)
             forget = weakref.ref(computation, lambda _: self._plans.pop(key, None))
             self._plans[key] = forget, plan
         return self._plans[key][1]
@@ -330,6 +335,16 @@ class RayExecutionContext(compat.framework.SyncContext):
 
 def _pair(one: Any, two: Any) -> compat.structure.Struct:
     return compat.structure.Struct.unnamed(one, two)
+
+
+def _join(
+    results: Sequence[Any], type_signature: compat.Type, parts: Sequence[Sequence[int]]
+) -> Any:
+    """Unpacks what actors returned, and joins it; see `partition.join`."""
+    unpacked = (wire.unpack(result, type_signature) for result in results)
+    # Structures that hold sequences come back as `tff.structure.Struct`s.
+    restored = [compat.type_to_py_container(each, type_signature) for each in unpacked]
+    return partition.join(restored, type_signature, parts)
 
 
 def _indented(text: str) -> str:

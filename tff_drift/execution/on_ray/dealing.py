@@ -78,7 +78,7 @@ class Dealer:
 
     def __init__(self, actors: Actors) -> None:
         self._actors = actors
-        self.sources = SentSources(len(actors), actors.put)
+        self.sources = SentSources(len(actors), actors.put, actors.forget_after)
 
     def deal(self, value: Any, parameter: compat.Type, whole: bool) -> Argument:
         """Deals the clients of an argument to actors.

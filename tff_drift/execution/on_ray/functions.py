@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,9 +13,6 @@ from tff_drift.execution.batches_on_demand import ClientSource
 from tff_drift.execution.on_ray import wire
 from tff_drift.execution.on_ray.actors import Actors, Call
 from tff_drift.execution.on_ray.dealing import Dealer
-
-# What Ray raises of an object that it cannot send.
-_UNSENDABLE = (AttributeError, TypeError, pickle.PicklingError)
 
 
 class SentFunctions:
@@ -70,11 +66,13 @@ class SentFunctions:
 
     def _send(self, build: Callable[[], Any]) -> wire.Sent | None:
         try:
-            return wire.Sent(uuid.uuid4().hex, [self._actors.put(weakref.ref(build))])
-        except _UNSENDABLE as error:
+            sent = wire.Sent(uuid.uuid4().hex, [self._actors.put(weakref.ref(build))])
+        except wire.UNSENDABLE as error:
             logging.warning(
                 "A model cannot be sent to the actors, so that it is evaluated in this "
-                "process: %s Give a function of a module that builds it.",
-                str(error).splitlines()[0],
+                "process: %s. Give a function of a module that builds it.",
+                wire.why_unsendable(error),
             )
             return None
+        self._actors.forget_after(build, sent.key)
+        return sent

@@ -45,7 +45,7 @@ class Store:
     """What an actor has to know of a store of client states.
 
     Attributes:
-      key: The name of the store, of no other one.
+      key: The name of the store, of no other one, whoever opens it.
       folder: Where the shards are; None for the temporary folder of their node.
       initial_state: The state of a client that has not been seen.
     """
@@ -199,6 +199,16 @@ class Shards:
         self.store(store).remove()
         del self._stores[store.key]
 
+    def _leave(self, path: pathlib.Path) -> None:
+        """Closes a shard if its store was opened before and has not been closed.
+
+        Opened anew, it is compared with what it is taken for now.
+        """
+        for key in [key for key, each in self._open.items() if each.path == path]:
+            self._open.pop(key).close()
+            # Asked again, it is sent again.
+            self._stores.pop(key[0], None)
+
     def store(self, sent: wire.Sent) -> Store:
         """Returns a store that was sent."""
         if sent.key not in self._stores:
@@ -209,7 +219,9 @@ class Shards:
         """Returns a shard at a version; later ones are dropped."""
         found = self._open.get((sent.key, shard))
         if found is None:
-            found = _open(self.store(sent), shard)
+            store = self.store(sent)
+            self._leave(store.path(shard))
+            found = _open(store, shard)
             self._open[sent.key, shard] = found
         if version != found.versions[-1]:
             if version not in found.versions:

@@ -65,27 +65,44 @@ class Sources:
             parts[number] = self._fetch(references[number])
         return parts[number]
 
+    def forget(self, key: str) -> None:
+        """Keeps the source of a key no longer, so that Ray's store may drop it."""
+        self._kept.forget(key)
+
 
 class SentSources:
     """The sources that actors have been told of, and their clients' examples."""
 
-    def __init__(self, num_parts: int, put: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        num_parts: int,
+        put: Callable[[Any], Any],
+        forget_after: Callable[[Any, str], None],
+    ) -> None:
         """Makes one that has told them of none.
 
         Args:
           num_parts: How many parts to make of a source.
           put: Stores an object and returns a reference.
+          forget_after: Has actors forget what they were sent under a key, once an
+            object is gone.
         """
         self._num_parts = num_parts
         self._put = put
+        self._forget_after = forget_after
         self._sent: weakref.WeakKeyDictionary[Any, SentSource]
         self._sent = weakref.WeakKeyDictionary()
 
     def find(self, source: ClientSource) -> SentSource:
-        """Returns what is known of a source; stores it if it is new."""
+        """Returns what is known of a source; stores it if it is new.
+
+        Raises:
+          TypeError: If it holds what cannot be sent.
+        """
         found = self._sent.get(source)
         if found is None:
             found = self._sent[source] = self._store(source)
+            self._forget_after(source, found.sent.key)
         return found
 
     def _store(self, source: ClientSource) -> SentSource:
@@ -94,7 +111,15 @@ class SentSources:
             ids[partition.home(client_id, self._num_parts)].append(client_id)
         parts = source.in_parts(ids)
         # Copies: what is kept of a source must not keep it.
-        references = [self._put(copy.copy(part)) for part in parts]
+        try:
+            references = [self._put(copy.copy(part)) for part in parts]
+        except wire.UNSENDABLE as error:
+            raise TypeError(
+                "The clients' data cannot be sent to the actors on Ray: "
+                f"{wire.why_unsendable(error)}. Open files, sessions and datasets, and "
+                "make locks, inside the function that loads clients (or transforms "
+                "their examples), so that the function holds none."
+            ) from (error.__cause__ or error)
         sent = wire.Sent(uuid.uuid4().hex, [self._put(references)])
         return SentSource(sent, is_loaded=parts[0] is source)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copyreg
 import dataclasses
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,16 @@ from tff_drift.execution.batches_on_demand import (
     RoundOfClient,
     StateOfClient,
 )
+
+# What Ray raises of an object that it cannot send.
+UNSENDABLE = (AttributeError, TypeError, pickle.PicklingError, tf.errors.OpError)
+
+
+def why_unsendable(error: Exception) -> str:
+    """Returns on one line why an object cannot be sent, of one of `UNSENDABLE`."""
+    # Around pickle's error Ray puts a report of several lines.
+    lines = str(error.__cause__ or error).splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _struct(elements: list[tuple[Any, Any]]) -> compat.structure.Struct:
@@ -77,6 +88,10 @@ class Kept:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(sent.key)
         return self._kept[sent.key]
+
+    def forget(self, key: str) -> None:
+        """Keeps what was sent under a key no longer."""
+        self._kept.pop(key, None)
 
 
 @dataclasses.dataclass(frozen=True)
