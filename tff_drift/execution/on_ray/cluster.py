@@ -183,6 +183,19 @@ def places(
     return [Place(processors or share, gpus, None)] * num_actors
 
 
+def session(ray: Any) -> tuple[str, str] | None:
+    """Returns what no other connection of this process to Ray has, None without one.
+
+    Args:
+      ray: The package.
+    """
+    if not ray.is_initialized():
+        return None
+    here = ray.get_runtime_context()
+    # A local instance has a node of its own, a cluster tells its drivers apart.
+    return str(here.get_node_id()), str(here.get_worker_id())
+
+
 def address_of(ray: Any) -> str:
     """Returns the address of the cluster that this process is connected to."""
     return str(ray.get_runtime_context().gcs_address)

@@ -176,7 +176,8 @@ class RayExecutionContext(compat.framework.SyncContext):
             context does not support; the message names it.
           TypeError: If the argument is not of the parameter's type.
           ValueError: If parts of the argument are of different numbers of clients.
-          WorkerError: If an actor was lost or took too long too often, or Ray ended.
+          WorkerError: If an actor was lost or took too long too often, the context is
+            closed, or Ray ended.
           tf.errors.OpError: If an operation fails, such as an assertion of the
             computation.
         """
