@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import os
 import secrets
 import socket
@@ -45,14 +46,14 @@ def import_ray() -> Any:
 
 
 def connect(address: str | None, object_store_bytes: int | None) -> Any:
-    """Connects this process to Ray, unless it is already.
+    """Connects this process to Ray, unless it is connected already.
 
     Ray's token authentication is switched on unless the environment says otherwise; a
     local instance has a token of its own.
 
     Args:
-      address: Of a cluster; None starts a local instance, which ends with this
-        process.
+      address: Of a cluster; None is for the one that this process is connected to,
+        else a local instance, which ends with this process.
       object_store_bytes: The RAM for objects of a local instance; None leaves it to
         Ray.
 
@@ -61,8 +62,10 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
 
     Raises:
       ImportError: If Ray is not installed.
-      WorkerError: If it cannot be started or joined.
+      WorkerError: If it cannot be started or joined, or this process is connected to
+        another cluster than the address's.
     """
+    _check_is_no_client(address)
     if "ray" not in sys.modules:
         set_environment(address)
     elif _AUTHENTICATION not in os.environ:
@@ -72,6 +75,7 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
         )
     ray = import_ray()
     if ray.is_initialized():
+        _check_is_connected_to(ray, address)
         return ray
     if address is not None:
         _check_reachable(address)
@@ -105,6 +109,43 @@ def set_environment(address: str | None) -> None:
         os.environ.setdefault(name, value)
     if address is None and mode == "token":
         os.environ.setdefault(_TOKEN, secrets.token_hex(32))
+
+
+def _check_is_no_client(address: str | None) -> None:
+    """Raises at an address of Ray Client, whose programs are on no node themselves."""
+    if address is not None and address.startswith("ray://"):
+        raise WorkerError(
+            f"Ray could not be joined at {address!r}: Ray Client is not supported. Run "
+            "this program on a node of the cluster, at the address 'auto' or at the "
+            "one that `ray start --head` printed, such as '10.0.0.5:6379'."
+        )
+
+
+def _check_is_connected_to(ray: Any, address: str | None) -> None:
+    """Raises if this process is connected to another cluster than an address's."""
+    connected = address_of(ray)
+    if address in (None, "auto", connected):
+        return
+    assert address is not None
+    if not _endpoints(ray, address) & _endpoints(ray, connected):
+        raise WorkerError(
+            f"Ray could not be joined at {address!r}: this process is connected to Ray "
+            f"at {connected!r}. Leave that first, by ray.shutdown(), or give no "
+            "address."
+        )
+
+
+def _endpoints(ray: Any, address: str) -> set[tuple[str, str]]:
+    """Returns what a host and a port stand for: addresses of IP, with the port."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]") or None, port)
+    except (OSError, UnicodeError):  # Which names no host, or no port.
+        return {(host, port)}
+    hosts = {str(each[4][0]) for each in found}
+    if any(ipaddress.ip_address(each).is_loopback for each in hosts):
+        hosts.add(ray.util.get_node_ip_address())
+    return {(each, port) for each in hosts}
 
 
 def _check_reachable(address: str) -> None:

@@ -370,7 +370,8 @@ def create_ray_execution_context(
     Args:
       address: Of a Ray cluster, such as `auto` for the one that runs on this machine,
         or `10.0.0.5:6379`. By default the instance that this process is connected to
-        already (`ray.init`), else a local one that ends with it.
+        already (`ray.init`), else a local one that ends with it. A process is on one
+        cluster at a time: before it goes to another, call `ray.shutdown()`.
       num_actors: The number of actors; by default one on each node.
       processors: The processors of each, in steps of 0.0001; by default all that there
         are, shared out.
