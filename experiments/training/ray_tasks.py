@@ -78,18 +78,16 @@ class RayTasks(concurrent.futures.Executor):
         """
         with errors.as_user_errors(ImportError, WorkerError):
             self._ray = cluster.connect(placement.ray_address, _OBJECT_STORE_BYTES)
-            (whole, *_) = cluster.places(self._ray, 1, None, 0)
-        nodes = [each["Resources"] for each in self._ray.nodes() if each["Alive"]]
-        total = sum(int(node.get("CPU", 0)) for node in nodes)
-        self.size = max(1, min(placement.processes or total, most_runs))
-        share = total / self.size
-        processors = share if share < 1 else min(int(share), whole.processors)
+            counts = cluster.processors_of_nodes(self._ray).values()
+        self.size = max(1, min(placement.processes or sum(counts), most_runs))
+        processors = cluster.share(counts, self.size)
         self._process = _Process(
             os.getcwd(),
             tuple(os.path.abspath(path) for path in paths),
             max(1, int(processors)),
             tff_drift.__version__,
         )
+        nodes = [each["Resources"] for each in self._ray.nodes() if each["Alive"]]
         memory = [node["memory"] for node in nodes if "memory" in node]
         self._task = self._ray.remote(_Process.run).options(
             num_cpus=processors,

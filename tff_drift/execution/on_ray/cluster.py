@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
+import math
 import os
 import secrets
 import socket
 import sys
+from collections.abc import Collection
 from typing import Any
 
 from absl import logging
@@ -18,6 +20,8 @@ _AUTHENTICATION = "RAY_AUTH_MODE"
 _TOKEN = "RAY_AUTH_TOKEN"
 # How long a cluster may take to answer at all.
 _SECONDS = 10.0
+# The session of the local instance that was started here last.
+_local: tuple[str, str] | None = None
 _SETTINGS = {
     # Ray would warn of what it will do otherwise one day, and of metrics that nobody
     # reads.
@@ -85,6 +89,7 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
         options.update(object_store_memory=object_store_bytes)
     else:
         options.update(address=address)
+    global _local
     try:
         ray.init(**options)
     # Ray raises a dozen kinds of errors here, of the network, of versions, of tokens.
@@ -95,6 +100,8 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
             "`ray start --head`, with the same Ray and Python everywhere and, unless "
             "RAY_AUTH_MODE is 'disabled', the cluster's token in RAY_AUTH_TOKEN."
         ) from error
+    if address is None:
+        _local = session(ray)
     return ray
 
 
@@ -191,19 +198,14 @@ def check_share(name: str, value: float) -> None:
         )
 
 
-def places(
-    ray: Any, num_actors: int | None, processors: float | None, gpus: float
-) -> list[Place]:
-    """Returns where actors are to run.
+def processors_of_nodes(ray: Any) -> dict[str, int]:
+    """Returns how many processors each node has that has any, by the node's id.
 
     Args:
       ray: The package, connected.
-      num_actors: Their number; None for one on each node.
-      processors: The processors of each; None shares out those that there are.
-      gpus: The GPUs of each.
 
     Raises:
-      WorkerError: If there is no node with a processor.
+      WorkerError: If there is no such node.
     """
     nodes = {
         node["NodeID"]: int(node["Resources"].get("CPU", 0))
@@ -216,12 +218,58 @@ def places(
             "Ray's cluster has no node with a processor. Start one with `ray start "
             "--address=... --num-cpus=...`."
         )
+    return nodes
+
+
+def share(counts: Collection[int], number: int) -> float:
+    """Returns how many processors each of some processes can have at the most.
+
+    A process cannot take processors of two nodes.
+
+    Args:
+      counts: How many processors each node has, one at least.
+      number: How many processes there are, all with the same share.
+
+    Returns:
+      An integer, or a part of 1 if there are fewer processors than processes.
+    """
+    for each in range(max(counts), 0, -1):
+        if sum(count // each for count in counts) >= number:
+            return each
+    parts = math.ceil(number / sum(counts))
+    # As finely as Ray counts, and never more than so many find room for.
+    return max(1, 10_000 // parts) / 10_000
+
+
+def places(
+    ray: Any, num_actors: int | None, processors: float | None, gpus: float
+) -> list[Place]:
+    """Returns where actors are to run.
+
+    Args:
+      ray: The package, connected.
+      num_actors: Their number; None for one on each node.
+      processors: The processors of each; None shares out those that there are.
+      gpus: The GPUs of each.
+
+    Raises:
+      WorkerError: If there is no node with a processor, or a cluster's are to be shared
+        out among more actors than there are processors.
+    """
+    nodes = processors_of_nodes(ray)
     if num_actors is None:
         # Sorted, so that the same nodes give the same places.
         return [Place(processors or nodes[node], gpus, node) for node in sorted(nodes)]
-    # An actor cannot take processors of two nodes.
-    share = max(1, min(sum(nodes.values()) // num_actors, max(nodes.values())))
-    return [Place(processors or share, gpus, None)] * num_actors
+    each = processors or share(nodes.values(), num_actors)
+    # A local instance never grows, and is one program's own.
+    if processors is None and each < 1 and session(ray) != _local:
+        raise WorkerError(
+            f"num_actors={num_actors} is more than the {sum(nodes.values())} "
+            f"processors of Ray's nodes, which have {sorted(nodes.values())}. Ask for "
+            "fewer actors, or say by processors= what each is to have: a part of a "
+            "processor, or as many as nodes have that are to join."
+        )
+    return [Place(each, gpus, None)] * num_actors
 
 
 def session(ray: Any) -> tuple[str, str] | None:

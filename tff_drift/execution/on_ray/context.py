@@ -373,8 +373,9 @@ def create_ray_execution_context(
         already (`ray.init`), else a local one that ends with it. A process is on one
         cluster at a time: before it goes to another, call `ray.shutdown()`.
       num_actors: The number of actors; by default one on each node.
-      processors: The processors of each, in steps of 0.0001; by default all that there
-        are, shared out.
+      processors: The processors of each, in steps of 0.0001; by default as many as
+        leave room for all actors on the nodes that there are. A local instance shares
+        out parts of its processors, where they are fewer than the actors.
       gpus: The GPUs of each: a part of one, in steps of 0.0001, or a whole number.
       max_concurrent_clients: How many clients an actor trains at a time; by default two
         more than it has processors.
@@ -393,8 +394,8 @@ def create_ray_execution_context(
       ImportError: If Ray is not installed.
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range.
-      WorkerError: If Ray cannot be started or joined, or the actors do not start or
-        have other versions than this process.
+      WorkerError: If Ray cannot be started or joined, or the actors are too many, do
+        not start or have other versions than this process.
     """
     if address is not None:
         checks.check_text("address", address)
