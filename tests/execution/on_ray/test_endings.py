@@ -29,6 +29,47 @@ def test_a_closed_context_is_named(instance):
         context.open_client_states({"seen": np.zeros(2, np.float32)})
 
 
+@pytest.fixture
+def default_as_before():
+    """TFF's default context is after a test what it was before."""
+    former = compat.default_context()
+    yield
+    compat.framework.set_default_context(former)
+
+
+@pytest.mark.usefixtures("default_as_before")
+def test_a_default_context_gives_way_to_the_next(instance):
+    # There is no room for both.
+    processors = int(instance.cluster_resources()["CPU"]) - 0.5
+    options = {"num_actors": 1, "processors": processors}
+    execution.set_ray_execution_context(**options, start_seconds=120.0)
+    first = compat.default_context()
+    try:
+        # Mistakes in the options leave it as it was.
+        for wrong, kind in (
+            ({"num_actors": 0}, ValueError),
+            ({"num_actor": 1}, TypeError),
+            ({"address": "203.0.113.9:6379"}, execution.WorkerError),
+        ):
+            with pytest.raises(kind):
+                execution.set_ray_execution_context(**wrong)
+        assert compat.default_context() is first
+        assert total([1, 2, 39]) == 42
+        execution.set_ray_execution_context(**options, start_seconds=60.0)
+        assert total([3, 4]) == 7
+        with pytest.raises(execution.WorkerError, match="This context is closed"):
+            first.ask_actors()
+        with pytest.raises(execution.WorkerError, match=r"default context.* is closed"):
+            execution.set_ray_execution_context(
+                num_actors=1, processors=1000, start_seconds=2.0
+            )
+        with pytest.raises(execution.WorkerError, match="This context is closed"):
+            total([3, 4])
+    finally:
+        first.close()
+        compat.default_context().close()
+
+
 def compute_after_ray_ended():
     """Prints what a program sees that ends Ray, and then Ray's instance."""
     options = {**OPTIONS, "object_store_bytes": 100 * 2**20}

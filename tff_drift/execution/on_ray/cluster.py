@@ -14,6 +14,7 @@ from typing import Any
 
 from absl import logging
 
+from tff_drift import checks
 from tff_drift.execution.worker import WorkerError
 
 _AUTHENTICATION = "RAY_AUTH_MODE"
@@ -184,13 +185,58 @@ class Place:
     node: str | None
 
 
-def check_share(name: str, value: float) -> None:
-    """Raises ValueError unless Ray can count a number of processors or GPUs.
+def prepare(
+    *,
+    address: str | None,
+    num_actors: int | None,
+    processors: float | None,
+    gpus: float,
+    max_concurrent_clients: int | None,
+    object_store_bytes: int | None,
+    start_seconds: float,
+    part_seconds: float,
+    max_retries: int,
+) -> tuple[Any, list[Place]]:
+    """Does for a context on Ray what can fail, all but starting its actors.
 
-    Args:
-      name: The argument's name.
-      value: The number, not negative.
+    The arguments are those of `create_ray_execution_context`.
+
+    Returns:
+      The package `ray`, connected, and where the actors are to run.
+
+    Raises:
+      ImportError: If Ray is not installed.
+      TypeError: If an argument has the wrong type.
+      ValueError: If a number is out of its range.
+      WorkerError: As in `connect` and `places`.
     """
+    if address is not None:
+        checks.check_text("address", address)
+    for name, count in (
+        ("num_actors", num_actors),
+        ("max_concurrent_clients", max_concurrent_clients),
+        ("object_store_bytes", object_store_bytes),
+    ):
+        if count is not None:
+            checks.check_integer(name, count)
+    if processors is not None:
+        checks.check_positive("processors", processors)
+        _check_share("processors", processors)
+    checks.check_non_negative("gpus", gpus)
+    _check_share("gpus", gpus)
+    if gpus > 1 and gpus % 1:
+        raise ValueError(
+            f"gpus above 1 must be a whole number, as Ray has it, found {gpus}."
+        )
+    checks.check_positive("start_seconds", start_seconds)
+    checks.check_positive("part_seconds", part_seconds)
+    checks.check_integer("max_retries", max_retries, 0)
+    ray = connect(address, object_store_bytes)
+    return ray, places(ray, num_actors, processors, gpus)
+
+
+def _check_share(name: str, value: float) -> None:
+    """Raises ValueError unless Ray can count a number of processors or GPUs."""
     if abs(value - round(value, 4)) > 1e-12 * value:
         raise ValueError(
             f"{name} must be a multiple of 0.0001, as finely as Ray counts, found "
