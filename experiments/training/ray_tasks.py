@@ -21,6 +21,8 @@ _OBJECT_STORE_BYTES = 100 * 2**20
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 # For runs that were interrupted, each of which ends after its round.
 _SECONDS_TO_END = 10.0
+# Of a call whose process or node is lost: what ends its process does so each time.
+_MAX_RETRIES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +58,8 @@ class _Process:
 class RayTasks(concurrent.futures.Executor):
     """Calls functions in processes of a Ray cluster.
 
-    A call whose process or node is lost is made again: runs go on from their
-    checkpoints, in a folder that all nodes see under the same path.
+    A call whose process or node is lost is made again, up to three times: runs go on
+    from their checkpoints, in a folder that all nodes see under the same path.
 
     Attributes:
       size: How many calls are made at a time.
@@ -92,7 +94,7 @@ class RayTasks(concurrent.futures.Executor):
         self._task = self._ray.remote(_Process.run).options(
             num_cpus=processors,
             memory=int(min([placement.bytes_per_run, *memory])),
-            max_retries=-1,
+            max_retries=_MAX_RETRIES,
         )
         self._begun: list[Any] = []
 
@@ -115,7 +117,8 @@ class RayTasks(concurrent.futures.Executor):
         if not isinstance(cause, Exception):
             cause = UserError(
                 f"A run on the Ray cluster was lost: {' '.join(str(error).split())} "
-                "The same command again goes on from what is finished."
+                "Often RAM ran out: lower --processes, or use larger nodes. The same "
+                "command again goes on from what is finished."
             )
         answer.set_exception(cause)
 
