@@ -49,6 +49,13 @@ is_structure_of_floats = tff.types.is_structure_of_floats
 FederatedContext = tff.program.FederatedContext
 get_context_stack = tff.framework.get_context_stack
 
+
+def default_context() -> object:
+    """Returns where computations run in this thread while no context is installed."""
+    # The stack tells of its top alone; `set_default_context` sets its bottom.
+    return tff.framework.get_context_stack()._stack[0]
+
+
 # Federated programs: what `tff.learning.programs.train_model` works with.
 FederatedDataSource = tff.program.FederatedDataSource
 FederatedDataSourceIterator = tff.program.FederatedDataSourceIterator

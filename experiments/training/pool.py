@@ -13,8 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 
 from experiments.flags import plugins
+from experiments.flags.errors import UserError
 from experiments.flags.placement import Placement
 from experiments.flags.settings import RunSettings
 from tff_drift import system
@@ -64,7 +66,7 @@ def train(
 
     Raises:
       KeyboardInterrupt: On Ctrl-C; what is finished is kept.
-      UserError: If something asked for is not available.
+      UserError: If something asked for is not available, or a run's process is killed.
     """
     with open_pool(placement, len(waiting)) as pool:
         futures = {pool.executor.submit(train_one, each): each for each in waiting}
@@ -95,7 +97,7 @@ def open_pool(
       paths: Files of the user that they need.
 
     Raises:
-      UserError: If Ray is asked for, and cannot be had.
+      UserError: If Ray is asked for, and cannot be had, or a run's process is killed.
     """
     if placement.on_ray:
         # Here, so that who does without it does without TensorFlow.
@@ -119,10 +121,20 @@ def open_pool(
     ) as executor:
         try:
             yield Pool(executor, processes)
+        except BrokenProcessPool as error:  # Which has ended the others as well.
+            raise _killed(processes) from error
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)
             _interrupt(set(multiprocessing.active_children()) - others)
             raise
+
+
+def _killed(processes: int) -> UserError:
+    fewer = f" Lower --processes, from {processes}." if processes > 1 else ""
+    return UserError(
+        "The process of a run was killed, or crashed; often RAM ran out." + fewer + " "
+        "The same command again goes on from what is finished."
+    )
 
 
 def _interrupt(children: Iterable[multiprocessing.process.BaseProcess]) -> None:

@@ -21,6 +21,8 @@ _OBJECT_STORE_BYTES = 100 * 2**20
 _THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 # For runs that were interrupted, each of which ends after its round.
 _SECONDS_TO_END = 10.0
+# Of a call whose process or node is lost: what ends its process does so each time.
+_MAX_RETRIES = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +58,8 @@ class _Process:
 class RayTasks(concurrent.futures.Executor):
     """Calls functions in processes of a Ray cluster.
 
-    A call whose process or node is lost is made again: runs go on from their
-    checkpoints, in a folder that all nodes see under the same path.
+    A call whose process or node is lost is made again, up to three times: runs go on
+    from their checkpoints, in a folder that all nodes see under the same path.
 
     Attributes:
       size: How many calls are made at a time.
@@ -78,23 +80,21 @@ class RayTasks(concurrent.futures.Executor):
         """
         with errors.as_user_errors(ImportError, WorkerError):
             self._ray = cluster.connect(placement.ray_address, _OBJECT_STORE_BYTES)
-            (whole, *_) = cluster.places(self._ray, 1, None, 0)
-        nodes = [each["Resources"] for each in self._ray.nodes() if each["Alive"]]
-        total = sum(int(node.get("CPU", 0)) for node in nodes)
-        self.size = max(1, min(placement.processes or total, most_runs))
-        share = total / self.size
-        processors = share if share < 1 else min(int(share), whole.processors)
+            counts = cluster.processors_of_nodes(self._ray).values()
+        self.size = max(1, min(placement.processes or sum(counts), most_runs))
+        processors = cluster.share(counts, self.size)
         self._process = _Process(
             os.getcwd(),
             tuple(os.path.abspath(path) for path in paths),
             max(1, int(processors)),
             tff_drift.__version__,
         )
+        nodes = [each["Resources"] for each in self._ray.nodes() if each["Alive"]]
         memory = [node["memory"] for node in nodes if "memory" in node]
         self._task = self._ray.remote(_Process.run).options(
             num_cpus=processors,
             memory=int(min([placement.bytes_per_run, *memory])),
-            max_retries=-1,
+            max_retries=_MAX_RETRIES,
         )
         self._begun: list[Any] = []
 
@@ -117,7 +117,8 @@ class RayTasks(concurrent.futures.Executor):
         if not isinstance(cause, Exception):
             cause = UserError(
                 f"A run on the Ray cluster was lost: {' '.join(str(error).split())} "
-                "The same command again goes on from what is finished."
+                "Often RAM ran out: lower --processes, or use larger nodes. The same "
+                "command again goes on from what is finished."
             )
         answer.set_exception(cause)
 

@@ -9,6 +9,10 @@ import time
 
 import pytest
 
+from experiments.flags.errors import UserError
+from experiments.flags.placement import Placement
+from experiments.training import pool
+
 PROGRAM = """
 import os, time
 from experiments.flags.placement import Placement
@@ -46,6 +50,26 @@ def test_they_end_with_the_program_that_began_them(sent):
         program.kill()
         program.stdout.close()
         program.wait()
+
+
+def kill_itself():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("processes", "advice"),
+    [(1, "ran out. The same"), (2, "ran out. Lower --processes, from 2. The same")],
+)
+def test_a_run_whose_process_is_killed_is_an_error_with_the_usual_cause(
+    processes, advice
+):
+    def train():
+        with pool.open_pool(Placement(processes=processes), most_runs=5) as opened:
+            opened.executor.submit(kill_itself).result(PATIENCE)
+
+    with pytest.raises(UserError, match="process of a run was killed") as error:
+        train()
+    assert advice in str(error.value)
 
 
 def is_running(pid):

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.whole_programs
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray, the extra, is not installed"
 )
+# How long a test waits for what should take some seconds.
+PATIENCE = 120.0
 ON_RAY = Placement(processes=2, on_ray=True, bytes_per_run=1e8)
 
 
@@ -84,6 +86,12 @@ def end_the_first_time(folder):
     return "done"
 
 
+def end_every_time(folder):
+    with open(pathlib.Path(folder) / "attempts", "a") as attempts:
+        attempts.write("here\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def wait_to_be_interrupted(folder):
     (pathlib.Path(folder) / "waits").touch()
     try:
@@ -125,6 +133,17 @@ def test_whole_runs_are_tasks_on_the_cluster(instance, tmp_path):
     with pytest.raises(UserError, match=r"^no such data$"):
         failed.result()
     assert killed.result() == "done"
+
+
+@needs_ray
+def test_a_run_that_ends_its_process_is_lost_in_the_end(instance, tmp_path):
+    with pool.open_pool(ON_RAY, 10) as opened:
+        killed = opened.executor.submit(end_every_time, tmp_path)
+        with pytest.raises(UserError, match="A run on the Ray cluster was") as error:
+            killed.result(PATIENCE)
+    assert "RAM ran out: lower --processes" in str(error.value)
+    # Once, and three times again.
+    assert (tmp_path / "attempts").read_text().count("here") == 4
 
 
 @needs_ray

@@ -286,6 +286,31 @@ def test_an_address_where_nothing_listens_is_told_at_once(monkeypatch):
     assert "ray start --head" in str(error.value)
 
 
+def test_ray_client_is_refused_with_what_to_do(monkeypatch):
+    monkeypatch.setattr(cluster, "import_ray", lambda: NotConnected)
+    with pytest.raises(execution.WorkerError, match="Ray Client is not supp") as error:
+        execution.create_ray_execution_context(address="ray://host:10001")
+    assert "'ray://host:10001'" in str(error.value)
+    assert "'auto'" in str(error.value)
+
+
+def test_the_address_of_another_cluster_is_refused(instance):
+    with pytest.raises(execution.WorkerError, match=r"ray\.shutdown\(\)") as error:
+        execution.create_ray_execution_context(address="203.0.113.9:6379", **OPTIONS)
+    assert "'203.0.113.9:6379'" in str(error.value)
+    assert cluster.address_of(instance) in str(error.value)
+
+
+def test_other_spellings_of_the_same_address_are_taken(instance):
+    host, _, port = cluster.address_of(instance).rpartition(":")
+    assert host == instance.util.get_node_ip_address()
+    for address in ("auto", f"{host}:{port}", f"localhost:{port}", f"127.0.0.1:{port}"):
+        assert cluster.connect(address, None) is instance
+    for address in (f"localhost:{int(port) + 1}", "nonsense", "no.host.invalid:1", ""):
+        with pytest.raises(execution.WorkerError, match="is connected to Ray at"):
+            cluster.connect(address, None)
+
+
 class NotConnected:
     """Ray, as it is before `ray.init`."""
 

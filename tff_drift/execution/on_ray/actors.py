@@ -106,6 +106,8 @@ class Actors:
         """
         self.places = tuple(places)
         self._ray = ray
+        self._session = cluster.session(ray)
+        self._is_closed = False
         self._start_seconds = start_seconds
         self._part_seconds = part_seconds
         self._max_retries = max_retries
@@ -177,13 +179,25 @@ class Actors:
 
         Returns:
           What stands for it in the arguments of calls, where actors find a reference.
+
+        Raises:
+          WorkerError: If the actors have been closed, or Ray itself has ended.
         """
+        self._check_is_open()
         stored = _Stored(self._ray.put, value)
         self._stored[next(self._numbers)] = stored
         return stored
 
     def tell(self, calls: Sequence[Call]) -> None:
-        """Calls methods of actors whose results nobody waits for."""
+        """Calls methods of actors whose results nobody waits for.
+
+        Args:
+          calls: The calls.
+
+        Raises:
+          WorkerError: If the actors have been closed, or Ray itself has ended.
+        """
+        self._check_is_open()
         for call in calls:
             self._call(call, call.arguments)
 
@@ -239,10 +253,11 @@ class Actors:
           one and references to the others.
 
         Raises:
-          WorkerError: If an actor was lost too often, took too long too often, or Ray
-            itself has ended.
+          WorkerError: If an actor was lost too often or took too long too often, the
+            actors have been closed, or Ray itself has ended.
           Exception: What a method raised.
         """
+        self._check_is_open()
         return self._guarded(lambda: self._wait(calls))
 
     def _wait(self, calls: Sequence[Call]) -> list[Any]:
@@ -355,8 +370,29 @@ class Actors:
                 "output_dir continues from its checkpoint when it is started again."
             ) from error
 
+    def _check_is_open(self) -> None:
+        """Raises if the actors are gone for good.
+
+        Ray would start another instance by itself where there is none.
+        """
+        if self._is_closed:
+            raise WorkerError(
+                "This context is closed, and its actors on Ray have ended. Set another "
+                "one by set_ray_execution_context()."
+            )
+        if cluster.session(self._ray) != self._session:
+            raise WorkerError(
+                "Ray ended, by ray.shutdown() for instance, and the actors of this "
+                "context with it. Set another one by set_ray_execution_context(). A "
+                "run with output_dir continues from its checkpoint."
+            )
+
     def close(self) -> None:
-        """Ends the actors."""
+        """Ends the actors, if they have not ended."""
+        is_open = not self._is_closed
+        self._is_closed = True
+        if not is_open or cluster.session(self._ray) != self._session:
+            return
         for actor in self._actors:
             self._ray.kill(actor, no_restart=True)
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
+import math
 import os
 import secrets
 import socket
 import sys
+from collections.abc import Collection
 from typing import Any
 
 from absl import logging
 
+from tff_drift import checks
 from tff_drift.execution.worker import WorkerError
 
 _AUTHENTICATION = "RAY_AUTH_MODE"
 _TOKEN = "RAY_AUTH_TOKEN"
 # How long a cluster may take to answer at all.
 _SECONDS = 10.0
+# The session of the local instance that was started here last.
+_local: tuple[str, str] | None = None
 _SETTINGS = {
     # Ray would warn of what it will do otherwise one day, and of metrics that nobody
     # reads.
@@ -45,14 +51,14 @@ def import_ray() -> Any:
 
 
 def connect(address: str | None, object_store_bytes: int | None) -> Any:
-    """Connects this process to Ray, unless it is already.
+    """Connects this process to Ray, unless it is connected already.
 
     Ray's token authentication is switched on unless the environment says otherwise; a
     local instance has a token of its own.
 
     Args:
-      address: Of a cluster; None starts a local instance, which ends with this
-        process.
+      address: Of a cluster; None is for the one that this process is connected to,
+        else a local instance, which ends with this process.
       object_store_bytes: The RAM for objects of a local instance; None leaves it to
         Ray.
 
@@ -61,8 +67,10 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
 
     Raises:
       ImportError: If Ray is not installed.
-      WorkerError: If it cannot be started or joined.
+      WorkerError: If it cannot be started or joined, or this process is connected to
+        another cluster than the address's.
     """
+    _check_is_no_client(address)
     if "ray" not in sys.modules:
         set_environment(address)
     elif _AUTHENTICATION not in os.environ:
@@ -72,6 +80,7 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
         )
     ray = import_ray()
     if ray.is_initialized():
+        _check_is_connected_to(ray, address)
         return ray
     if address is not None:
         _check_reachable(address)
@@ -81,6 +90,7 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
         options.update(object_store_memory=object_store_bytes)
     else:
         options.update(address=address)
+    global _local
     try:
         ray.init(**options)
     # Ray raises a dozen kinds of errors here, of the network, of versions, of tokens.
@@ -91,6 +101,8 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
             "`ray start --head`, with the same Ray and Python everywhere and, unless "
             "RAY_AUTH_MODE is 'disabled', the cluster's token in RAY_AUTH_TOKEN."
         ) from error
+    if address is None:
+        _local = session(ray)
     return ray
 
 
@@ -105,6 +117,43 @@ def set_environment(address: str | None) -> None:
         os.environ.setdefault(name, value)
     if address is None and mode == "token":
         os.environ.setdefault(_TOKEN, secrets.token_hex(32))
+
+
+def _check_is_no_client(address: str | None) -> None:
+    """Raises at an address of Ray Client, whose programs are on no node themselves."""
+    if address is not None and address.startswith("ray://"):
+        raise WorkerError(
+            f"Ray could not be joined at {address!r}: Ray Client is not supported. Run "
+            "this program on a node of the cluster, at the address 'auto' or at the "
+            "one that `ray start --head` printed, such as '10.0.0.5:6379'."
+        )
+
+
+def _check_is_connected_to(ray: Any, address: str | None) -> None:
+    """Raises if this process is connected to another cluster than an address's."""
+    connected = address_of(ray)
+    if address in (None, "auto", connected):
+        return
+    assert address is not None
+    if not _endpoints(ray, address) & _endpoints(ray, connected):
+        raise WorkerError(
+            f"Ray could not be joined at {address!r}: this process is connected to Ray "
+            f"at {connected!r}. Leave that first, by ray.shutdown(), or give no "
+            "address."
+        )
+
+
+def _endpoints(ray: Any, address: str) -> set[tuple[str, str]]:
+    """Returns what a host and a port stand for: addresses of IP, with the port."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]") or None, port)
+    except (OSError, UnicodeError):  # Which names no host, or no port.
+        return {(host, port)}
+    hosts = {str(each[4][0]) for each in found}
+    if any(ipaddress.ip_address(each).is_loopback for each in hosts):
+        hosts.add(ray.util.get_node_ip_address())
+    return {(each, port) for each in hosts}
 
 
 def _check_reachable(address: str) -> None:
@@ -136,18 +185,106 @@ class Place:
     node: str | None
 
 
-def check_share(name: str, value: float) -> None:
-    """Raises ValueError unless Ray can count a number of processors or GPUs.
+def prepare(
+    *,
+    address: str | None,
+    num_actors: int | None,
+    processors: float | None,
+    gpus: float,
+    max_concurrent_clients: int | None,
+    object_store_bytes: int | None,
+    start_seconds: float,
+    part_seconds: float,
+    max_retries: int,
+) -> tuple[Any, list[Place]]:
+    """Does for a context on Ray what can fail, all but starting its actors.
 
-    Args:
-      name: The argument's name.
-      value: The number, not negative.
+    The arguments are those of `create_ray_execution_context`.
+
+    Returns:
+      The package `ray`, connected, and where the actors are to run.
+
+    Raises:
+      ImportError: If Ray is not installed.
+      TypeError: If an argument has the wrong type.
+      ValueError: If a number is out of its range.
+      WorkerError: As in `connect` and `places`.
     """
+    if address is not None:
+        checks.check_text("address", address)
+    for name, count in (
+        ("num_actors", num_actors),
+        ("max_concurrent_clients", max_concurrent_clients),
+        ("object_store_bytes", object_store_bytes),
+    ):
+        if count is not None:
+            checks.check_integer(name, count)
+    if processors is not None:
+        checks.check_positive("processors", processors)
+        _check_share("processors", processors)
+    checks.check_non_negative("gpus", gpus)
+    _check_share("gpus", gpus)
+    if gpus > 1 and gpus % 1:
+        raise ValueError(
+            f"gpus above 1 must be a whole number, as Ray has it, found {gpus}."
+        )
+    checks.check_positive("start_seconds", start_seconds)
+    checks.check_positive("part_seconds", part_seconds)
+    checks.check_integer("max_retries", max_retries, 0)
+    ray = connect(address, object_store_bytes)
+    return ray, places(ray, num_actors, processors, gpus)
+
+
+def _check_share(name: str, value: float) -> None:
+    """Raises ValueError unless Ray can count a number of processors or GPUs."""
     if abs(value - round(value, 4)) > 1e-12 * value:
         raise ValueError(
             f"{name} must be a multiple of 0.0001, as finely as Ray counts, found "
             f"{value}."
         )
+
+
+def processors_of_nodes(ray: Any) -> dict[str, int]:
+    """Returns how many processors each node has that has any, by the node's id.
+
+    Args:
+      ray: The package, connected.
+
+    Raises:
+      WorkerError: If there is no such node.
+    """
+    nodes = {
+        node["NodeID"]: int(node["Resources"].get("CPU", 0))
+        for node in ray.nodes()
+        if node["Alive"]
+    }
+    nodes = {node: count for node, count in nodes.items() if count}
+    if not nodes:
+        raise WorkerError(
+            "Ray's cluster has no node with a processor. Start one with `ray start "
+            "--address=... --num-cpus=...`."
+        )
+    return nodes
+
+
+def share(counts: Collection[int], number: int) -> float:
+    """Returns how many processors each of some processes can have at the most.
+
+    A process cannot take processors of two nodes.
+
+    Args:
+      counts: How many processors each node has, one at least.
+      number: How many processes there are, all with the same share.
+
+    Returns:
+      An integer, or a part of 1 if there are fewer processors than processes.
+    """
+    for each in range(max(counts), 0, -1):
+        if sum(count // each for count in counts) >= number:
+            return each
+    parts = math.ceil(number / sum(counts))
+    # As finely as Ray counts, and never more than so many find room for.
+    return max(1, 10_000 // parts) / 10_000
 
 
 def places(
@@ -162,25 +299,36 @@ def places(
       gpus: The GPUs of each.
 
     Raises:
-      WorkerError: If there is no node with a processor.
+      WorkerError: If there is no node with a processor, or a cluster's are to be shared
+        out among more actors than there are processors.
     """
-    nodes = {
-        node["NodeID"]: int(node["Resources"].get("CPU", 0))
-        for node in ray.nodes()
-        if node["Alive"]
-    }
-    nodes = {node: count for node, count in nodes.items() if count}
-    if not nodes:
-        raise WorkerError(
-            "Ray's cluster has no node with a processor. Start one with `ray start "
-            "--address=... --num-cpus=...`."
-        )
+    nodes = processors_of_nodes(ray)
     if num_actors is None:
         # Sorted, so that the same nodes give the same places.
         return [Place(processors or nodes[node], gpus, node) for node in sorted(nodes)]
-    # An actor cannot take processors of two nodes.
-    share = max(1, min(sum(nodes.values()) // num_actors, max(nodes.values())))
-    return [Place(processors or share, gpus, None)] * num_actors
+    each = processors or share(nodes.values(), num_actors)
+    # A local instance never grows, and is one program's own.
+    if processors is None and each < 1 and session(ray) != _local:
+        raise WorkerError(
+            f"num_actors={num_actors} is more than the {sum(nodes.values())} "
+            f"processors of Ray's nodes, which have {sorted(nodes.values())}. Ask for "
+            "fewer actors, or say by processors= what each is to have: a part of a "
+            "processor, or as many as nodes have that are to join."
+        )
+    return [Place(each, gpus, None)] * num_actors
+
+
+def session(ray: Any) -> tuple[str, str] | None:
+    """Returns what no other connection of this process to Ray has, None without one.
+
+    Args:
+      ray: The package.
+    """
+    if not ray.is_initialized():
+        return None
+    here = ray.get_runtime_context()
+    # A local instance has a node of its own, a cluster tells its drivers apart.
+    return str(here.get_node_id()), str(here.get_worker_id())
 
 
 def address_of(ray: Any) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
+import inspect
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -23,6 +25,7 @@ from tff_drift.execution.on_ray.actors import Actors, Call
 from tff_drift.execution.on_ray.client_states import RayClientStates, StatesOfRound
 from tff_drift.execution.on_ray.dealing import Argument, Dealer
 from tff_drift.execution.on_ray.functions import SentFunctions
+from tff_drift.execution.worker import WorkerError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +185,8 @@ class RayExecutionContext(compat.framework.SyncContext):
           TypeError: If the argument is not of the parameter's type, or the function
             that loads clients holds what cannot be sent, such as a lock.
           ValueError: If parts of the argument are of different numbers of clients.
-          WorkerError: If an actor was lost or took too long too often, or Ray ended.
+          WorkerError: If an actor was lost or took too long too often, the context is
+            closed, or Ray ended.
           tf.errors.OpError: If an operation fails, such as an assertion of the
             computation.
         """
@@ -384,10 +388,12 @@ def create_ray_execution_context(
     Args:
       address: Of a Ray cluster, such as `auto` for the one that runs on this machine,
         or `10.0.0.5:6379`. By default the instance that this process is connected to
-        already (`ray.init`), else a local one that ends with it.
+        already (`ray.init`), else a local one that ends with it. A process is on one
+        cluster at a time: before it goes to another, call `ray.shutdown()`.
       num_actors: The number of actors; by default one on each node.
-      processors: The processors of each, in steps of 0.0001; by default all that there
-        are, shared out.
+      processors: The processors of each, in steps of 0.0001; by default as many as
+        leave room for all actors on the nodes that there are. A local instance shares
+        out parts of its processors, where they are fewer than the actors.
       gpus: The GPUs of each: a part of one, in steps of 0.0001, or a whole number.
       max_concurrent_clients: How many clients an actor trains at a time; by default two
         more than it has processors.
@@ -406,34 +412,23 @@ def create_ray_execution_context(
       ImportError: If Ray is not installed.
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range.
-      WorkerError: If Ray cannot be started or joined, or the actors do not start or
-        have other versions than this process.
+      WorkerError: If Ray cannot be started or joined, or the actors are too many, do
+        not start or have other versions than this process.
     """
-    if address is not None:
-        checks.check_text("address", address)
-    for name, count in (
-        ("num_actors", num_actors),
-        ("max_concurrent_clients", max_concurrent_clients),
-        ("object_store_bytes", object_store_bytes),
-    ):
-        if count is not None:
-            checks.check_integer(name, count)
-    if processors is not None:
-        checks.check_positive("processors", processors)
-        cluster.check_share("processors", processors)
-    checks.check_non_negative("gpus", gpus)
-    cluster.check_share("gpus", gpus)
-    if gpus > 1 and gpus % 1:
-        raise ValueError(
-            f"gpus above 1 must be a whole number, as Ray has it, found {gpus}."
-        )
-    checks.check_positive("start_seconds", start_seconds)
-    checks.check_positive("part_seconds", part_seconds)
-    checks.check_integer("max_retries", max_retries, 0)
-    ray = cluster.connect(address, object_store_bytes)
+    ray, places = cluster.prepare(
+        address=address,
+        num_actors=num_actors,
+        processors=processors,
+        gpus=gpus,
+        max_concurrent_clients=max_concurrent_clients,
+        object_store_bytes=object_store_bytes,
+        start_seconds=start_seconds,
+        part_seconds=part_seconds,
+        max_retries=max_retries,
+    )
     actors = Actors(
         ray,
-        cluster.places(ray, num_actors, processors, gpus),
+        places,
         max_concurrent_clients,
         start_seconds=start_seconds,
         part_seconds=part_seconds,
@@ -446,6 +441,9 @@ def create_ray_execution_context(
 def set_ray_execution_context(**options: Any) -> None:
     """Makes `create_ray_execution_context`'s result TFF's default context.
 
+    If the default context is one on Ray already, it is closed first, after the options
+    were checked, so that the new actors find room.
+
     Args:
       **options: Those of `create_ray_execution_context`, by name.
 
@@ -455,4 +453,28 @@ def set_ray_execution_context(**options: Any) -> None:
       ValueError: If a number is out of its range.
       WorkerError: As in `create_ray_execution_context`.
     """
-    compat.framework.set_default_context(create_ray_execution_context(**options))
+    former = compat.default_context()
+    if isinstance(former, RayExecutionContext):
+        with _in_place_of(former, options):
+            context = create_ray_execution_context(**options)
+    else:
+        context = create_ray_execution_context(**options)
+    compat.framework.set_default_context(context)
+
+
+@contextlib.contextmanager
+def _in_place_of(
+    former: RayExecutionContext, options: Mapping[str, Any]
+) -> Iterator[None]:
+    """Closes a context unless options are wrong, and says so where no other starts."""
+    arguments = inspect.signature(create_ray_execution_context).bind(**options)
+    arguments.apply_defaults()
+    cluster.prepare(**arguments.arguments)
+    former.close()
+    try:
+        yield
+    except WorkerError as error:
+        raise WorkerError(
+            f"{error} TFF's default context, which was on Ray too, is closed: set "
+            "another one."
+        ) from error
