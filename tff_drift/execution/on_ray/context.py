@@ -392,8 +392,8 @@ def create_ray_execution_context(
         cluster at a time: before it goes to another, call `ray.shutdown()`.
       num_actors: The number of actors; by default one on each node.
       processors: The processors of each, in steps of 0.0001; by default as many as
-        leave room for all actors on the nodes that there are. A local instance shares
-        out parts of its processors, where they are fewer than the actors.
+        leave room for all actors on the nodes that there are. A local instance that is
+        started here shares out parts of its processors among more actors than that.
       gpus: The GPUs of each: a part of one, in steps of 0.0001, or a whole number.
       max_concurrent_clients: How many clients an actor trains at a time; by default two
         more than it has processors.
