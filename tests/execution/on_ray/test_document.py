@@ -23,7 +23,9 @@ def test_the_example_sets_a_context_that_computes(instance, monkeypatch):
         assert options.pop("address") == "auto"  # The instance of the tests.
         return create(**{**OPTIONS, **options})
 
-    monkeypatch.setattr(execution.on_ray.context, "create_ray_execution_context", small)
+    monkeypatch.setattr(
+        execution.on_ray.creation, "create_ray_execution_context", small
+    )
     monkeypatch.setattr(tff.framework, "set_default_context", contexts.append)
     exec(code, {"tff_drift": tff_drift})
     total = compat.federated_computation(

@@ -1,5 +1,6 @@
 """An execution context that spreads clients over actors on Ray: the map.
 
+    creation.py    contexts, and one of them as TFF's default
     context.py     splits a computation in TFF's mergeable form, and merges
     partition.py   which clients go to which actor, by id and by examples
     sources.py     clients' data that stays at the actors: sent once, then by key
@@ -11,8 +12,8 @@
 Ray itself is imported when a context is made, by `cluster.py`.
 """
 
-from tff_drift.execution.on_ray.context import (
-    RayExecutionContext,
+from tff_drift.execution.on_ray.context import RayExecutionContext
+from tff_drift.execution.on_ray.creation import (
     create_ray_execution_context,
     set_ray_execution_context,
 )
