@@ -7,6 +7,8 @@ vector costs TFF's native execution far less than a tensor for each layer.
 
 from __future__ import annotations
 
+import concurrent.futures
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,22 @@ Tensors = tuple[tf.Tensor, ...]
 
 # TensorFlow's way to say that the tensors of a list have different shapes.
 ANY_SHAPE = -1
+
+
+def eagerly(function: Callable[[], Any]) -> Any:
+    """Calls a function where TensorFlow is eager, and returns its result.
+
+    `tf.init_scope` leaves the graphs of functions, but not a `tf.Graph` such as TFF's
+    computations are traced in: a thread of its own is out of that.
+
+    Args:
+      function: What to call.
+    """
+    with tf.init_scope():
+        if tf.executing_eagerly():
+            return function()
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(function).result()
 
 
 def global_norm(value: Any) -> tf.Tensor:

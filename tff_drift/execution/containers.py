@@ -6,6 +6,7 @@ Ray, which deals their clients to actors.
 
 from __future__ import annotations
 
+import collections.abc
 from typing import Any
 
 from tff_drift import compat
@@ -30,7 +31,8 @@ def cardinalities(value: Any, type_signature: compat.Type) -> dict[Any, int]:
     if isinstance(type_signature, compat.FederatedType):
         if type_signature.all_equal:
             return {}
-        if not isinstance(value, (list, tuple)):
+        # Values of a dict come as a view.
+        if not isinstance(value, (list, tuple, collections.abc.MappingView)):
             raise TypeError(
                 f"Expected a list with a value for each client, of type "
                 f"{type_signature}, found a {type(value).__name__}."
@@ -79,7 +81,7 @@ def struct_elements(value: Any, type_signature: compat.StructType) -> list[Any]:
         ) from error
     given = compat.structure_names(struct)
     if len(given) == len(names) and all(
-        name is None or name == wanted for name, wanted in zip(given, names)
+        None in (name, wanted) or name == wanted for name, wanted in zip(given, names)
     ):
         return list(struct)
     if sorted(map(str, given)) == sorted(map(str, names)) and None not in names:

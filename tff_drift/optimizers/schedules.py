@@ -12,14 +12,13 @@ power of several thousand is exact to float32.
 
 from __future__ import annotations
 
-import concurrent.futures
 import hashlib
 import math
 from typing import Any, Callable, Union
 
 import tensorflow as tf
 
-from tff_drift import checks
+from tff_drift import checks, tensors
 
 # What multiplies a learning rate, as a function of the round number, from 0.
 Schedule = Callable[[Union[int, tf.Tensor]], Union[float, tf.Tensor]]
@@ -295,7 +294,7 @@ def as_schedule(function: Any, name: str = "schedule") -> CheckedSchedule:
 
     schedule = CheckedSchedule(checked)
     try:
-        traced = _eagerly(checked.get_concrete_function)
+        traced = tensors.eagerly(checked.get_concrete_function)
     except Exception as error:  # Whatever the user's function may raise.
         raise ValueError(
             f"{name} must map round_number, a scalar float32 tensor, to a number, "
@@ -314,25 +313,13 @@ def as_schedule(function: Any, name: str = "schedule") -> CheckedSchedule:
             f"{function!r} does. Make them inside, or use Python numbers."
         )
     try:
-        _eagerly(lambda: float(schedule(0)))
+        tensors.eagerly(lambda: float(schedule(0)))
     except tf.errors.InvalidArgumentError as error:
         raise ValueError(
             f"{name} must return a finite number of at least 0, found that "
             f"{checks.shown(function)} does not in round 0."
         ) from error
     return schedule
-
-
-def _eagerly(function: Callable[[], Any]) -> Any:
-    """Calls a function where TensorFlow is eager.
-
-    That is a thread of its own where an optimizer is built inside a computation, whose
-    graph `tf.init_scope` does not leave.
-    """
-    if tf.executing_eagerly():
-        return function()
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        return thread.submit(function).result()
 
 
 def _last_line(error: Exception) -> str:

@@ -7,9 +7,7 @@ import concurrent.futures
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
-
-from tff_drift import checks, compat
+from tff_drift import checks, compat, tensors
 from tff_drift.execution import containers
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.data.arguments import ArgumentReader
@@ -66,17 +64,19 @@ class LocalExecutionContext(compat.framework.SyncContext):
             computation.
         """
         # Out of any graph that the caller may be building.
-        with tf.init_scope():
-            plan, assemble = self._plans.get(comp)
-            if arg is None and plan.plan.parameters:
-                raise TypeError(
-                    f"Expected an argument of type {comp.type_signature.parameter}, "
-                    "found None."
-                )
-            arguments, num_clients = self._read(comp, arg)
-            with function_options():
-                results = plan.run(arguments, num_clients)
-            return assemble(results, None, num_clients)
+        return tensors.eagerly(lambda: self._invoke(comp, arg))
+
+    def _invoke(self, comp: Any, arg: Any) -> Any:
+        plan, assemble = self._plans.get(comp)
+        if arg is None and plan.plan.parameters:
+            raise TypeError(
+                f"Expected an argument of type {comp.type_signature.parameter}, "
+                "found None."
+            )
+        arguments, num_clients = self._read(comp, arg)
+        with function_options():
+            results = plan.run(arguments, num_clients)
+        return assemble(results, None, num_clients)
 
     def explain(self, computation: Any, argument: Any = None) -> str:
         """Says what a computation does here, and why, without running it.
@@ -110,13 +110,15 @@ class LocalExecutionContext(compat.framework.SyncContext):
                 "computation must be a tff.Computation, such as process.next, found "
                 f"{checks.shown(computation)}."
             )
-        with tf.init_scope():
-            plan, _ = self._plans.get(computation)
-            arguments: list[Any] | None = None
-            num_clients = 0
-            if argument is not None or computation.type_signature.parameter is None:
-                arguments, num_clients = self._read(computation, argument)
-            return "\n".join(explain_plan(plan, arguments, num_clients))
+        return tensors.eagerly(lambda: self._explain(computation, argument))
+
+    def _explain(self, computation: Any, argument: Any) -> str:
+        plan, _ = self._plans.get(computation)
+        arguments: list[Any] | None = None
+        num_clients = 0
+        if argument is not None or computation.type_signature.parameter is None:
+            arguments, num_clients = self._read(computation, argument)
+        return "\n".join(explain_plan(plan, arguments, num_clients))
 
     def _read(self, comp: Any, arg: Any) -> tuple[list[Any], int]:
         """Returns the values of the parameter's leaves, and the number of clients."""

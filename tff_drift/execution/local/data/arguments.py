@@ -147,6 +147,11 @@ def _tensor_or_array(
     if not isinstance(value, _NO_TENSORS):
         if isinstance(value, tf.Variable):
             value = value.read_value()
+        if isinstance(value, tf.__internal__.CompositeTensor):
+            raise TypeError(
+                f"Expected a value of type {tensor_type}, found a "
+                f"{type(value).__name__}. Turn it into a tensor."
+            )
         if tf.is_tensor(value):
             if value.dtype == tf.as_dtype(tensor_type.dtype):
                 return _of_shape(value, tensor_type)

@@ -4,9 +4,7 @@ TFF runs a `tff.tensorflow.computation` as a session runs a graph: resources
 belong to the session, an initialization runs first, then the results are
 fetched. Inside a function of this process the same graph needs care:
 
-*   Resources (variables, lookup tables) become anonymous: every call makes its
-    own, so that calls of several clients at a time do not share them.
-*   What uses a resource waits for the initialization.
+*   Resources (variables, lookup tables) become those of a call, see `resources`.
 *   Functions of a graph's library are known by name in the whole process, so
     their names get a suffix made from the content of the library.
 """
@@ -23,20 +21,9 @@ import tensorflow as tf
 
 from tff_drift import compat
 from tff_drift.execution.local import patterns
-from tff_drift.execution.local.graphs import devices
+from tff_drift.execution.local.graphs import devices, resources
+from tff_drift.execution.local.graphs.resources import node_name
 
-# The name with which a variable's operation makes a new resource at every
-# execution (`ResourceHandle::ANONYMOUS_NAME` in TensorFlow's source).
-_ANONYMOUS_NAME = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
-_VARIABLE = "VarHandleOp"
-_ANONYMOUS_TABLES = {
-    "HashTableV2": "AnonymousHashTable",
-    "MutableHashTableV2": "AnonymousMutableHashTable",
-    "MutableHashTableOfTensorsV2": "AnonymousMutableHashTableOfTensors",
-    "MutableDenseHashTableV2": "AnonymousMutableDenseHashTable",
-}
-_NAMING_ATTRIBUTES = ("container", "shared_name", "use_node_name_sharing")
-_REFERENCE_VARIABLES = frozenset({"Variable", "VariableV2", "TemporaryVariable"})
 _VARIANT = tf.variant.as_datatype_enum
 # Operations that make a dataset, maybe of others, and do not pass over any.
 _MAKING_DATASETS = tuple(
@@ -81,7 +68,7 @@ class PreparedGraph:
         fetched = [name for name in dict.fromkeys(self.outputs) if name not in fed]
         tensors = tf.graph_util.import_graph_def(
             self.graph_def,
-            {name: fed[name] for name in fed if _node_name(name) in present},
+            {name: fed[name] for name in fed if node_name(name) in present},
             fetched,
             name="",
         )
@@ -107,7 +94,7 @@ class GraphCache:
 
         Raises:
           NotImplementedError: If the computation is not a TensorFlow graph, or
-            holds a variable that functions cannot hold.
+            holds a resource that calls cannot have of their own.
         """
         kind = block.proto.WhichOneof("computation")
         if kind != "tensorflow":
@@ -140,15 +127,16 @@ def _prepare(proto: Any) -> PreparedGraph:
     graph_def.ParseFromString(proto.graph_def.value)
     inputs = tuple(_binding_names(proto.parameter))
     outputs = tuple(_binding_names(proto.result))
-    fed = {_node_name(name) for name in inputs}
+    fed = {node_name(name) for name in inputs}
     _drop_control_inputs(graph_def, fed)
     _fix_session_token(graph_def, proto.session_token_tensor_name)
     initializer = proto.initialize_op
-    targets = [_node_name(name) for name in outputs]
+    targets = [node_name(name) for name in outputs]
     prune(graph_def, [*targets, initializer] if initializer else targets, fed)
-    shared = _make_resources_anonymous(graph_def)
+    shared = resources.make_anonymous(graph_def)
     if initializer:
-        _initialize_first(graph_def, initializer)
+        initializing = _ancestors(graph_def, [initializer], set())
+        resources.initialize_first(graph_def, initializer, initializing)
     _drop_colocation(graph_def)
     _pass_in_order(graph_def)
     devices.pin_datasets_to_cpu(graph_def)
@@ -168,18 +156,13 @@ def _binding_names(binding: Any) -> Iterable[str]:
             yield from _binding_names(element)
 
 
-def _node_name(name: str) -> str:
-    """Returns the node of a tensor name or of a node's input."""
-    return name.lstrip("^").split(":")[0]
-
-
 def _drop_control_inputs(graph_def: tf.compat.v1.GraphDef, fed: set[str]) -> None:
     """Drops control dependencies on fed placeholders: a fed value is there."""
     for node in graph_def.node:
         kept = [
             name
             for name in node.input
-            if not (name.startswith("^") and _node_name(name) in fed)
+            if not (name.startswith("^") and node_name(name) in fed)
         ]
         if len(kept) != len(node.input):
             node.ClearField("input")
@@ -188,7 +171,7 @@ def _drop_control_inputs(graph_def: tf.compat.v1.GraphDef, fed: set[str]) -> Non
 
 def _fix_session_token(graph_def: tf.compat.v1.GraphDef, name: str) -> None:
     """Replaces the placeholder of the session's name by an empty string."""
-    token = _node_name(name)
+    token = node_name(name)
     for node in graph_def.node:
         if node.name == token:
             node.op = "Const"
@@ -211,7 +194,7 @@ def _ancestors(
             continue
         found.add(name)
         if name not in stop:
-            pending.extend(_node_name(source) for source in inputs[name])
+            pending.extend(node_name(source) for source in inputs[name])
     return found
 
 
@@ -241,69 +224,6 @@ def _copy(message: Any) -> Any:
     return copy
 
 
-def _make_resources_anonymous(graph_def: tf.compat.v1.GraphDef) -> bool:
-    """Gives every call its own resources; returns whether some stay shared."""
-    first_of_name: dict[tuple[str, bytes, bytes], str] = {}
-    replaced: dict[str, str] = {}
-    shared = False
-    for node in graph_def.node:
-        if node.op in _REFERENCE_VARIABLES:
-            raise NotImplementedError(
-                "The local execution context does not run the reference variable "
-                f"{node.name!r}. Create it with use_resource=True."
-            )
-        if node.op != _VARIABLE and node.op not in _ANONYMOUS_TABLES:
-            shared = shared or _names_a_resource(node)
-            continue
-        # Operations of one name stand for one resource.
-        name = node.attr["shared_name"].s or node.name.encode()
-        key = (node.op, node.attr["container"].s, name)
-        if key in first_of_name:
-            replaced[node.name] = first_of_name[key]
-            continue
-        first_of_name[key] = node.name
-        if node.op == _VARIABLE:
-            node.attr["shared_name"].s = _ANONYMOUS_NAME
-        else:
-            node.op = _ANONYMOUS_TABLES[node.op]
-            for attribute in _NAMING_ATTRIBUTES:
-                node.attr.pop(attribute, None)
-    if replaced:
-        _redirect(graph_def, replaced)
-    return shared or any(
-        _names_a_resource(node)
-        for function in graph_def.library.function
-        for node in function.node_def
-    )
-
-
-def _names_a_resource(node: Any) -> bool:
-    return "shared_name" in node.attr and not node.op.endswith("Dataset")
-
-
-def _redirect(graph_def: tf.compat.v1.GraphDef, replaced: dict[str, str]) -> None:
-    for node in graph_def.node:
-        for index, name in enumerate(node.input):
-            source = _node_name(name)
-            if source in replaced:
-                node.input[index] = name.replace(source, replaced[source], 1)
-
-
-def _initialize_first(graph_def: tf.compat.v1.GraphDef, initializer: str) -> None:
-    """Makes everything that uses a resource wait for the initialization."""
-    initializing = _ancestors(graph_def, [initializer], set())
-    handles = {
-        node.name
-        for node in graph_def.node
-        if node.op == _VARIABLE or node.op in _ANONYMOUS_TABLES.values()
-    }
-    for node in graph_def.node:
-        if node.name not in initializing and any(
-            _node_name(name) in handles for name in node.input
-        ):
-            node.input.append(f"^{initializer}")
-
-
 def _drop_colocation(graph_def: tf.compat.v1.GraphDef) -> None:
     """Drops wishes to be near nodes that may be gone or renamed."""
     for node in patterns.all_nodes(graph_def):
@@ -321,7 +241,7 @@ def _pass_in_order(graph_def: tf.compat.v1.GraphDef) -> None:
     last_pass: dict[str, str] = {}
     for node in _in_order(graph_def):
         used = set[str]().union(
-            *(sources.get(_node_name(name), set()) for name in node.input)
+            *(sources.get(node_name(name), set()) for name in node.input)
         )
         if node.op == "Placeholder" and node.attr["dtype"].type == _VARIANT:
             sources[node.name] = {node.name}
@@ -329,7 +249,7 @@ def _pass_in_order(graph_def: tf.compat.v1.GraphDef) -> None:
             sources[node.name] = used
         elif used:
             waits_for = {last_pass[source] for source in used & last_pass.keys()}
-            given = set(map(_node_name, node.input))
+            given = set(map(node_name, node.input))
             node.input.extend(f"^{name}" for name in sorted(waits_for - given))
             last_pass.update(dict.fromkeys(used, node.name))
 
@@ -349,7 +269,7 @@ def _in_order(graph_def: tf.compat.v1.GraphDef) -> Iterable[Any]:
     while pending:
         name = pending[-1]
         # What is entered again is in the circle of a loop of TensorFlow 1.
-        inputs = [] if name in entered else map(_node_name, nodes[name].input)
+        inputs = [] if name in entered else map(node_name, nodes[name].input)
         missing = [source for source in inputs if source not in done]
         entered.add(name)
         if missing:

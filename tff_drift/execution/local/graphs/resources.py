@@ -1,0 +1,219 @@
+"""The resources of a graph, made those of one call.
+
+A session keeps a variable, a table or a queue by its name for as long as it lives; so
+does this process for a function. Here every call makes its own, under no name, so that
+clients do not share them, and a later call does not find what an earlier one left.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Collection, Iterable, Iterator, MutableSequence
+from typing import Any
+
+import tensorflow as tf
+
+from tff_drift.execution.local import patterns
+
+# The name with which a variable's operation makes a new resource at every
+# execution (`ResourceHandle::ANONYMOUS_NAME` in TensorFlow's source).
+_ANONYMOUS_NAME = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+_VARIABLE = "VarHandleOp"
+_ANONYMOUS_TABLES = {
+    "HashTableV2": "AnonymousHashTable",
+    "MutableHashTableV2": "AnonymousMutableHashTable",
+    "MutableHashTableOfTensorsV2": "AnonymousMutableHashTableOfTensors",
+    "MutableDenseHashTableV2": "AnonymousMutableDenseHashTable",
+}
+_NAMING_ATTRIBUTES = ("container", "shared_name", "use_node_name_sharing")
+_REFERENCE_VARIABLES = frozenset({"Variable", "VariableV2", "TemporaryVariable"})
+# These hold what was put into them, and have no form without a name.
+_LASTING = re.compile(r"Queue(V2)?$|^Barrier$|Accumulator$")
+# Operations that run a function once, whenever they run themselves.
+_CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
+_CALLS |= {"If", "StatelessIf", "Case", "StatelessCase"}
+
+
+def node_name(name: str) -> str:
+    """Returns the node of a tensor name or of a node's input."""
+    return name.lstrip("^").split(":")[0]
+
+
+def make_anonymous(graph_def: tf.compat.v1.GraphDef) -> bool:
+    """Gives every call its own resources.
+
+    Args:
+      graph_def: The graph; it is changed in place.
+
+    Returns:
+      Whether some stay shared.
+
+    Raises:
+      NotImplementedError: If a resource can be no call's own: a queue, a table that a
+        loop makes in its steps, a variable of TensorFlow 1.
+    """
+    for node in patterns.all_nodes(graph_def):
+        _check(node)
+    in_loops = _functions_in_loops(graph_def)
+    of_several = _names_of_several(graph_def)
+    shared = _make_anonymous(graph_def.node, [], of_several)
+    for function in graph_def.library.function:
+        if function.signature.name in in_loops:
+            _check_step(function)
+            shared |= any(map(_names_a_resource, function.node_def))
+        else:
+            results = [function.ret, function.control_ret]
+            shared |= _make_anonymous(function.node_def, results, of_several)
+    return shared
+
+
+def initialize_first(
+    graph_def: tf.compat.v1.GraphDef, initializer: str, initializing: Collection[str]
+) -> None:
+    """Makes everything that uses a resource wait for the initialization.
+
+    Args:
+      graph_def: The graph; it is changed in place.
+      initializer: The name of the node that initializes.
+      initializing: The names of the nodes that it needs.
+    """
+    handles = {
+        node.name
+        for node in graph_def.node
+        if node.op == _VARIABLE or node.op in _ANONYMOUS_TABLES.values()
+    }
+    for node in graph_def.node:
+        if node.name not in initializing and any(
+            node_name(name) in handles for name in node.input
+        ):
+            node.input.append(f"^{initializer}")
+
+
+def _check(node: Any) -> None:
+    if node.op in _REFERENCE_VARIABLES:
+        raise NotImplementedError(
+            "The local execution context does not run the reference variable "
+            f"{node.name!r}. Create it with use_resource=True."
+        )
+    if _LASTING.search(node.op) and _names_a_resource(node):
+        raise NotImplementedError(
+            f"The local execution context does not run {node.op} ({node.name!r}): a "
+            "later call would find what this one left in it. Use a tf.TensorArray, or "
+            "TFF's native execution context."
+        )
+
+
+def _check_step(function: Any) -> None:
+    for node in function.node_def:
+        if node.op in _ANONYMOUS_TABLES:
+            raise NotImplementedError(
+                "The local execution context does not run a loop, or a function of a "
+                f"dataset, that makes the lookup table {node.name!r}. Make it before."
+            )
+
+
+def _functions_in_loops(graph_def: tf.compat.v1.GraphDef) -> set[str]:
+    """Returns the functions that loops and datasets run, any number of times."""
+    nodes = {each.signature.name: each.node_def for each in graph_def.library.function}
+    pending = [
+        name
+        for node in patterns.all_nodes(graph_def)
+        if node.op not in _CALLS and node.op not in nodes
+        for name in _functions_of(node)
+    ]
+    found: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in nodes and name not in found:
+            found.add(name)
+            for node in nodes[name]:
+                pending += [node.op, *_functions_of(node)]
+    return found
+
+
+def _functions_of(node: Any) -> Iterator[str]:
+    """Yields the names of the functions in a node's attributes."""
+    for value in node.attr.values():
+        kind = value.WhichOneof("value")
+        if kind == "func":
+            yield value.func.name
+        elif kind == "list":
+            yield from (function.name for function in value.list.func)
+
+
+def _names_of_several(graph_def: tf.compat.v1.GraphDef) -> set[tuple[str, bytes]]:
+    """Returns what more than one function, or the graph besides, calls by one name."""
+    bodies = [graph_def.node, *(each.node_def for each in graph_def.library.function)]
+    counts = collections.Counter(
+        key
+        for body in bodies
+        for key in {_key(node) for node in body if _is_named(node)}
+    )
+    return {key for key, count in counts.items() if count > 1}
+
+
+def _is_named(node: Any) -> bool:
+    # To look for an attribute that a node has not gives it one.
+    name = node.attr["shared_name"].s if _names_a_resource(node) else b""
+    return name not in (b"", _ANONYMOUS_NAME)
+
+
+def _key(node: Any) -> tuple[str, bytes]:
+    container, name = node.attr["container"].s, node.attr["shared_name"].s
+    return node.op, container + b"/" + (name or node.name.encode())
+
+
+def _make_anonymous(
+    nodes: Iterable[Any], results: Iterable[Any], of_several: Collection[Any]
+) -> bool:
+    """Gives every call its own resources; returns whether some stay shared.
+
+    Args:
+      nodes: Of the graph or of a function.
+      results: The mappings that name a function's results.
+      of_several: Which resources are others' as well.
+    """
+    first_of_name: dict[tuple[str, bytes], str] = {}
+    replaced: dict[str, str] = {}
+    shared = False
+    for node in nodes:
+        if node.op != _VARIABLE and node.op not in _ANONYMOUS_TABLES:
+            shared |= _names_a_resource(node)
+            continue
+        if node.attr["shared_name"].s == _ANONYMOUS_NAME:
+            continue
+        # Operations of one name stand for one resource.
+        key = _key(node)
+        if key in of_several:
+            shared = True
+            continue
+        if key in first_of_name:
+            replaced[node.name] = first_of_name[key]
+            continue
+        first_of_name[key] = node.name
+        if node.op == _VARIABLE:
+            node.attr["shared_name"].s = _ANONYMOUS_NAME
+        else:
+            node.op = _ANONYMOUS_TABLES[node.op]
+            for attribute in _NAMING_ATTRIBUTES:
+                node.attr.pop(attribute, None)
+    if replaced:
+        for node in nodes:
+            _redirect(node.input, range(len(node.input)), replaced)
+        for named in results:
+            _redirect(named, list(named), replaced)
+    return shared
+
+
+def _names_a_resource(node: Any) -> bool:
+    return "shared_name" in node.attr and not node.op.endswith("Dataset")
+
+
+def _redirect(
+    names: MutableSequence[str] | Any, keys: Iterable[Any], replaced: dict[str, str]
+) -> None:
+    for key in keys:
+        source = node_name(names[key])
+        if source in replaced:
+            names[key] = names[key].replace(source, replaced[source], 1)
