@@ -51,8 +51,7 @@ def split_over_clients(
             f"num_clients must be at most {len(data.test.labels)}, found "
             f"{num_clients}: every client needs an example of the test set."
         )
-    share = options["validation_fraction"]
-    num_held_out = max(1, round(share * num_clients)) if share else 0
+    num_held_out = round(options["validation_fraction"] * num_clients)
     num_all = num_clients + num_held_out
     digits = len(str(num_all - 1))
     everyone = [f"client_{index:0{digits}}" for index in range(num_all)]

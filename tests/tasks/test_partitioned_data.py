@@ -75,8 +75,7 @@ def test_every_image_has_one_client_of_its_part(
 
     assert len(clients.train) == num_clients
     assert clients.test.client_ids == clients.train.client_ids
-    num_held_out = max(1, round(validation_fraction * num_clients))
-    num_held_out *= validation_fraction > 0
+    num_held_out = round(validation_fraction * num_clients)
     trained = _numbers(clients.train)
     held_out = _numbers(clients.validation) if clients.validation else {}
     assert len(held_out) == num_held_out
@@ -172,9 +171,3 @@ def test_the_last_batch_is_the_training_clients():
 
     batches = clients.train.training_batches(clients.train.client_ids[0], 0)
     assert {len(labels) for _, labels in batches} == {7}
-
-
-def test_any_share_of_clients_to_hold_out_is_a_client_at_least():
-    clients = _split(_data(100, 40), num_clients=5, validation_fraction=0.05)
-    assert len(clients.validation) == 1
-    assert len(clients.train) == 5
