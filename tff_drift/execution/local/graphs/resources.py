@@ -1,14 +1,16 @@
 """The resources of a graph, made those of one call.
 
-A session keeps a variable, a table or a queue by its name for as long as it lives; so
-does this process for a function. Here every call makes its own, under no name, so that
-clients do not share them, and a later call does not find what an earlier one left.
+A session keeps a variable or a table by its name for as long as it lives; so does this
+process for a function. Here every call makes its own, under no name, so that clients do
+not share them, and a later call does not find what an earlier one left.
+
+Queues have no form without a name. Calls follow each other then, and what one leaves in
+a queue the next one finds; those of TFF's own computations are empty at the end.
 """
 
 from __future__ import annotations
 
 import collections
-import re
 from collections.abc import Collection, Iterable, Iterator, MutableSequence
 from typing import Any
 
@@ -28,8 +30,6 @@ _ANONYMOUS_TABLES = {
 }
 _NAMING_ATTRIBUTES = ("container", "shared_name", "use_node_name_sharing")
 _REFERENCE_VARIABLES = frozenset({"Variable", "VariableV2", "TemporaryVariable"})
-# These hold what was put into them, and have no form without a name.
-_LASTING = re.compile(r"Queue(V2)?$|^Barrier$|Accumulator$")
 # Operations that run a function once, whenever they run themselves.
 _CALLS = frozenset({"PartitionedCall", "StatefulPartitionedCall"})
 _CALLS |= {"If", "StatelessIf", "Case", "StatelessCase"}
@@ -50,8 +50,8 @@ def make_anonymous(graph_def: tf.compat.v1.GraphDef) -> bool:
       Whether some stay shared.
 
     Raises:
-      NotImplementedError: If a resource can be no call's own: a queue, a table that a
-        loop makes in its steps, a variable of TensorFlow 1.
+      NotImplementedError: If a table or a variable can be no call's own: one that a
+        loop makes in its steps, one of TensorFlow 1.
     """
     for node in patterns.all_nodes(graph_def):
         _check(node)
@@ -95,12 +95,6 @@ def _check(node: Any) -> None:
         raise NotImplementedError(
             "The local execution context does not run the reference variable "
             f"{node.name!r}. Create it with use_resource=True."
-        )
-    if _LASTING.search(node.op) and _names_a_resource(node):
-        raise NotImplementedError(
-            f"The local execution context does not run {node.op} ({node.name!r}): a "
-            "later call would find what this one left in it. Use a tf.TensorArray, or "
-            "TFF's native execution context."
         )
 
 
