@@ -22,7 +22,8 @@ ARGUMENT = compat.to_type(
 
 
 def test_what_clients_share_is_separated_and_filled_in_again():
-    value = {"more": [[10.0, 11.0], 5], "state": 7, "data": [0.0, 1.0]}
+    of_clients = {"ann": 0.0, "bob": 1.0}.values()
+    value = {"more": [[10.0, 11.0], 5], "state": 7, "data": of_clients}
     shared, columns = partition.separate(value, ARGUMENT)
     assert (shared.state, shared.data, shared.more[0], shared.more[1]) == (
         *(7, None),

@@ -52,7 +52,7 @@ def separate(value: Any, type_signature: compat.Type) -> tuple[Any, list[Any]]:
       TypeError: If the value is not of that type.
     """
     if is_of_clients(type_signature):
-        return None, [value]
+        return None, [list(value)]
     if not isinstance(type_signature, compat.StructType):
         return value, []
     shared, columns = [], []
