@@ -215,33 +215,38 @@ def _with_segments_of_each(given: Any) -> Any:
 def _with_moments_of_batches(given: Any) -> Any:
     """Converts a fused normalization, or its gradient, by the moments of batches.
 
-    The clients' channels are taken as those of one batch, as TensorFlow does, which
-    fails of what the gradient returns besides: values that nothing may read.
+    The clients' channels are taken as those of one batch, as TensorFlow does. Its own
+    conversion takes apart by client, too, what the normalization keeps for its
+    gradient and what the gradient returns besides. Their sizes are the processor's
+    choice (one value for any batch without oneDNN): they are that of all clients here.
     """
     if not given.get_attr("is_training"):
         raise ValueError("it normalizes by other moments than those of its batches")
-    if given.op_type == "FusedBatchNormV3":
-        return _pfor_converter_registry[given.op_type](given)
-    given.stack_inputs()
+    is_gradient = given.op_type == "FusedBatchNormGradV3"
+    num_images, num_by_client = (2, 3) if is_gradient else (1, 5)
     form = given.get_attr("data_format")
-    gradient, _, _ = _channel_flatten_input(given.stacked_input(0), form)
-    x, order, shape = _channel_flatten_input(given.stacked_input(1), form)
-    of_channels = [given.stacked_input(k) for k in range(2, 6)]
-    by_x, *by_channels, unused, _ = tf.raw_ops.FusedBatchNormGradV3(
-        y_backprop=gradient,
-        x=x,
-        scale=tf.reshape(of_channels[0], [-1]),
-        reserve_space_1=tf.reshape(of_channels[1], [-1]),
-        reserve_space_2=tf.reshape(of_channels[2], [-1]),
-        reserve_space_3=tf.reshape(of_channels[3], [-1]),
-        epsilon=given.get_attr("epsilon"),
-        data_format=form,
-        is_training=True,
+    given.stack_inputs(range(5))
+    images = [
+        _channel_flatten_input(given.stacked_input(k), form) for k in range(num_images)
+    ]
+    inputs = [image for image, _, _ in images]
+    inputs += [
+        tf.reshape(given.input(k).t, [-1]) for k in range(num_images, given.num_inputs)
+    ]
+    attributes = {"epsilon": given.get_attr("epsilon"), "data_format": form}
+    if not is_gradient:
+        factor = given.get_attr("exponential_avg_factor")
+        attributes["exponential_avg_factor"] = factor
+    names = [each.name for each in given.op.op_def.input_arg]
+    image, *others = getattr(tf.raw_ops, given.op_type)(
+        **dict(zip(names, inputs)), **attributes
     )
-    by_x = tf.transpose(tf.reshape(by_x, shape), order)
-    by_channels = [tf.reshape(each, tf.shape(of_channels[0])) for each in by_channels]
-    stacks = [wrap(each, True) for each in [by_x, *by_channels]]
-    return [*stacks, *[wrap(unused, False)] * 2]
+    _, order, shape = images[0]
+    of_channels = tf.shape(given.stacked_input(num_images))
+    by_client = [tf.transpose(tf.reshape(image, shape), order)]
+    by_client += [tf.reshape(each, of_channels) for each in others[: num_by_client - 1]]
+    of_all = others[num_by_client - 1 :]
+    return [wrap(x, True) for x in by_client] + [wrap(x, False) for x in of_all]
 
 
 _CONVERSIONS = {
