@@ -19,8 +19,8 @@ from tff_drift import value_types
 GRID, RANDOM, TPE = "grid", "random", "tpe"
 # More points than anybody trains are a mistake, and take long to be checked.
 MAX_POINTS = 10_000
-# Their own or decided by the sweep.
-_NOT_SWEPT = ("seed", "plugin", "settings", "execution")
+# Their own or decided by the sweep; of several tasks no point is the best.
+_NOT_SWEPT = ("seed", "plugin", "settings", "execution", "task")
 _RANGES = ("lin", "log")
 _OWN = (
     Flag(
@@ -279,7 +279,7 @@ def _axis(word: str) -> Axis:
             f"{word!r} must be FLAG=VALUES, as client_learning_rate=0.1,0.3 or "
             "client_learning_rate=log:0.01:1:5."
         )
-    if name in _NOT_SWEPT or flag.group == CIRCUMSTANCES:
+    if name in _NOT_SWEPT or flag.group == CIRCUMSTANCES or flag.many:
         raise UserError(f"--{name} cannot be swept.")
     spread, *rest = text.split(":")
     if spread in _RANGES:
@@ -306,7 +306,9 @@ def _range(flag: Flag, spread: str, rest: Sequence[str], word: str) -> Axis:
         raise UserError(f"{word!r}: COUNT must be at most {MAX_POINTS:,}.")
     axis = Axis(flag, (), spread, (low, high))
     shares = (position / (count - 1) for position in range(count))
-    values = (axis.value(_between(spread, low, high, share)) for share in shares)
+    values = [axis.value(_between(spread, low, high, share)) for share in shares]
+    if spread == "log" and values[0] == 0:
+        raise UserError(f"{word!r}: LOW must be at least 1, for integers.")
     return dataclasses.replace(axis, values=tuple(dict.fromkeys(values)))
 
 

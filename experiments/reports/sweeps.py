@@ -12,8 +12,9 @@ import pandas as pd
 import tasks
 from experiments import analysis
 from experiments.analysis import style
-from experiments.flags import sweeps, tuned_settings
+from experiments.flags import declarations, sweeps, tuned_settings
 from experiments.flags.errors import UserError
+from experiments.flags.flag import CIRCUMSTANCES, TRAIN
 from experiments.flags.settings import RunSettings
 from experiments.flags.sweeps import Sweep
 from experiments.reports import texts, writing
@@ -21,6 +22,8 @@ from experiments.reports import texts, writing
 TABLE, HEAT_MAP, BEST, PROTOCOL = "points", "heat_map.png", "best.json", "sweep.json"
 _FORMAT = "tff_drift sweep"
 _EVALUATIONS = 3
+# Files that say what is run.
+_DECIDING = ("plugin", "settings")
 
 
 def write_protocol(sweep: Sweep) -> None:
@@ -41,8 +44,9 @@ def write_protocol(sweep: Sweep) -> None:
     try:
         sweep.folder.mkdir(parents=True, exist_ok=True)
         names = [entry.name for entry in sweep.folder.iterdir()]
-        same = not names or json.loads(path.read_text()) == protocol
-    except (FileNotFoundError, ValueError):
+        before = json.loads(path.read_text()) if names else protocol
+        same = _comparable(before) == _comparable(protocol)
+    except (FileNotFoundError, KeyError, TypeError, ValueError):
         same = False
     except OSError as error:
         raise UserError(f"output_dir cannot be written: {error}.") from error
@@ -52,6 +56,17 @@ def write_protocol(sweep: Sweep) -> None:
             "Choose an empty or a new folder."
         )
     writing.write_json(path, protocol)
+
+
+def _comparable(protocol: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a protocol without flags that results do not depend on."""
+    known = declarations.flags_of(TRAIN)
+    flags = {
+        name: value
+        for name, value in protocol["flags"].items()
+        if name in _DECIDING or name not in known or known[name].group != CIRCUMSTANCES
+    }
+    return {**protocol, "flags": flags}
 
 
 # Returns why the runs of a point do not count, nothing if they do.
@@ -77,7 +92,7 @@ def write(
     metric = tasks.describe(_task(sweep)).accuracy_metric
     table = score(sweep, points, given_up)
     writing.write_table(sweep.folder / f"{TABLE}.csv", table)
-    headers = [axis.flag.name for axis in sweep.axes]
+    headers = [_column(axis.flag.name) for axis in sweep.axes]
     cells = [
         [
             *(_show(row[name]) for name in headers),
@@ -127,7 +142,12 @@ def score(
     for number, point in enumerate(points):
         runs = sweep.runs(point)
         figures = _of_point(runs, given_up)
-        row: dict[str, Any] = {"point": number, **point, "seeds": len(runs)}
+        # Among numbers pandas would make a NaN of none.
+        settings = {
+            _column(name): "none" if value is None else value
+            for name, value in point.items()
+        }
+        row: dict[str, Any] = {"point": number, **settings, "seeds": len(runs)}
         for name in figures:
             row[name] = figures[name].mean(skipna=False)
             row[f"{name}_sd"] = figures[name].std(skipna=False)
@@ -139,6 +159,14 @@ def score(
     return table.sort_values(
         [metric, "loss"], ascending=ascending, kind="stable", ignore_index=True
     )
+
+
+def _column(flag: str) -> str:
+    """Returns the column of a flag, which is not that of the loss on held-out clients.
+
+    A task's `--loss` says what is trained on.
+    """
+    return "loss_flag" if flag == "loss" else flag
 
 
 def headline(runs: Sequence[RunSettings], given_up: GivenUp) -> float:
@@ -176,7 +204,7 @@ def _figures(run: RunSettings, metric: str) -> dict[str, float]:
 
 
 def _draw(sweep: Sweep, table: pd.DataFrame, metric: str) -> None:
-    across, down = (axis.flag.name for axis in sweep.axes)
+    across, down = (_column(axis.flag.name) for axis in sweep.axes)
     numbers = table.pivot(index=down, columns=across, values=metric)
     figure = analysis.draw_heat_map(numbers, metric, _describe(sweep))
     style.save(figure, sweep.folder / HEAT_MAP)

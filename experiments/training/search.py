@@ -1,8 +1,9 @@
 """The points of a sweep, chosen and remembered by Optuna.
 
 What a search has tried is in `optuna.log` in the sweep's folder, a journal that
-Optuna's own programs read too. Each set of axes is a study of its own in it: Optuna's
-lists of choices are fixed. Which runs are done, the folders of the runs say.
+Optuna's own programs read too. Each set of axes is a study of its own in it, for
+Optuna's lists of choices are fixed, and so is each set of seeds, over which a point's
+value is a mean. Which runs are done, the folders of the runs say.
 """
 
 from __future__ import annotations
@@ -65,11 +66,11 @@ class Search:
         )
 
     def _name(self) -> str:
-        """Returns the study's name: the axes, with their values or ends, in short."""
+        """Returns the study's name: axes with values or ends, and seeds, in short."""
         told = [
             distributions.distribution_to_json(space) for space in self._space.values()
         ]
-        text = json.dumps([list(self._space), told])
+        text = json.dumps([list(self._space), told, self._sweep.seeds])
         return f"{self._sweep.sampler}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     def points(self) -> list[Mapping[str, Any]]:
@@ -181,7 +182,10 @@ def _space(axis: Axis, sweep: Sweep) -> distributions.BaseDistribution:
 
 
 def _open_journal(path: pathlib.Path) -> optuna.storages.JournalStorage:
-    return optuna.storages.JournalStorage(journal.JournalFileBackend(str(path)))
+    # Optuna's usual lock is a link to the path as given, which leads nowhere from the
+    # journal's own folder: what a kill leaves behind would never be found to be old.
+    lock = journal.JournalFileOpenLock(str(path))
+    return optuna.storages.JournalStorage(journal.JournalFileBackend(str(path), lock))
 
 
 def mend(path: pathlib.Path) -> None:

@@ -185,7 +185,7 @@ def train(point: Sequence[RunSettings], reporter: Any = None) -> list[str]:
 def _train(run: RunSettings, trial: Any, start: int) -> str:
     """Trains a run; returns why it was given up, nothing if it was not."""
     # Here, so that the process that waits does without TensorFlow.
-    from experiments.reports import results, writing
+    from experiments.reports import results
     from experiments.training import runs
 
     num_clients = len(load_held_out(run).train)
@@ -194,9 +194,6 @@ def _train(run: RunSettings, trial: Any, start: int) -> str:
     run = dataclasses.replace(run, configuration={**run.configuration, **changed})
     watch = _watch(trial, results.headline_of(run.task), start)
     runs.Runs([run], lambda: [watch], load_held_out).execute(run, progress=False)
-    if watch.reason:
-        content = {"round": watch.round_number, "reason": watch.reason}
-        writing.write_json(run.folder / watch.file, content)
     return watch.reason
 
 
@@ -224,14 +221,13 @@ def load_held_out(run: RunSettings) -> Any:
 
 
 def _watch(trial: Any, column: str, start: int) -> Any:
+    from experiments.reports import writing
     from tff_drift.simulation import callbacks
 
     class Watch(callbacks.Callback):
         """Gives a run up when its training diverges, or others do better."""
 
         reason = ""
-        file = ""
-        round_number = 0
 
         def before_training(self, run: callbacks.TrainingRun) -> None:
             self._run = run
@@ -266,7 +262,10 @@ def _watch(trial: Any, column: str, start: int) -> Any:
 
         def _give_up(self, file: str, round_number: int, reason: str) -> None:
             if not self.reason:
-                self.file, self.round_number, self.reason = file, round_number, reason
+                self.reason = reason
+                # Before the summary, by which a run that was not given up is done.
+                content = {"round": round_number, "reason": reason}
+                writing.write_json(self._run.folder / file, content)
                 self._run.stop(reason)
 
     return Watch()

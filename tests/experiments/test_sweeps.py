@@ -2,11 +2,14 @@
 
 import json
 import math
+import pathlib
 import statistics
+import threading
 import types
 
 import pandas as pd
 import pytest
+from optuna.storages import journal
 
 from experiments.flags import errors, settings, sweeps, tuned_settings
 from experiments.flags.placement import Placement
@@ -15,7 +18,7 @@ from experiments.presets.preset import Study, Variant
 from experiments.reports import sweeps as report
 from experiments.training import studies
 from experiments.training import sweeps as training
-from experiments.training.search import JOURNAL_FILE, Search, mend
+from experiments.training.search import JOURNAL_FILE, Search, _open_journal, mend
 from tests.experiments import made_up_runs, programs
 
 
@@ -162,6 +165,14 @@ def test_a_grid_may_grow(tmp_path):
     assert points == [{"tau": 0.01}, {"tau": 0.1}, {"tau": 1.0}]
 
 
+def test_more_seeds_are_trained_at_the_points_that_are_done(tmp_path):
+    words = ("tau=0.1,1", "--algorithm=fed_adam")
+    drive(opened(tmp_path / "out", *words, "--seeds=1"))
+    search = opened(tmp_path / "out", *words, "--seeds=1,2")
+    asked = [search.ask(), search.ask(), search.ask()]
+    assert [each and each.point for each in asked] == [{"tau": 0.1}, {"tau": 1.0}, None]
+
+
 def test_a_journal_with_half_a_line_at_its_end_goes_on(tmp_path):
     words = ("tau=0.1,1", "--algorithm=fed_adam")
     drive(opened(tmp_path / "out", *words), points=1)
@@ -171,6 +182,22 @@ def test_a_journal_with_half_a_line_at_its_end_goes_on(tmp_path):
     mend(path)
     assert path.read_bytes() == whole
     assert len(drive(opened(tmp_path / "out", *words))) == 2
+
+
+def test_a_lock_that_a_kill_left_behind_is_removed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # Seconds, of which Optuna waits thirty.
+    wait = journal.JournalFileOpenLock.__init__
+    monkeypatch.setattr(wait, "__defaults__", (3,))
+    words = ("tau=0.1,1", "--algorithm=fed_adam")
+    folder = pathlib.Path("out")
+    opened(folder, *words)
+    _open_journal(folder / JOURNAL_FILE)._backend._lock.acquire()
+    # The program is killed here.
+    again = threading.Thread(target=opened, args=(folder, *words), daemon=True)
+    again.start()
+    again.join(60)
+    assert not again.is_alive()
 
 
 def test_what_is_worse_than_the_median_is_pruned(tmp_path):
@@ -213,6 +240,12 @@ def test_what_is_worse_than_the_median_is_pruned(tmp_path):
         (["tau=1", "--sampler=grid", "--points=1"], "--points has no meaning for"),
         (["tau=1", "--sampler=tpa"], "Known are grid, random, tpe."),
         (["tau=lin:-1:1:2", "--points=3"], "--tau must be a finite number greater"),
+        (["task=digits,quadratic"], "--task cannot be swept."),
+        (["cohort_doubling_at=3,5"], "--cohort_doubling_at cannot be swept."),
+        (
+            ["server_warm_up_rounds=log:0.1:5:3", "--points=3"],
+            "'server_warm_up_rounds=log:0.1:5:3': LOW must be at least 1, for integers",
+        ),
     ],
 )
 def test_mistakes(words, message):
@@ -357,11 +390,56 @@ def test_a_heat_map_is_drawn_of_two_axes(tmp_path):
     assert picture.startswith(b"\x89PNG")
 
 
+def test_a_flag_that_is_none_is_called_so(tmp_path, monkeypatch):
+    sweep = request(
+        "gradient_clipping_norm=none,1", "local_steps=none,5", "--rounds=1",
+        f"--output_dir={tmp_path / 'out'}",
+    )  # fmt: skip
+    for point, end in zip(sweep.grid(), (0.1, 0.2, 0.3, 0.4)):
+        made_up_runs.write(sweep.runs(point)[0].folder, [0.1, end])
+    drawn = []
+    draw = report.analysis.draw_heat_map
+    monkeypatch.setattr(
+        report.analysis,
+        "draw_heat_map",
+        lambda table, *rest: drawn.append(table) or draw(table, *rest),
+    )
+    write(sweep, lambda runs: "")
+    rows = (sweep.folder / "points.md").read_text().splitlines()[4:]
+    cells = [tuple(cell.strip() for cell in row.split("|")[1:4]) for row in rows]
+    assert cells == [
+        ("1", "5", "40.00 %"),
+        ("1", "none", "30.00 %"),
+        ("none", "5", "20.00 %"),
+        ("none", "none", "10.00 %"),
+    ]
+    (table,) = drawn
+    assert table.loc[5, "none"] == 0.2
+    assert table.loc["none", 1.0] == 0.3
+
+
+def test_the_loss_that_is_trained_on_is_beside_the_loss_that_is_measured(tmp_path):
+    sweep = request(
+        "loss=sum,mean", "--task=stackoverflow_tag", "--rounds=1", "--synthetic",
+        "--server_learning_rate=1", f"--output_dir={tmp_path / 'out'}",
+    )  # fmt: skip
+    for point, end in zip(sweep.grid(), (0.1, 0.2)):
+        (run,) = sweep.runs(point)
+        made_up_runs.write(run.folder, [0.1, end], task="stackoverflow_tag")
+        path = run.folder / "metrics.csv"
+        path.write_text(path.read_text().replace("accuracy", "recall_at_5"))
+    table = score(sweep, lambda runs: "")
+    assert list(table["loss_flag"]) == ["mean", "sum"]
+    assert list(table["loss"]) == pytest.approx([0.8, 0.9])
+
+
 def test_a_folder_of_another_sweep_is_refused(tmp_path):
     words = ("--algorithm=fed_adam", f"--output_dir={tmp_path / 'out'}")
     report.write_protocol(request("tau=1,2", *words))
     report.write_protocol(request("tau=1,2,3", *words, "--seeds=1,2"))
-    for other in (("beta_1=0.1",), ("tau=1", "--rounds=3")):
+    # Data may be moved, and a run be tracked from some day on.
+    report.write_protocol(request("tau=1", *words, "--cache_dir=x", "--track=mlflow"))
+    for other in (("beta_1=0.1",), ("tau=1", "--rounds=3"), ("tau=1", "--prune")):
         with pytest.raises(errors.UserError, match="something other than this sweep"):
             report.write_protocol(request(*other, *words))
 
@@ -386,14 +464,30 @@ def test_what_counts_as_diverged(loss, row, expected):
     assert training.divergence(loss, 2.0, row) == expected
 
 
-def test_a_search_that_goes_on_knows_its_first_round():
+def test_a_search_that_goes_on_knows_its_first_round(tmp_path):
     watch = training._watch(None, "test_accuracy", 0)
     stopped = []
     rows = [{"round": 0}, {"train_loss": 1.0}, {"train_loss": 60.0}]
-    watch.before_training(types.SimpleNamespace(rows=rows, stop=stopped.append))
+    watch.before_training(
+        types.SimpleNamespace(rows=rows, stop=stopped.append, folder=tmp_path)
+    )
     watch.after_round(3, None, {"train_loss": 150.0})
     assert watch.reason == "diverged: the training loss rose from 1 to 150"
     assert stopped == [watch.reason]
+
+
+def test_a_run_is_given_up_before_its_summary_says_that_it_has_ended(tmp_path):
+    sweep = request("tau=1", "--algorithm=fed_adam", f"--output_dir={tmp_path}")
+    (run,) = sweep.runs(next(sweep.grid()))
+    run.folder.mkdir(parents=True)
+    watch = training._watch(None, "test_accuracy", 0)
+    watch.before_training(
+        types.SimpleNamespace(rows=[], stop=lambda reason: None, folder=run.folder)
+    )
+    watch.after_round(1, None, {"train_loss": math.nan})
+    # The program may be killed from here on.
+    assert training.given_up([run]) == "diverged"
+    assert training.is_done(run)
 
 
 def test_the_initial_model_does_not_count(tmp_path):
