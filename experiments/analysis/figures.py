@@ -364,5 +364,8 @@ def _title(runs: FinishedRuns) -> str:
 
 
 def _explain(runs: FinishedRuns, labels: pd.Series, band: str) -> str:
-    seeds = runs.settings["seed"].groupby(labels).nunique().max()
-    return f"lines: mean over {seeds} seeds; {BANDS[band]}" if seeds > 1 else ""
+    seeds = runs.settings["seed"].groupby(labels).nunique()
+    if seeds.max() == 1:
+        return ""
+    told = " to ".join(dict.fromkeys(map(str, (seeds.min(), seeds.max()))))
+    return f"lines: mean over {told} seeds; {BANDS[band]}"

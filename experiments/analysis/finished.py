@@ -51,18 +51,22 @@ class FinishedRuns:
         column was not measured.
       unfinished: The folders of runs that were left out, because they have rounds to
         go.
+      repeated: The folders of runs that were left out, because another one has the
+        same settings and the same seed: two of them are no two seeds.
     """
 
     settings: pd.DataFrame
     rounds: pd.DataFrame
     unfinished: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
 
 
 def read(*folders: str | os.PathLike[str]) -> FinishedRuns:
     """Reads all finished runs in some folders and in the folders below them.
 
     Where a comparison keeps the metrics of all its runs in one table, as those that are
-    committed do, the runs are read from it.
+    committed do, the runs are read from it. Of runs with the same settings and the same
+    seed the first one counts.
 
     Args:
       *folders: Folders of `tff-drift train`, `compare`, `sweep` or `preset`, or
@@ -100,17 +104,22 @@ def gather(runs: Iterable[Run], order: Sequence[str] = ()) -> FinishedRuns:
 
     Args:
       runs: The runs, one of them finished at least; one that comes twice counts once.
-      order: The names of those to come first, the others are ordered as in `read`.
+      order: The names of those to come first, all of which are kept; the others are
+        ordered as in `read`.
 
     Raises:
       ValueError: If a file is damaged.
     """
     settings: dict[str, Mapping[str, Any]] = {}
-    rounds, unfinished = [], []
+    rounds, unfinished, repeated = [], [], []
     for run in runs:
         if not run.is_finished:
             unfinished.append(run.name)
-        elif run.name not in settings:
+        elif run.name in settings:
+            continue
+        elif run.name not in order and run.settings in settings.values():
+            repeated.append(run.name)
+        else:
             settings[run.name] = run.settings
             rounds.append(_with_totals(run.read(), run.name))
     names = [name for name in dict.fromkeys(order) if name in settings]
@@ -126,7 +135,8 @@ def gather(runs: Iterable[Run], order: Sequence[str] = ()) -> FinishedRuns:
         ignore_index=True,
         key=lambda column: column.map(places) if column.name == "run" else column,
     )
-    return FinishedRuns(table, everything, tuple(sorted(set(unfinished))))
+    left_out = (tuple(sorted(set(names))) for names in (unfinished, repeated))
+    return FinishedRuns(table, everything, *left_out)
 
 
 def _by_numbers(run: str) -> list[str | float]:

@@ -43,6 +43,9 @@ def write(wanted: Analysis) -> None:
     if runs.unfinished:
         unfinished = escape.terminal(", ".join(runs.unfinished))
         print(f"Left out, not finished: {unfinished}", file=sys.stderr)
+    if runs.repeated:
+        repeated = escape.terminal(", ".join(runs.repeated))
+        print(f"Left out, settings and seed of another: {repeated}", file=sys.stderr)
     asked, wanted = wanted.axes, with_measured_axes(wanted, runs)
     if missing := [axis for axis in asked if axis not in wanted.axes]:
         print(f"Left out, not measured: {', '.join(missing)}", file=sys.stderr)
@@ -142,6 +145,11 @@ def _at_the_end(
     wanted: Analysis, runs: FinishedRuns, columns: tuple[str, ...], labels: pd.Series
 ) -> pd.DataFrame:
     told = dict.fromkeys([*columns, *_percentiles(runs, columns[0])])
+    if twice := sorted(set(told) & set(analysis.AXES)):
+        raise ValueError(
+            f"columns must not have {', '.join(twice)}, of which tables have the total "
+            "of a run anyway. Leave it out."
+        )
     values = analysis.last_mean(runs, list(told), wanted.last)
     totals = [name for name in analysis.AXES.values() if name in runs.rounds]
     ends = runs.rounds.groupby("run")[totals].max()

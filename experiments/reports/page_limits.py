@@ -43,6 +43,11 @@ def limits(
             f"{seeds} seeds: differences within one or two standard deviations may be "
             "chance."
         )
+    if runs.repeated:
+        yield (
+            "Left out, because another run has the same settings and the same seed: "
+            f"{', '.join(runs.repeated)}."
+        )
     if flags.get("scale") == "local":
         yield (
             "The scale is local, with fewer rounds or clients or other data than in "

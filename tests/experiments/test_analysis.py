@@ -52,8 +52,8 @@ def test_reading(runs, tmp_path):
 
 def test_runs_come_in_the_order_of_the_numbers_in_their_names(tmp_path):
     names = ["rate=0.03,clients=5", "rate=0.1,clients=5", "rate=0.1,clients=20"]
-    for name in reversed(names):
-        made_up_runs.write(tmp_path / name, [0.1, 0.2])
+    for seed, name in enumerate(reversed(names)):
+        made_up_runs.write(tmp_path / name, [0.1, 0.2], seed=seed)
     found = analysis.read(tmp_path)
     paths = [str(tmp_path / name) for name in names]
     assert list(found.settings.index) == paths
@@ -64,6 +64,23 @@ def test_a_folder_that_is_named_twice_counts_once(runs, tmp_path):
     again = analysis.read(tmp_path / "a1", tmp_path)
     assert list(again.settings.index) == list(runs.settings.index)
     assert len(again.rounds) == len(runs.rounds)
+
+
+def test_a_seed_that_was_trained_twice_counts_once(run_command, tmp_path):
+    made_up_runs.write(tmp_path / "compare" / "seed_1", [0.1, 0.4])
+    made_up_runs.write(tmp_path / "compare" / "seed_2", [0.1, 0.8], seed=2)
+    made_up_runs.write(tmp_path / "train", [0.1, 0.4])
+    runs = analysis.read(tmp_path)
+    assert runs.repeated == (str(tmp_path / "train"),)
+    values = analysis.last_mean(runs, ["test_accuracy"])
+    table = analysis.over_seeds(values, analysis.labels(runs))
+    assert table["seeds"]["fed_avg"] == 2
+    # Of a sample of 0.4 and 0.8.
+    assert table["test_accuracy_sd"]["fed_avg"] == pytest.approx(0.08**0.5)
+    outcome = run_command("analyze", tmp_path, f"--output_dir={tmp_path / 'told'}")
+    assert f"Left out, settings and seed of another: {tmp_path / 'train'}" in (
+        outcome.stderr
+    )
 
 
 def test_to_thresholds(runs):
@@ -320,6 +337,15 @@ def test_figures_against_a_setting(tmp_path):
     assert not any("%" in t.get_text() for t in figure.axes[0].get_yticklabels())
 
 
+def test_lines_of_unequal_numbers_of_seeds_are_told(tmp_path):
+    for seed in (1, 2, 3):
+        made_up_runs.write(tmp_path / f"a{seed}", [0.1, 0.2], seed=seed)
+    made_up_runs.write(tmp_path / "b", [0.1, 0.2], algorithm="fed_adam")
+    figure = analysis.draw_curves(analysis.read(tmp_path), ["test_accuracy"])
+    title = figure.legends[0].get_title().get_text()
+    assert title.startswith("lines: mean over 1 to 3 seeds; ")
+
+
 def test_tasks_have_lines_of_their_own(tmp_path):
     for task, accuracy in (("digits", 0.9), ("quadratic", 0.1)):
         for cohort in (2, 4):
@@ -443,6 +469,7 @@ def test_results_that_keep_no_examples_and_no_bytes(run_command, tmp_path):
         (["absent"], "'absent' is not a folder. Name folders of"),
         (["."], "holds no finished run"),
         (["--columns=x"], "no run has a column 'x'"),
+        (["--columns=test_loss,seconds"], "columns must not have seconds, of which"),
         (["--by=x"], "the runs have no setting 'x'"),
         (["--against=x"], "the runs have no setting 'x'"),
         (["--axes=rounds"], "Did you mean round?"),
