@@ -238,11 +238,13 @@ def read_finished(settings: RunSettings) -> Result | None:
     try:
         summary = json.loads((settings.folder / SUMMARY_FILE).read_text())
         _, rows = simulation.read_rows(settings.folder / run_directory.METRICS_FILE)
-    except (FileNotFoundError, ValueError):
+        asked = _said(settings)["configuration"]["rounds"]
+    except (FileNotFoundError, KeyError, TypeError, ValueError):
         return None
     if not isinstance(summary, dict) or not set(_SUMMARY_KEYS) <= set(summary):
         return None
-    if summary["rounds"] != settings.rounds:
+    # A run that was to go on, and was killed, has rows after those of its summary.
+    if not summary["rounds"] == asked == settings.rounds:
         return None
     if summary.get("stop_reason") and "callbacks" in changed_circumstances(settings):
         return None
@@ -255,10 +257,15 @@ def changed_circumstances(settings: RunSettings) -> list[str]:
     Args:
       settings: The run, whose folder holds it.
     """
-    path = settings.folder / run_directory.CONFIGURATION_FILE
-    before = json.loads(path.read_text()).get("circumstances", {})
+    before = _said(settings).get("circumstances", {})
     return [
         name
         for name, value in json_values(settings.circumstances).items()
         if value != before.get(name)
     ]
+
+
+def _said(settings: RunSettings) -> dict[str, Any]:
+    """Returns what config.json says of a run."""
+    path = settings.folder / run_directory.CONFIGURATION_FILE
+    return json.loads(path.read_text())

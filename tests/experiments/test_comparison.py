@@ -8,6 +8,7 @@ import matplotlib.image
 import pandas as pd
 import pytest
 
+from experiments import analysis
 from experiments.reports import results
 from experiments.reports.comparison import describe, tabulate
 from tests.experiments import programs
@@ -291,6 +292,28 @@ def test_more_rounds_extend_and_nothing_is_repeated(run_command, comparison, tmp
     assert list(after["round"]) == [0, 1, 2, 3, 4]
     columns = ["train_loss", "total_examples", "test_accuracy"]
     pd.testing.assert_frame_equal(after[columns][:4], before[columns])
+
+
+def test_an_extension_that_was_killed_may_be_taken_back(
+    run_command, comparison, tmp_path
+):
+    folder = tmp_path / "run"
+    shutil.copytree(comparison.folder / "fed_avg" / "seed_5", folder)
+    # What is there when the program is killed in round 5, before a checkpoint.
+    path = folder / "config.json"
+    content = json.loads(path.read_text())
+    content["configuration"]["rounds"] = content["training"]["rounds"] = 9
+    path.write_text(json.dumps(content))
+    rows = (folder / "metrics.csv").read_text()
+    last = rows.splitlines()[-1].partition(",")[2]
+    (folder / "metrics.csv").write_text(f"{rows}4,{last}\n")
+    dropped = ("--algorithms=", "--seeds=", "--tau=")
+    words = [word for word in programs.COMPARE_FLAGS if not word.startswith(dropped)]
+    outcome = run_command("train", *words, "--seed=5", f"--output_dir={folder}")
+    assert outcome.status == 0, outcome.stderr
+    assert (folder / "metrics.csv").read_text() == rows
+    assert json.loads(path.read_text())["configuration"]["rounds"] == 3
+    assert list(analysis.read(folder).rounds["round"]) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("content", ["[]", "{", "null", '{"rounds": 3}'])
