@@ -81,6 +81,34 @@ def test_results_that_are_not_there(kept, tmp_path):
         verification.run(asked, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--seeds=9,1"],
+            "no results of plain with seed 9 in .*, which has the seeds 1",
+        ),
+        (["--scale=paper"], "are of the scale local, found --scale=paper"),
+    ],
+)
+def test_results_of_other_seeds_or_another_scale(kept, monkeypatch, words, message):
+    folder, asked = kept
+    monkeypatch.setattr(verification, "_train", None)  # Nothing is trained before.
+    given = parse("preset", "NAME", *words)
+    other = requests.request("adabest_cost", given)
+    asked = dataclasses.replace(asked, seeds=other.seeds, scale=other.scale)
+    with pytest.raises(UserError, match=message):
+        verification.run(asked, folder)
+
+
+def test_what_is_not_measured_any_more_is_named():
+    kept = pd.DataFrame({"round": [0, 5], "method": "plain", "drift": [None, 2.0]})
+    found = pd.DataFrame({"round": [0, 5], "method": "plain", "drift": [None, None]})
+    (difference,) = verification.differences(kept, found, 0.0)
+    assert difference == "drift of round 5 is nan, where 2 is kept"
+    assert not verification.differences(found, found, 0.0)
+
+
 def test_other_evaluations_are_named():
     kept = pd.DataFrame({"round": [0, 5], "test_loss": [1.0, 2.0]})
     found = pd.DataFrame({"round": [0, 4], "test_loss": [1.0, 2.0]})
