@@ -94,15 +94,26 @@ def plugins(words: Sequence[str]) -> tuple[str, ...]:
     return getattr(parser.parse_known_args(_with_files(words))[0], "plugin", ())
 
 
-def _with_files(words: Iterable[str]) -> list[str]:
-    """Returns words with those of the files that they name in their place."""
+def _with_files(
+    words: Iterable[str], within: tuple[pathlib.Path, ...] = ()
+) -> list[str]:
+    """Returns words with those of the files that they name in their place.
+
+    Args:
+      words: The words.
+      within: The files that they are in.
+    """
     found = []
     for word in words:
         if word.startswith(_FILE_FLAG):
+            path = pathlib.Path(word[len(_FILE_FLAG) :])
+            if path in within:
+                raise errors.UserError(f"{word} leads back to itself. Take it out.")
             with errors.as_user_errors(OSError, UnicodeDecodeError):
-                text = pathlib.Path(word[len(_FILE_FLAG) :]).read_text(encoding="utf-8")
+                text = path.read_text(encoding="utf-8")
             lines = [line.strip() for line in text.splitlines()]
-            found += _with_files(w for w in lines if w and not w.startswith("#"))
+            inside = (line for line in lines if line and not line.startswith("#"))
+            found += _with_files(inside, (*within, path))
         else:
             found.append(word)
     return found

@@ -180,7 +180,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              "local", choices=("local", "native", "ray"), commands=(*RUNS, PRESET)),
     ),
     "The server's own data": (
-        Flag("meta_step", "non_negative",
+        Flag("meta_step", "positive",
              "Rate of FedMeta's step on the server's data, after every round of any "
              "method.", may_be_none=True),
         Flag("meta_step_epochs", "count",

@@ -43,10 +43,18 @@ def _sampling(settings: RunSettings, train: simulation.ClientDatasets) -> Sampli
     size = configuration["clients_per_round"]
     at = configuration["cohort_doubling_at"]
     maximum = configuration["max_clients_per_round"]
-    if configuration["cohort_doubling"] == "examples":
-        return simulation.build_growing_sampling(
-            train, size, at, maximum, settings.seed
-        )
-    if configuration["cohort_doubling"] == "rounds":
-        size = simulation.doubling_cohorts(size, at, maximum)
+    doubling = configuration["cohort_doubling"]
+    try:
+        if doubling == "examples":
+            return simulation.build_growing_sampling(
+                train, size, at, maximum, settings.seed
+            )
+        if doubling == "rounds":
+            size = simulation.doubling_cohorts(size, at, maximum)
+    except ValueError as error:
+        # Of arguments that other flags are called like.
+        raise ValueError(
+            f"--cohort_doubling={doubling}: {error} See --cohort_doubling_at and "
+            "--max_clients_per_round."
+        ) from error
     return simulation.build_uniform_sampling(train.client_ids, size, settings.seed)

@@ -268,6 +268,12 @@ def _check_cohort(settings: RunSettings, task: tasks.Task) -> None:
             f"{len(task.train)} training clients of task {task.name} in every round. "
             f"Give --clients_per_round={len(task.train)}."
         )
+    left_out = settings.configuration["straggler_left_out"]
+    if method.needs_full_participation and left_out:
+        raise UserError(
+            f"--straggler_left_out is {left_out:g}, but {settings.algorithm} needs all "
+            "training clients in every round. Give --straggler_left_out=0."
+        )
 
 
 def _train(

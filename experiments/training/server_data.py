@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pathlib
+import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -93,9 +95,14 @@ def _labels(examples: Examples, flag: str) -> np.ndarray:
 def _read(path: str, train: Any, flag: str) -> Examples:
     """Returns the arrays of an NPZ file, by name in the clients' structure."""
     spec = train.element_spec
-    with np.load(pathlib.Path(path), allow_pickle=False) as arrays:
-        names = sorted(arrays.files)
-        leaves = [arrays[name] for name in names]
+    try:
+        with np.load(pathlib.Path(path), allow_pickle=False) as arrays:
+            names = sorted(arrays.files)
+            leaves = [arrays[name] for name in names]
+    except (EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(
+            f"{flag}: {path!r} is not a whole NPZ file: {error}"
+        ) from error
     if len(leaves) != len(tf.nest.flatten(spec)):
         raise ValueError(
             f"{flag}: {path!r} holds {', '.join(names)}, but an example has "

@@ -35,7 +35,7 @@ def load(words: Sequence[str]) -> list[Callable[[], callbacks.Callback]]:
 
 def _factory(word: str) -> Callable[[], callbacks.Callback]:
     module_name, colon, name = word.partition(":")
-    if not (module_name and colon and name):
+    if not (module_name and colon and name) or word.startswith("."):
         raise UserError(f"--callbacks must be {_WANTED}, found {word!r}.")
     try:
         made_by = getattr(importlib.import_module(module_name), name)

@@ -64,7 +64,7 @@ def test_methods_say_their_norms(run_command, tmp_path, algorithm):
         ),
         (
             ["--cohort_doubling=rounds", "--cohort_doubling_at=4,2"],
-            "rounds must increase, found [4, 2]",
+            "--cohort_doubling=rounds: rounds must increase, found [4, 2]. See --",
         ),
         (
             ["--cohort_doubling=examples", "--cohort_doubling_at=4",

@@ -131,6 +131,15 @@ def test_cohort_larger_than_the_population(refuse):
     assert "Choose at most 8." in message
 
 
+def test_a_method_that_needs_all_clients_leaves_no_stragglers_out(refuse):
+    message = refuse(
+        "train", "--algorithm=scaffnew", "--task=quadratic", "--num_clients=5",
+        "--clients_per_round=5", "--rounds=1", "--straggler_clock",
+        "--straggler_left_out=0.4",
+    )  # fmt: skip
+    assert "--straggler_left_out is 0.4, but scaffnew needs all" in message
+
+
 def test_cache_folder_without_the_data(refuse, tmp_path):
     cache_dir = tmp_path / "empty"
     cache_dir.mkdir()

@@ -59,6 +59,15 @@ def test_flagfile(tmp_path):
     }
 
 
+def test_a_flagfile_that_leads_back_to_itself(tmp_path):
+    path = tmp_path / "some.flags"
+    inner = tmp_path / "inner.flags"
+    inner.write_text(f"--flagfile={path}\n")
+    path.write_text(f"--rounds=11\n--flagfile={inner}\n")
+    with pytest.raises(errors.UserError, match=r"some\.flags leads back to itself"):
+        parse("train", f"--flagfile={path}")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -103,6 +112,7 @@ def test_flagfile(tmp_path):
         (["train", "--batch_size=0"], "at least 1, or none, found '0'"),
         (["train", "--tensorboard=maybe"], "--tensorboard must be true or false"),
         (["train", "--clipping_quantile=1.5"], "must be a number from 0 to 1, found"),
+        (["train", "--meta_step=0"], "greater than 0, or none, found '0'"),
         (["train", "--client_rate_decay=0"], "must be a number above 0, at most 1"),
         (["train", "--beta_1=1"], "must be a number of at least 0, below 1, found '1'"),
         (["train", "--beta=nan"], "must be a finite number, or auto, found 'nan'"),

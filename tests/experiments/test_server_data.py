@@ -67,6 +67,24 @@ def test_a_file(task, tmp_path):
         choose(task, meta_file=str(path))
 
 
+def test_a_file_that_is_no_whole_npz(task, tmp_path):
+    images, labels = task.train.examples(task.train.client_ids[0])
+    path = tmp_path / "meta.npz"
+    np.savez_compressed(path, x=images[:5], y=labels[:5])
+    whole = path.read_bytes()
+    np.save(tmp_path / "one.npy", images)
+    one = (tmp_path / "one.npy").read_bytes()
+    # Where the first array is, which is compressed.
+    damaged = whole[:90] + bytes(20) + whole[110:]
+    for content in (b"", b"text", whole[:-9], damaged, one):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"--meta_file: '.*' is not a whole NPZ"):
+            choose(task, meta_file=str(path))
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        choose(task, meta_file=str(path))
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

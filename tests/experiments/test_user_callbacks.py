@@ -69,6 +69,7 @@ def test_each_run_has_callbacks_of_its_own(module):
     [
         ("users_own", "--callbacks must be MODULE:NAME, as my_module:MyCallback for"),
         (":Doubled", "--callbacks must be MODULE:NAME"),
+        (".users_own:Doubled", "--callbacks must be MODULE:NAME"),
         ("absent:Doubled", "--callbacks=absent:Doubled: No module named 'absent'"),
         ("users_own:Absent", "has no attribute 'Absent'. Give MODULE:NAME"),
         ("users_own:not_one", "it makes {}, which is not a tff_drift.simulation"),
