@@ -18,7 +18,6 @@ from experiments.presets import large_cohort_studies as studies
 from experiments.presets import large_cohort_tables
 from experiments.presets.preset import Preset, Scale, Study
 
-_SOURCE = "Charles et al. (2021), {}. https://arxiv.org/abs/2106.07820"
 _DIGITS = {
     "task": "digits",
     "adaptive_clipping": True,
@@ -27,44 +26,53 @@ _DIGITS = {
 }
 _COHORTS = (5, 10, 25, 50)
 _FEWER_COHORTS = (5, 15, 50)
+_LARGER_COHORTS = (10, 25, 50)
 _ALL = (
     *("fed_sgd", "fed_avg", "fed_avgm", "fed_adagrad"),
     *("fed_adam", "fed_lars", "fed_lamb"),
 )
-_OF_RETURNS = (studies.curves("fed_avg"), studies.curves("fed_sgd"))
-
-
-def _scales(
-    local: Study,
-    paper: Sequence[Study],
-    minutes: float,
-    paper_hours: float,
-    gigabytes: float = 1.5,
-    more: Sequence[Study] = (),
-) -> dict[str, Scale]:
-    return {
-        "local": Scale([local, *more], minutes / 60, gigabytes),
-        "paper": Scale(paper, paper_hours, 16, "one GPU, not measured"),
-    }
-
-
 # FedLARS and FedLamb among methods that they are compared with, Figure 10.
 _LAYERWISE = ("fed_avg", "fed_adam", "fed_lars", "fed_lamb")
 _NORMALIZED = ("fed_avg", "normalized_fed_avg")
-# Table 8 at the cohort that the paper's figures are nearest to.
-_TABLE_8 = studies.fairness(
-    "shakespeare_character_m10",
-    studies.paper("shakespeare_character"),
-    ("fed_avg", "fed_adam"),
-    (10,),
-)
+_OF_RETURNS = (studies.curves("fed_avg"), studies.curves("fed_sgd"))
+
+
+def _preset(
+    name: str,
+    summary: str,
+    places: str,
+    local: Sequence[Study],
+    paper: Sequence[Study],
+    minutes: float,
+    paper_hours: float,
+) -> Preset:
+    """Returns a preset.
+
+    Args:
+      name: Its name.
+      summary: What it shows.
+      places: The figures and tables of the paper that it repeats.
+      local: The studies for two cores.
+      paper: The studies of the paper's protocol.
+      minutes: About how long those for two cores take.
+      paper_hours: About how long those of the paper's protocol take.
+    """
+    return Preset(
+        name,
+        summary,
+        f"Charles et al. (2021), {places}. https://arxiv.org/abs/2106.07820",
+        Scale(local, minutes / 60, 1.5),
+        Scale(paper, paper_hours, 16, "one GPU, not measured"),
+    )
+
+
 PRESETS = (
-    Preset(
+    _preset(
         "cohort_failures",
         "How often FedAvg's training breaks down by cohort size, with and without "
         "adaptive clipping.",
-        _SOURCE.format("Figure 1 and section 3.1"),
-        **_scales(
+        "Figure 1 and section 3.1",
+        [
             studies.failures(
                 "digits",
                 # A client's images are one batch, so that the accuracy in training is
@@ -74,223 +82,169 @@ PRESETS = (
                 (0.5, 1.0),
                 _FEWER_COHORTS,
             ),
-            [
-                studies.failures(
-                    "emnist_character",
-                    # The rates of Reddi et al., tuned for cohorts of 10.
-                    {"task": "emnist_character", "rounds": 1500},
-                    (),
-                    studies.COHORTS["emnist_character"],
-                )
-            ],
-            13,
-            60,
-            more=[
-                # The rates of Reddi et al., tuned for cohorts of 10, of 296 writers.
-                studies.failures(
-                    "emnist_character",
-                    {
-                        "task": "emnist_character",
-                        "rounds": 100,
-                        "rounds_per_evaluation": 5,
-                    },
-                    (),
-                    (10, 50, 200),
-                )
-            ],
-        ),
+            # The rates of Reddi et al., tuned for cohorts of 10, of 296 writers.
+            studies.failures(
+                "emnist_character",
+                {"task": "emnist_character", "rounds": 100, "rounds_per_evaluation": 5},
+                (),
+                (10, 50, 200),
+            ),
+        ],
+        [
+            studies.failures(
+                "emnist_character",
+                # The rates of Reddi et al., tuned for cohorts of 10.
+                {"task": "emnist_character", "rounds": 1500},
+                (),
+                studies.COHORTS["emnist_character"],
+            )
+        ],
+        13,
+        60,
     ),
-    Preset(
+    _preset(
         "cohort_returns",
         "Rounds to accuracies, and the final accuracy in training and in tests, of "
         "seven methods by cohort size: returns diminish.",
-        _SOURCE.format("Figures 2 to 5 and 14 to 27"),
-        **_scales(
+        "Figures 2 to 5 and 14 to 27",
+        [
             studies.against_cohorts(
-                "digits", _DIGITS, _ALL, _FEWER_COHORTS, more=_OF_RETURNS
-            ),
-            [
-                studies.against_cohorts(
-                    task,
-                    flags,
-                    _ALL,
-                    cohorts,
-                    more=_OF_RETURNS,
-                )
-                for task, flags, cohorts in studies.PAPER
-            ],
-            20,
-            3000,
-        ),
+                "digits", _DIGITS, _FEWER_COHORTS, _ALL, more=_OF_RETURNS
+            )
+        ],
+        [
+            studies.against_cohorts(*task, _ALL, more=_OF_RETURNS)
+            for task in studies.PAPER
+        ],
+        20,
+        3000,
     ),
-    Preset(
+    _preset(
         "cohort_fairness",
         "Percentiles of accuracy over test clients by cohort size, of FedAvg and "
         "FedAdam.",
-        _SOURCE.format("Figure 6 and Tables 6 to 9"),
-        **_scales(
-            # Fewer clients have more test images each.
+        "Figure 6 and Tables 6 to 9",
+        # Fewer clients have more test images each.
+        [studies.fairness("digits", {**_DIGITS, "num_clients": 25}, (5, 10, 25))],
+        [
+            *(studies.fairness(*task) for task in studies.PAPER),
+            # Table 8 at the cohort that the paper's figures are nearest to.
             studies.fairness(
-                "digits",
-                {**_DIGITS, "num_clients": 25},
-                ("fed_avg", "fed_adam"),
-                (5, 10, 25),
+                "shakespeare_character_m10",
+                studies.paper("shakespeare_character"),
+                (10,),
             ),
-            [
-                *(
-                    studies.fairness(
-                        task,
-                        flags,
-                        ("fed_avg", "fed_adam"),
-                        cohorts,
-                    )
-                    for task, flags, cohorts in studies.PAPER
-                ),
-                _TABLE_8,
-            ],
-            6,
-            1000,
-        ),
+        ],
+        6,
+        1000,
     ),
-    Preset(
+    _preset(
         "cohort_updates",
         "How long and how alike clients' updates are by cohort size, FedAvg's and "
         "FedSGD's: ‖Δ‖ falls as 1/√M where updates are nearly orthogonal.",
-        _SOURCE.format("Figures 8 and 32 to 39"),
-        **_scales(
-            studies.updates("digits", _DIGITS, _COHORTS),
-            [
-                studies.updates(task, flags, cohorts)
-                for task, flags, cohorts in studies.PAPER
-            ],
-            7,
-            1000,
-        ),
+        "Figures 8 and 32 to 39",
+        [studies.updates("digits", _DIGITS, _COHORTS)],
+        [studies.updates(*task) for task in studies.PAPER],
+        7,
+        1000,
     ),
-    Preset(
+    _preset(
         "cohort_scaling",
         "FedAvg with its server rate scaled by the cohort, linearly or by its square "
         "root, after a warm-up.",
-        _SOURCE.format("Figures 9, 40 and 41"),
-        **_scales(
-            studies.scaling("digits", _DIGITS, (10, 25, 50), 10, 10),
-            [
-                studies.scaling(task, flags, cohorts[1:], 100, 50)
-                for task, flags, cohorts in studies.PAPER
-            ],
-            9,
-            1500,
-        ),
+        "Figures 9, 40 and 41",
+        [studies.scaling("digits", _DIGITS, _LARGER_COHORTS, 10, 10)],
+        [
+            studies.scaling(task, flags, cohorts[1:], 100, 50)
+            for task, flags, cohorts in studies.PAPER
+        ],
+        9,
+        1500,
     ),
-    Preset(
+    _preset(
         "cohort_layerwise",
         "FedLARS and FedLamb, whose steps are scaled layer by layer, beside FedAvg and "
         "FedAdam by cohort size.",
-        _SOURCE.format("Figure 10"),
-        **_scales(
-            studies.against_cohorts("digits", _DIGITS, _LAYERWISE, (10, 25, 50)),
-            [
-                studies.against_cohorts(task, flags, _LAYERWISE, cohorts)
-                for task, flags, cohorts in studies.PAPER
-            ],
-            20,
-            2000,
+        "Figure 10",
+        [
+            studies.against_cohorts("digits", _DIGITS, _LARGER_COHORTS, _LAYERWISE),
             # Whether FedLamb catches up where all have converged.
-            more=[
-                studies.against_cohorts(
-                    "digits_long",
-                    {**_DIGITS, "rounds": 200, "rounds_per_evaluation": 10},
-                    ("fed_adam", "fed_lamb"),
-                    (50,),
-                )
-            ],
-        ),
+            studies.against_cohorts(
+                "digits_long",
+                {**_DIGITS, "rounds": 200, "rounds_per_evaluation": 10},
+                (50,),
+                ("fed_adam", "fed_lamb"),
+            ),
+        ],
+        [studies.against_cohorts(*task, _LAYERWISE) for task in studies.PAPER],
+        20,
+        2000,
     ),
-    Preset(
+    _preset(
         "cohort_dynamic",
         "A cohort that doubles during training, beside fixed ones: accuracy by rounds "
         "and by examples processed.",
-        _SOURCE.format("Figures 11, 42 and 43"),
-        **_scales(
+        "Figures 11, 42 and 43",
+        [studies.dynamic("digits", _DIGITS, 5, 50, (12, 24, 36, 48))],
+        [
             studies.dynamic(
-                "digits",
-                _DIGITS,
-                *(5, 50),
-                cohort_doubling="rounds",
-                cohort_doubling_at=(12, 24, 36, 48),
-            ),
-            [
-                studies.dynamic(
-                    task,
-                    flags,
-                    *(50, max(cohorts)),
-                    cohort_doubling="rounds",
-                    cohort_doubling_at=(300, 600, 900, 1200),
-                    max_clients_per_round=large_cohort_tables.LARGEST[task],
-                )
-                for task, flags, cohorts in studies.PAPER
-            ],
-            9,
-            600,
-        ),
+                task,
+                flags,
+                50,
+                max(cohorts),
+                (300, 600, 900, 1200),
+                max_clients_per_round=large_cohort_tables.LARGEST[task],
+            )
+            for task, flags, cohorts in studies.PAPER
+        ],
+        9,
+        600,
     ),
-    Preset(
+    _preset(
         "cohort_normalized",
         "FedAvg with clients' updates scaled to one length, beside FedAvg, by cohort "
         "size.",
-        _SOURCE.format("Figure 12"),
-        **_scales(
-            studies.against_cohorts("digits", _DIGITS, _NORMALIZED, (10, 25, 50)),
-            [
-                studies.against_cohorts(task, flags, _NORMALIZED, cohorts)
-                for task, flags, cohorts in studies.PAPER
-            ],
-            5,
-            1000,
-        ),
+        "Figure 12",
+        [studies.against_cohorts("digits", _DIGITS, _LARGER_COHORTS, _NORMALIZED)],
+        [studies.against_cohorts(*task, _NORMALIZED) for task in studies.PAPER],
+        5,
+        1000,
     ),
-    Preset(
+    _preset(
         "cohort_local_steps",
         "FedAvg over local steps and cohort sizes, at batches of one example.",
-        _SOURCE.format("Figure 13"),
-        **_scales(
-            studies.local_steps("digits", _DIGITS, (1, 4, 16, 64), (5, 15, 45)),
-            [
-                studies.local_steps(
-                    "emnist_character",
-                    studies.paper("emnist_character"),
-                    tuple(2**power for power in range(9)),
-                    tuple(2**power for power in range(4, 11)),
-                )
-            ],
-            26,
-            1000,
-        ),
+        "Figure 13",
+        [studies.local_steps("digits", _DIGITS, (5, 15, 45), (1, 4, 16, 64))],
+        [
+            studies.local_steps(
+                "emnist_character",
+                studies.paper("emnist_character"),
+                tuple(2**power for power in range(4, 11)),
+                tuple(2**power for power in range(9)),
+            )
+        ],
+        26,
+        1000,
     ),
-    Preset(
+    _preset(
         "cohort_stragglers",
         "Simulated time to accuracies by cohort size, relative to cohorts of 10, for "
         "clients with random delays.",
-        _SOURCE.format("Figures 28 to 31"),
-        **_scales(
+        "Figures 28 to 31",
+        [
             studies.stragglers(
                 "digits",
                 _DIGITS,
-                (10, 25, 50),
+                _LARGER_COHORTS,
                 (0.5, 0.6, 0.7, 0.8, 0.9),
                 (0.1, 1.0, 10.0),
-            ),
-            [
-                studies.stragglers(
-                    task,
-                    flags,
-                    cohorts,
-                    large_cohort_tables.STEPS[task],
-                )
-                for task, flags, cohorts in studies.PAPER
-            ],
-            10,
-            3000,
-        ),
+            )
+        ],
+        [
+            studies.stragglers(*task, large_cohort_tables.STEPS[task[0]])
+            for task in studies.PAPER
+        ],
+        10,
+        3000,
     ),
 )

@@ -59,8 +59,8 @@ def _last(flags: Mapping[str, Any]) -> int:
 def against_cohorts(
     part: str,
     flags: Mapping[str, Any],
-    methods: Sequence[Variant | str],
     cohorts: Sequence[int],
+    methods: Sequence[Variant | str],
     by: Sequence[str] = ("algorithm",),
     more: Sequence[Output] = (),
 ) -> Study:
@@ -69,8 +69,8 @@ def against_cohorts(
     Args:
       part: The part's name.
       flags: The flags of all.
-      methods: The methods.
       cohorts: The sizes.
+      methods: The methods.
       by: The settings that tell lines apart.
       more: More outputs.
     """
@@ -132,10 +132,8 @@ def curves(algorithm: str) -> Output:
     return Output(f"curves_{algorithm}", "curves", options)
 
 
-def fairness(
-    part: str, flags: Mapping[str, Any], methods: Sequence[str], cohorts: Sequence[int]
-) -> Study:
-    """Returns methods whose accuracy is described by percentiles of test clients."""
+def fairness(part: str, flags: Mapping[str, Any], cohorts: Sequence[int]) -> Study:
+    """Returns FedAvg and FedAdam, told by percentiles over test clients."""
     outputs = [
         Output("clients", "clients", {"last": _last(flags)}),
         Output(
@@ -148,7 +146,7 @@ def fairness(
             },
         ),
     ]
-    variants = crossed(methods, _COHORT, cohorts, _AT)
+    variants = crossed(("fed_avg", "fed_adam"), _COHORT, cohorts, _AT)
     return Study(part, flags, variants, outputs=outputs, columns=_CLIENTS)
 
 
@@ -199,19 +197,24 @@ def scaling(
         Variant("linear", "fed_avg", {"server_rate_scaling": "linear", **scaled}),
     ]
     by = ("server_rate_scaling",)
-    return against_cohorts(part, flags, methods, cohorts, by)
+    return against_cohorts(part, flags, cohorts, methods, by)
 
 
 def dynamic(
-    part: str, flags: Mapping[str, Any], small: int, large: int, **doubling: Any
+    part: str,
+    flags: Mapping[str, Any],
+    small: int,
+    large: int,
+    at: Sequence[int],
+    **more: Any,
 ) -> Study:
     """Returns FedAvg and FedAdam with fixed cohorts and with one that doubles."""
+    doubling = {"cohort_doubling": "rounds", "cohort_doubling_at": at, **more}
     variants = [
         variant
         for method in ("fed_avg", "fed_adam")
         for variant in (
-            Variant(f"{method}_m{small}", method, {_COHORT: small}),
-            Variant(f"{method}_m{large}", method, {_COHORT: large}),
+            *crossed((method,), _COHORT, (small, large), _AT),
             Variant(f"{method}_dynamic", method, {_COHORT: small, **doubling}),
         )
     ]
@@ -242,7 +245,7 @@ def dynamic(
 
 
 def local_steps(
-    part: str, flags: Mapping[str, Any], steps: Sequence[int], cohorts: Sequence[int]
+    part: str, flags: Mapping[str, Any], cohorts: Sequence[int], steps: Sequence[int]
 ) -> Study:
     """Returns FedAvg at batches of one, over local steps and cohorts."""
     taking = crossed(("fed_avg",), "local_steps", steps, "_k{}")
