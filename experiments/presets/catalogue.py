@@ -10,6 +10,7 @@ from experiments.presets import (
     large_cohort,
     scaffold,
     uga,
+    uga_models,
 )
 from experiments.presets.preset import Preset
 
@@ -22,6 +23,7 @@ PRESETS: dict[str, Preset] = {
         adabest,
         adabest_grid,
         uga,
+        uga_models,
         drift_methods,
     )
     for preset in paper.PRESETS

@@ -34,7 +34,7 @@ clients, K η: at 0.002 nothing moves in so few rounds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments.presets.preset import (
     Output,
@@ -45,17 +45,7 @@ from experiments.presets.preset import (
     Variant,
     crossed,
 )
-from experiments.presets.uga_models import (
-    OF_IMAGES,
-    OF_ROLES,
-    RATE_PER_EXAMPLE,
-    TABLE_1,
-    images,
-    local,
-    minibatches,
-    plain,
-    roles,
-)
+from experiments.presets.uga_models import RATE_PER_EXAMPLE, minibatches
 from tff_drift import from_source
 
 THRESHOLDS = (0.7, 0.8, 0.9)
@@ -102,36 +92,7 @@ _MILESTONES = Output(
 )
 
 
-class _Size(NamedTuple):
-    """How much is run.
-
-    Attributes:
-      paper_rates_rounds: The rounds at the paper's rates.
-      summed_rounds: Those of UGA with losses that are sums, whose rounds take longer.
-      still_rounds: Those of UGA at its server rate, which hardly moves the model.
-      tuned_rates_rounds: The rounds at tuned rates.
-      search_rounds: The rounds at each point of the search.
-      client_rates: The client rates to choose from.
-      uga_client_rates: Those of UGA.
-      server_rates: UGA's server rates to choose from.
-      meta_rates: FedMeta's rates to choose from.
-    """
-
-    paper_rates_rounds: int
-    summed_rounds: int
-    still_rounds: int
-    tuned_rates_rounds: int
-    search_rounds: int
-    client_rates: Sequence[float]
-    uga_client_rates: Sequence[float]
-    server_rates: Sequence[float]
-    meta_rates: Sequence[float]
-
-
 _RATES = (0.01, 0.03, 0.1)
-_SERVER_RATES = (0.1, 0.3, 1.0)
-_LOCAL = _Size(80, 60, 20, 60, 20, (0.1,), (0.03, 0.1), _SERVER_RATES, (0.03, 0.1))
-_PAPER = _Size(1000, 1000, 1000, 1000, 100, _RATES, _RATES, _SERVER_RATES, _RATES)
 
 
 def _flags(name: str) -> dict[str, Any]:
@@ -141,41 +102,63 @@ def _flags(name: str) -> dict[str, Any]:
     return flags
 
 
-def _paper_rates(size: _Size) -> Study:
+def _paper_rates(rounds: int, summed_rounds: int, still_rounds: int) -> Study:
+    """Returns the methods at the paper's rates.
+
+    Args:
+      rounds: The rounds of those that take local steps.
+      summed_rounds: Those of UGA with losses that are sums, whose rounds take longer.
+      still_rounds: Those of UGA at its server rate, which hardly moves the model.
+    """
     variants = []
     for name in _METHODS:
         flags = _flags(name)
         if "server_learning_rate" not in flags:
             variants.append(Variant(name, name, flags))
             continue
-        still = {**flags, "rounds": size.still_rounds}
+        still = {**flags, "rounds": still_rounds}
         variants.append(Variant(name, name, still))
-        summed = {**flags, "rounds": size.summed_rounds}
+        summed = {**flags, "rounds": summed_rounds}
         summed["server_learning_rate"] = _SUMMED_SERVER_RATE
         variants.append(Variant(_SUMMED.format(name), name, summed))
-    flags = {**_FLAGS, "rounds": size.paper_rates_rounds}
+    flags = {**_FLAGS, "rounds": rounds}
     return Study("paper_rates", flags, variants, outputs=[_MILESTONES])
 
 
-def _tuned_rates(size: _Size) -> Study:
-    client_rates = {"client_learning_rate": size.client_rates}
+def _tuned_rates(
+    rounds: int,
+    search_rounds: int,
+    client_rates: Sequence[float],
+    uga_client_rates: Sequence[float],
+    meta_rates: Sequence[float],
+) -> Study:
+    """Returns the methods at rates that are chosen on held-out clients.
+
+    Args:
+      rounds: The rounds of training.
+      search_rounds: The rounds at each point of the search.
+      client_rates: The client rates to choose from.
+      uga_client_rates: Those of UGA.
+      meta_rates: FedMeta's rates to choose from.
+    """
+    by_client = {"client_learning_rate": client_rates}
     search = Search(
-        size.search_rounds,
+        search_rounds,
         {
-            "fed_avg": client_rates,
-            "fed_share": client_rates,
-            "fed_prox": client_rates,
-            "fed_meta": {**client_rates, "meta_learning_rate": size.meta_rates},
+            "fed_avg": by_client,
+            "fed_share": by_client,
+            "fed_prox": by_client,
+            "fed_meta": {**by_client, "meta_learning_rate": meta_rates},
             "uga": {
-                "client_learning_rate": size.uga_client_rates,
-                "server_learning_rate": size.server_rates,
+                "client_learning_rate": uga_client_rates,
+                "server_learning_rate": (0.1, 0.3, 1.0),
             },
-            "fed_meta_uga": {"meta_learning_rate": size.meta_rates},
+            "fed_meta_uga": {"meta_learning_rate": meta_rates},
         },
         {"fed_meta_uga": ("uga", ("client_learning_rate", "server_learning_rate"))},
     )
     variants = [Variant(name, name, _flags(name)) for name in _METHODS]
-    flags = {**_FLAGS, "rounds": size.tuned_rates_rounds}
+    flags = {**_FLAGS, "rounds": rounds}
     return Study("tuned_rates", flags, variants, search, [_MILESTONES])
 
 
@@ -331,8 +314,8 @@ PRESETS = (
                 _other_batches("two_epochs", 2, 64, 60),
                 _other_batches("larger_batches", 5, 128, 60),
                 _proximal(120),
-                _paper_rates(_LOCAL),
-                _tuned_rates(_LOCAL),
+                _paper_rates(80, summed_rounds=60, still_rounds=20),
+                _tuned_rates(60, 20, (0.1,), (0.03, 0.1), (0.03, 0.1)),
             ],
             20,
             2,
@@ -342,8 +325,8 @@ PRESETS = (
                 _scaled_rates("scaled_rates", _PAPER_ROUNDS),
                 _other_batches("two_epochs", 2, 64, 1000),
                 _other_batches("larger_batches", 5, 128, 1000),
-                _paper_rates(_PAPER),
-                _tuned_rates(_PAPER),
+                _paper_rates(1000, summed_rounds=1000, still_rounds=1000),
+                _tuned_rates(1000, 100, _RATES, _RATES, _RATES),
             ],
             100,
             2,
@@ -355,44 +338,5 @@ PRESETS = (
         "Yao et al. (2019), Figure 5. https://arxiv.org/abs/1910.08234",
         Scale([_overlap(30, network="adabest")], 0.4, 2),
         Scale([_overlap(500)], 50, 2),
-    ),
-    Preset(
-        "uga_shakespeare",
-        "FedAvg, FedShare, FedProx, UGA and FedMeta on a GRU that reads roles.",
-        "Yao et al. (2019), Figures 4 and 7. https://arxiv.org/abs/1910.08234",
-        Scale(
-            [
-                # The paper names no batch size for roles; 64 is that of its digits.
-                roles("roles", 100, local(OF_ROLES, 5, 64), units=128, batch_size=64),
-                # The paper's 1,024 units take two cores minutes a round.
-                roles(
-                    "roles_1024",
-                    30,
-                    local(("fed_avg", "fed_meta_uga"), 5, 64),
-                    batch_size=64,
-                ),
-            ],
-            3,
-            3,
-        ),
-        Scale([roles("roles", 400, plain(OF_ROLES))], 300, 8),
-    ),
-    Preset(
-        "uga_cifar10",
-        "FedAvg, FedShare, FedProx and FedMeta over UGA on images that are "
-        "partitioned among ten clients at random.",
-        "Yao et al. (2019), Table 1 and Figure 2. https://arxiv.org/abs/1910.08234",
-        Scale(
-            [
-                images(
-                    *(2, 64, 15),
-                    local(OF_IMAGES, 2, 64, meta_learning_rate=64 * RATE_PER_EXAMPLE),
-                    client_learning_rate=64 * RATE_PER_EXAMPLE,
-                )
-            ],
-            1,
-            3,
-        ),
-        Scale([images(*batches, 400, plain(OF_IMAGES)) for batches in TABLE_1], 300, 6),
     ),
 )

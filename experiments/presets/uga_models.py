@@ -1,11 +1,11 @@
-"""The studies of Yao et al. (2019) on roles and images, for `uga`."""
+"""Yao et al. (2019) on roles and images; `uga` says what is theirs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.presets.preset import Output, Study, Variant
+from experiments.presets.preset import Output, Preset, Scale, Study, Variant
 
 # The rate of the paper is for batches of 10.
 RATE_PER_EXAMPLE = 0.002 / 10
@@ -20,7 +20,7 @@ def minibatches(epochs: int, batch_size: int) -> dict[str, Any]:
 _LOCAL_SERVER_RATE = 1.0
 
 
-def local(
+def _local(
     names: Sequence[str], epochs: int, batch_size: int, **meta: Any
 ) -> list[Variant]:
     """Returns methods, D_meta in minibatches and UGA at a rate that moves.
@@ -46,10 +46,10 @@ def local(
     ]
 
 
-OF_ROLES = ("fed_avg", "fed_share", "fed_prox", "uga", "fed_meta", "fed_meta_uga")
+_OF_ROLES = ("fed_avg", "fed_share", "fed_prox", "uga", "fed_meta", "fed_meta_uga")
 
 
-def roles(part: str, rounds: int, variants: Sequence[Variant], **flags: Any) -> Study:
+def _roles(part: str, rounds: int, variants: Sequence[Variant], **flags: Any) -> Study:
     """Returns the methods of Figures 4 and 7, on a GRU."""
     return Study(
         part,
@@ -70,19 +70,19 @@ def roles(part: str, rounds: int, variants: Sequence[Variant], **flags: Any) -> 
 
 
 # The accuracies of Table 1, by E and B.
-TABLE_1 = {
+_TABLE_1 = {
     (2, 64): (0.7857, 0.7977, 0.8119, 0.8174),
     (2, 128): (0.7927, 0.8031, 0.8175, 0.8258),
     (5, 128): (0.8045, 0.8144, 0.8166, 0.8343),
 }
-OF_IMAGES = ("fed_avg", "fed_prox", "fed_share", "fed_meta_uga")
+_OF_IMAGES = ("fed_avg", "fed_prox", "fed_share", "fed_meta_uga")
 
 
-def images(
+def _images(
     epochs: int, batch_size: int, rounds: int, variants: Sequence[Variant], **flags: Any
 ) -> Study:
     """Returns the methods of Table 1 for some E and B."""
-    paper = dict(zip(OF_IMAGES, TABLE_1[epochs, batch_size]))
+    paper = dict(zip(_OF_IMAGES, _TABLE_1[epochs, batch_size]))
     return Study(
         f"e{epochs}_b{batch_size}",
         {
@@ -105,6 +105,53 @@ def images(
     )
 
 
-def plain(names: Sequence[str]) -> list[Variant]:
+def _plain(names: Sequence[str]) -> list[Variant]:
     """Returns methods as their paper has them."""
     return [Variant(name, name) for name in names]
+
+
+PRESETS = (
+    Preset(
+        "uga_shakespeare",
+        "FedAvg, FedShare, FedProx, UGA and FedMeta on a GRU that reads roles.",
+        "Yao et al. (2019), Figures 4 and 7. https://arxiv.org/abs/1910.08234",
+        Scale(
+            [
+                # The paper names no batch size for roles; 64 is that of its digits.
+                _roles(
+                    "roles", 100, _local(_OF_ROLES, 5, 64), units=128, batch_size=64
+                ),
+                # The paper's 1,024 units take two cores minutes a round.
+                _roles(
+                    "roles_1024",
+                    30,
+                    _local(("fed_avg", "fed_meta_uga"), 5, 64),
+                    batch_size=64,
+                ),
+            ],
+            3,
+            3,
+        ),
+        Scale([_roles("roles", 400, _plain(_OF_ROLES))], 300, 8),
+    ),
+    Preset(
+        "uga_cifar10",
+        "FedAvg, FedShare, FedProx and FedMeta over UGA on images that are "
+        "partitioned among ten clients at random.",
+        "Yao et al. (2019), Table 1 and Figure 2. https://arxiv.org/abs/1910.08234",
+        Scale(
+            [
+                _images(
+                    *(2, 64, 15),
+                    _local(_OF_IMAGES, 2, 64, meta_learning_rate=64 * RATE_PER_EXAMPLE),
+                    client_learning_rate=64 * RATE_PER_EXAMPLE,
+                )
+            ],
+            1,
+            3,
+        ),
+        Scale(
+            [_images(*batches, 400, _plain(_OF_IMAGES)) for batches in _TABLE_1], 300, 6
+        ),
+    ),
+)
