@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tasks import seeds
+from tasks import nets
 from tff_drift.layers import Dropout
 
 _IMAGE_SHAPE = (32, 32, 3)
@@ -26,24 +26,19 @@ def build_adabest(num_classes: int, seed: int) -> tf.keras.Model:
       An uncompiled Keras model.
     """
     layers = tf.keras.layers
-    glorot = _initializers(seed)
-    return tf.keras.Sequential(
+    return nets.build_sequential(
+        _IMAGE_SHAPE,
         [
-            layers.Conv2D(
-                64,
-                5,
-                activation="relu",
-                kernel_initializer=glorot[0],
-                input_shape=_IMAGE_SHAPE,
-            ),
+            layers.Conv2D(64, 5, activation="relu"),
             layers.MaxPool2D(2),
-            layers.Conv2D(64, 5, activation="relu", kernel_initializer=glorot[1]),
+            layers.Conv2D(64, 5, activation="relu"),
             layers.MaxPool2D(2),
             layers.Flatten(),
-            layers.Dense(394, activation="relu", kernel_initializer=glorot[2]),
-            layers.Dense(192, activation="relu", kernel_initializer=glorot[3]),
-            layers.Dense(num_classes, kernel_initializer=glorot[4]),
-        ]
+            layers.Dense(394, activation="relu"),
+            layers.Dense(192, activation="relu"),
+            layers.Dense(num_classes),
+        ],
+        seed,
     )
 
 
@@ -67,34 +62,19 @@ def build_uga(num_classes: int, seed: int, dropout_rate: float = 0.5) -> tf.kera
       An uncompiled Keras model.
     """
     layers = tf.keras.layers
-    glorot = _initializers(seed)
-    return tf.keras.Sequential(
+    return nets.build_sequential(
+        _IMAGE_SHAPE,
         [
-            layers.Conv2D(
-                64,
-                5,
-                padding="same",
-                activation="relu",
-                kernel_initializer=glorot[0],
-                input_shape=_IMAGE_SHAPE,
-            ),
+            layers.Conv2D(64, 5, padding="same", activation="relu"),
             layers.MaxPool2D(3, strides=2, padding="same"),
-            layers.Conv2D(
-                64, 5, padding="same", activation="relu", kernel_initializer=glorot[1]
-            ),
+            layers.Conv2D(64, 5, padding="same", activation="relu"),
             layers.MaxPool2D(3, strides=2, padding="same"),
             layers.Flatten(),
-            layers.Dense(384, activation="relu", kernel_initializer=glorot[2]),
+            layers.Dense(384, activation="relu"),
             Dropout(dropout_rate),
-            layers.Dense(192, activation="relu", kernel_initializer=glorot[3]),
+            layers.Dense(192, activation="relu"),
             Dropout(dropout_rate),
-            layers.Dense(num_classes, kernel_initializer=glorot[4]),
-        ]
+            layers.Dense(num_classes),
+        ],
+        seed,
     )
-
-
-def _initializers(seed: int) -> list[tf.keras.initializers.Initializer]:
-    return [
-        tf.keras.initializers.GlorotUniform(layer_seed)
-        for layer_seed in seeds.initializer_seeds(seed, 5)
-    ]

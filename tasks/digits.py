@@ -20,6 +20,7 @@ import tensorflow as tf
 from tasks import (
     classification,
     definitions,
+    nets,
     partitioned_data,
     partitioners,
     seeds,
@@ -45,20 +46,10 @@ def build_keras_model(seed: int) -> tf.keras.Model:
       An uncompiled Keras model.
     """
     layers = tf.keras.layers
-    hidden, logits = (
-        tf.keras.initializers.GlorotUniform(layer_seed)
-        for layer_seed in seeds.initializer_seeds(seed, 2)
-    )
-    return tf.keras.Sequential(
-        [
-            layers.Dense(
-                50,
-                activation="relu",
-                kernel_initializer=hidden,
-                input_shape=(_NUM_PIXELS,),
-            ),
-            layers.Dense(_NUM_CLASSES, kernel_initializer=logits),
-        ]
+    return nets.build_sequential(
+        (_NUM_PIXELS,),
+        [layers.Dense(50, activation="relu"), layers.Dense(_NUM_CLASSES)],
+        seed,
     )
 
 

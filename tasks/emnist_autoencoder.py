@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tasks import definitions, emnist_data, official_data, seeds
+from tasks import definitions, emnist_data, nets, official_data
 from tasks import options as shared
 from tasks.registry import TaskDefinition
 
@@ -51,15 +51,13 @@ def build_keras_model(seed: int) -> tf.keras.Model:
     Returns:
       An uncompiled Keras model.
     """
-    inputs = tf.keras.layers.Input((_NUM_PIXELS,))
-    x = inputs
-    for width, layer_seed in zip(_WIDTHS, seeds.initializer_seeds(seed, len(_WIDTHS))):
-        x = tf.keras.layers.Dense(
-            width,
-            activation="linear" if width == _BOTTLENECK else "sigmoid",
-            kernel_initializer=tf.keras.initializers.GlorotUniform(layer_seed),
-        )(x)
-    return tf.keras.Model(inputs, x)
+    layers = [
+        tf.keras.layers.Dense(
+            width, activation="linear" if width == _BOTTLENECK else "sigmoid"
+        )
+        for width in _WIDTHS
+    ]
+    return nets.build_sequential((_NUM_PIXELS,), layers, seed)
 
 
 def _build_model(seed: int) -> tff.learning.models.VariableModel:

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tasks import classification, definitions, emnist_data, official_data, seeds
+from tasks import classification, definitions, emnist_data, nets, official_data
 from tasks import options as shared
 from tasks.registry import TaskDefinition
 from tff_drift.layers import Dropout
@@ -33,27 +33,19 @@ def build_keras_model(seed: int) -> tf.keras.Model:
       An uncompiled Keras model.
     """
     layers = tf.keras.layers
-    glorot = [
-        tf.keras.initializers.GlorotUniform(layer_seed)
-        for layer_seed in seeds.initializer_seeds(seed, 4)
-    ]
-    return tf.keras.Sequential(
+    return nets.build_sequential(
+        (28, 28, 1),
         [
-            layers.Conv2D(
-                32,
-                3,
-                activation="relu",
-                kernel_initializer=glorot[0],
-                input_shape=(28, 28, 1),
-            ),
-            layers.Conv2D(64, 3, activation="relu", kernel_initializer=glorot[1]),
+            layers.Conv2D(32, 3, activation="relu"),
+            layers.Conv2D(64, 3, activation="relu"),
             layers.MaxPool2D(2),
             Dropout(0.25),
             layers.Flatten(),
-            layers.Dense(128, activation="relu", kernel_initializer=glorot[2]),
+            layers.Dense(128, activation="relu"),
             Dropout(0.5),
-            layers.Dense(_NUM_CLASSES, kernel_initializer=glorot[3]),
-        ]
+            layers.Dense(_NUM_CLASSES),
+        ],
+        seed,
     )
 
 

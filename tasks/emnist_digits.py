@@ -28,8 +28,8 @@ from tasks import (
     definitions,
     emnist_data,
     emnist_letters,
+    nets,
     official_data,
-    seeds,
 )
 from tasks import options as shared
 from tasks.registry import Option, TaskDefinition
@@ -53,34 +53,19 @@ def build_keras_model(seed: int, dropout_rate: float = 0.5) -> tf.keras.Model:
       An uncompiled Keras model.
     """
     layers = tf.keras.layers
-    glorot = [
-        tf.keras.initializers.GlorotUniform(layer_seed)
-        for layer_seed in seeds.initializer_seeds(seed, 4)
-    ]
-    return tf.keras.Sequential(
+    return nets.build_sequential(
+        (28, 28, 1),
         [
-            layers.Conv2D(
-                32,
-                5,
-                padding="same",
-                activation="relu",
-                kernel_initializer=glorot[0],
-                input_shape=(28, 28, 1),
-            ),
+            layers.Conv2D(32, 5, padding="same", activation="relu"),
             layers.MaxPool2D(2),
-            layers.Conv2D(
-                64,
-                5,
-                padding="same",
-                activation="relu",
-                kernel_initializer=glorot[1],
-            ),
+            layers.Conv2D(64, 5, padding="same", activation="relu"),
             layers.MaxPool2D(2),
             layers.Flatten(),
-            layers.Dense(512, activation="relu", kernel_initializer=glorot[2]),
+            layers.Dense(512, activation="relu"),
             Dropout(dropout_rate),
-            layers.Dense(_NUM_CLASSES, kernel_initializer=glorot[3]),
-        ]
+            layers.Dense(_NUM_CLASSES),
+        ],
+        seed,
     )
 
 

@@ -26,8 +26,8 @@ from tasks import (
     classification,
     definitions,
     image_transforms,
+    nets,
     partitioned_data,
-    seeds,
 )
 from tasks import options as shared
 from tasks.registry import Option, TaskDefinition
@@ -65,17 +65,15 @@ def build_keras_model(
     if network == "logistic":
         logits = layers.Dense(num_classes, kernel_initializer="zeros")
         return tf.keras.Sequential([layers.Flatten(input_shape=(28, 28, 1)), logits])
-    glorot = [
-        tf.keras.initializers.GlorotUniform(layer_seed)
-        for layer_seed in seeds.initializer_seeds(seed, 3)
-    ]
-    return tf.keras.Sequential(
+    return nets.build_sequential(
+        (28, 28, 1),
         [
-            layers.Flatten(input_shape=(28, 28, 1)),
-            layers.Dense(100, activation="relu", kernel_initializer=glorot[0]),
-            layers.Dense(100, activation="relu", kernel_initializer=glorot[1]),
-            layers.Dense(num_classes, kernel_initializer=glorot[2]),
-        ]
+            layers.Flatten(),
+            layers.Dense(100, activation="relu"),
+            layers.Dense(100, activation="relu"),
+            layers.Dense(num_classes),
+        ],
+        seed,
     )
 
 

@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tasks import definitions, seeds, stackoverflow_data
+from tasks import definitions, nets, stackoverflow_data
 from tasks import options as shared
 from tasks.registry import Option, TaskDefinition
 
@@ -85,17 +85,8 @@ def build_keras_model(num_words: int, num_tags: int, seed: int) -> tf.keras.Mode
     Returns:
       An uncompiled Keras model whose outputs are probabilities of tags.
     """
-    (layer_seed,) = seeds.initializer_seeds(seed, 1)
-    return tf.keras.Sequential(
-        [
-            tf.keras.layers.Dense(
-                num_tags,
-                activation="sigmoid",
-                kernel_initializer=tf.keras.initializers.GlorotUniform(layer_seed),
-                input_shape=(num_words,),
-            )
-        ]
-    )
+    tags = tf.keras.layers.Dense(num_tags, activation="sigmoid")
+    return nets.build_sequential((num_words,), [tags], seed)
 
 
 def _build_model(

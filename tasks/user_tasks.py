@@ -15,6 +15,7 @@ from tasks import (
     classification,
     definitions,
     example_checks,
+    nets,
     seeds,
 )
 from tff_drift import checks
@@ -285,13 +286,5 @@ def _check_model(
 def _softmax_regression(
     input_shape: Sequence[int], num_classes: int, seed: int
 ) -> tf.keras.Model:
-    (layer_seed,) = seeds.initializer_seeds(seed, 1)
-    return tf.keras.Sequential(
-        [
-            tf.keras.layers.Flatten(input_shape=tuple(input_shape)),
-            tf.keras.layers.Dense(
-                num_classes,
-                kernel_initializer=tf.keras.initializers.GlorotUniform(layer_seed),
-            ),
-        ]
-    )
+    layers = [tf.keras.layers.Flatten(), tf.keras.layers.Dense(num_classes)]
+    return nets.build_sequential(input_shape, layers, seed)
