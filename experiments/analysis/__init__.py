@@ -21,6 +21,7 @@ from experiments.analysis.figures import (
 )
 from experiments.analysis.finished import AXES, FinishedRuns, read
 from experiments.analysis.measures import (
+    PERCENTS,
     curves,
     failed,
     falls,
@@ -29,6 +30,7 @@ from experiments.analysis.measures import (
     last_mean,
     measured,
     over_seeds,
+    percentile_columns,
     to_thresholds,
     varying,
 )
@@ -42,6 +44,7 @@ from experiments.analysis.norms import (
 __all__ = [
     "AXES",
     "NORMS",
+    "PERCENTS",
     "FinishedRuns",
     "cosine_column",
     "curves",
@@ -58,6 +61,7 @@ __all__ = [
     "last_mean",
     "measured",
     "over_seeds",
+    "percentile_columns",
     "predicted_norms",
     "read",
     "to_thresholds",

@@ -29,7 +29,6 @@ _AXIS_NAMES = {
     "seconds": "seconds of training",
     "simulated_seconds": "simulated seconds",
 }
-_PERCENTS = (5, 25, 50, 75, 95)
 # An axis is logarithmic if its values span more than this ratio.
 _LOG_RATIO = 100.0
 # A line that ends at more than this multiple of its first value has broken down.
@@ -182,7 +181,7 @@ def draw_clients(
       ValueError: If the runs have no percentiles of it.
     """
     names = _names(runs, labels)
-    columns = [f"{column}_client_p{percent}" for percent in _PERCENTS]
+    columns = measures.percentile_columns(column)
     table = measures.over_seeds(measures.last_mean(runs, columns, last), names)
     boxes = [
         dict(zip(("whislo", "q1", "med", "q3", "whishi"), row), label=name, fliers=[])

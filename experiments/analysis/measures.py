@@ -17,6 +17,8 @@ _EVALUATED, _TRAINED = "test_num_examples", "cohort_size"
 # How rounds break down, in columns of metrics.csv; Charles et al. (2021), On
 # Large-Cohort Training for Federated Learning, section 3.1, and NaNs.
 _FAILURES = ("catastrophic_failure", "non_finite")
+# The percentiles over test clients that evaluations tell.
+PERCENTS = (5, 25, 50, 75, 95)
 _LOWER_IS_BETTER = ("loss", "error", "distance", "norm")
 
 
@@ -55,6 +57,15 @@ def falls(runs: FinishedRuns, column: str) -> bool:
         known[task.accuracy_metric] = not task.higher_is_better
     metric = column.removeprefix(_TEST).removeprefix("train_").split("_client_")[0]
     return known.get(metric, metric.endswith(_LOWER_IS_BETTER))
+
+
+def percentile_columns(column: str) -> list[str]:
+    """Returns the columns of a metric's percentiles over test clients.
+
+    Args:
+      column: The column of the metric.
+    """
+    return [f"{column}_client_p{percent}" for percent in PERCENTS]
 
 
 @checked

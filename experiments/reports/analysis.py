@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import matplotlib.figure
 import pandas as pd
@@ -16,7 +16,6 @@ from experiments.flags.analyses import Analysis
 from experiments.reports import texts, writing
 
 TABLE, THRESHOLDS, PERSONALIZATION = "table", "thresholds", "personalization"
-_PERCENTS = (5, 25, 50, 75, 95)
 _REACHED = "reached"
 
 
@@ -99,13 +98,12 @@ def title(name: str, wanted: Analysis, column: str) -> str:
         return f"To reach a {column} for the first time: mean ± sd over seeds."
     if name == PERSONALIZATION:
         return "Each client's own model, before and after local training: means."
-    rounds = "the last round" if wanted.last == 1 else f"the last {wanted.last} rounds"
-    return f"Mean of {rounds}: mean ± sd over seeds."
+    return f"Mean of {texts.last_rounds(wanted.last)}: mean ± sd over seeds."
 
 
 def _percentiles(runs: FinishedRuns, metric: str) -> list[str]:
     """Returns the columns of a metric's percentiles over clients, if there are any."""
-    names = [f"{metric}_client_p{percent}" for percent in _PERCENTS]
+    names = analysis.percentile_columns(metric)
     if not set(names) <= set(runs.rounds):
         return []
     measured = runs.rounds[names].dropna()
@@ -165,18 +163,38 @@ def _at_the_end(
 def _to_thresholds(
     wanted: Analysis, runs: FinishedRuns, column: str, labels: pd.Series
 ) -> pd.DataFrame:
-    parts = []
-    for axis in wanted.axes:
-        found = analysis.to_thresholds(runs, column, wanted.thresholds, axis)
-        found.columns = [f"{axis} to {threshold:g}" for threshold in found]
-        parts.append(found)
-    values = pd.concat(parts, axis=1)
+    values = to_thresholds(runs, column, wanted.thresholds, wanted.axes)
     table = analysis.over_seeds(values, labels)
     first = values.iloc[:, : len(wanted.thresholds)].notna().astype(float)
     shares = first.groupby(labels, sort=False).mean()
     for threshold, name in zip(wanted.thresholds, first):
         table[f"{_REACHED} {threshold:g}"] = shares[name]
     return table
+
+
+def to_thresholds(
+    runs: FinishedRuns,
+    column: str,
+    thresholds: Sequence[float],
+    axes: Sequence[str],
+) -> pd.DataFrame:
+    """Returns what it took to reach values, in columns such as "round to 0.8".
+
+    Args:
+      runs: The runs.
+      column: The column of the metric.
+      thresholds: Its values.
+      axes: What to count.
+
+    Raises:
+      ValueError: If there is no such column or axis.
+    """
+    parts = []
+    for axis in axes:
+        found = analysis.to_thresholds(runs, column, thresholds, axis)
+        found.columns = [f"{axis} to {threshold:g}" for threshold in found]
+        parts.append(found)
+    return pd.concat(parts, axis=1)
 
 
 def readable(table: pd.DataFrame, column: str) -> tuple[list[str], list[list[str]]]:

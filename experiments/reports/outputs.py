@@ -27,8 +27,11 @@ from experiments.reports import (
     texts,
     writing,
 )
-from experiments.reports.analysis import readable
+from experiments.reports.analysis import readable, to_thresholds
 from experiments.reports.texts import Table
+
+# What is so much less than the best is nearly as good.
+_NEARLY = 0.05
 
 
 def write(folder: pathlib.Path, study: Study, to: pathlib.Path | None = None) -> None:
@@ -94,11 +97,10 @@ def draw_against(
     columns: Sequence[str] = (),
     last: int = 1,
     thresholds: Sequence[float] = (),
-    axis: str = "round",
     by: Sequence[str] | None = ("algorithm",),
     names: Mapping[str, str] | None = None,
 ) -> matplotlib.figure.Figure:
-    """Draws the last rounds, or what it took to thresholds, against a setting.
+    """Draws the last rounds, or the rounds to thresholds, against a setting.
 
     Args:
       results: The results.
@@ -107,15 +109,14 @@ def draw_against(
       columns: The columns; by default the headline metric.
       last: How many rounds at the end to take the mean of.
       thresholds: Values of the first column to reach, instead of the last rounds.
-      axis: What to count to thresholds.
       by: The settings that tell lines apart; `None` for the labels.
       names: What columns and the setting are called.
     """
     results = results.having(setting)
     runs, columns = results.runs, list(columns or [results.headline])
     if thresholds:
-        values = analysis.to_thresholds(runs, columns[0], thresholds, axis)
-        values.columns = [f"{axis}s to {100 * each:g} %" for each in values]
+        values = analysis.to_thresholds(runs, columns[0], thresholds)
+        values.columns = [f"rounds to {100 * each:g} %" for each in values]
     else:
         values = analysis.last_mean(runs, columns, last)
     figure = analysis.draw_against(runs, setting, values, labels=_labels(results, by))
@@ -149,12 +150,9 @@ def draw_failures(
     return figure
 
 
-def draw_clients(
-    results: StudyResults, last: int = 1, by: Sequence[str] | None = None
-) -> matplotlib.figure.Figure:
+def draw_clients(results: StudyResults, last: int = 1) -> matplotlib.figure.Figure:
     """Draws a box plot over test clients of the headline metric."""
-    labels = _labels(results, by)
-    return analysis.draw_clients(results.runs, results.headline, last, labels)
+    return analysis.draw_clients(results.runs, results.headline, last, results.labels)
 
 
 def draw_predicted_norms(results: StudyResults) -> matplotlib.figure.Figure:
@@ -167,23 +165,20 @@ def draw_heat_map(
     across: str,
     down: str,
     algorithm: str,
-    column: str = "",
     last: int = 1,
     threshold: float | None = None,
 ) -> matplotlib.figure.Figure:
-    """Draws the mean over seeds of a column, by two settings.
+    """Draws the mean over seeds of the headline metric, by two settings.
 
     Args:
       results: The results.
       across: The setting across.
       down: The setting down.
       algorithm: Of which algorithm.
-      column: The column; by default the headline metric.
       last: How many rounds at the end to take the mean of.
-      threshold: A value of the column: the rounds to it are drawn instead.
+      threshold: A value of the metric: the rounds to it are drawn instead.
     """
-    column = column or results.headline
-    runs = results.runs
+    column, runs = results.headline, results.runs
     found = analysis.last_mean(runs, [column], last)[column]
     name, missing = column.removeprefix("test_"), "diverged"
     if threshold is not None:
@@ -207,9 +202,7 @@ def tabulate_last(
     results: StudyResults,
     columns: Sequence[str] = (),
     last: int = 1,
-    by: Sequence[str] | None = None,
     paper: Mapping[str, float] | None = None,
-    title: str = "",
 ) -> Table:
     """Returns the mean of the last rounds, beside the paper's figures if there are any.
 
@@ -217,11 +210,9 @@ def tabulate_last(
       results: The results.
       columns: The columns; by default the headline metric and the loss.
       last: How many rounds at the end to take the mean of.
-      by: The settings that tell rows apart; by default the labels.
       paper: The paper's figures of the first column, by rows.
-      title: What the table shows, after the study's name and seeds.
     """
-    runs, labels = results.runs, _labels(results, by)
+    runs, labels = results.runs, results.labels
     columns = list(columns or (results.headline, "test_loss"))
     data = analysis.over_seeds(analysis.last_mean(runs, columns, last), labels)
     data.insert(1, "rounds", runs.settings["rounds"].groupby(labels).max())
@@ -234,8 +225,7 @@ def tabulate_last(
         headers.append("paper")
         for row, value in zip(cells, data["paper"]):
             row.append(texts.metric(metric, value))
-    told = "the last round" if last == 1 else f"the last {last} rounds"
-    title = results.title(title or f"Mean of {told}")
+    title = results.title(f"Mean of {texts.last_rounds(last)}")
     return Table(title, data.reset_index(), headers, cells)
 
 
@@ -243,41 +233,29 @@ def tabulate_thresholds(
     results: StudyResults,
     thresholds: Sequence[float],
     axes: Sequence[str] = ("round",),
-    column: str = "",
-    by: Sequence[str] | None = None,
 ) -> Table:
-    """Returns what it took to reach values of a metric for the first time.
+    """Returns what it took to reach values of the headline metric.
 
     Args:
       results: The results.
       thresholds: The values.
       axes: What to count.
-      column: The column; by default the headline metric.
-      by: The settings that tell rows apart; by default the labels.
     """
-    runs, labels = results.runs, _labels(results, by)
-    column = column or results.headline
-    parts = []
-    for axis in axes:
-        found = analysis.to_thresholds(runs, column, thresholds, axis)
-        found.columns = [f"{axis} to {threshold:g}" for threshold in found]
-        parts.append(found)
-    data = analysis.over_seeds(pd.concat(parts, axis=1), labels)
+    column = results.headline
+    found = to_thresholds(results.runs, column, thresholds, axes)
+    data = analysis.over_seeds(found, results.labels)
     headers, cells = readable(data, column)
     data.columns = [str(name).replace(" ", "_") for name in data]
     told = f"To values of {column.removeprefix('test_')}, for the first time"
     return Table(results.title(told), data.reset_index(), headers, cells)
 
 
-def tabulate_good_regions(
-    results: StudyResults, last: int = 1, within: float = 0.05
-) -> Table:
+def tabulate_good_regions(results: StudyResults, last: int = 1) -> Table:
     """Returns, by method, how many settings are nearly as good as the best.
 
     Args:
       results: The results, of a grid of settings per method.
       last: How many rounds at the end to take the mean of.
-      within: How much less than the method's best is nearly as good.
     """
     column, runs = results.headline, results.runs
     means = analysis.last_mean(runs, [column], last)
@@ -286,7 +264,7 @@ def tabulate_good_regions(
     rows, cells = [], []
     for method, of_method in points.groupby(methods.reindex(points.index), sort=False):
         best = of_method[column].max()
-        good = int((of_method[column] >= best - within).sum())
+        good = int((of_method[column] >= best - _NEARLY).sum())
         rows.append(
             {
                 "method": method,
@@ -301,7 +279,7 @@ def tabulate_good_regions(
         cells.append(
             [str(method), metric, rows[-1]["at"], f"{good} of {len(of_method)}"]
         )
-    near = f"within {100 * within:g} points of it"
+    near = f"within {100 * _NEARLY:g} points of it"
     headers = ["method", "best", "at", near]
     told = f"The best of a grid of rates and what comes {near}"
     return Table(results.title(told), pd.DataFrame(rows), headers, cells)

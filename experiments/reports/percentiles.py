@@ -9,8 +9,6 @@ from experiments.analysis.studies import StudyResults
 from experiments.reports import texts
 from experiments.reports.texts import Table
 
-PERCENTS = (5, 25, 50, 75, 95)
-
 
 def tabulate(
     results: StudyResults,
@@ -26,7 +24,7 @@ def tabulate(
       paper: The paper's percentiles, by labels.
       source: The paper and its tables.
     """
-    columns = [f"{results.headline}_client_p{percent}" for percent in PERCENTS]
+    columns = analysis.percentile_columns(results.headline)
     means = analysis.last_mean(results.runs, columns, last)
     data = analysis.over_seeds(means, results.labels)
     metric = results.headline.removeprefix("test_")
@@ -41,9 +39,8 @@ def tabulate(
                 data.loc[label, f"{column}_paper"] = of_paper[position]
             line.append(text)
         cells.append(line)
-    rounds = "the last round" if last == 1 else f"the last {last} rounds"
-    told = f"Percentiles of {metric} over test clients, {rounds}"
+    told = f"Percentiles of {metric} over test clients, {texts.last_rounds(last)}"
     if paper:
         told += f"; in parentheses {source}"
-    headers = ["runs", "seeds", *(f"{percent} %" for percent in PERCENTS)]
+    headers = ["runs", "seeds", *(f"{percent} %" for percent in analysis.PERCENTS)]
     return Table(results.title(told), data.reset_index(), headers, cells)

@@ -103,7 +103,7 @@ def test_percentiles_stand_beside_the_papers(results_of):
         f"test_accuracy_client_p{percent}": lambda number, settings, p=percent: (
             p / 100 + 0.01 * settings["seed"]
         )
-        for percent in percentiles.PERCENTS
+        for percent in made_up_runs.PERCENTS
     }
     results = results_of(
         ("known", {}, [0.1, 0.2]), ("known", {"seed": 3}, [0.1, 0.2]),
