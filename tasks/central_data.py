@@ -95,7 +95,7 @@ def load(
     """
     if synthetic:
         return _draw_stand_in(data, seed)
-    folder = pathlib.Path("~/.tff" if cache_dir is None else cache_dir).expanduser()
+    folder = missing_data.folder(cache_dir)
     for name in data.file_names:
         if (folder / name).is_file():
             return read_file(folder / name, data)
@@ -109,10 +109,7 @@ def load(
     if found is None and data.pool is not None:
         found = data.pool(folder)
     if found is None:
-        raise FileNotFoundError(
-            f"Task {task_name!r} needs the file {folder / data.file_names[0]}, which "
-            f"does not exist. {ways}"
-        )
+        raise missing_data.absent(task_name, folder / data.file_names[0], ways)
     return found
 
 

@@ -98,12 +98,8 @@ def build(
         cache_dir=cache_dir,
         seed=seed,
         options=options,
+        drawn="writers",
     )
-    # The stand-in has two writers, and there is nothing to draw.
-    if not options["synthetic"]:
-        clients = official_data.draw_clients(
-            clients, options["num_clients"], seed, "writers"
-        )
     build_net = functools.partial(build_keras_model, seed, options["dropout_rate"])
     if is_adabest:
         build_net = functools.partial(

@@ -12,6 +12,7 @@ from tasks import (
     cifar10,
     cifar100,
     emnist_letters,
+    missing_data,
     registry,
     sqlite_files,
     stackoverflow_data,
@@ -33,19 +34,14 @@ _OFFICIAL_COUNTS: dict[str, dict[str, tuple[int, int]]] = {
         "test": (204_088, 16_586_035),
     },
 }
-# Images to train and to test on, by the sets' names in TensorFlow Datasets.
+# By task, its images and the official numbers of those to train and to test on.
 _OFFICIAL_IMAGES = {
-    "cifar10": (50_000, 10_000),
-    "cifar100": (50_000, 10_000),
-    "emnist/letters": (88_800, 14_800),
+    "cifar10": (cifar10.DATA, (50_000, 10_000)),
+    "cifar100": (cifar100.CENTRAL, (50_000, 10_000)),
+    "emnist_letters": (emnist_letters.DATA, (88_800, 14_800)),
 }
-
-_COUNT_FILES = ("stackoverflow.word_count", "stackoverflow.tag_count")
-_CENTRAL = {
-    "cifar10": cifar10.DATA,
-    "cifar100": cifar100.CENTRAL,
-    "emnist_letters": emnist_letters.DATA,
-}
+# The entries of each that the papers' tasks need.
+_COUNT_FILES = {"stackoverflow.word_count": 10_000, "stackoverflow.tag_count": 500}
 
 COMPLETE = "complete"
 PART = "a part"
@@ -82,7 +78,7 @@ def inspect(cache_dir: str | None) -> list[Finding]:
     Returns:
       One finding per file or set.
     """
-    folder = pathlib.Path("~/.tff" if cache_dir is None else cache_dir).expanduser()
+    folder = missing_data.folder(cache_dir)
     findings = [
         _look(name, folder / name, _tasks_with(name), "TFF", _read_sqlite)
         for name in _OFFICIAL_COUNTS
@@ -98,8 +94,8 @@ def inspect(cache_dir: str | None) -> list[Finding]:
                 _read_counts,
             )
         )
-    for task, data in _CENTRAL.items():
-        findings.append(_look_at_images(task, data, folder, cache_dir))
+    for task, (data, official) in _OFFICIAL_IMAGES.items():
+        findings.append(_look_at_images(task, data, official, folder, cache_dir))
     return findings
 
 
@@ -141,9 +137,7 @@ def _of(clients: int, examples: int) -> str:
 
 
 def _read_counts(path: pathlib.Path) -> tuple[str, list[str]]:
-    kind = path.name.rsplit(".", 1)[1]
-    count = stackoverflow_data.count_entries(path)
-    needed = {"word_count": 10_000, "tag_count": 500}[kind]
+    count, needed = stackoverflow_data.count_entries(path), _COUNT_FILES[path.name]
     # The official numbers are not documented; a task needs so many.
     contents = f"{count:,} entries; the papers' tasks need {needed:,}"
     return (COMPLETE if count >= needed else PART), [contents]
@@ -152,10 +146,10 @@ def _read_counts(path: pathlib.Path) -> tuple[str, list[str]]:
 def _look_at_images(
     task: str,
     data: central_data.CentralData,
+    official: tuple[int, int],
     folder: pathlib.Path,
     cache_dir: str | None,
 ) -> Finding:
-    official = _OFFICIAL_IMAGES[data.tfds_name]
     read = functools.partial(_read_images, data=data, official=official)
     for name in data.file_names:
         if (folder / name).is_file():

@@ -1,4 +1,18 @@
-"""What to do where a task's data is absent."""
+"""Where tasks look for data, and what to do where it is absent."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+
+def folder(cache_dir: str | os.PathLike[str] | None) -> pathlib.Path:
+    """Returns the folder of the data.
+
+    Args:
+      cache_dir: The folder as it was given; `None` is TFF's own, `~/.tff`.
+    """
+    return pathlib.Path("~/.tff" if cache_dir is None else cache_dir).expanduser()
 
 
 def ways_to_go_on(fetched: str, folder: str, stand_in: str) -> str:
@@ -13,4 +27,17 @@ def ways_to_go_on(fetched: str, folder: str, stand_in: str) -> str:
         f"There are three ways to go on: download=True (--download) fetches {fetched}, "
         "on a machine with network; cache_dir=FOLDER (--cache_dir) names a folder "
         f"{folder}; synthetic=True (--synthetic) runs on {stand_in}."
+    )
+
+
+def absent(task_name: str, path: pathlib.Path, ways: str) -> FileNotFoundError:
+    """Returns the error for a file that is not there.
+
+    Args:
+      task_name: The task that needs it.
+      path: The file.
+      ways: The ways to go on.
+    """
+    return FileNotFoundError(
+        f"Task {task_name!r} needs the file {path}, which does not exist. {ways}"
     )

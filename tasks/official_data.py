@@ -53,6 +53,7 @@ def load_clients(
     seed: int,
     options: Mapping[str, Any],
     transform: Transform | None = None,
+    drawn: str = "",
 ) -> definitions.Clients:
     """Returns the clients of a data set; few are read yet.
 
@@ -65,6 +66,8 @@ def load_clients(
       options: The values of the task's options, see `tasks.describe`.
         `max_examples` cuts training clients alone.
       transform: What to do with examples at each use, see `ClientDatasets`.
+      drawn: What the clients are, if the option `num_clients` has some of them drawn.
+        Of the stand-in, which has few, none are.
 
     Returns:
       The clients of each part, in the order of their ids. The stand-in is both
@@ -110,7 +113,10 @@ def load_clients(
         return definitions.Clients(train, test, validation)
     fraction = options.get("validation_fraction", 0.0)
     train, held_out = hold_out(train, fraction, seed)
-    return definitions.Clients(train, test, held_out)
+    found = definitions.Clients(train, test, held_out)
+    if drawn and options["num_clients"] is not None:
+        found = draw_clients(found, options["num_clients"], seed, drawn)
+    return found
 
 
 def hold_out(

@@ -184,12 +184,8 @@ def build(
         cache_dir=cache_dir,
         seed=seed,
         options=options,
+        drawn="roles",
     )
-    if options["num_clients"] is not None and not options["synthetic"]:
-        drawn = official_data.draw_clients(
-            clients, options["num_clients"], seed, "roles"
-        )
-        clients = drawn._replace(validation=clients.validation)
     return clients, build_model_fn(functools.partial(build_keras_model, seed))
 
 

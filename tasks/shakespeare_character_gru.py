@@ -79,12 +79,8 @@ def build(
         cache_dir=cache_dir,
         seed=seed,
         options=options,
+        drawn="roles",
     )
-    # The stand-in has three roles, and there is nothing to draw.
-    if not options["synthetic"]:
-        clients = official_data.draw_clients(
-            clients, options["num_clients"], seed, "roles"
-        )
     return clients, shakespeare_character.build_model_fn(
         functools.partial(build_keras_model, seed, options["units"])
     )

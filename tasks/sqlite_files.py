@@ -65,7 +65,7 @@ def find_file(
       FileNotFoundError: If the file is absent and `download` is false.
       OSError: If the download fails.
     """
-    folder = pathlib.Path("~/.tff" if cache_dir is None else cache_dir).expanduser()
+    folder = missing_data.folder(cache_dir)
     path = folder / file_name
     if path.is_file():
         return path
@@ -75,9 +75,7 @@ def find_file(
         "TFF's small synthetic stand-in",
     )
     if not download:
-        raise FileNotFoundError(
-            f"Task {task_name!r} needs the file {path}, which does not exist. {ways}"
-        )
+        raise missing_data.absent(task_name, path, ways)
     try:
         _download(path, load_data)
     except OSError as error:

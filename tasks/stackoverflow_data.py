@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import pathlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -100,23 +100,7 @@ def load_words(
       OSError: If the download fails.
       ValueError: If the file holds something else, or too few words.
     """
-    size = options["vocabulary_size"]
-    if options["synthetic"]:
-        return list(_source.get_synthetic_word_counts())[:size]
-    path = _find_counts(
-        "stackoverflow.word_count",
-        _source.load_word_counts,
-        task_name,
-        cache_dir,
-        options["download"],
-    )
-    words = list(itertools.islice(_read_words(path), size))
-    if len(words) == size:
-        return words
-    raise ValueError(
-        f"vocabulary_size is {size}, but {path} has only {len(words)} words. Ask for "
-        "fewer."
-    )
+    return _most_frequent("word", "vocabulary_size", task_name, cache_dir, options)
 
 
 def load_tags(
@@ -137,22 +121,32 @@ def load_tags(
       OSError: If the download fails.
       ValueError: If the file holds something else, or too few tags.
     """
-    size = options["num_tags"]
+    return _most_frequent("tag", "num_tags", task_name, cache_dir, options)
+
+
+def _most_frequent(
+    kind: str,
+    option: str,
+    task_name: str,
+    cache_dir: str | None,
+    options: Mapping[str, Any],
+) -> list[str]:
+    """Returns the most frequent words or tags, as many as an option says."""
+    size = options[option]
     if options["synthetic"]:
-        return list(_source.get_synthetic_tag_counts())[:size]
-    path = _find_counts(
-        "stackoverflow.tag_count",
-        _source.load_tag_counts,
-        task_name,
-        cache_dir,
-        options["download"],
-    )
-    tags = _read_tags(path)
-    if len(tags) < size:
+        stand_ins = {
+            "word": _source.get_synthetic_word_counts,
+            "tag": _source.get_synthetic_tag_counts,
+        }
+        return list(stand_ins[kind]())[:size]
+    path = _find_counts(kind, task_name, cache_dir, options["download"])
+    found = list(itertools.islice(_entries(path), size))
+    if len(found) < size:
         raise ValueError(
-            f"num_tags is {size}, but {path} has only {len(tags)} tags. Ask for fewer."
+            f"{option} is {size}, but {path} has only {len(found)} {kind}s. Ask for "
+            "fewer."
         )
-    return tags[:size]
+    return found
 
 
 def count_entries(path: pathlib.Path) -> int:
@@ -167,9 +161,13 @@ def count_entries(path: pathlib.Path) -> int:
     Raises:
       ValueError: If the file holds something else.
     """
-    if path.name.endswith("tag_count"):
-        return len(_read_tags(path))
-    return sum(1 for _ in _read_words(path))
+    return sum(1 for _ in _entries(path))
+
+
+def _entries(path: pathlib.Path) -> Iterable[str]:
+    """Returns the words or the tags of a file of counts, the most frequent first."""
+    is_of_tags = path.name.endswith("tag_count")
+    return _read_tags(path) if is_of_tags else _read_words(path)
 
 
 def _read_words(path: pathlib.Path) -> Iterator[str]:
@@ -227,7 +225,7 @@ def find_unpacked_counts(file_name: str, cache_dir: str | None) -> pathlib.Path 
     Returns:
       The path, or `None`.
     """
-    folder = pathlib.Path("~/.tff" if cache_dir is None else cache_dir).expanduser()
+    folder = missing_data.folder(cache_dir)
     places = [folder / "datasets"]
     if cache_dir is None:
         places.append(pathlib.Path("~/.keras/datasets").expanduser())
@@ -236,17 +234,14 @@ def find_unpacked_counts(file_name: str, cache_dir: str | None) -> pathlib.Path 
 
 
 def _find_counts(
-    file_name: str,
-    load_counts: Callable[..., Any],
-    task_name: str,
-    cache_dir: str | None,
-    download: bool,
+    kind: str, task_name: str, cache_dir: str | None, download: bool
 ) -> pathlib.Path:
     """Returns the path of a file of counts, unpacked by TFF's loader if necessary."""
+    file_name = f"stackoverflow.{kind}_count"
     found = find_unpacked_counts(file_name, cache_dir)
     if found is not None:
         return found
-    folder = pathlib.Path("~/.tff" if cache_dir is None else cache_dir).expanduser()
+    folder = missing_data.folder(cache_dir)
     archive = f"{file_name}.tar.bz2"
     path = folder / "datasets" / file_name
     ways = missing_data.ways_to_go_on(
@@ -255,11 +250,10 @@ def _find_counts(
         "TFF's small synthetic stand-in",
     )
     if not download and not path.with_name(archive).is_file():
-        raise FileNotFoundError(
-            f"Task {task_name!r} needs the file {path}, which does not exist. {ways}"
-        )
+        raise missing_data.absent(task_name, path, ways)
+    loaders = {"word": _source.load_word_counts, "tag": _source.load_tag_counts}
     try:
-        load_counts(cache_dir=str(folder))
+        loaders[kind](cache_dir=str(folder))
     except Exception as error:
         # Keras raises plain exceptions for failed downloads and wrong checksums.
         raise OSError(

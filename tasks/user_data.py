@@ -112,8 +112,12 @@ def from_frame(
             )
             for owner, rows in table.groupby(owners, sort=True, observed=True)
         }
+
+    def field(name: str, owner: str) -> str:
+        return f"{name}: client {owner!r}, field {label!r}"
+
     labels = {
-        f"{name}: client {owner!r}, field {label!r}": y
+        field(name, owner): y
         for name, of_table in clients.items()
         for owner, (_, y) in of_table.items()
     }
@@ -121,12 +125,7 @@ def from_frame(
     parts = []
     for name, of_table in clients.items():
         numbered = {
-            owner: (
-                x,
-                class_numbers.number_labels(
-                    y, classes, f"{name}: client {owner!r}, field {label!r}"
-                ),
-            )
+            owner: (x, class_numbers.number_labels(y, classes, field(name, owner)))
             for owner, (x, y) in of_table.items()
         }
         parts.append(Part(numbered, numbered.__getitem__))

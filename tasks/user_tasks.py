@@ -81,8 +81,7 @@ def check_columns(features: Sequence[Any] | None, **others: Any) -> None:
     """
     names: dict[Any, str] = {}
     for argument, name in others.items():
-        _check_column(argument, name)
-        _check_free(argument, name, names)
+        _take_column(argument, name, names)
     if features is None:
         return
     if isinstance(features, (str, bytes)) or not isinstance(features, Sequence):
@@ -93,16 +92,13 @@ def check_columns(features: Sequence[Any] | None, **others: Any) -> None:
     if not features:
         raise ValueError("features is empty. Name a column, or leave it out.")
     for name in features:
-        _check_column("features", name)
-        _check_free("features", name, names)
+        _take_column("features", name, names)
 
 
-def _check_column(argument: str, name: Any) -> None:
+def _take_column(argument: str, name: Any, names: dict[Any, str]) -> None:
+    """Adds a column to those that arguments name; raises if it cannot be one."""
     if name is None or not isinstance(name, Hashable):
         raise TypeError(f"{argument} must name columns, found {checks.shown(name)}.")
-
-
-def _check_free(argument: str, name: Any, names: dict[Any, str]) -> None:
     if name in names:
         raise ValueError(
             f"{argument} names the column {name!r}, which {names[name]} names already. "

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tasks import missing_data
 from tff_drift import files
 
 _DIGITS, _LETTERS = 10, 26
@@ -36,7 +37,7 @@ def write(cache_dir: str | None) -> tuple[pathlib.Path, dict[str, int]]:
       FileExistsError: If the file is there already.
       OSError: If TFF's EMNIST is not available, or the file cannot be written.
     """
-    folder = pathlib.Path("~/.tff" if cache_dir is None else cache_dir).expanduser()
+    folder = missing_data.folder(cache_dir)
     path = folder / FILE_NAME
     if path.exists():
         raise FileExistsError(
