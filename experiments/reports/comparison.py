@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from experiments import analysis
 from experiments.analysis import style
 from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results, texts, writing
@@ -23,6 +24,8 @@ from tff_drift.simulation.records import run_directory
 TABLE_FILE = "table.md"
 DATA_FILE = "table.csv"
 FORMAT = "tff_drift comparison"
+# The columns for people that fit 80 columns of a terminal.
+_ESSENTIAL = 5
 # What the summary tells of each run.
 _OF_RUNS = (
     *("final", "best", "failures", "arithmetic"),
@@ -44,18 +47,12 @@ def tabulate(runs: Sequence[Result]) -> pd.DataFrame:
       The table, in full precision.
     """
     figures = pd.DataFrame([_figures(run) for run in runs])
-    by_algorithm = figures.drop(columns="seed").groupby("algorithm", sort=False)
-    # A seed that broke down must not drop out of the mean.
-    table = by_algorithm.agg(lambda values: values.mean(skipna=False))
-    table = table.drop(columns="failures")
-    deviations = by_algorithm.agg(lambda values: values.std(skipna=False))
-    metric = runs[0].headline.removeprefix("test_")
-    for name in (metric, "loss"):
-        position = list(table.columns).index(name) + 1
-        table.insert(position, f"{name}_sd", deviations[name])
-    table.insert(0, "seeds", by_algorithm.size())
-    table["failures"] = by_algorithm["failures"].sum()
-    return table.reset_index()
+    labels = pd.Series([run.settings.label for run in runs], name="algorithm")
+    table = analysis.over_seeds(figures, labels)
+    shown = (f"{runs[0].headline.removeprefix('test_')}_sd", "loss_sd")
+    table = table[[name for name in table if not name.endswith("_sd") or name in shown]]
+    failures = figures["failures"].groupby(labels).sum()
+    return table.assign(failures=failures).reset_index()
 
 
 def _figures(run: Result) -> dict[str, Any]:
@@ -64,8 +61,6 @@ def _figures(run: Result) -> dict[str, Any]:
     metric = headline.removeprefix("test_")
     last = [row for row in run.rows if headline in row][-1]
     return {
-        "algorithm": run.settings.label,
-        "seed": run.settings.seed,
         "client_learning_rate": _number(configuration["client_learning_rate"]),
         "server_learning_rate": _number(configuration["server_learning_rate"]),
         metric: last[headline],
@@ -106,33 +101,27 @@ def readable(
       metric: The task's headline metric.
       short: Whether to leave out what does not fit 80 columns.
     """
-    essential = {
-        "algorithm": lambda row: row["algorithm"],
-        metric: lambda row: texts.metric_with_deviation(
-            metric, row[metric], row[f"{metric}_sd"]
-        ),
-        "client 5th percentile": lambda row: texts.metric(
-            metric, row[f"{metric}_client_p5"]
-        ),
-        "loss": lambda row: texts.metric_with_deviation(
-            "loss", row["loss"], row["loss_sd"]
-        ),
-        "failures": lambda row: str(row["failures"]),
+    rows = [_cells(row, metric) for _, row in table.iterrows()]
+    headers = list(rows[0])[: _ESSENTIAL if short else None]
+    return headers, [[row[name] for name in headers] for row in rows]
+
+
+def _cells(row: pd.Series, metric: str) -> dict[str, str]:
+    """Returns a row's cells by their headers, the essential ones first."""
+    return {
+        "algorithm": row["algorithm"],
+        metric: texts.metric_with_deviation(metric, row[metric], row[f"{metric}_sd"]),
+        "client 5th percentile": texts.metric(metric, row[f"{metric}_client_p5"]),
+        "loss": texts.metric_with_deviation("loss", row["loss"], row["loss_sd"]),
+        "failures": str(row["failures"]),
+        "best": texts.metric(metric, row[f"best_{metric}"]),
+        "client rate": texts.rate(row["client_learning_rate"]),
+        "server rate": texts.rate(row["server_learning_rate"]),
+        "examples": f"{row['examples']:,.0f}",
+        "traffic": texts.size(row["bytes"]),
+        "extra work": texts.units(row["client_sums"] + row["client_products"]),
+        "time": texts.duration(row["seconds"]),
     }
-    further = {
-        "best": lambda row: texts.metric(metric, row[f"best_{metric}"]),
-        "client rate": lambda row: texts.rate(row["client_learning_rate"]),
-        "server rate": lambda row: texts.rate(row["server_learning_rate"]),
-        "examples": lambda row: f"{row['examples']:,.0f}",
-        "traffic": lambda row: texts.size(row["bytes"]),
-        "extra work": lambda row: texts.units(
-            row["client_sums"] + row["client_products"]
-        ),
-        "time": lambda row: texts.duration(row["seconds"]),
-    }
-    columns = essential if short else {**essential, **further}
-    rows = [[show(row) for show in columns.values()] for _, row in table.iterrows()]
-    return list(columns), rows
 
 
 def _federated(runs: Sequence[Result]) -> Sequence[Result]:
