@@ -35,24 +35,20 @@ _MU = (0.002, 0.02, 0.2)
 _BETA_LOW = (0.2, 0.4, 0.6, 0.8, 0.96)
 _BETA_HIGH = (0.94, 0.96, 0.98, 1.0)
 
-_DECAY = {"client_rate_schedule": "per_round_factor", "client_rate_decay": 0.998}
-_DIGITS = {
-    "task": "digits",
-    "num_clients": 100,
-    "alpha": 0.03,
+# What the paper's protocol has for clients on any data.
+LOCAL_TRAINING: dict[str, Any] = {
     "client_epochs": 5,
     "client_weight_decay": 1e-4,
     "gradient_clipping_norm": 10.0,
-    **_DECAY,
+    "client_rate_schedule": "per_round_factor",
+    "client_rate_decay": 0.998,
 }
+_DIGITS = {"task": "digits", "num_clients": 100, "alpha": 0.03, **LOCAL_TRAINING}
 _WRITERS = {
     "task": "emnist_digits",
     "network": "adabest",
     "batch_size": 45,
-    "client_epochs": 5,
-    "client_weight_decay": 1e-4,
-    "gradient_clipping_norm": 10.0,
-    **_DECAY,
+    **LOCAL_TRAINING,
 }
 # The net of Reddi et al. (2021), Adaptive Federated Optimization,
 # https://arxiv.org/abs/2003.00295.

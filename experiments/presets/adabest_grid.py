@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from experiments.presets.adabest import LOCAL_TRAINING
 from experiments.presets.preset import Output, Preset, Scale, Study, Variant, crossed
 
 # Table 2: accuracies in per cent, of FedAvg, FedDyn, SCAFFOLD and AdaBest, by the data
@@ -74,6 +75,8 @@ TABLE_2 = {
     ),
 }
 _ALPHAS = (0.03, 0.3, None)
+# By the share of clients.
+_PAPER_ROUNDS = {1: 1000, 10: 1200, 100: 2000}
 _COLUMNS = {
     "model_norm": "model_norm",
     "finalizer/gradient_estimate_norm": "gradient_estimate_norm",
@@ -182,18 +185,15 @@ def _protocol_grid(task: str, percent: int, rounds: int, **flags: Any) -> Study:
     return _grid(task, percent, rounds, **flags)
 
 
-def _paper_grid() -> Sequence[Study]:
-    rounds = {1: 1000, 10: 1200, 100: 2000}
-    return [_protocol_grid(task, percent, rounds[percent]) for task, percent in TABLE_2]
+def _cifar10_alone(percent: int, rounds: int, alpha: float | None) -> Study:
+    """Returns the methods at one concentration, for 150 images a client."""
+    alone: dict[str, Any] = {"betas": (), "alphas": (alpha,), "max_examples": 150}
+    return _protocol_grid("cifar10", percent, rounds, **alone)
 
 
 _DIGITS: dict[str, Any] = {
     "num_clients": 100,
-    "client_epochs": 5,
-    "client_weight_decay": 1e-4,
-    "gradient_clipping_norm": 10.0,
-    "client_rate_schedule": "per_round_factor",
-    "client_rate_decay": 0.998,
+    **LOCAL_TRAINING,
     "client_learning_rate": 0.3,
 }
 
@@ -329,20 +329,8 @@ PRESETS = (
                 _protocol_grid("emnist_letters", 100, 60, betas=_AUTO),
                 _protocol_grid("cifar10", 1, 300, betas=_AUTO, max_examples=90),
                 # Each takes two cores up to an hour.
-                *(
-                    _protocol_grid(
-                        "cifar10",
-                        percent,
-                        rounds,
-                        betas=(),
-                        alphas=(alpha,),
-                        max_examples=150,
-                    )
-                    for percent, rounds, alpha in (
-                        (1, 1000, None),
-                        *((10, 300, alpha) for alpha in _ALPHAS),
-                    )
-                ),
+                _cifar10_alone(1, 1000, None),
+                *(_cifar10_alone(10, 300, alpha) for alpha in _ALPHAS),
                 _protocol_grid("cifar100", 10, 80, betas=_AUTO, max_examples=90),
                 _sizes(
                     "unbalanced",
@@ -360,7 +348,10 @@ PRESETS = (
         ),
         Scale(
             [
-                *_paper_grid(),
+                *(
+                    _protocol_grid(task, percent, _PAPER_ROUNDS[percent])
+                    for task, percent in TABLE_2
+                ),
                 *(
                     _sizes(
                         f"{name}_{clients}",

@@ -112,14 +112,13 @@ def _grid(
 
 def _server_rates(
     adaptive: Sequence[float],
-    layerwise: Sequence[float],
     normalized: Sequence[float],
     of_gradients: Sequence[float],
 ) -> dict[str, Sequence[float]]:
     """Returns the server rates to choose from, two each, and four of FedSGD."""
     return {
         **dict.fromkeys(("fed_adagrad", "fed_adam", "fed_yogi"), adaptive),
-        **dict.fromkeys(("fed_lars", "fed_lamb"), layerwise),
+        **dict.fromkeys(("fed_lars", "fed_lamb"), (0.01, 0.1)),
         "fed_avgm": (0.1, 0.3),
         "normalized_fed_avg": normalized,
         **dict.fromkeys(("uga", "fed_meta_uga"), of_gradients[1:3]),
@@ -139,7 +138,7 @@ _STUDIES = (
         2,
         (60, 20),
         (0.03, 0.1, 0.3, 1.0),
-        _server_rates((0.01, 0.03), (0.01, 0.1), (0.3, 1.0), (0.1, 0.3, 1.0, 3.0)),
+        _server_rates((0.01, 0.03), (0.3, 1.0), (0.1, 0.3, 1.0, 3.0)),
         {"clients_per_round": 50, "client_epochs": 6, "scaffnew_probability": 1 / 6},
         (0.8, 0.9),
     ),
@@ -158,7 +157,7 @@ _STUDIES = (
         1,
         (30, 10),
         (0.001, 0.003, 0.01, 0.03),
-        _server_rates((0.003, 0.01), (0.01, 0.1), (0.1, 0.3), (0.003, 0.01, 0.03, 0.1)),
+        _server_rates((0.003, 0.01), (0.1, 0.3), (0.003, 0.01, 0.03, 0.1)),
         {"client_epochs": 3, "scaffnew_probability": 0.2},
         (0.6, 0.65),
     ),

@@ -262,13 +262,7 @@ PRESETS = (
             1.5,
         ),
         Scale(
-            [
-                _decay(
-                    "emnist_character",
-                    _EMNIST,
-                    *(500, 100, True),
-                )
-            ],
+            [_decay("emnist_character", _EMNIST, 500, 100, True)],
             100,
             4,
             "one GPU, not measured",
@@ -299,7 +293,9 @@ PRESETS = (
                     task,
                     {"task": task, "protocol": "fed_opt"},
                     METHODS,
-                    *(_HALF_DECADES, _HALF_DECADES, 100),
+                    _HALF_DECADES,
+                    _HALF_DECADES,
+                    100,
                 )
                 for task in ("stackoverflow_word", "cifar100")
             ],
