@@ -36,5 +36,4 @@ example:
 """,
     _run,
     {"folders": _ARGUMENT},
-    analyses.flags,
 )

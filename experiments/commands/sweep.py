@@ -45,5 +45,4 @@ example:
 """,
     _run,
     {"axes": _ARGUMENT},
-    sweeps.flags,
 )

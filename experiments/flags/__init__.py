@@ -5,7 +5,7 @@ once. In the order of a call:
 
     parser.py           words -> values by names of flags
     flag.py             what a flag is
-    table.py            the common flags, in rows
+    table.py            the flags, in rows
     declarations.py     all flags: those, and the options of methods and tasks
     plugins.py          files of the user that register methods and tasks
     validate.py         which flags mean something together

@@ -1,7 +1,7 @@
 """The flags of the command line: their names, value types, defaults and help.
 
-Three sources: the common flags of `flags.table`; the options of the methods; the
-options of the tasks. A task's options `epochs` and `batch_size` are the common flags
+Three sources: the rows of `flags.table`; the options of the methods; the options of
+the tasks. A task's options `epochs` and `batch_size` are the common flags
 `--client_epochs` and `--batch_size`. Any other has the flag of its own name, or, where
 that is taken, `--task_<name>`.
 """
@@ -44,19 +44,24 @@ def _flags(
     methods: tuple[Method, ...],
     definitions: tuple[tasks.TaskDefinition, ...],
 ) -> dict[str, Flag]:
-    groups = {**table.GROUPS, WHAT: (*table.named(), *table.GROUPS[WHAT])}
-    flags = {
-        each.name: dataclasses.replace(each, group=group)
-        for group, of_group in groups.items()
-        for each in of_group
-    }
+    flags = _by_name({**table.GROUPS, WHAT: (*table.named(), *table.GROUPS[WHAT])})
     for (of, name), options in _options_by_flag(methods, definitions).items():
         if name in flags and flags[name].of == of:
             flags[name] = dataclasses.replace(flags[name], options=options)
         else:
             name = f"{of}_{name}" if name in flags else name
             flags[name] = _option_flag(name, of, options)
-    return {name: flag for name, flag in flags.items() if command in flag.commands}
+    of_runs = {name: flag for name, flag in flags.items() if command in flag.commands}
+    return {**of_runs, **_by_name(table.OWN.get(command, {}))}
+
+
+def _by_name(groups: Mapping[str, Sequence[Flag]]) -> dict[str, Flag]:
+    """Returns the flags of some groups by name."""
+    return {
+        each.name: dataclasses.replace(each, group=group)
+        for group, of_group in groups.items()
+        for each in of_group
+    }
 
 
 def values(flags: Mapping[str, Flag], given: Mapping[str, Any]) -> dict[str, Any]:

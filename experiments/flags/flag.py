@@ -9,7 +9,8 @@ from typing import Any
 from tff_drift.value_types import Option
 
 TRAIN, COMPARE, LIST, DATA, PRESET = "train", "compare", "list", "data", "preset"
-RUNS = (TRAIN, COMPARE)
+SWEEP, ANALYZE = "sweep", "analyze"
+RUNS = (TRAIN, COMPARE, SWEEP)
 TASKS = (*RUNS, DATA)
 # Whose options flags set.
 ALGORITHM, TASK = "algorithm", "task"
@@ -19,6 +20,8 @@ ALGORITHM, TASK = "algorithm", "task"
 COHORTS = "cohorts"
 LOCAL, STATES, SERVER = "local steps", "client states", "server rate"
 META = "the server's data"
+# How a sweep chooses its points.
+GRID, RANDOM, TPE = "grid", "random", "tpe"
 # The headings of what plugins add to, and of flags that results do not depend on.
 WHAT, CIRCUMSTANCES = "What to run", "Files and speed"
 OPTION_GROUPS = {each: f"Options, each of some {each}s" for each in (ALGORITHM, TASK)}

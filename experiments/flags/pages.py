@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.flags import analyses, declarations, errors
 from experiments.flags.analyses import Analysis
-from experiments.flags.flag import Depends, Flag
+from experiments.flags.flag import ANALYZE, Depends, Flag
 
 _NAME = Flag(
     "name",
@@ -46,7 +46,7 @@ class PageRequest:
 
 def flags() -> dict[str, Flag]:
     """Returns the flags of `tff-drift report` by name."""
-    found = dict(analyses.flags())
+    found = declarations.flags_of(ANALYZE)
     for name, default in _DEFAULTS.items():
         found[name] = dataclasses.replace(found[name], default=default)
     # What is drawn against a setting belongs to one comparison, not to a page.

@@ -11,63 +11,25 @@ from typing import Any
 
 from experiments.flags import declarations, errors, placement, settings
 from experiments.flags.errors import UserError
-from experiments.flags.flag import CIRCUMSTANCES, TRAIN, WHAT, Depends, Flag
+from experiments.flags.flag import (
+    CIRCUMSTANCES,
+    GRID,
+    RANDOM,
+    SWEEP,
+    TRAIN,
+    Flag,
+)
 from experiments.flags.placement import Placement
 from experiments.flags.settings import RunSettings
 from tff_drift import value_types
 
-GRID, RANDOM, TPE = "grid", "random", "tpe"
 # More points than anybody trains are a mistake, and take long to be checked.
 MAX_POINTS = 10_000
 # Their own or decided by the sweep; of several tasks no point is the best.
 _NOT_SWEPT = ("seed", "plugin", "settings", "execution", "task")
 _RANGES = ("lin", "log")
-_OWN = (
-    Flag(
-        "seeds",
-        "seed",
-        "Seeds, separated by commas: each point runs once with each. Use other "
-        "seeds for the runs that you report.",
-        (0,),
-        many=True,
-        group=WHAT,
-        is_first=True,
-    ),
-    Flag(
-        "sampler",
-        "choice",
-        "How points are chosen: all of the grid, at random, or by TPE, which learns "
-        "from the points before.",
-        Depends("grid, with --points random"),
-        choices=(GRID, RANDOM, TPE),
-        group=WHAT,
-        is_first=True,
-    ),
-    Flag(
-        "points",
-        "count",
-        "Try this many points, not the whole grid; a larger number continues.",
-        Depends("the whole grid"),
-        group=WHAT,
-        is_first=True,
-    ),
-    Flag(
-        "prune",
-        "flag",
-        "Give up points that are worse than the median of others after as many rounds.",
-        False,
-        group=WHAT,
-        is_first=True,
-    ),
-    Flag(
-        "processes",
-        "count",
-        "Points trained at a time.",
-        Depends("as cores and RAM allow"),
-        group=CIRCUMSTANCES,
-        is_first=True,
-    ),
-)
+# The flags that say which runs there are, rather than what a run is.
+_OWN = ("seeds", "points", "sampler", "prune")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,14 +127,6 @@ class Sweep:
         )
 
 
-def flags() -> dict[str, Flag]:
-    """Returns the flags of `tff-drift sweep` by name: those of runs, and its own."""
-    known = declarations.flags_of(TRAIN)
-    # The other one is decided by the sweep, whose runs are not divided.
-    del known["seed"], known["ray_actors"]
-    return {**known, **{flag.name: flag for flag in _OWN}}
-
-
 def request(given: Mapping[str, Any]) -> Sweep:
     """Returns what is asked for.
 
@@ -190,8 +144,8 @@ def request(given: Mapping[str, Any]) -> Sweep:
     for name in names:
         if names.count(name) > 1 or name in fixed:
             raise UserError(f"--{name} is given more than once.")
-    own = {flag.name: fixed.pop(flag.name, flag.value) for flag in _OWN}
-    del own["processes"]
+    known = declarations.flags_of(SWEEP)
+    own = {name: fixed.pop(name, known[name].value) for name in _OWN}
     return build(axes, fixed, place=place, **own)
 
 

@@ -1,22 +1,27 @@
-"""The common flags of the command line, in the order in which help lists them."""
+"""The flags of the command line, in the order in which help lists them."""
 
 from __future__ import annotations
 
 import tasks
 from experiments.flags.flag import (
+    ANALYZE,
     CIRCUMSTANCES,
     COHORTS,
     COMPARE,
     DATA,
+    GRID,
     LIST,
     LOCAL,
     META,
     PRESET,
+    RANDOM,
     RUNS,
     SERVER,
     STATES,
+    SWEEP,
     TASK,
     TASKS,
+    TPE,
     TRAIN,
     WHAT,
     Depends,
@@ -44,7 +49,7 @@ def named() -> tuple[Flag, ...]:
         Flag("task", "choice", "The task.", "digits", choices=tasks.names(),
              commands=TASKS, is_first=True),
         Flag("algorithm", "choice", "The algorithm.", "fed_avg", choices=methods,
-             commands=(TRAIN,), is_first=True),
+             commands=(TRAIN, SWEEP), is_first=True),
         Flag("algorithms", "choice", "The algorithms, separated by commas.", five,
              choices=methods, many=True, commands=(COMPARE,), is_first=True),
         Flag("protocol", "choice",
@@ -54,6 +59,13 @@ def named() -> tuple[Flag, ...]:
     )
 
 
+_PLUGIN = Flag(
+    "plugin", "text",
+    "Python files, separated by commas, that register algorithms or tasks.",
+    many=True, commands=(*TASKS, LIST))
+
+
+# Those of runs.
 GROUPS: dict[str, tuple[Flag, ...]] = {
     WHAT: (
         Flag("rounds", "count", "Rounds of training.", _BY_TASK, is_first=True),
@@ -223,9 +235,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("cache_dir", "text",
              "Folder with the unpacked SQLite files of TFF's data sets.",
              Depends("~/.tff"), commands=(*TASKS, PRESET), is_first=True),
-        Flag("plugin", "text",
-             "Python files, separated by commas, that register algorithms or tasks.",
-             many=True, commands=(*TASKS, LIST)),
+        _PLUGIN,
         Flag("callbacks", "text",
              "Your callbacks, as MODULE:NAME, separated by commas: subclasses of "
              "tff_drift.simulation.callbacks.Callback, or functions that return one.",
@@ -253,11 +263,76 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              commands=(*RUNS, PRESET)),
         Flag("ray_actors", "count",
              "Ray actors among which a round's clients are divided.",
-             Depends("one on each node"), needs="execution=ray"),
+             Depends("one on each node"), needs="execution=ray",
+             commands=(TRAIN, COMPARE)),
         Flag("max_concurrent_clients", "count",
              "Clients trained at a time.",
              Depends("processors plus two, under native without the two")),
     ),
+}
+# Those that single commands have besides.
+OWN: dict[str, dict[str, tuple[Flag, ...]]] = {
+    SWEEP: {
+        WHAT: (
+            Flag("seeds", "seed",
+                 "Seeds, separated by commas: each point runs once with each. Use "
+                 "other seeds for the runs that you report.",
+                 (0,), many=True, is_first=True),
+            Flag("sampler", "choice",
+                 "How points are chosen: all of the grid, at random, or by TPE, which "
+                 "learns from the points before.",
+                 Depends("grid, with --points random"),
+                 choices=(GRID, RANDOM, TPE), is_first=True),
+            Flag("points", "count",
+                 "Try this many points, not the whole grid; a larger number continues.",
+                 Depends("the whole grid"), is_first=True),
+            Flag("prune", "flag",
+                 "Give up points that are worse than the median of others after as "
+                 "many rounds.",
+                 False, is_first=True),
+        ),
+        CIRCUMSTANCES: (
+            Flag("processes", "count", "Points trained at a time.",
+                 Depends("as cores and RAM allow"), is_first=True),
+        ),
+    },
+    ANALYZE: {
+        "What to report": (
+            Flag("columns", "text",
+                 "Columns of metrics.csv, separated by commas; the first one is the "
+                 "metric of thresholds, box plots and bars.",
+                 Depends("the task's headline metric, and the loss"), many=True),
+            Flag("thresholds", "number",
+                 "Values of the metric to reach, separated by commas: from below, "
+                 "losses and the like from above.",
+                 Depends("none"), many=True),
+            Flag("last", "count", "Take the mean over this many last rounds.", 1),
+            Flag("by", "text",
+                 "Settings that tell lines and rows apart, separated by commas; runs "
+                 "that are alike in them are averaged as seeds.",
+                 Depends("algorithm, and what varies within one but the seed"),
+                 many=True),
+        ),
+        "Figures and files": (
+            Flag("axes", "choice",
+                 "What to draw curves against and to count to thresholds, separated by "
+                 "commas.",
+                 ("round", "examples", "bytes"), many=True,
+                 # The names of `experiments.analysis.AXES`, which a test holds equal.
+                 choices=("round", "examples", "bytes", "seconds",
+                          "simulated_seconds")),
+            Flag("against", "text",
+                 "A setting to draw the last rounds and the thresholds against, such "
+                 "as clients_per_round."),
+            Flag("bands", "choice",
+                 "What bands show: smallest to largest seed, or a standard deviation.",
+                 # The names of `experiments.analysis.figures.BANDS`, likewise.
+                 "range", choices=("range", "sd")),
+            Flag("output_dir", "text", "Folder for tables and figures.",
+                 "results/analyze"),
+        ),
+        CIRCUMSTANCES: (_PLUGIN,),
+    },
 }
 # Of the data that a method needs its server or all clients to have.
 OF_NEEDS = {

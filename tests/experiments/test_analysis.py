@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import experiments.flags.analyses
 from experiments import analysis
 from experiments.analysis import figures
+from experiments.flags import declarations
 from tests.experiments import made_up_runs, programs
 from tests.simulation import fakes
 from tff_drift import simulation
@@ -419,8 +419,8 @@ def test_a_heat_map_has_its_numbers():
 
 
 def test_the_flags_know_the_names_of_the_module():
-    assert tuple(analysis.AXES) == experiments.flags.analyses.AXES
-    flags = experiments.flags.analyses.flags()
+    flags = declarations.flags_of("analyze")
+    assert flags["axes"].choices == tuple(analysis.AXES)
     assert flags["bands"].choices == tuple(figures.BANDS)
 
 
