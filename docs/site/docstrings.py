@@ -102,15 +102,11 @@ def _items(text: str) -> str:
 
 
 def _with_fences(text: str) -> str:
-    """Examples (`>>>`) and indented code in fences."""
-    out = []
-    for paragraph in re.split(r"\n\n", text):
-        lines = paragraph.splitlines()
-        if lines and lines[0].startswith(">>> "):
-            out.append("```python\n" + paragraph + "\n```")
-        else:
-            out.append(paragraph)
-    return "\n\n".join(out)
+    """Examples (`>>>`) in fences."""
+    return "\n\n".join(
+        f"```python\n{part}\n```" if part.startswith(">>> ") else part
+        for part in text.split("\n\n")
+    )
 
 
 def _with_links(

@@ -61,29 +61,26 @@ def page(method: method_specs.Method) -> str:
     text = notes.read_text("utf-8") if notes.exists() else f"# {method.name}\n"
     # Pages are a folder higher than notes.
     heading, _, rest = text.replace("](../", "](").partition("\n")
-    name = method.builder.__name__
-    [builder] = [
-        each
-        for each in public_names.public_names("tff_drift.algorithms")
-        if each.name == name
-    ]
+    builder = _builder(method)
     doc = docstrings.to_markdown(builder.doc, public_names.addresses(), builder.package)
     signature = signatures.signature(builder.definition)
-    entry = "\n".join(
-        [
-            f":::::{{py:function}} {name}{signature}",
-            ":no-index:",
-            "",
-            doc,
-            ":::::",
-        ]
-    )
-    options = _options(method)
     first, more = _what_and_when(rest)
     return (
         f"{heading}\n\n{first}\n\n{_at_a_glance(method)}\n\n{more}\n\n"
-        f"## The builder\n\n{entry}\n\n{options}"
+        "## The builder\n\n"
+        f":::::{{py:function}} {builder.name}{signature}\n:no-index:\n\n{doc}\n:::::"
+        f"\n\n{_options(method)}"
     )
+
+
+def _builder(method: method_specs.Method) -> public_names.PublicName:
+    """Returns the function that builds a method's process."""
+    [builder] = [
+        each
+        for each in public_names.public_names("tff_drift.algorithms")
+        if each.name == method.builder.__name__
+    ]
+    return builder
 
 
 def with_links(text: str) -> str:
@@ -124,12 +121,7 @@ def authors(method: method_specs.Method) -> str:
 
 def keeps_state(method: method_specs.Method) -> bool:
     """Whether clients keep something between the rounds they take part in."""
-    [builder] = [
-        each
-        for each in public_names.public_names("tff_drift.algorithms")
-        if each.name == method.builder.__name__
-    ]
-    return str(builder.definition.returns) == "StatefulLearningProcess"
+    return str(_builder(method).definition.returns) == "StatefulLearningProcess"
 
 
 def cost(value: method_specs.Cost | None, count: str) -> str:

@@ -197,18 +197,18 @@ def run(contents: list[Cell]) -> list[Outputs]:
       For each cell what it put out.
     """
     names: dict[str, Any] = {"__name__": "__main__"}
-    before, outputs = os.getcwd(), []
+    before = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         try:
-            for number, cell in enumerate(contents):
-                if cell.kind == "code":
-                    outputs.append(_run_cell(cell.source, names, f"<cell {number}>"))
-                else:
-                    outputs.append([])
+            return [
+                _run_cell(cell.source, names, f"<cell {number}>")
+                if cell.kind == "code"
+                else []
+                for number, cell in enumerate(contents)
+            ]
         finally:
             os.chdir(before)
-    return outputs
 
 
 def kept_outputs(path: pathlib.Path, contents: list[Cell]) -> list[Outputs]:
