@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,9 +69,8 @@ def load(
     *,
     task_name: str,
     cache_dir: str | None,
-    download: bool,
-    synthetic: bool,
     seed: int,
+    options: Mapping[str, Any],
 ) -> Splits:
     """Loads a data set.
 
@@ -81,9 +80,9 @@ def load(
       cache_dir: The folder with the local file or with the sets of TensorFlow
         Datasets; `None` is TFF's own, `~/.tff`, for the file and
         `~/tensorflow_datasets` for the sets.
-      download: Whether TensorFlow Datasets may fetch the set.
-      synthetic: Whether to draw a small stand-in instead.
       seed: The seed of the stand-in.
+      options: The values of the task's options: `download`, whether TensorFlow
+        Datasets may fetch the set, and `synthetic`, for a small stand-in instead.
 
     Returns:
       The train and the test split.
@@ -93,7 +92,7 @@ def load(
       OSError: If it cannot be fetched.
       DataError: If the local file holds something else.
     """
-    if synthetic:
+    if options["synthetic"]:
         return _draw_stand_in(data, seed)
     folder = missing_data.folder(cache_dir)
     for name in data.file_names:
@@ -105,7 +104,7 @@ def load(
         "with the set as TensorFlow Datasets prepared it",
         "a small synthetic stand-in",
     )
-    found = _from_tfds(data, cache_dir, download, ways)
+    found = _from_tfds(data, cache_dir, options["download"], ways)
     if found is None and data.pool is not None:
         found = data.pool(folder)
     if found is None:

@@ -56,10 +56,7 @@ DATA = central_data.CentralData(
     num_classes=_NUM_CLASSES,
 )
 
-BATCH_SPEC = (
-    tf.TensorSpec((None, 32, 32, 3), tf.float32),
-    tf.TensorSpec((None,), tf.int32),
-)
+BATCH_SPEC = classification.batch_spec((32, 32, 3))
 
 NETWORKS: Mapping[str, Callable[[int, int], tf.keras.Model]] = {
     "adabest": convolutional_nets.build_adabest,
@@ -108,12 +105,7 @@ def build(
       The clients and the model function.
     """
     data = central_data.load(
-        DATA,
-        task_name=_NAME,
-        cache_dir=cache_dir,
-        download=options["download"],
-        synthetic=options["synthetic"],
-        seed=seed,
+        DATA, task_name=_NAME, cache_dir=cache_dir, seed=seed, options=options
     )
     clients = partitioned_data.split_over_clients(
         data,

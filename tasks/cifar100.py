@@ -166,14 +166,10 @@ def build(
         options=options,
         transform=build_transform(options["augment"]),
     )
+    shape = (_CROP_SIZE, _CROP_SIZE, 3)
     model_fn = classification.build_model_fn(
-        functools.partial(
-            resnet.build_resnet18, (_CROP_SIZE, _CROP_SIZE, 3), _NUM_CLASSES, seed
-        ),
-        (
-            tf.TensorSpec((None, _CROP_SIZE, _CROP_SIZE, 3), tf.float32),
-            tf.TensorSpec((None,), tf.int64),
-        ),
+        functools.partial(resnet.build_resnet18, shape, _NUM_CLASSES, seed),
+        classification.batch_spec(shape, tf.int64),
     )
     return clients, model_fn
 
@@ -182,12 +178,7 @@ def _build_adabest(
     cache_dir: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[definitions.Clients, definitions.ModelFn]:
     data = central_data.load(
-        CENTRAL,
-        task_name=_NAME,
-        cache_dir=cache_dir,
-        download=options["download"],
-        synthetic=options["synthetic"],
-        seed=seed,
+        CENTRAL, task_name=_NAME, cache_dir=cache_dir, seed=seed, options=options
     )
     clients = partitioned_data.split_over_clients(
         data,

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions
+
+
+def batch_spec(
+    shape: Sequence[int], label_type: tf.DType = tf.int32
+) -> tuple[tf.TensorSpec, tf.TensorSpec]:
+    """Returns the type of a batch of inputs and labels.
+
+    Args:
+      shape: The shape of an example's inputs, which are `float32`.
+      label_type: The type of a label.
+    """
+    return tf.TensorSpec((None, *shape), tf.float32), tf.TensorSpec((None,), label_type)
 
 
 def build_model_fn(

@@ -62,10 +62,10 @@ def _split_over_clients(
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     sizes = partitioners.balanced_sizes(len(labels), num_clients)
     shares = partitioned_data.partition(labels, proportions, sizes, seed)
-    digits = len(str(num_clients - 1))
+    ids = partitioners.client_ids(num_clients)
     return {
-        f"client_{index:0{digits}}": (images[share], labels[share])
-        for index, share in enumerate(shares)
+        client_id: (images[share], labels[share])
+        for client_id, share in zip(ids, shares)
     }
 
 
@@ -106,10 +106,7 @@ def build(
     batching = {**definitions.batching(options), "seed": seed}
     model_fn = classification.build_model_fn(
         functools.partial(build_keras_model, seed),
-        (
-            tf.TensorSpec((None, _NUM_PIXELS), tf.float32),
-            tf.TensorSpec((None,), tf.int32),
-        ),
+        classification.batch_spec((_NUM_PIXELS,)),
     )
     clients = definitions.Clients(
         ClientDatasets.from_arrays(train, **batching),

@@ -15,12 +15,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tasks import official_data
+from tasks import classification, official_data
 
-BATCH_SPEC = (
-    tf.TensorSpec((None, 28, 28, 1), tf.float32),
-    tf.TensorSpec((None,), tf.int32),
-)
+BATCH_SPEC = classification.batch_spec((28, 28, 1))
 
 
 def build(only_digits: bool) -> official_data.OfficialData:

@@ -123,12 +123,7 @@ def build(
     if letters > _NUM_CLASSES:
         raise ValueError(f"letters must be at most {_NUM_CLASSES}, found {letters}.")
     data = central_data.load(
-        DATA,
-        task_name=_NAME,
-        cache_dir=cache_dir,
-        download=options["download"],
-        synthetic=options["synthetic"],
-        seed=seed,
+        DATA, task_name=_NAME, cache_dir=cache_dir, seed=seed, options=options
     )
     data = central_data.Splits(*(first_classes(part, letters) for part in data))
     mean, std = pixel_statistics(data.train.images)
@@ -145,10 +140,7 @@ def build(
     )
     model_fn = classification.build_model_fn(
         functools.partial(build_keras_model, seed, letters, options["network"]),
-        (
-            tf.TensorSpec((None, 28, 28, 1), tf.float32),
-            tf.TensorSpec((None,), tf.int32),
-        ),
+        classification.batch_spec((28, 28, 1)),
     )
     return clients, model_fn
 

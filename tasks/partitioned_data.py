@@ -53,8 +53,7 @@ def split_over_clients(
         )
     num_held_out = round(options["validation_fraction"] * num_clients)
     num_all = num_clients + num_held_out
-    digits = len(str(num_all - 1))
-    everyone = [f"client_{index:0{digits}}" for index in range(num_all)]
+    everyone = partitioners.client_ids(num_all)
     sizes = partitioners.log_normal_sizes(
         len(data.train.labels), num_all, options["size_sigma"], seed
     )

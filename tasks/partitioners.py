@@ -32,6 +32,16 @@ from tff_drift import checks
 _SMALLEST_ALPHA = 1e-3
 
 
+def client_ids(number: int) -> list[str]:
+    """Returns ids such as "client_07", whose order is that of their numbers.
+
+    Args:
+      number: The number of clients.
+    """
+    digits = len(str(number - 1))
+    return [f"client_{index:0{digits}}" for index in range(number)]
+
+
 def balanced_sizes(num_examples: int, num_clients: int) -> np.ndarray:
     """Returns numbers of examples that differ by at most one and use every example.
 

@@ -92,10 +92,10 @@ def partition(
         )
     else:
         shares = partitioners.partition_iid(len(values), sizes, seed)
-    digits = len(str(num_clients - 1))
-    owners = np.empty(len(values), f"<U{len('client_') + digits}")
-    for index, share in enumerate(shares):
-        owners[share] = f"client_{index:0{digits}}"
+    ids = partitioners.client_ids(num_clients)
+    owners = np.empty(len(values), f"<U{len(ids[0])}")
+    for client_id, share in zip(ids, shares):
+        owners[share] = client_id
     return _like(labels, owners)
 
 

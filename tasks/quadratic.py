@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tasks import definitions, seeds
+from tasks import definitions, partitioners, seeds
 from tasks import options as shared
 from tasks.registry import Option, TaskDefinition
 from tff_drift.simulation import ClientDatasets
@@ -48,9 +48,8 @@ def draw_clients(
     """
     rng = seeds.generator(seed, "quadratics")
     centre = rng.standard_normal(dimension)
-    digits = len(str(num_clients - 1))
     clients = {}
-    for index in range(num_clients):
+    for client_id in partitioners.client_ids(num_clients):
         curvatures = rng.uniform(*_CURVATURES, size=dimension)
         directions, _ = np.linalg.qr(rng.standard_normal((dimension, dimension)))
         optimum = centre + heterogeneity * rng.standard_normal(dimension)
@@ -58,7 +57,7 @@ def draw_clients(
         x = np.sqrt(dimension * curvatures)[:, np.newaxis] * directions.T
         x = x.astype(np.float32)
         y = (x @ optimum)[:, np.newaxis].astype(np.float32)
-        clients[f"client_{index:0{digits}}"] = (x, y)
+        clients[client_id] = (x, y)
     return clients
 
 

@@ -56,21 +56,17 @@ def _check_axis(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be one of {', '.join(AXES)}, found {value!r}.")
 
 
-def _check_text(name: str, value: Any) -> None:
-    checks.check_text(name, value)
-
-
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "runs": _check_of(FinishedRuns, "analysis.read returns one."),
     "labels": _check_of(pd.Series, "analysis.labels returns one."),
     "values": _check_of(pd.DataFrame, "analysis.last_mean returns one."),
     "table": _check_of(pd.DataFrame, "Give it a row for each value of a setting."),
-    "column": _check_text,
-    "train": _check_text,
-    "test": _check_text,
-    "setting": _check_text,
-    "band": _check_text,
-    "name": _check_text,
+    "column": checks.check_text,
+    "train": checks.check_text,
+    "test": checks.check_text,
+    "setting": checks.check_text,
+    "band": checks.check_text,
+    "name": checks.check_text,
     "columns": _check_columns,
     "by": _check_texts,
     "thresholds": _check_numbers,

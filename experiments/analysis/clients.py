@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Mapping
 
 import matplotlib.figure
+import numpy as np
 import pandas as pd
 
 from experiments import escape, stored_files
@@ -112,9 +113,7 @@ def draw(
             label=None if label in shown else escape.figure(label),
         )
         shown.add(label)
-    everything = pd.concat(
-        [pd.DataFrame(table.to_numpy()) for table in tables.values()]
-    ).to_numpy()
+    everything = np.concatenate([table.to_numpy() for table in tables.values()])
     ends = [everything.min(), everything.max()]
     axes.plot(ends, ends, color="0.6", linewidth=1, zorder=0)
     metric = escape.figure(next(iter(tables.values())).attrs["metric"])

@@ -10,7 +10,7 @@ not. With one local step of one client, option I is SAGA. The step size is such 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from experiments.presets.preset import Output, Preset, Scale, Study, Variant, crossed
@@ -80,19 +80,16 @@ def _saga() -> Study:
     )
 
 
-def _studies() -> Sequence[Study]:
-    return (
-        _drift("sampled", _FEW),
-        _drift("full", 10),
-        _sweep("local_steps", "client_epochs", (1, 2, 5, 10, 20)),
-        _sweep("heterogeneity", "heterogeneity", (0.0, 0.5, 1.0, 2.0)),
-        _sweep("sampling", "clients_per_round", (1, 2, 3, 5, 10)),
-        _saga(),
-    )
-
-
+_STUDIES = (
+    _drift("sampled", _FEW),
+    _drift("full", 10),
+    _sweep("local_steps", "client_epochs", (1, 2, 5, 10, 20)),
+    _sweep("heterogeneity", "heterogeneity", (0.0, 0.5, 1.0, 2.0)),
+    _sweep("sampling", "clients_per_round", (1, 2, 3, 5, 10)),
+    _saga(),
+)
 # The same at both scales.
-_SCALE = Scale(_studies(), 0.8, 1.5)
+_SCALE = Scale(_STUDIES, 0.8, 1.5)
 PRESETS = (
     Preset(
         "scaffold_drift",

@@ -6,11 +6,12 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+import matplotlib.figure
 import numpy as np
+from matplotlib import ticker
 
 import tasks
 from experiments.analysis import style
-from experiments.reports import data_plots
 from tasks import inventory, writers_letters
 from tff_drift.simulation import (
     ClientDatasets,
@@ -21,6 +22,7 @@ from tff_drift.simulation import (
 # Reading many clients of a large set takes long, and a sample tells as much.
 _MOST_CLIENTS = 300
 _PICTURE = "data.png"
+_MOST_BINS = 30
 
 
 def check(cache_dir: str | None) -> None:
@@ -108,7 +110,7 @@ def describe(task: tasks.Task, output_dir: str) -> None:
     )(0)
     sizes = np.array([task.train.num_examples(client_id) for client_id in sample])
     folder, shares = pathlib.Path(output_dir), class_shares(task.train.subset(sample))
-    figure = data_plots.draw(task.name, len(clients), sizes, shares)
+    figure = _draw(task.name, len(clients), sizes, shares)
     folder.mkdir(parents=True, exist_ok=True)
     style.save(figure, folder / _PICTURE)
     print(f"{task.name}: {task.description}")
@@ -148,3 +150,44 @@ def class_shares(datasets: ClientDatasets) -> np.ndarray | None:
     every_class = range(max(table.columns) + 1)
     counts = table.reindex(columns=every_class, fill_value=0).to_numpy()
     return counts / counts.sum(axis=1, keepdims=True)
+
+
+def _draw(
+    name: str, num_clients: int, sizes: np.ndarray, shares: np.ndarray | None
+) -> matplotlib.figure.Figure:
+    """Draws a histogram of clients' sizes, and their shares of classes.
+
+    Args:
+      name: The task's name.
+      num_clients: The number of training clients of the task.
+      sizes: The numbers of examples of the clients that are shown.
+      shares: The share of each class (column) in the examples of each client (row);
+        `None` if there are no classes.
+
+    Returns:
+      The figure.
+    """
+    panels = 1 if shares is None else 2
+    figure, axes = style.panels(panels, (10 / panels, 4.5))
+    shown = "all" if len(sizes) == num_clients else f"{len(sizes)} sampled"
+    figure.suptitle(f"{name}: {shown} of {num_clients:,} training clients")
+    # Bins of whole examples, the same number of them in each.
+    width = -(-(sizes.max() - sizes.min() + 1) // _MOST_BINS)
+    edges = np.arange(sizes.min(), sizes.max() + width + 1, width) - 0.5
+    axes[0].hist(sizes, bins=edges, color=style.colour(1))
+    axes[0].xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    axes[0].set_xlabel("examples of a client")
+    axes[0].set_ylabel("clients")
+    for side in ("top", "right"):
+        axes[0].spines[side].set_visible(False)
+    if shares is not None:
+        # Clients with the same largest class lie together.
+        order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
+        image = axes[1].imshow(
+            shares[order], aspect="auto", interpolation="nearest", cmap="viridis"
+        )
+        axes[1].xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+        axes[1].set_xlabel("class")
+        axes[1].set_ylabel("client, by largest class")
+        figure.colorbar(image, ax=axes[1], label="share of the client's examples")
+    return figure

@@ -89,7 +89,7 @@ def write(
     Raises:
       UserError: If every point was given up.
     """
-    metric = tasks.describe(_task(sweep)).accuracy_metric
+    metric = tasks.describe(_example(sweep).task).accuracy_metric
     table = score(sweep, points, given_up)
     writing.write_table(sweep.folder / f"{TABLE}.csv", table)
     headers = [_column(axis.flag.name) for axis in sweep.axes]
@@ -136,7 +136,7 @@ def score(
       points: Its points.
       given_up: Why the runs of a point do not count.
     """
-    task = tasks.describe(_task(sweep))
+    task = tasks.describe(_example(sweep).task)
     metric = task.accuracy_metric
     rows: list[dict[str, Any]] = []
     for number, point in enumerate(points):
@@ -208,10 +208,6 @@ def _draw(sweep: Sweep, table: pd.DataFrame, metric: str) -> None:
     numbers = table.pivot(index=down, columns=across, values=metric)
     figure = analysis.draw_heat_map(numbers, metric, _describe(sweep))
     style.save(figure, sweep.folder / HEAT_MAP)
-
-
-def _task(sweep: Sweep) -> str:
-    return _example(sweep).task
 
 
 def _example(sweep: Sweep) -> RunSettings:

@@ -47,7 +47,9 @@ def size(placement: Placement) -> int:
       placement: What was asked for; by default what the cores and the free RAM are good
         for.
     """
-    fitting = min(_cores(), int(system.free_memory() / placement.bytes_per_run))
+    fitting = min(
+        system.processors(), int(system.free_memory() / placement.bytes_per_run)
+    )
     return placement.processes or max(1, fitting)
 
 
@@ -117,7 +119,7 @@ def open_pool(
         # A process that was forked from one with threads may hang.
         multiprocessing.get_context("spawn"),
         _begin,
-        (paths, max(1, _cores() // processes)),
+        (paths, max(1, system.processors() // processes)),
     ) as executor:
         try:
             yield Pool(executor, processes)
@@ -144,10 +146,6 @@ def _interrupt(children: Iterable[multiprocessing.process.BaseProcess]) -> None:
         child.join(max(0.0, end - time.monotonic()))
         if child.is_alive() and child.pid is not None:
             os.kill(child.pid, signal.SIGINT)
-
-
-def _cores() -> int:
-    return system.processors()
 
 
 def _begin(paths: Sequence[str], threads: int) -> None:
