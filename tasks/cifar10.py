@@ -125,8 +125,7 @@ TASK = TaskDefinition(
     "Small photographs of 10 classes (CIFAR-10), split with Dirichlet "
     "label skew, convolutional net.",
     (
-        shared.batch_size(45),
-        *shared.BATCHING,
+        *shared.batching(45),
         Option(
             "network",
             "choice",

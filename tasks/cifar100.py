@@ -206,7 +206,7 @@ TASK = TaskDefinition(
             None,
             may_be_none=True,
         ),
-        *shared.BATCHING,
+        *shared.batching_but_size(),
         Option(
             "setting",
             "choice",

@@ -120,8 +120,7 @@ TASK = TaskDefinition(
     "Handwritten 8 x 8 digits that come with scikit-learn, split with "
     "Dirichlet label skew, small dense net.",
     (
-        shared.batch_size(10),
-        *shared.BATCHING,
+        *shared.batching(10),
         shared.num_clients(50),
         shared.ALPHA,
     ),

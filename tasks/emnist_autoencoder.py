@@ -98,10 +98,8 @@ TASK = TaskDefinition(
     "Autoencoding of handwritten digits and letters by writer (TFF EMNIST, "
     "62 classes), dense net with a bottleneck.",
     (
-        shared.batch_size(20),
-        *shared.BATCHING,
-        shared.OFFICIAL_VALIDATION,
-        *shared.OFFICIAL_FILES,
+        *shared.batching(20),
+        *shared.OFFICIAL,
     ),
     build,
     files=("emnist_all.sqlite",),

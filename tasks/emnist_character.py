@@ -81,10 +81,8 @@ TASK = TaskDefinition(
     "Handwritten digits and letters by writer (TFF EMNIST, 62 classes), "
     "convolutional net with dropout.",
     (
-        shared.batch_size(20),
-        *shared.BATCHING,
-        shared.OFFICIAL_VALIDATION,
-        *shared.OFFICIAL_FILES,
+        *shared.batching(20),
+        *shared.OFFICIAL,
     ),
     build,
     files=("emnist_all.sqlite",),

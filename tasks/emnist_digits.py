@@ -113,8 +113,7 @@ TASK = TaskDefinition(
     "Handwritten digits of 100 random writers (TFF EMNIST), "
     "convolutional net with dropout.",
     (
-        shared.batch_size(64),
-        *shared.BATCHING,
+        *shared.batching(64),
         shared.num_clients(100, "Writers drawn by the seed."),
         Option(
             "dropout_rate",
@@ -129,8 +128,7 @@ TASK = TaskDefinition(
             "uga",
             choices=("uga", "adabest"),
         ),
-        shared.OFFICIAL_VALIDATION,
-        *shared.OFFICIAL_FILES,
+        *shared.OFFICIAL,
     ),
     build,
     files=("emnist_all.sqlite",),

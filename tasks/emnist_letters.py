@@ -149,8 +149,7 @@ TASK = TaskDefinition(
     "emnist_letters",
     "Handwritten letters (EMNIST letters), split with Dirichlet label skew, dense net.",
     (
-        shared.batch_size(45),
-        *shared.BATCHING,
+        *shared.batching(45),
         Option("letters", "count", "The first letters of the alphabet; 26: all.", 26),
         Option(
             "network",

@@ -5,20 +5,27 @@ from __future__ import annotations
 from tff_drift.value_types import Option
 
 
-def batch_size(default: int) -> Option:
-    """Returns the option for the number of examples in a training batch."""
-    return Option("batch_size", "count", "Examples in a training batch.", default)
+def batching(batch_size: int, max_examples: int | None = None) -> tuple[Option, ...]:
+    """Returns the options for how a client's examples become batches.
+
+    Args:
+      batch_size: The examples in a batch, by default.
+      max_examples: The examples kept of a training client, by default.
+    """
+    size = Option("batch_size", "count", "Examples in a training batch.", batch_size)
+    return (size, *batching_but_size(max_examples))
 
 
-def max_examples(default: int | None) -> Option:
-    """Returns the option for the number of examples kept of a training client."""
-    return Option(
+def batching_but_size(max_examples: int | None = None) -> tuple[Option, ...]:
+    """Returns the options of `batching` without the first, the size of batches."""
+    kept = Option(
         "max_examples",
         "count",
         "Keep only the first examples of a training client; none keeps all.",
-        default,
+        max_examples,
         may_be_none=True,
     )
+    return (_EPOCHS, kept, _LAST_BATCH)
 
 
 def num_clients(default: int, text: str = "Clients to split over.") -> Option:
@@ -26,15 +33,14 @@ def num_clients(default: int, text: str = "Clients to split over.") -> Option:
     return Option("num_clients", "count", text, default)
 
 
-EPOCHS = Option("epochs", "batches", "Passes over a client's data per round.", 1)
-LAST_BATCH = Option(
+_EPOCHS = Option("epochs", "batches", "Passes over a client's data per round.", 1)
+_LAST_BATCH = Option(
     "last_batch",
     "choice",
     "What happens to an epoch's last, short batch.",
     "short",
     choices=("short", "drop", "bootstrap"),
 )
-BATCHING = (EPOCHS, max_examples(None), LAST_BATCH)
 
 ALPHA = Option(
     "alpha",
@@ -96,11 +102,14 @@ OFFICIAL_FILES = (
         False,
     ),
 )
-OFFICIAL_VALIDATION = Option(
-    "validation_fraction",
-    "rate",
-    "Share of the training clients that is held out for tuning.",
-    0.0,
+OFFICIAL = (
+    Option(
+        "validation_fraction",
+        "rate",
+        "Share of the training clients that is held out for tuning.",
+        0.0,
+    ),
+    *OFFICIAL_FILES,
 )
 STACKOVERFLOW = (
     Option("vocabulary_size", "count", "Words known, the most frequent ones.", 10_000),

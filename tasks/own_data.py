@@ -88,8 +88,7 @@ TASK = TaskDefinition(
     "SQLite file; softmax regression.",
     (
         *shared.OWN_DATA,
-        shared.batch_size(20),
-        *shared.BATCHING,
+        *shared.batching(20),
     ),
     build,
     files=("a folder or file of yours, by --data",),

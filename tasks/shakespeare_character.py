@@ -194,8 +194,7 @@ TASK = TaskDefinition(
     "Next characters of Shakespeare's plays by role (TFF Shakespeare), two "
     "LSTMs of 256 units.",
     (
-        shared.batch_size(4),
-        *shared.BATCHING,
+        *shared.batching(4),
         Option(
             "num_clients",
             "count",
@@ -203,8 +202,7 @@ TASK = TaskDefinition(
             None,
             may_be_none=True,
         ),
-        shared.OFFICIAL_VALIDATION,
-        *shared.OFFICIAL_FILES,
+        *shared.OFFICIAL,
     ),
     build,
     files=("shakespeare.sqlite",),

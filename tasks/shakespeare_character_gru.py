@@ -91,12 +91,10 @@ TASK = TaskDefinition(
     "Next characters of Shakespeare's plays by 100 random roles (TFF "
     "Shakespeare), read by a GRU.",
     (
-        shared.batch_size(4),
-        *shared.BATCHING,
+        *shared.batching(4),
         Option("units", "count", "Units of the GRU.", 1024),
         shared.num_clients(100, "Roles drawn by the seed."),
-        shared.OFFICIAL_VALIDATION,
-        *shared.OFFICIAL_FILES,
+        *shared.OFFICIAL,
     ),
     build,
     files=("shakespeare.sqlite",),

@@ -138,10 +138,7 @@ TASK = TaskDefinition(
     "Tags of questions from bags of words by user (TFF Stack Overflow), "
     "logistic regression.",
     (
-        shared.batch_size(100),
-        shared.EPOCHS,
-        shared.max_examples(1000),
-        shared.LAST_BATCH,
+        *shared.batching(100, max_examples=1000),
         shared.LOSS,
         Option("num_tags", "count", "Tags to predict, the most frequent ones.", 500),
         *shared.STACKOVERFLOW,

@@ -155,10 +155,7 @@ TASK = TaskDefinition(
     "Next words of questions and answers by user (TFF Stack Overflow), an "
     "LSTM of 670 units.",
     (
-        shared.batch_size(32),
-        shared.EPOCHS,
-        shared.max_examples(1000),
-        shared.LAST_BATCH,
+        *shared.batching(32, max_examples=1000),
         *shared.STACKOVERFLOW,
     ),
     build,

@@ -61,9 +61,7 @@ def draw_curves(
     names = _names(runs, labels)
     figure, panels = style.panels(len(columns))
     for axes, column in zip(panels, columns):
-        table = measures.curves(runs, column, axis, names)
-        for position, name in enumerate(dict.fromkeys(names)):
-            _draw_line(axes, table[table["label"] == name], band, position, name)
+        _draw_lines(axes, measures.curves(runs, column, axis, names), names, band)
         finish_curves(axes, column, axis)
     figure.suptitle(_title(runs), fontweight="bold")
     style.legend(figure, _explain(runs, names, band))
@@ -143,11 +141,7 @@ def draw_against(
             columns={"std": "sd"}
         )
         points = points[by_point.count() == by_point.size()].reindex(points.index)
-        points = points.reset_index()
-        for position, name in enumerate(dict.fromkeys(names)):
-            _draw_line(
-                axes, points[points["label"] == name], band, position, name, True
-            )
+        _draw_lines(axes, points.reset_index(), names, band, all_marked=True)
         _finish(axes, str(column), setting)
         if at.min() > 0 and at.max() >= 10 * at.min():
             axes.set_xscale("log")
@@ -294,33 +288,33 @@ def _number(number: float, name: str) -> str:
     return f"{100 * number:.1f} %" if style.is_accuracy(name) else f"{number:.3g}"
 
 
-def _draw_line(
+def _draw_lines(
     axes: matplotlib.axes.Axes,
     table: pd.DataFrame,
+    names: pd.Series,
     band: str,
-    position: int,
-    name: str,
     all_marked: bool = False,
 ) -> None:
-    low, high = table["min"], table["max"]
-    if band == "sd":
-        low, high = table["mean"] - table["sd"], table["mean"] + table["sd"]
-    # A few markers tell lines apart that lie close, each at places of its own.
-    every = 1 if all_marked else max(1, len(table) // 8)
-    (line,) = axes.plot(
-        table["x"],
-        table["mean"],
-        color=style.colour(position),
-        linestyle=style.line_style(position),
-        linewidth=2,
-        marker=style.marker(position),
-        markersize=5,
-        markevery=(position * every // 5 % every, every),
-        label=name,
-    )
-    axes.fill_between(
-        table["x"], low, high, color=line.get_color(), alpha=0.13, linewidth=0
-    )
+    for position, name in enumerate(dict.fromkeys(names)):
+        line = table[table["label"] == name]
+        low, high = line["min"], line["max"]
+        if band == "sd":
+            low, high = line["mean"] - line["sd"], line["mean"] + line["sd"]
+        # A few markers tell lines apart that lie close, each at places of its own.
+        every = 1 if all_marked else max(1, len(line) // 8)
+        colour = style.colour(position)
+        axes.plot(
+            line["x"],
+            line["mean"],
+            color=colour,
+            linestyle=style.line_style(position),
+            linewidth=2,
+            marker=style.marker(position),
+            markersize=5,
+            markevery=(position * every // 5 % every, every),
+            label=name,
+        )
+        axes.fill_between(line["x"], low, high, color=colour, alpha=0.13, linewidth=0)
 
 
 def _finish(

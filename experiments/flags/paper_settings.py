@@ -182,11 +182,7 @@ def with_protocol(given: Flags, algorithm: str) -> dict[str, Any]:
             f"--protocol={protocol} has no task {task}, but "
             f"{', '.join(_TASKS[protocol])}."
         )
-    flags = {
-        **_SHARED[protocol],
-        **_TASKS[protocol][task],
-        **_rates(protocol, task, algorithm),
-    }
+    flags = {**of_task(protocol, task), **_rates(protocol, task, algorithm)}
     has = {
         *(name for name, flag in known.items() if not flag.options),
         *declarations.options(ALGORITHM, algorithm),
@@ -196,6 +192,16 @@ def with_protocol(given: Flags, algorithm: str) -> dict[str, Any]:
     without = validate.meaningless(values, algorithm)
     kept = {name: flags[name] for name in flags if name in has and name not in without}
     return {**kept, **given}
+
+
+def of_task(protocol: str, task: str) -> dict[str, Any]:
+    """Returns the flags of a paper on one of its tasks, whatever the algorithm.
+
+    Args:
+      protocol: One of `NAMES`.
+      task: The task.
+    """
+    return {**_SHARED[protocol], **_TASKS[protocol][task]}
 
 
 def _rates(protocol: str, task: str, algorithm: str) -> dict[str, Any]:

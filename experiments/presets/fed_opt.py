@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from experiments.flags import paper_settings
 from experiments.presets.preset import (
     Output,
     Preset,
@@ -28,14 +29,6 @@ TABLE_1 = {
     "cifar100": (0.479, 0.525, 0.524, 0.524, 0.447),
     "stackoverflow_word": (0.238, 0.252, 0.252, 0.238, 0.195),
     "stackoverflow_tag": (0.671, 0.658, 0.659, 0.369, 0.300),
-}
-_PAPER_ROUNDS = {
-    "shakespeare_character": 1200,
-    "emnist_character": 1500,
-    "emnist_autoencoder": 3000,
-    "cifar100": 4000,
-    "stackoverflow_word": 1500,
-    "stackoverflow_tag": 1500,
 }
 # At the scale `local`, where they are not the paper's.
 _LOCAL_ROUNDS = {
@@ -72,7 +65,7 @@ def _table(task: str, rounds: int | None) -> Study:
         "last_rounds",
         "last_rounds",
         {
-            "last": _last(rounds or _PAPER_ROUNDS[task]),
+            "last": _last(rounds or paper_settings.of_task("fed_opt", task)["rounds"]),
             "paper": dict(zip(METHODS, TABLE_1[task])),
         },
     )

@@ -58,15 +58,6 @@ TABLES = {
     "uga": ((27, 48, 137), 0.9587),
     "fed_meta_uga": ((21, 31, 59), 0.9818),
 }
-# The methods, with the paper's values of their options.
-_METHODS: dict[str, dict[str, Any]] = {
-    "fed_avg": {},
-    "fed_share": {},
-    "fed_prox": {"fed_prox_mu": 2e-4},
-    "fed_meta": {},
-    "uga": {},
-    "fed_meta_uga": {},
-}
 # UGA's server step on losses that are sums.
 _SUMMED = "{}_summed"
 _SUMMED_SERVER_RATE = 0.2
@@ -96,7 +87,10 @@ _RATES = (0.01, 0.03, 0.1)
 
 
 def _flags(name: str) -> dict[str, Any]:
-    flags = {"client_learning_rate": 0.002, **_METHODS[name]}
+    """Returns a method's flags at the paper's rates."""
+    flags = {"client_learning_rate": 0.002}
+    if name == "fed_prox":
+        flags["fed_prox_mu"] = 2e-4
     if from_source.methods()[name].sends_gradients:
         flags["server_learning_rate"] = 0.002
     return flags
@@ -111,7 +105,7 @@ def _paper_rates(rounds: int, summed_rounds: int, still_rounds: int) -> Study:
       still_rounds: Those of UGA at its server rate, which hardly moves the model.
     """
     variants = []
-    for name in _METHODS:
+    for name in TABLES:
         flags = _flags(name)
         if "server_learning_rate" not in flags:
             variants.append(Variant(name, name, flags))
@@ -157,7 +151,7 @@ def _tuned_rates(
         },
         {"fed_meta_uga": ("uga", ("client_learning_rate", "server_learning_rate"))},
     )
-    variants = [Variant(name, name, _flags(name)) for name in _METHODS]
+    variants = [Variant(name, name, _flags(name)) for name in TABLES]
     flags = {**_FLAGS, "rounds": rounds}
     return Study("tuned_rates", flags, variants, search, [_MILESTONES])
 
