@@ -37,7 +37,6 @@ from tff_drift.layers import Dropout
 
 _NAME = "emnist_digits"
 _NUM_CLASSES = 10
-_UGA, _ADABEST = "uga", "adabest"
 # Over the training digits of 100 writers, where 1 is white.
 _MEAN, _STD = 0.9625, 0.1622
 
@@ -90,7 +89,7 @@ def build(
     Returns:
       The clients and the model function.
     """
-    is_adabest = options["network"] == _ADABEST
+    is_adabest = options["network"] == "adabest"
     clients = official_data.load_clients(
         emnist_data.build(only_digits=True),
         preprocess_standardized if is_adabest else emnist_data.preprocess,

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from experiments.flags import declarations, flag, parser, plugins
+from experiments.flags import declarations, parser, plugins
 from experiments.terminal import importing
 
 
@@ -19,7 +19,6 @@ class Command:
       summary: What it does, in a few words; `description` is its help, with an example.
       run: Runs it; takes the values of what was given, by name. What needs TensorFlow
         is imported inside, when no mistake is left to be found without.
-      flags: Returns its flags by name; by default those that are declared for it.
       arguments: The options of `argparse.ArgumentParser.add_argument` for its arguments
         that are not flags, by name.
     """
@@ -29,7 +28,6 @@ class Command:
     description: str
     run: Callable[[dict[str, Any]], None]
     arguments: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    flags: Callable[[], Mapping[str, flag.Flag]] | None = None
 
     def call(self, words: Sequence[str]) -> None:
         """Runs it on the words after its name; raises `UserError` for a mistake."""
@@ -43,7 +41,7 @@ class Command:
         Args:
           every: Whether its help shows all flags, even if they are many.
         """
-        flags = self.flags() if self.flags else declarations.flags_of(self.name)
+        flags = declarations.flags_of(self.name)
         words = [str(each["metavar"]) for each in self.arguments.values()]
         words += ["[--flag=value ...]"] if flags else []
         result = parser.Parser(

@@ -6,23 +6,14 @@ from typing import Any
 
 from experiments.commands.command import Command
 from experiments.flags import errors
-from experiments.flags.flag import Depends, Flag
 from tff_drift import install
 
 
 def _run(given: dict[str, Any]) -> None:
     with errors.as_user_errors(RuntimeError):
-        install.install_tff(given.get(_WORKER.name))
+        install.install_tff(given.get("worker"))
 
 
-_WORKER = Flag(
-    "worker",
-    "flag",
-    "Whether TFF's worker is installed, too: 301 MB, which --execution=native alone "
-    "needs.",
-    Depends("on Linux on x86-64, where it runs"),
-    group="What to install",
-)
 COMMAND = Command(
     "install-tff",
     "install TensorFlow Federated into this environment",
@@ -35,5 +26,4 @@ example:
   tff-drift install-tff
 """,
     _run,
-    flags=lambda: {_WORKER.name: _WORKER},
 )

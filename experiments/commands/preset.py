@@ -31,5 +31,4 @@ example:
 """,
     _run,
     {"name": {"metavar": "NAME", "help": f"One of {', '.join(catalogue.PRESETS)}."}},
-    requests.flags,
 )

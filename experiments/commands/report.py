@@ -38,5 +38,4 @@ example:
 """,
     _run,
     {"folders": _ARGUMENT},
-    pages.flags,
 )

@@ -9,7 +9,7 @@ from typing import Any
 from tff_drift.value_types import Option
 
 TRAIN, COMPARE, LIST, DATA, PRESET = "train", "compare", "list", "data", "preset"
-SWEEP, ANALYZE = "sweep", "analyze"
+SWEEP, ANALYZE, REPORT = "sweep", "analyze", "report"
 RUNS = (TRAIN, COMPARE, SWEEP)
 TASKS = (*RUNS, DATA)
 # Whose options flags set.
@@ -20,8 +20,9 @@ ALGORITHM, TASK = "algorithm", "task"
 COHORTS = "cohorts"
 LOCAL, STATES, SERVER = "local steps", "client states", "server rate"
 META = "the server's data"
-# How a sweep chooses its points.
+# How a sweep chooses its points, and how much of a preset runs.
 GRID, RANDOM, TPE = "grid", "random", "tpe"
+SCALES = ("local", "paper")
 # The headings of what plugins add to, and of flags that results do not depend on.
 WHAT, CIRCUMSTANCES = "What to run", "Files and speed"
 OPTION_GROUPS = {each: f"Options, each of some {each}s" for each in (ALGORITHM, TASK)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import tasks
 from experiments.flags.flag import (
     ANALYZE,
@@ -15,7 +17,9 @@ from experiments.flags.flag import (
     META,
     PRESET,
     RANDOM,
+    REPORT,
     RUNS,
+    SCALES,
     SERVER,
     STATES,
     SWEEP,
@@ -270,6 +274,35 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              Depends("processors plus two, under native without the two")),
     ),
 }
+# What `tff-drift analyze` and report tell alike.
+_REPORTED = (
+    Flag("columns", "text",
+         "Columns of metrics.csv, separated by commas; the first one is the metric of "
+         "thresholds, box plots and bars.",
+         Depends("the task's headline metric, and the loss"), many=True),
+    Flag("thresholds", "number",
+         "Values of the metric to reach, separated by commas: from below, losses and "
+         "the like from above.",
+         Depends("none"), many=True),
+    Flag("last", "count", "Take the mean over this many last rounds.", 1),
+    Flag("by", "text",
+         "Settings that tell lines and rows apart, separated by commas; runs that are "
+         "alike in them are averaged as seeds.",
+         Depends("algorithm, and what varies within one but the seed"), many=True),
+)
+_AXES = Flag(
+    "axes", "choice",
+    "What to draw curves against and to count to thresholds, separated by commas.",
+    ("round", "examples", "bytes"), many=True,
+    # The names of `experiments.analysis.AXES`, which a test holds equal.
+    choices=("round", "examples", "bytes", "seconds", "simulated_seconds"))
+_BANDS = Flag(
+    "bands", "choice",
+    "What bands show: smallest to largest seed, or a standard deviation.",
+    # The names of `experiments.analysis.figures.BANDS`, likewise.
+    "range", choices=("range", "sd"))
+
+
 # Those that single commands have besides.
 OWN: dict[str, dict[str, tuple[Flag, ...]]] = {
     SWEEP: {
@@ -296,42 +329,61 @@ OWN: dict[str, dict[str, tuple[Flag, ...]]] = {
                  Depends("as cores and RAM allow"), is_first=True),
         ),
     },
-    ANALYZE: {
-        "What to report": (
-            Flag("columns", "text",
-                 "Columns of metrics.csv, separated by commas; the first one is the "
-                 "metric of thresholds, box plots and bars.",
-                 Depends("the task's headline metric, and the loss"), many=True),
-            Flag("thresholds", "number",
-                 "Values of the metric to reach, separated by commas: from below, "
-                 "losses and the like from above.",
-                 Depends("none"), many=True),
-            Flag("last", "count", "Take the mean over this many last rounds.", 1),
-            Flag("by", "text",
-                 "Settings that tell lines and rows apart, separated by commas; runs "
-                 "that are alike in them are averaged as seeds.",
-                 Depends("algorithm, and what varies within one but the seed"),
-                 many=True),
+    PRESET: {
+        WHAT: (
+            Flag("scale", "choice",
+                 "The paper's protocol, for a GPU and official data, or one for two "
+                 "cores.",
+                 SCALES[0], choices=SCALES),
+            Flag("parts", "text",
+                 "The parts of the preset to run, separated by commas.",
+                 Depends("all"), many=True),
+            Flag("verify", "flag",
+                 "Train one variant of each part again for 20 rounds and compare it "
+                 "with the results that are kept in the checkout.",
+                 False),
         ),
+        CIRCUMSTANCES: (
+            Flag("processes", "count", "Runs trained at a time.",
+                 Depends("as cores and RAM allow")),
+        ),
+    },
+    ANALYZE: {
+        "What to report": _REPORTED,
         "Figures and files": (
-            Flag("axes", "choice",
-                 "What to draw curves against and to count to thresholds, separated by "
-                 "commas.",
-                 ("round", "examples", "bytes"), many=True,
-                 # The names of `experiments.analysis.AXES`, which a test holds equal.
-                 choices=("round", "examples", "bytes", "seconds",
-                          "simulated_seconds")),
+            _AXES,
             Flag("against", "text",
                  "A setting to draw the last rounds and the thresholds against, such "
                  "as clients_per_round."),
-            Flag("bands", "choice",
-                 "What bands show: smallest to largest seed, or a standard deviation.",
-                 # The names of `experiments.analysis.figures.BANDS`, likewise.
-                 "range", choices=("range", "sd")),
+            _BANDS,
             Flag("output_dir", "text", "Folder for tables and figures.",
                  "results/analyze"),
         ),
         CIRCUMSTANCES: (_PLUGIN,),
+    },
+    # What is drawn against a setting belongs to one comparison, not to a page.
+    REPORT: {
+        "What to report": _REPORTED,
+        "Figures and files": (
+            dataclasses.replace(_AXES, default=("round",)),
+            _BANDS,
+            Flag("output_dir", "text", "Folder for tables and figures.",
+                 "results/report"),
+            Flag("name", "text",
+                 "What the files are called: NAME.html, NAME.md and NAME_figures.",
+                 "report"),
+            Flag("title", "text", "The heading of the page.",
+                 Depends("what is reported")),
+        ),
+        CIRCUMSTANCES: (_PLUGIN,),
+    },
+    "install-tff": {
+        "What to install": (
+            Flag("worker", "flag",
+                 "Whether TFF's worker is installed, too: 301 MB, which "
+                 "--execution=native alone needs.",
+                 Depends("on Linux on x86-64, where it runs")),
+        ),
     },
 }
 # Of the data that a method needs its server or all clients to have.

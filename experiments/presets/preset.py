@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-LOCAL, PAPER = "local", "paper"
-SCALES = (LOCAL, PAPER)
+from experiments.flags.flag import SCALES
+
+LOCAL, PAPER = SCALES
 
 
 @dataclasses.dataclass(frozen=True)

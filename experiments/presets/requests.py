@@ -9,49 +9,16 @@ from typing import Any
 
 from experiments.flags import declarations, errors, placement
 from experiments.flags.errors import UserError
-from experiments.flags.flag import CIRCUMSTANCES, PRESET, WHAT, Depends, Flag
+from experiments.flags.flag import PRESET
 from experiments.flags.placement import ON_THIS_MACHINE, Placement
 from experiments.presets.catalogue import PRESETS
-from experiments.presets.preset import LOCAL, SCALES, Preset, Study
+from experiments.presets.preset import Preset, Study
 
 _CIRCUMSTANCES = (
     "cache_dir",
     "execution",
     "ray_address",
     "settings",
-)
-_OWN = (
-    Flag(
-        "scale",
-        "choice",
-        "The paper's protocol, for a GPU and official data, or one for two cores.",
-        LOCAL,
-        choices=SCALES,
-        group=WHAT,
-    ),
-    Flag(
-        "parts",
-        "text",
-        "The parts of the preset to run, separated by commas.",
-        Depends("all"),
-        many=True,
-        group=WHAT,
-    ),
-    Flag(
-        "processes",
-        "count",
-        "Runs trained at a time.",
-        Depends("as cores and RAM allow"),
-        group=CIRCUMSTANCES,
-    ),
-    Flag(
-        "verify",
-        "flag",
-        "Train one variant of each part again for 20 rounds and compare it with the "
-        "results that are kept in the checkout.",
-        False,
-        group=WHAT,
-    ),
 )
 
 
@@ -86,11 +53,6 @@ class Request:
         return [self.preset.study(self.scale, part) for part in self.parts]
 
 
-def flags() -> dict[str, Flag]:
-    """Returns the flags of presets by name: those of runs, and their own."""
-    return {**declarations.flags_of(PRESET), **{flag.name: flag for flag in _OWN}}
-
-
 def request(name: str, given: Mapping[str, Any]) -> Request:
     """Returns what is asked for.
 
@@ -106,7 +68,10 @@ def request(name: str, given: Mapping[str, Any]) -> Request:
     """
     if name not in PRESETS:
         raise errors.unknown("preset", name, tuple(PRESETS))
-    preset, values = PRESETS[name], declarations.values(flags(), given)
+    preset, values = (
+        PRESETS[name],
+        declarations.values(declarations.flags_of(PRESET), given),
+    )
     scale = values["scale"]
     known = preset.scale(scale).parts
     wanted = values["parts"] or known

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from experiments import escape
-from experiments.flags import pages
+from experiments.flags import declarations, pages
+from experiments.flags.flag import REPORT
 from experiments.flags.pages import PageRequest
 from experiments.reports import page, page_sections
 
@@ -42,7 +43,7 @@ def write(
       ValueError: If a folder has nothing to report, a file is damaged, or there is no
         column or setting of a name that was given.
     """
-    unknown = set(flags) - set(pages.flags())
+    unknown = set(flags) - set(declarations.flags_of(REPORT))
     if unknown:
         raise ValueError(f"tff-drift report has no {', '.join(sorted(unknown))}.")
     names = tuple(os.fspath(folder) for folder in folders)
