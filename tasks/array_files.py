@@ -37,9 +37,7 @@ def read_arrays(
             found = sorted(name.removesuffix(_SUFFIX) for name in archive.namelist())
             arrays = {name: _read(archive, name) for name in names if name in found}
     except OSError as error:
-        raise example_checks.DataError(
-            f"{where} cannot be read ({error}). Check the file and its rights."
-        ) from error
+        raise example_checks.unreadable(where, error) from error
     # Neither `zipfile` nor NumPy says what damaged files make their parsers raise.
     except Exception as error:
         raise example_checks.DataError(

@@ -13,6 +13,18 @@ class DataError(ValueError):
     """A client's examples that cannot be trained on; they are read when needed."""
 
 
+def unreadable(where: str, error: Exception) -> DataError:
+    """Returns the error for a file that the system does not let read.
+
+    Args:
+      where: The file, and whose it is.
+      error: What the system says.
+    """
+    return DataError(
+        f"{where} cannot be read ({error}). Check the file and its rights."
+    )
+
+
 def check_features(
     features: Features, where: str, num_classes: Mapping[str, int] | None = None
 ) -> None:

@@ -73,34 +73,22 @@ SPLIT_VALIDATION = Option(
     "Clients held out for tuning, as a share of num_clients, besides these.",
     0.1,
 )
-IMAGE_FILES = (
-    Option(
-        "download",
-        "flag",
-        "Fetch the data through TensorFlow Datasets if it is absent.",
-        False,
-    ),
-    Option(
-        "synthetic",
-        "flag",
-        "Run on a small synthetic stand-in, for a first try without data.",
-        False,
-    ),
+
+
+def _files(download: str, stand_in: str) -> tuple[Option, ...]:
+    without_data = f"Run on {stand_in}, for a first try without data."
+    return (
+        Option("download", "flag", f"{download} if it is absent.", False),
+        Option("synthetic", "flag", without_data, False),
+    )
+
+
+IMAGE_FILES = _files(
+    "Fetch the data through TensorFlow Datasets", "a small synthetic stand-in"
 )
 # Of the federated data sets that TFF distributes.
-OFFICIAL_FILES = (
-    Option(
-        "download",
-        "flag",
-        "Download TFF's official file into cache_dir if it is absent.",
-        False,
-    ),
-    Option(
-        "synthetic",
-        "flag",
-        "Run on TFF's tiny built-in stand-in, for a first try without data.",
-        False,
-    ),
+OFFICIAL_FILES = _files(
+    "Download TFF's official file into cache_dir", "TFF's tiny built-in stand-in"
 )
 OFFICIAL = (
     Option(

@@ -125,28 +125,13 @@ class RowIndex:
 
 
 def _open(path: pathlib.Path) -> sqlite3.Connection:
-    if path.stat().st_size < _KEPT_FROM_BYTES:
-        connection = _connect(":memory:")
-        _build(path, connection)
-        return connection
     kept = path.with_name(path.name + SUFFIX)
-    if not _fits(path, kept):
-        logging.warning(
-            "Passing over all of %s once, to find where each client's rows are.", path
-        )
-        try:
-            _build_file(path, kept)
-        except (OSError, sqlite3.OperationalError) as error:
-            logging.warning(
-                "%s cannot be written (%s): every opening of the data will pass over "
-                "all of it.",
-                kept,
-                error,
-            )
-            connection = _connect(":memory:")
-            _build(path, connection)
-            return connection
-    return _connect(kept)
+    is_large = path.stat().st_size >= _KEPT_FROM_BYTES
+    if is_large and (_fits(path, kept) or _was_written(path, kept)):
+        return _connect(kept)
+    connection = _connect(":memory:")
+    _build(path, connection)
+    return connection
 
 
 def _connect(target: str | pathlib.Path) -> sqlite3.Connection:
@@ -170,6 +155,24 @@ def _fits(path: pathlib.Path, kept: pathlib.Path) -> bool:
     except sqlite3.Error:
         return False
     return found is not None and found[0] == _fingerprint(path)
+
+
+def _was_written(path: pathlib.Path, kept: pathlib.Path) -> bool:
+    """Writes the index of a file, if it can; returns whether it could."""
+    logging.warning(
+        "Passing over all of %s once, to find where each client's rows are.", path
+    )
+    try:
+        _build_file(path, kept)
+    except (OSError, sqlite3.OperationalError) as error:
+        logging.warning(
+            "%s cannot be written (%s): every opening of the data will pass over all "
+            "of it.",
+            kept,
+            error,
+        )
+        return False
+    return True
 
 
 def _build_file(path: pathlib.Path, kept: pathlib.Path) -> None:

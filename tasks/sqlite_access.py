@@ -28,9 +28,7 @@ def check_header(path: pathlib.Path) -> None:
             header = file.read(_HEADER_BYTES)
         found = path.stat().st_size
     except OSError as error:
-        raise example_checks.DataError(
-            f"{path} cannot be read ({error}). Check the file and its rights."
-        ) from error
+        raise example_checks.unreadable(str(path), error) from error
     if not header.startswith(_MAGIC) or len(header) < _HEADER_BYTES:
         raise example_checks.DataError(
             f"{path} is not a SQLite file. Put TFF's unpacked file in its place; a "

@@ -296,9 +296,7 @@ def _decode(path: pathlib.Path, where: str) -> str:
         if path.suffix.lower() == ".gz":
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
-        raise example_checks.DataError(
-            f"{where} cannot be read ({error}). Check the file and its rights."
-        ) from error
+        raise example_checks.unreadable(where, error) from error
     if data.startswith(_FOREIGN_MARKS) or b"\0" in data:
         raise example_checks.DataError(
             f"{where}: the text is UTF-16, or none at all, not UTF-8. Save the table "
