@@ -56,9 +56,11 @@ _CROP_SIZE = 24
 _MEAN = (0.5071, 0.4867, 0.4408)
 _STD = (0.2675, 0.2565, 0.2761)
 
-_BATCH_SIZES = {"large_cohort": 20, "adabest": 45}
-_VALIDATION_FRACTIONS = {"large_cohort": 0.0, "adabest": 0.1}
-_AUGMENTS = {"large_cohort": False, "adabest": True}
+# What each setting has for options that are not given.
+_BY_SETTING = {
+    "large_cohort": {"batch_size": 20, "validation_fraction": 0.0, "augment": False},
+    "adabest": {"batch_size": 45, "validation_fraction": 0.1, "augment": True},
+}
 
 FEDERATED = official_data.OfficialData(
     file_name="cifar100.sqlite",
@@ -147,14 +149,9 @@ def build(
       The clients and the model function.
     """
     setting = options["setting"]
-    by_setting = {
-        "batch_size": _BATCH_SIZES[setting],
-        "validation_fraction": _VALIDATION_FRACTIONS[setting],
-        "augment": _AUGMENTS[setting],
-    }
     given = {name: value for name, value in options.items() if value is not None}
     # `alpha=None` has a meaning of its own.
-    options = types.MappingProxyType({**options, **by_setting, **given})
+    options = types.MappingProxyType({**options, **_BY_SETTING[setting], **given})
     if setting == "adabest":
         return _build_adabest(cache_dir, seed, options)
     clients = official_data.load_clients(

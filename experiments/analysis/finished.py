@@ -31,11 +31,8 @@ AXES = {
     "seconds": "total_seconds",
     "simulated_seconds": "total_simulated_seconds",
 }
-# Columns of single rounds, with the columns of their totals.
-_SUMMED = {
-    "seconds": "total_seconds",
-    "simulated_seconds": "total_simulated_seconds",
-}
+# Those that metrics.csv has of single rounds, in columns of these names.
+_BY_ROUND = ("seconds", "simulated_seconds")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -147,9 +144,9 @@ def _by_numbers(run: str) -> list[str | float]:
 
 def _with_totals(frame: pd.DataFrame, run: str) -> pd.DataFrame:
     """Returns the metrics of a run with its name and their totals."""
-    for column, total in _SUMMED.items():
-        if column in frame:
-            frame[total] = frame[column].fillna(0).cumsum()
+    for axis in _BY_ROUND:
+        if axis in frame:
+            frame[AXES[axis]] = frame[axis].fillna(0).cumsum()
     for total in AXES.values():
         if total in frame:
             # The initial model has cost nothing.
