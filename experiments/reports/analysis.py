@@ -251,14 +251,12 @@ def figures(
     """
     metric, *_ = columns
     for axis in wanted.axes:
-        curves = _curves(wanted, runs, columns, labels, axis, apart)
-        yield from ((f"curves_{axis}{name}", figure) for name, figure in curves)
+        yield from _curves(f"curves_{axis}", wanted, runs, columns, labels, axis, apart)
     if _percentiles(runs, metric):
         yield "clients", analysis.draw_clients(runs, metric, wanted.last, labels)
     norms = tuple(name for name in analysis.NORMS if name in runs.rounds)
     if norms:
-        curves = _curves(wanted, runs, norms, labels, "round", apart)
-        yield from ((f"norms{name}", figure) for name, figure in curves)
+        yield from _curves("norms", wanted, runs, norms, labels, "round", apart)
     if runs.settings["clients_per_round"].nunique() > 1 and analysis.NORMS[1] in norms:
         yield "predicted_norms", analysis.draw_predicted_norms(runs)
     cosine = analysis.cosine_column(runs)
@@ -286,6 +284,7 @@ def figures(
 
 
 def _curves(
+    name: str,
     wanted: Analysis,
     runs: FinishedRuns,
     columns: tuple[str, ...],
@@ -293,10 +292,10 @@ def _curves(
     axis: str,
     apart: bool,
 ) -> Iterator[tuple[str, matplotlib.figure.Figure]]:
-    """Yields curves by what to add to their names."""
-    groups: list[tuple[str, ...]] = [columns]
-    if apart:
-        groups = [(column,) for column in columns]
-    for group in groups:
-        name = f"_{group[0]}" if apart else ""
-        yield name, analysis.draw_curves(runs, group, axis, wanted.bands, labels)
+    """Yields curves by their names, which say the column where each is apart."""
+    if not apart:
+        yield name, analysis.draw_curves(runs, columns, axis, wanted.bands, labels)
+        return
+    for column in columns:
+        figure = analysis.draw_curves(runs, [column], axis, wanted.bands, labels)
+        yield f"{name}_{column}", figure
