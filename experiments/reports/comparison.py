@@ -50,7 +50,8 @@ def tabulate(runs: Sequence[Result]) -> pd.DataFrame:
     labels = pd.Series([run.settings.label for run in runs], name="algorithm")
     table = analysis.over_seeds(figures, labels)
     shown = (f"{runs[0].headline.removeprefix('test_')}_sd", "loss_sd")
-    table = table[[name for name in table if not name.endswith("_sd") or name in shown]]
+    others = [name for name in table if str(name).endswith("_sd") and name not in shown]
+    table = table.drop(columns=others)
     failures = figures["failures"].groupby(labels).sum()
     return table.assign(failures=failures).reset_index()
 

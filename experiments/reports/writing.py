@@ -58,8 +58,7 @@ def write_compressed_table(path: pathlib.Path, table: pd.DataFrame) -> None:
     Raises:
       OSError: If the file cannot be written.
     """
-    content = gzip.compress(table.to_csv(index=False).encode(), mtime=0)
-    files.replace_file(path, lambda file: file.write(content))
+    write_bytes(path, gzip.compress(table.to_csv(index=False).encode(), mtime=0))
 
 
 def write_text(path: pathlib.Path, text: str) -> None:
