@@ -16,7 +16,7 @@ from matplotlib.backends import backend_agg
 
 from tff_drift import files
 
-DOTS_PER_INCH = 150
+_DOTS_PER_INCH = 150
 # Okabe and Ito's colours, which colour-blind readers can tell apart. Their yellow,
 # hardly seen on white, gives way to a grey and a brown.
 COLOURS = (
@@ -69,7 +69,7 @@ def panels(
     down = math.ceil(count / across)
     figure = matplotlib.figure.Figure(
         figsize=(width * across, height * down),
-        dpi=DOTS_PER_INCH,
+        dpi=_DOTS_PER_INCH,
         layout="constrained",
     )
     axes = list(figure.subplots(down, across, squeeze=False).flat)

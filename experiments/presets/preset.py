@@ -8,8 +8,6 @@ from typing import Any
 
 from experiments.flags.flag import SCALES
 
-LOCAL, PAPER = SCALES
-
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
@@ -151,7 +149,7 @@ class Preset:
 
     def scale(self, name: str) -> Scale:
         """Returns what is run at a scale, "local" or "paper"."""
-        return {LOCAL: self.local, PAPER: self.paper}[name]
+        return dict(zip(SCALES, (self.local, self.paper)))[name]
 
     def study(self, scale: str, part: str) -> Study:
         """Returns the study of a part; raises `KeyError` if the scale lacks it."""
