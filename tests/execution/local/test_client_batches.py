@@ -1,5 +1,6 @@
 """Clients' batches, and which of them are kept."""
 
+import collections
 import gc
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests.execution.local.support import call
 from tff_drift import algorithms, compat, simulation
 from tff_drift.execution.local.data import batch_cache, client_data, sequences, stacks
 
@@ -188,6 +190,22 @@ def test_a_list_of_arrays_is_a_dataset_of_their_dtype(dtype):
     assert [element.dtype for element in elements] == [tf.as_dtype(dtype)] * 2
     for element, array in zip(elements, arrays):
         np.testing.assert_array_equal(element, array)
+
+
+def test_a_dataset_whose_components_come_in_another_order(local, native):
+    batch = collections.namedtuple("batch", "y x")
+    data = tf.data.Dataset.from_tensor_slices(batch([1.0, 2.0], [-1.0, -2.0]))
+    element_type = collections.OrderedDict(y=np.float32, x=np.float32)
+    computation = tff.tensorflow.computation(
+        lambda data: data.reduce(0.0, lambda total, each: total + each["y"]),
+        tff.SequenceType(element_type),
+    )
+    with pytest.raises(ValueError, match="order"):
+        call(native, computation, data)
+    with pytest.raises(TypeError, match="another order"):
+        call(local, computation, data)
+    mapped = data.map(lambda each: collections.OrderedDict(each._asdict()))
+    assert call(local, computation, mapped) == 3
 
 
 def test_features_may_be_strings(native, context):

@@ -139,6 +139,66 @@ def test_native_and_tffs_own_fed_avg(context, native):
     assert_same(actual.state, expected.state, rtol=2e-5, atol=1e-6)
 
 
+def _cast(inputs):
+    return _mean_of_words(K.Lambda(lambda x: tf.cast(x, tf.int64))(inputs))
+
+
+def test_numbers_that_numpy_does_not_take_for_rows(context, one_by_one):
+    process = _fed_avg(_cast, dtype=tf.uint64)
+    cohort = _clients(dtype=np.uint64)
+    assert _told(context, process, cohort).endswith(ON_ROWS)
+    actual, expected = (
+        _two_rounds(each, process, [cohort]) for each in (context, one_by_one)
+    )
+    assert_same(actual, expected, rtol=2e-5, atol=1e-6)
+
+
+def _train_checked(words, table):
+    """Trains a table, and checks before each step that no number of it is large."""
+    variable = tf.Variable(table)
+
+    def step(count, batch):
+        check = tf.debugging.assert_less(tf.reduce_max(variable), 9.0)
+        with tf.control_dependencies([check]):
+            batch = tf.identity(batch)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.sin(tf.gather(variable, batch)))
+        gradient = tape.gradient(loss, variable)
+        variable.assign_sub(0.1 * tf.convert_to_tensor(gradient))
+        return count + 1
+
+    def run(table):
+        variable.assign(table)
+        count = words.reduce(0, step)
+        return table - variable.read_value(), count
+
+    return tf.function(run)(table)
+
+
+def test_a_check_of_a_whole_table(context, one_by_one):
+    table_type = tff.TensorType(np.float32, [ROWS, 4])
+    data_type = tff.SequenceType(tff.TensorType(np.int32, [None, LENGTH]))
+    train = tff.tensorflow.computation(_train_checked, data_type, table_type)
+
+    @tff.federated_computation(
+        tff.FederatedType(data_type, tff.CLIENTS),
+        tff.FederatedType(table_type, tff.SERVER),
+    )
+    def computation(data, table):
+        change, count = tff.federated_map(train, (data, tff.federated_broadcast(table)))
+        return tff.federated_sum(change), tff.federated_sum(count)
+
+    clients = _clients([8] * 6, words=200)  # None of them is masked.
+    data = [[batch["x"] for batch in client] for client in clients]
+    table = np.ones([ROWS, 4], np.float32)
+    expected = call(one_by_one, computation, data, table)
+    assert_same(call(context, computation, data, table), expected, rtol=1e-5)
+    table[-1] = 10  # No batch names this row.
+    for each in (one_by_one, context):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            call(each, computation, data, table)
+
+
 @pytest.mark.parametrize("dtype", [tf.uint8, tf.int64])
 def test_numbers_of_other_dtypes(context, one_by_one, dtype):
     process = _fed_avg(_mean_of_words, dtype=dtype)

@@ -168,7 +168,7 @@ class GraphInterpreter:
         if has_lists and node.op in LOOPS:
             return self._loop_over_lists(node, inputs), {"output": 0}
         if node.op == "VarHandleOp":
-            variable = Variable()
+            variable = Variable(shape=tf.TensorShape(node.attr["shape"].shape))
             self.variables.append(variable)
             return [variable], {"resource": 0}
         if node.op in _CALLS:
@@ -286,7 +286,7 @@ class GraphInterpreter:
             return [tf.identity(tensor) for tensor in new]
 
         invariants = [shapes[place] for place in places]
-        invariants += [tensor.shape for tensor in before]
+        invariants += [variable.shape for variable in carried]
         self._loops_around += 1
         results = tf.while_loop(
             run_condition,

@@ -139,7 +139,15 @@ def emit(node: Any, inputs: Sequence[tf.Tensor]) -> tuple[list[Any], dict[str, i
     }
     # `tf.graph_util.import_graph_def` takes several times as long for one node.
     graph = tf.compat.v1.get_default_graph()
-    operation = _create_op(graph, node.op, inputs, name="operation", attrs=attributes)
+    try:
+        operation = _create_op(
+            graph, node.op, inputs, name="operation", attrs=attributes
+        )
+    except ValueError as error:
+        # More is known of shapes here than where the graph was made, also where it is
+        # of a branch that is never taken.
+        (reason, *_) = str(error).splitlines()
+        raise UnsupportedGraphError(f"of {node.op!r}: {reason}") from error
     vectorizable.choose_conversion(operation)
     return list(operation.outputs) or [operation], _layout(operation)
 

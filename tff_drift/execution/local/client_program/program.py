@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -146,7 +147,10 @@ class ClientProgram:
         ]
         specs = loop.state_specs, loop.argument_specs, element
         with tf.Graph().as_default():
-            results = self.step(number, *map(_placeholders, specs))
+            try:
+                results = self.step(number, *map(_placeholders, specs))
+            except UnsupportedGraphError:
+                return math.inf  # It takes no batches of one example.
             # Not that of gradients that nothing is made of.
             needed = patterns.made_by([*results.state, *results.written])
             return convolutions.num_patch_values(needed)
@@ -177,6 +181,7 @@ class ClientProgram:
                         "it draws random numbers before it reduces a dataset"
                     )
                 self.loops.append(loop)
+            self._variable_shapes = [each.shape for each in interpreter.variables]
             if self.loops:
                 computed += self._look_into_steps(interpreter)
             self.content = self._digest(graph, computed)
@@ -287,14 +292,16 @@ class ClientProgram:
         )
         num_changing = len(loop.changing)
         variables = {
-            position: Variable(value)
+            position: Variable(value, self._variable_shapes[position])
             for position, value in zip(loop.variables, state[num_changing:])
         }
         tensors = iter(arguments)
         given = [
             next(tensors)
             if position is None
-            else variables.setdefault(position, Variable())
+            else variables.setdefault(
+                position, Variable(shape=self._variable_shapes[position])
+            )
             for position in loop.arguments
         ]
         # What is left of the tensors is the fixed state.
@@ -382,8 +389,13 @@ def _describe(reduce: Reduce, variables: Sequence[Variable]) -> DatasetLoop:
         fixed=(),
         variables=tuple(assigned),
         arguments=tuple(arguments),
+        # Not the shapes of the first values: a step may return others.
         state_specs=tuple(
-            map(_spec, [*reduce.state, *(variables[k].value for k in assigned)])
+            tf.TensorSpec(shape, _spec(value).dtype)
+            for value, shape in [
+                *zip(reduce.state, reduce.shapes),
+                *((variables[k].value, variables[k].shape) for k in assigned),
+            ]
         ),
         argument_specs=tuple(map(_spec, tensors)),
         operations=frozenset(),

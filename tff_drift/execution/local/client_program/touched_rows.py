@@ -55,6 +55,9 @@ class RowsProgram:
     def __init__(self, client: ClientProgram) -> None:
         if len(client.loops) != 1 or client.epochs:
             raise UnsupportedGraphError("it loops over several datasets")
+        if patterns.has_check(client.operations):
+            # One that only has to be waited for is of no result, and is not followed.
+            raise UnsupportedGraphError("it checks values, perhaps of whole tables")
         (loop,) = client.loops
         if "UnsortedSegmentSum" not in loop.operations:
             raise UnsupportedGraphError("its steps sum up no gradients of rows")

@@ -19,10 +19,14 @@ class Variable:
 
     Attributes:
       value: Its present value, None before the first assignment.
+      shape: That of all its values, as far as the graph says.
       first_value_read: Whether the value that it was made with has been read.
     """
 
     value: tf.Tensor | None = None
+    shape: tf.TensorShape = dataclasses.field(
+        default_factory=lambda: tf.TensorShape(None)
+    )
     first_value_read: bool = False
     _assigned: bool = False
 
@@ -67,13 +71,13 @@ def use_variable(node: Any, inputs: list[Any]) -> tuple[list[Any], dict[str, int
     if node.op == "ReadVariableOp":
         return [tf.identity(variable.read())], {"value": 0}
     if node.op == "AssignVariableOp":
-        variable.assign(others[0])
+        variable.assign(_fitting(others[0], variable))
         return [], {}
     if node.op == "AssignAddVariableOp":
-        variable.assign(variable.read() + others[0])
+        variable.assign(variable.read() + _fitting(others[0], variable))
         return [], {}
     if node.op == "AssignSubVariableOp":
-        variable.assign(variable.read() - others[0])
+        variable.assign(variable.read() - _fitting(others[0], variable))
         return [], {}
     if node.op == "VarIsInitializedOp":
         return [tf.constant(variable.value is not None)], {"is_initialized": 0}
@@ -86,6 +90,13 @@ def use_variable(node: Any, inputs: list[Any]) -> tuple[list[Any], dict[str, int
         )
         return [gathered], {"output": 0}
     raise UnsupportedGraphError(f"it has the operation {node.op!r} on a variable")
+
+
+def _fitting(value: tf.Tensor, variable: Variable) -> tf.Tensor:
+    """Returns a value for a variable, which takes no other shape than its own."""
+    if variable.shape.is_fully_defined() and value.shape != variable.shape:
+        return tf.ensure_shape(value, variable.shape)
+    return value
 
 
 def distinct_variables(values: Iterable[Any]) -> list[Variable]:

@@ -123,6 +123,15 @@ class ArgumentReader:
                 f"Expected a dataset of type {type_signature}, found elements of type "
                 f"{found}."
             )
+        orders = {sequences.component_order(each) for each in (expected, found)}
+        if len(orders) > 1 and any(compat.structure_names(found)):
+            # Of a named tuple `tf.data` keeps the order, of a dict it does not.
+            raise TypeError(
+                f"Expected a dataset of type {type_signature}, found elements in a "
+                f"{found.python_container.__name__}, whose components come in another "
+                "order than those of the type. Map them to the type's container, such "
+                "as collections.OrderedDict."
+            )
         self._last_fit = (expected, spec)
 
 

@@ -282,7 +282,7 @@ class ClientData:
                 ]
         return self._made
 
-    def _make(self, source: BatchesOnDemand, order: list[int]) -> list[_Batch]:
+    def _make(self, source: BatchesOnDemand, order: Sequence[int]) -> list[_Batch]:
         made: list[_Batch] = []
         of_one = self.shapes[0] if self.shapes else ()
         last, arrays, fit = None, [], True

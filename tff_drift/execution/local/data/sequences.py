@@ -146,14 +146,14 @@ def _flattener(type_signature: compat.Type) -> Callable[[Any], list[Any]]:
 
 
 @functools.lru_cache(maxsize=256)
-def component_order(element_type: compat.Type) -> list[int]:
+def component_order(element_type: compat.Type) -> tuple[int, ...]:
     """Returns where the components of a dataset are among the leaves of its type.
 
     A dataset sorts the keys of a mapping, a type does not.
     """
     leaves = range(len(_leaf_types(element_type)))
     tree = trees.pack(element_type, iter(leaves))
-    return tf.nest.flatten(compat.type_to_py_container(tree, element_type))
+    return tuple(tf.nest.flatten(compat.type_to_py_container(tree, element_type)))
 
 
 def from_rows(rows: Sequence[Row], element_type: compat.Type) -> tf.data.Dataset:

@@ -96,6 +96,7 @@ def rows_named(
     for own in batches:
         is_named = np.zeros(num_rows, bool)
         for numbers in own.values(component):
+            numbers = numbers.astype(np.int64, copy=False)
             # A number of no row is for TensorFlow to refuse.
             np.put(is_named, numbers, True, mode="clip")
         named.append(is_named)
