@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from absl import logging
 
 import tff_drift
 from tff_drift import simulation
@@ -93,6 +94,25 @@ def test_before_and_after_are_those_of_numpy():
         assert (row["loss_before"], row["error_before"]) == pytest.approx(before, 1e-4)
         assert (row["loss_after"], row["error_after"]) == pytest.approx(after, 1e-4)
         assert after[0] != pytest.approx(before[0], 0.01)
+
+
+def test_a_client_whose_training_diverges_is_told_of(monkeypatch):
+    logged = []
+    monkeypatch.setattr(
+        logging, "warning", lambda message, *values: logged.append(message % values)
+    )
+    broken = {**TRAIN, "c1": (np.full((5, 2), 1e30, np.float32), TRAIN["c1"][1])}
+    table = simulation.evaluate_clients(
+        linear_model,
+        weights(),
+        datasets(TEST),
+        train=datasets(broken),
+        client_optimizer_fn=RATE,
+    )
+    assert len(logged) == 1
+    assert "of 1 clients, such as 'c1', diverged" in logged[0]
+    kept = table["loss_after"] == table["loss_before"]
+    assert kept.to_dict() == {"c0": False, "c1": True, "c2": False}
 
 
 def test_without_training_there_is_no_after():
