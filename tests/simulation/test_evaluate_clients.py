@@ -187,6 +187,16 @@ def test_the_plot_has_a_point_for_each_client():
         simulation.plot_clients(table)
 
 
+def test_weights_of_another_float_are_cast():
+    options = {"train": datasets(TRAIN), "client_optimizer_fn": RATE}
+    wide = tff.learning.models.ModelWeights([INITIAL.astype(np.float64)], [])
+    tables = [
+        simulation.evaluate_clients(linear_model, given, datasets(TEST), **options)
+        for given in (wide, weights())
+    ]
+    pd.testing.assert_frame_equal(*tables)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

@@ -162,10 +162,13 @@ def _build_training(
     """Returns a function of a client: the model trained there, and if it is finite."""
     # A round of FedAvg with one client, whose model the server takes over.
     process = algorithms.build_fed_avg(model_fn, optimizer)
+    initial = process.initialize()
+    own = process.get_model_weights(initial)
     model = tff.learning.models.ModelWeights(
-        list(model_weights.trainable), list(model_weights.non_trainable)
+        _cast(model_weights.trainable, own.trainable),
+        _cast(model_weights.non_trainable, own.non_trainable),
     )
-    initial = process.set_model_weights(process.initialize(), model)
+    initial = process.set_model_weights(initial, model)
     parameter = process.next.type_signature.parameter[1].member
     runner = RoundRunner(process, train.fitting("train", parameter.element), None)
 
@@ -175,6 +178,11 @@ def _build_training(
         return process.get_model_weights(state), is_finite
 
     return personalize
+
+
+def _cast(weights: Any, like: Any) -> list[np.ndarray]:
+    """Returns weights in the dtypes of others, as they are evaluated."""
+    return [np.asarray(value, own.dtype) for value, own in zip(weights, like)]
 
 
 def _warn_of_diverged(client_ids: Sequence[str]) -> None:
