@@ -105,13 +105,14 @@ def evaluate_clients(
         personalize = _build_training(
             model_fn, model_weights, train, client_optimizer_fn
         )
-        diverged = []
+        diverged: list[str] = []
         for client_id, row in rows.items():
             row["trained_examples"] = train.num_examples(client_id)
             personal_weights, is_finite = personalize(client_id)
             evaluator.assign(personal_weights)
             row.update(measure(client_id, AFTER))
-            diverged += [] if is_finite else [client_id]
+            if not is_finite:
+                diverged.append(client_id)
         _warn_of_diverged(diverged)
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index.name = "client"
