@@ -243,6 +243,25 @@ def test_unweighted_and_private_aggregators_are_accepted():
         np.testing.assert_allclose(actual, np.mean(client_tensors, axis=0), atol=1e-5)
 
 
+def test_a_distributor_of_another_model_is_refused():
+    other = tff.types.to_type(
+        tff.learning.models.ModelWeights([tff.TensorType(np.float32, [3])], [])
+    )
+    distributor = tff.learning.templates.build_broadcast_process(other)
+    with pytest.raises(TypeError, match=r"model_distributor .*found .*float32\[3\]"):
+        algorithms.build_fed_avg(
+            models.softmax_regression, 0.1, model_distributor=distributor
+        )
+
+
+def test_an_aggregator_of_integers_is_refused():
+    of_integers = tff.aggregators.SecureSumFactory(1, 0)
+    with pytest.raises(TypeError, match="model_aggregator cannot aggregate the type <"):
+        algorithms.build_fed_avg(
+            models.softmax_regression, 0.1, model_aggregator=of_integers
+        )
+
+
 def test_runs_under_tff_own_training_loop():
     process = models.fed_avg(0.1)
     state = tff.simulation.run_training_process(

@@ -78,6 +78,18 @@ def test_theorem_1_whose_minimum_is_the_fixed_point():
         assert moves[name] < 0.02 * moves[other]
 
 
+def test_with_an_unweighted_aggregator_the_steps_are_averaged_without_weights_too():
+    unweighted = tff.aggregators.UnweightedMeanFactory()
+    drivers = [
+        stateful.Driver(build(0.1, model_aggregator=unweighted), RAGGED),
+        stateful.Driver(build(0.1, client_weighting=stateful.UNIFORM), RAGGED),
+    ]
+    for cohort in COHORTS:
+        for driver in drivers:
+            driver.round(cohort)
+        np.testing.assert_allclose(drivers[0].model, drivers[1].model, atol=1e-6)
+
+
 def test_combines_with_server_momentum_adaptive_clipping_and_secure_sums():
     secure = tff.aggregators.SecureSumFactory(64.0, -64.0)
     options = {

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from absl import logging
 
 import tff_drift
 from tff_drift import simulation
@@ -95,6 +96,25 @@ def test_before_and_after_are_those_of_numpy():
         assert after[0] != pytest.approx(before[0], 0.01)
 
 
+def test_a_client_whose_training_diverges_is_told_of(monkeypatch):
+    logged = []
+    monkeypatch.setattr(
+        logging, "warning", lambda message, *values: logged.append(message % values)
+    )
+    broken = {**TRAIN, "c1": (np.full((5, 2), 1e30, np.float32), TRAIN["c1"][1])}
+    table = simulation.evaluate_clients(
+        linear_model,
+        weights(),
+        datasets(TEST),
+        train=datasets(broken),
+        client_optimizer_fn=RATE,
+    )
+    assert len(logged) == 1
+    assert "of 1 clients, such as 'c1', diverged" in logged[0]
+    kept = table["loss_after"] == table["loss_before"]
+    assert kept.to_dict() == {"c0": False, "c1": True, "c2": False}
+
+
 def test_without_training_there_is_no_after():
     table = simulation.evaluate_clients(linear_model, weights(), datasets(TEST))
     assert set(table) == {"examples", "loss_before", "error_before"}
@@ -165,6 +185,16 @@ def test_the_plot_has_a_point_for_each_client():
     np.testing.assert_allclose(points, expected)
     with pytest.raises(ValueError, match="no column 'accuracy_before', but examples"):
         simulation.plot_clients(table)
+
+
+def test_weights_of_another_float_are_cast():
+    options = {"train": datasets(TRAIN), "client_optimizer_fn": RATE}
+    wide = tff.learning.models.ModelWeights([INITIAL.astype(np.float64)], [])
+    tables = [
+        simulation.evaluate_clients(linear_model, given, datasets(TEST), **options)
+        for given in (wide, weights())
+    ]
+    pd.testing.assert_frame_equal(*tables)
 
 
 @pytest.mark.parametrize(

@@ -263,3 +263,25 @@ def test_weights_of_another_model_are_an_error(test_clients):
     weights = tff.learning.models.ModelWeights([np.zeros((2, 2))], [])
     with pytest.raises(ValueError, match=r"shapes \[\(2, 2\)\], but the model"):
         evaluation(weights)
+    keras_model = models.keras_softmax_regression()
+    with pytest.raises(TypeError, match=r"\.from_model of a .*found <.*Sequential"):
+        evaluation(keras_model)
+    of_keras = tff.learning.models.ModelWeights.from_model(keras_model)
+    assert evaluation(of_keras)["num_examples"] == sum(SIZES)
+
+
+def test_a_headline_metric_that_is_no_number_is_an_error():
+    spec = tf.TensorSpec([None, 2], tf.float32), tf.TensorSpec([None, 1], tf.float32)
+
+    def model_fn():
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))]),
+            loss=tf.keras.losses.MeanSquaredError(),
+            metrics=[tf.keras.metrics.Precision([0.3, 0.7], name="precision")],
+            input_spec=spec,
+        )
+
+    ones = (np.ones((2, 2), np.float32), np.ones((2, 1), np.float32))
+    clients = ClientDatasets.from_arrays({"a": ones}, batch_size=2)
+    with pytest.raises(ValueError, match=r"'precision', which is no number.* as loss,"):
+        build_evaluation(model_fn, clients, accuracy_metric="precision")

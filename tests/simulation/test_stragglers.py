@@ -1,5 +1,7 @@
 """The straggler clock, against the expectation of its model."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -71,8 +73,16 @@ def test_the_share_left_out_is_that_which_is_written(left_out):
     assert len(clock.cohort(0)) == 71
 
 
+def test_numbers_of_numpy_are_those_of_python():
+    of_numpy = _clock(delay=np.float32(0.5), seconds_per_example=np.int64(2))
+    of_python = _clock(delay=0.5, seconds_per_example=2.0)
+    assert json.dumps(of_numpy.settings) == json.dumps(of_python.settings)
+
+
 def test_bad_arguments():
     with pytest.raises(ValueError, match="delay must be"):
         _clock(delay=-1.0)
+    with pytest.raises(TypeError, match="train must be a tff_drift"):
+        simulation.StragglerClock({"c0": np.zeros(3)}, lambda number: ["c0"])
     with pytest.raises(ValueError, match="left_out must be at least 0 and below 1"):
         _clock(left_out=1.0)

@@ -35,7 +35,8 @@ class ProcessOptions(TypedDict, total=False):
       client_weighting: A client's weight p_i in the mean, a
         `tff.learning.ClientWeighting`: by default NUM_EXAMPLES, the number of
         examples it trained on; UNIFORM gives every client weight 1. A client that
-        trained on nothing has weight 0 either way, unlike in TFF's own methods.
+        trained on nothing has weight 0 either way, unlike in TFF's own methods. With an
+        unweighted `model_aggregator` it is UNIFORM, whatever is given.
       loop_implementation: How the loop over a client's batches is built, a
         `tff.learning.LoopImplementation`. The default depends on the model.
     """

@@ -95,6 +95,21 @@ def test_a_metric_that_is_not_there_is_an_error():
         run({}, EarlyStopping("train_mae"))
 
 
+def test_other_columns_of_its_kind_may_come_in_rounds_without_the_metric():
+    result = run_training(
+        fakes.AveragingProcess(),
+        fakes.client_datasets(),
+        rounds=9,
+        cohort_size=2,
+        callbacks=[
+            Measured({1: 4.0, 4: 5.0}),
+            Measured(in_rounds(1, 2, 3, 4, 5), "test_norm"),
+            EarlyStopping(patience=3),
+        ],
+    )
+    assert result.totals.rounds == 4
+
+
 @pytest.mark.parametrize(
     ("metric", "patience", "number", "hint"),
     [

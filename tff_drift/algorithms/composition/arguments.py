@@ -66,7 +66,7 @@ def build_model_distributor(
       A `tff.learning.templates.DistributionProcess`.
 
     Raises:
-      TypeError: If `model_distributor` is something else.
+      TypeError: If `model_distributor` is something else, or sends other weights.
     """
     if model_distributor is None:
         return tff.learning.templates.build_broadcast_process(spec.weights_type)
@@ -77,6 +77,18 @@ def build_model_distributor(
         "a tff.learning.templates.DistributionProcess such as "
         "tff.learning.templates.build_broadcast_process makes",
     )
+    signature: Any = model_distributor.next.type_signature
+    sent, received = signature.parameter[1].member, signature.result.result.member
+    for found in (sent, received):
+        if not (
+            found.is_assignable_from(spec.weights_type)
+            and spec.weights_type.is_assignable_from(found)
+        ):
+            raise TypeError(
+                "model_distributor must send and return the weights of the model, "
+                f"{spec.weights_type}, found {found}. Build it for them: tff.learning."
+                "models.weights_type_from_model(model_fn) is their type."
+            )
     return model_distributor
 
 
@@ -95,8 +107,8 @@ def build_weighted_aggregator(
       A weighted aggregation process.
 
     Raises:
-      TypeError: If `factory` is not a factory, or its process returns another type
-        than it takes.
+      TypeError: If `factory` is not a factory, refuses values of the type, or its
+        process returns another type than it takes.
     """
     if factory is None:
         factory = tff.aggregators.MeanFactory(no_nan_division=True)
@@ -114,7 +126,12 @@ def build_weighted_aggregator(
             f"found {checks.shown(factory)}. Pass the factory itself, not the process "
             "that it creates."
         )
-    process = factory.create(value_type, compat.to_type(np.float32))
+    try:
+        process = factory.create(value_type, compat.to_type(np.float32))
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"{name} cannot aggregate the type {value_type}: {error}"
+        ) from error
     result_type = process.next.type_signature.result.result.member
     if not value_type.is_assignable_from(result_type):
         raise TypeError(

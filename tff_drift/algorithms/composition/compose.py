@@ -110,12 +110,16 @@ def compose(
     if control_variate_factory is not None:
         variate_type = tensors.vector_type(spec.weights_type.trainable)
     message = server.build_message(spec, server_step, variate_type)
+    weighting = client_weighting
+    if isinstance(model_aggregator, tff.aggregators.UnweightedAggregationFactory):
+        # Messages are averaged alike, or a method would mix two means.
+        weighting = tff.learning.ClientWeighting.UNIFORM
     client = build_client_half(
         spec,
         rounds,
         work,
         server_message_type=message.type_signature.result,
-        client_weighting=client_weighting,
+        client_weighting=weighting,
         keep_latest_models=keep_latest_models,
         loop_implementation=loop_implementation or spec.loop_implementation,
     )

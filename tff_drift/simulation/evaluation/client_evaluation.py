@@ -142,8 +142,9 @@ def build_evaluation(
 
     Raises:
       TypeError: If an argument has the wrong type.
-      ValueError: If `accuracy_metric` is not one of the model's metrics, or a
-        number is out of its range.
+      ValueError: If `accuracy_metric` is not one of the model's metrics or is one that
+        is no number, as `tf.keras.metrics.Precision([0.3, 0.7])` is not, or a number is
+        out of its range.
     """
     checks.check_instance(
         "test", test, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
@@ -162,6 +163,11 @@ def build_evaluation(
         raise ValueError(
             f"accuracy_metric is {accuracy_metric!r}, but the model's metrics are "
             f"{', '.join(evaluator.metric_names)}. Name one of them, or None."
+        )
+    if accuracy_metric is not None and accuracy_metric not in evaluator.number_names:
+        raise ValueError(
+            f"accuracy_metric is {accuracy_metric!r}, which is no number of the model, "
+            f"as {', '.join(evaluator.number_names)} are. Name one of them, or None."
         )
     headline = () if accuracy_metric is None else (accuracy_metric,)
 

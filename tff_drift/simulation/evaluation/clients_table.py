@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import tensorflow_federated as tff
+from absl import logging
 
 from tff_drift import algorithms, checks
 from tff_drift.models import ModelFn
@@ -66,7 +68,8 @@ def evaluate_clients(
       A table with a row for each client of `test`, in their order, by `client`:
       `examples`, what it was evaluated on; `<metric>_before` for each of the model's
       metrics; and, with `train`, `trained_examples`, its examples of one epoch, and
-      `<metric>_after`. A client without examples to train on keeps the global model.
+      `<metric>_after`. A client whose training diverges, so that its weights are not
+      finite, keeps the global model, as in FedAvg; a warning tells of such clients.
 
     Raises:
       TypeError: If an argument has the wrong type.
@@ -102,10 +105,15 @@ def evaluate_clients(
         personalize = _build_training(
             model_fn, model_weights, train, client_optimizer_fn
         )
+        diverged: list[str] = []
         for client_id, row in rows.items():
             row["trained_examples"] = train.num_examples(client_id)
-            evaluator.assign(personalize(client_id))
+            personal_weights, is_finite = personalize(client_id)
+            evaluator.assign(personal_weights)
             row.update(measure(client_id, AFTER))
+            if not is_finite:
+                diverged.append(client_id)
+        _warn_of_diverged(diverged)
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index.name = "client"
     return table
@@ -152,23 +160,40 @@ def _check_training(
 def _build_training(
     model_fn: ModelFn, model_weights: Any, train: ClientDatasets, optimizer: Any
 ) -> Any:
-    """Returns a function of a client that returns the model trained there."""
+    """Returns a function of a client: the model trained there, and if it is finite."""
     # A round of FedAvg with one client, whose model the server takes over.
     process = algorithms.build_fed_avg(model_fn, optimizer)
+    initial = process.initialize()
+    own = process.get_model_weights(initial)
     model = tff.learning.models.ModelWeights(
-        list(model_weights.trainable), list(model_weights.non_trainable)
+        _cast(model_weights.trainable, own.trainable),
+        _cast(model_weights.non_trainable, own.non_trainable),
     )
-    initial = process.set_model_weights(process.initialize(), model)
+    initial = process.set_model_weights(initial, model)
     parameter = process.next.type_signature.parameter[1].member
     runner = RoundRunner(process, train.fitting("train", parameter.element), None)
 
-    def personalize(client_id: str) -> Any:
-        if train.num_examples(client_id) == 0:
-            return model_weights
-        state, _ = runner.run(initial, [client_id], 0)
-        return process.get_model_weights(state)
+    def personalize(client_id: str) -> tuple[Any, bool]:
+        state, metrics = runner.run(initial, [client_id], 0)
+        is_finite = metrics["client_work"]["rejected_clients"] == 0
+        return process.get_model_weights(state), is_finite
 
     return personalize
+
+
+def _cast(weights: Any, like: Any) -> list[np.ndarray]:
+    """Returns weights in the dtypes of others, as they are evaluated."""
+    return [np.asarray(value, own.dtype) for value, own in zip(weights, like)]
+
+
+def _warn_of_diverged(client_ids: Sequence[str]) -> None:
+    if client_ids:
+        logging.warning(
+            "The local training of %d clients, such as %r, diverged: they keep the "
+            "global model. Take a smaller client_optimizer_fn.",
+            len(client_ids),
+            client_ids[0],
+        )
 
 
 def plot_clients(

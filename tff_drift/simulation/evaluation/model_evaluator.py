@@ -106,6 +106,7 @@ class ModelEvaluator:
     Attributes:
       input_spec: The `tf.TensorSpec`s of the batches that the model takes.
       metric_names: The names of the model's metrics.
+      number_names: The names of those that are numbers, neither arrays nor nested.
     """
 
     def __init__(self, model_fn: ModelFn, element_spec: Any) -> None:
@@ -172,6 +173,11 @@ class ModelEvaluator:
         self._totals = tf.nest.flatten(totals)
         self._finalized = dict(finalize(totals))
         self.metric_names = tuple(self._finalized)
+        self.number_names = tuple(
+            name
+            for name, value in self._finalized.items()
+            if tf.is_tensor(value) and value.shape.rank in (0, None)
+        )
 
     def _build_assignment(self, model: Any) -> None:
         variables = [*model.trainable_variables, *model.non_trainable_variables]
@@ -194,11 +200,12 @@ class ModelEvaluator:
           TypeError: If it is something else.
           ValueError: If number or shapes of the weights are not the model's.
         """
-        if not hasattr(model_weights, "trainable"):
+        # Keras' models have an attribute `trainable`, too.
+        if not hasattr(model_weights, "non_trainable"):
             raise TypeError(
                 "model_weights must be a tff.learning.models.ModelWeights, such as "
-                "process.get_model_weights returns, found "
-                f"{checks.shown(model_weights)}."
+                "process.get_model_weights returns, and ModelWeights.from_model of a "
+                f"model of tf.keras, found {checks.shown(model_weights)}."
             )
         values = [
             np.asarray(value)

@@ -86,7 +86,8 @@ class EarlyStopping(Callback):
         """Ends the run, if it is time.
 
         Raises:
-          ValueError: If the row should have the metric and does not.
+          ValueError: If the row should have the metric, and neither it nor a row
+            before it has.
         """
         prefixes = [
             each
@@ -94,7 +95,8 @@ class EarlyStopping(Callback):
             if self._metric.startswith(each)
         ]
         has_kind = any(name.startswith(each) for each in prefixes for name in row)
-        if has_kind and self._metric not in row:
+        # Another callback's columns of this kind may come in rounds without it.
+        if has_kind and self._metric not in row and not self._is_settled:
             raise ValueError(
                 f"EarlyStopping watches {self._metric!r}, but the columns of round "
                 f"{row[metrics.ROUND]} are {', '.join(row)}. Name one of them."

@@ -71,6 +71,9 @@ class StragglerClock(Callback):
         left_out: float = 0.0,
         seed: int = 0,
     ) -> None:
+        checks.check_instance(
+            "train", train, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
+        )
         checks.check_callable("sampling", sampling, "a function of a round number")
         checks.check_non_negative("delay", delay)
         checks.check_non_negative("seconds_per_example", seconds_per_example)
@@ -78,9 +81,10 @@ class StragglerClock(Callback):
         checks.check_integer("seed", seed, at_least=0)
         self._train = train
         self._sampling = sampling
-        self._delay = delay
-        self._seconds_per_example = seconds_per_example
-        self._left_out = left_out
+        self._delay = float(delay)
+        self._seconds_per_example = float(seconds_per_example)
+        # The share as it is written: 0.29 times 100 is below 29 in floats.
+        self._left_out = fractions.Fraction(str(left_out))
         self._seed = int(seed)
 
     @property
@@ -90,7 +94,7 @@ class StragglerClock(Callback):
             "straggler_clock": {
                 "delay": self._delay,
                 "seconds_per_example": self._seconds_per_example,
-                "left_out": self._left_out,
+                "left_out": float(self._left_out),
                 "seed": self._seed,
             }
         }
@@ -118,9 +122,7 @@ class StragglerClock(Callback):
           The sampled clients in their order, without the slowest ones.
         """
         sampled = self._sampling(round_number)
-        # Of the share as it is written: 0.29 times 100 is below 29 in floats.
-        share = fractions.Fraction(str(self._left_out))
-        count = len(sampled) - int(share * len(sampled))
+        count = len(sampled) - int(self._left_out * len(sampled))
         by_time = sorted(
             range(len(sampled)),
             key=lambda place: self.client_seconds(sampled[place], round_number),
