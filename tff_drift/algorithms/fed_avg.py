@@ -10,17 +10,14 @@ https://arxiv.org/abs/2003.00295
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms.composition import compose
 from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
 from tff_drift.method_specs import Cost, Method, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @explicit_options(TrainingOptions)

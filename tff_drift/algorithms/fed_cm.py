@@ -7,10 +7,11 @@ https://arxiv.org/abs/2106.10874
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms.composition import compose
@@ -24,9 +25,6 @@ from tff_drift.algorithms.server_steps import (
 )
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm, to_vector
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class FedCmWork(client_works.LocalSgd):

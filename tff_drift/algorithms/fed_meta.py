@@ -6,19 +6,15 @@ Controllable Meta Updating, section 3.2. https://arxiv.org/abs/1910.08234
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms import meta_step
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
 from tff_drift.method_specs import Method, Option, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @explicit_options(TrainingOptions)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import client_works, optimizers
 from tff_drift.algorithms.composition import compose
@@ -25,9 +26,6 @@ from tff_drift.algorithms.server_steps import (
 )
 from tff_drift.method_specs import Cost, Method, register
 from tff_drift.tensors import Tensors, from_vector
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class MimeLiteWork(client_works.LocalSgd):

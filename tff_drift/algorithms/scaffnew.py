@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import collections
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import client_works, value_types
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
@@ -25,9 +26,6 @@ from tff_drift.algorithms.server_steps import (
 )
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, to_vector
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
