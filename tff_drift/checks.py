@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 # Of a client in a round. More take days, and their sizes alone more RAM than there is.
 MOST_BATCHES = 10**7
+# NumPy's random generators take no larger one everywhere.
+LARGEST_SEED = 2**32 - 1
 _LARGEST_INTEGER = 2**63 - 1
 # TensorFlow takes what is smaller, in float32, for 0.
 _SMALLEST_NUMBER = 2.0**-126
@@ -160,6 +162,21 @@ def check_probability(name: str, value: Any) -> None:
     _check_in_float32(name, number, value)
 
 
+def check_fraction(name: str, value: Any) -> None:
+    """Raises unless `value` is above 0, and at most 1.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The value to check.
+
+    Raises:
+      TypeError: If `value` is not a real number.
+      ValueError: If `value` is not in (0, 1].
+    """
+    check_positive(name, value)
+    check_probability(name, value)
+
+
 def check_integer(name: str, value: Any, at_least: int = 1) -> None:
     """Raises unless `value` is an integer of at least `at_least`.
 
@@ -179,6 +196,24 @@ def check_integer(name: str, value: Any, at_least: int = 1) -> None:
     if value > _LARGEST_INTEGER:
         raise ValueError(
             f"{name} must be at most {_LARGEST_INTEGER}, found {shown(value)}."
+        )
+
+
+def check_seed(name: str, value: Any) -> None:
+    """Raises unless `value` can be the seed of all random generators.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The value to check.
+
+    Raises:
+      TypeError: If `value` is not an integer.
+      ValueError: If `value` is below 0, or above `LARGEST_SEED`.
+    """
+    check_integer(name, value, at_least=0)
+    if value > LARGEST_SEED:
+        raise ValueError(
+            f"{name} must be at most {LARGEST_SEED}, found {shown(value)}."
         )
 
 

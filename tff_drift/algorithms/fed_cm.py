@@ -161,8 +161,7 @@ def build_fed_cm(
         client_learning_rate,
         "(x - y_i) / (K η) is the mean of the local directions for SGD alone",
     )
-    checks.check_positive("alpha", alpha)
-    checks.check_probability("alpha", alpha)
+    checks.check_fraction("alpha", alpha)
     shared.setdefault("client_weighting", tff.learning.ClientWeighting.UNIFORM)
     server_optimizer = optimizers.as_optimizer(
         "server_optimizer_fn", server_optimizer_fn

@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from typing_extensions import Unpack
 
-from tff_drift import client_works, value_types
+from tff_drift import checks, client_works
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
 from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
 from tff_drift.algorithms.server_steps import (
@@ -224,12 +224,9 @@ def build_scaffnew(
     client_works.check_sgd_rate(
         client_learning_rate, "(p/η) (x⁺ - ŷ_i) estimates gradients for SGD alone"
     )
-    for kind, name, value in (
-        ("count", "num_clients", num_clients),
-        ("fraction", "probability", probability),
-        ("seed", "seed", seed),
-    ):
-        value_types.VALUE_TYPES[kind].check(name, value)
+    checks.check_integer("num_clients", num_clients)
+    checks.check_fraction("probability", probability)
+    checks.check_seed("seed", seed)
     return compose(
         model_fn,
         ScaffnewWork(client_learning_rate, probability, **local),

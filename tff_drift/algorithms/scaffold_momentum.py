@@ -122,8 +122,7 @@ def build_scaffold_momentum(
         "(x - y_i) / (K η) is the mean of the local directions for SGD alone",
     )
     checks.check_integer("num_clients", num_clients)
-    checks.check_positive("beta", beta)
-    checks.check_probability("beta", beta)
+    checks.check_fraction("beta", beta)
     server_optimizer = optimizers.as_optimizer(
         "server_optimizer_fn", server_optimizer_fn
     )
