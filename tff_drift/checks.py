@@ -365,23 +365,38 @@ def suggesting_names(**others: str) -> Callable[[_Function], _Function]:
     return decorate
 
 
-def with_options_of(function: Callable[..., Any]) -> Callable[[_Function], _Function]:
+def with_options_of(
+    function: Callable[..., Any], are_given: bool = False
+) -> Callable[[_Function], _Function]:
     """Spells out `**options` that are passed on to another function.
 
     Help and the completion of notebooks list them then.
 
     Args:
-      function: The other function, which takes them by name.
+      function: The other function, which takes them by name alone.
+      are_given: Whether only those that are given count, so that none has a default
+        to show.
 
     Returns:
-      A decorator of functions that take `**options` alone.
+      A decorator of functions that take `**options`, after arguments of their own.
     """
 
     def decorate(passing_on: _Function) -> _Function:
         own = inspect.signature(passing_on)
-        passing_on.__signature__ = inspect.signature(  # type: ignore[attr-defined]
-            function
-        ).replace(return_annotation=own.return_annotation)
+        options = {
+            name: each.replace(default=...) if are_given else each
+            for name, each in inspect.signature(function).parameters.items()
+            if each.kind is each.KEYWORD_ONLY
+        }
+        named = []
+        for name, each in own.parameters.items():
+            if name in options:
+                options[name] = each
+            elif each.kind is not each.VAR_KEYWORD:
+                named.append(each)
+        passing_on.__signature__ = own.replace(  # type: ignore[attr-defined]
+            parameters=[*named, *options.values()]
+        )
         return passing_on
 
     return decorate
