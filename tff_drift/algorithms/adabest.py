@@ -143,10 +143,8 @@ class AdaBestStep(CorrectedCloudStep):
 
     def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
         """Returns the state with another β."""
-        changed = collections.OrderedDict(state)
-        changed["beta"] = collections.OrderedDict(state["beta"])
-        changed["beta"]["beta"] = hparams["beta"]
-        return changed
+        beta = collections.OrderedDict(state["beta"], beta=hparams["beta"])
+        return collections.OrderedDict(state, beta=beta)
 
 
 @explicit_options(StatefulOptions)
