@@ -275,11 +275,7 @@ def as_schedule(function: Any, name: str = "schedule") -> CheckedSchedule:
         outside it, or if its result for round 0 is not a finite scalar of at
         least 0.
     """
-    if not callable(function):
-        raise TypeError(
-            f"{name} must be a function of round_number, found "
-            f"{checks.shown(function)}."
-        )
+    checks.check_callable(name, function, "a function of round_number")
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
     def checked(round_number: tf.Tensor) -> tf.Tensor:

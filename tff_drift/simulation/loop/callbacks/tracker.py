@@ -54,13 +54,8 @@ class Tracker(Callback, abc.ABC):
 
     def __init__(self) -> None:
         """Initializes the callback."""
-        self._rows: Sequence[metrics.MetricsRecord] = ()
         self._run: TrainingRun | None = None
-        self._folder: pathlib.Path | None = None
         self._is_open = False
-        self._last_round = -1
-        self._due = 0.0
-        self._thread: concurrent.futures.ThreadPoolExecutor | None = None
         self._call: concurrent.futures.Future[int] | None = None
 
     def check(self) -> None:
@@ -214,7 +209,6 @@ class Tracker(Callback, abc.ABC):
         self._collect()
         rows = self._waiting()
         if rows and time.monotonic() >= self._due:
-            assert self._thread is not None
             self._due = time.monotonic() + _BETWEEN_CALLS
             self._call = self._thread.submit(self._send, rows)
 
@@ -241,7 +235,6 @@ class Tracker(Callback, abc.ABC):
         if not self._is_open:
             return
         self._is_open = False
-        assert self._thread is not None
         self._thread.shutdown()
         self._collect()
         try:
