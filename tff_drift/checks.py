@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 
 # Of a client in a round. More take days, and their sizes alone more RAM than there is.
 MOST_BATCHES = 10**7
+# NumPy's random generators take no larger one everywhere.
+LARGEST_SEED = 2**32 - 1
 _LARGEST_INTEGER = 2**63 - 1
 # TensorFlow takes what is smaller, in float32, for 0.
 _SMALLEST_NUMBER = 2.0**-126
@@ -160,6 +162,21 @@ def check_probability(name: str, value: Any) -> None:
     _check_in_float32(name, number, value)
 
 
+def check_fraction(name: str, value: Any) -> None:
+    """Raises unless `value` is above 0, and at most 1.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The value to check.
+
+    Raises:
+      TypeError: If `value` is not a real number.
+      ValueError: If `value` is not in (0, 1].
+    """
+    check_positive(name, value)
+    check_probability(name, value)
+
+
 def check_integer(name: str, value: Any, at_least: int = 1) -> None:
     """Raises unless `value` is an integer of at least `at_least`.
 
@@ -179,6 +196,24 @@ def check_integer(name: str, value: Any, at_least: int = 1) -> None:
     if value > _LARGEST_INTEGER:
         raise ValueError(
             f"{name} must be at most {_LARGEST_INTEGER}, found {shown(value)}."
+        )
+
+
+def check_seed(name: str, value: Any) -> None:
+    """Raises unless `value` can be the seed of all random generators.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The value to check.
+
+    Raises:
+      TypeError: If `value` is not an integer.
+      ValueError: If `value` is below 0, or above `LARGEST_SEED`.
+    """
+    check_integer(name, value, at_least=0)
+    if value > LARGEST_SEED:
+        raise ValueError(
+            f"{name} must be at most {LARGEST_SEED}, found {shown(value)}."
         )
 
 
@@ -330,23 +365,38 @@ def suggesting_names(**others: str) -> Callable[[_Function], _Function]:
     return decorate
 
 
-def with_options_of(function: Callable[..., Any]) -> Callable[[_Function], _Function]:
+def with_options_of(
+    function: Callable[..., Any], are_given: bool = False
+) -> Callable[[_Function], _Function]:
     """Spells out `**options` that are passed on to another function.
 
     Help and the completion of notebooks list them then.
 
     Args:
-      function: The other function, which takes them by name.
+      function: The other function, which takes them by name alone.
+      are_given: Whether only those that are given count, so that none has a default
+        to show.
 
     Returns:
-      A decorator of functions that take `**options` alone.
+      A decorator of functions that take `**options`, after arguments of their own.
     """
 
     def decorate(passing_on: _Function) -> _Function:
         own = inspect.signature(passing_on)
-        passing_on.__signature__ = inspect.signature(  # type: ignore[attr-defined]
-            function
-        ).replace(return_annotation=own.return_annotation)
+        options = {
+            name: each.replace(default=...) if are_given else each
+            for name, each in inspect.signature(function).parameters.items()
+            if each.kind is each.KEYWORD_ONLY
+        }
+        named = []
+        for name, each in own.parameters.items():
+            if name in options:
+                options[name] = each
+            elif each.kind is not each.VAR_KEYWORD:
+                named.append(each)
+        passing_on.__signature__ = own.replace(  # type: ignore[attr-defined]
+            parameters=[*named, *options.values()]
+        )
         return passing_on
 
     return decorate

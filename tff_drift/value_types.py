@@ -22,8 +22,6 @@ _BOOLEANS = {
     "f": False,
     "0": False,
 }
-# NumPy's random generators take no larger one everywhere.
-_LARGEST_SEED = 2**32 - 1
 _AUTO = "auto"
 
 
@@ -54,19 +52,6 @@ def _check_text(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a string, found {checks.shown(value)}.")
 
 
-def _check_seed(name: str, value: Any) -> None:
-    checks.check_integer(name, value, at_least=0)
-    if value > _LARGEST_SEED:
-        raise ValueError(
-            f"{name} must be at most {_LARGEST_SEED}, found {checks.shown(value)}."
-        )
-
-
-def _check_fraction(name: str, value: Any) -> None:
-    checks.check_positive(name, value)
-    checks.check_probability(name, value)
-
-
 def _read_number_or_auto(text: str) -> float | str:
     return text if text == _AUTO else float(text)
 
@@ -86,7 +71,9 @@ VALUE_TYPES: dict[str, ValueType] = {
         f"an integer from 1 to {checks.MOST_BATCHES:,}", int, checks.check_num_batches
     ),
     "whole": ValueType("an integer of at least 0", int, _check_whole),
-    "seed": ValueType(f"an integer from 0 to {_LARGEST_SEED}", int, _check_seed),
+    "seed": ValueType(
+        f"an integer from 0 to {checks.LARGEST_SEED}", int, checks.check_seed
+    ),
     "number": ValueType("a finite number", float, checks.check_finite),
     "number or auto": ValueType(
         "a finite number, or auto", _read_number_or_auto, _check_number_or_auto
@@ -98,7 +85,7 @@ VALUE_TYPES: dict[str, ValueType] = {
         "a finite number of at least 0", float, checks.check_non_negative
     ),
     "rate": ValueType("a number of at least 0, below 1", float, checks.check_decay),
-    "fraction": ValueType("a number above 0, at most 1", float, _check_fraction),
+    "fraction": ValueType("a number above 0, at most 1", float, checks.check_fraction),
     "probability": ValueType("a number from 0 to 1", float, checks.check_probability),
 }
 

@@ -305,8 +305,8 @@ MUTATIONS = [
     _mutation(
         "FedMeta: the gradient at the model before the round",
         APPENDED,
-        "federated_map(self._weights_of, output.state)",
-        "federated_map(self._weights_of, compat.federated_map(self._unwrap, state))",
+        "(output.state.global_model_weights, state.finalizer[name])",
+        "(state.global_model_weights, state.finalizer[name])",
         tests="test_fed_meta.py",
     ),
     _mutation(

@@ -201,3 +201,14 @@ def test_no_argument_is_advised_that_a_function_lacks():
 def test_every_argument_has_a_name(function):
     kinds = {each.kind for each in inspect.signature(function).parameters.values()}
     assert inspect.Parameter.VAR_KEYWORD not in kinds
+
+
+def test_options_that_are_passed_on_are_listed_with_their_defaults():
+    of_arrays = inspect.signature(ClientDatasets.from_arrays).parameters
+    assert of_arrays["batch_size"].default is inspect.Parameter.empty
+    assert (of_arrays["epochs"].default, of_arrays["cache_bytes"].default) == (1, 0)
+    # What is not given stays, so that none has a default to show.
+    of_replace = inspect.signature(ClientDatasets.replace).parameters
+    assert {each.default for name, each in of_replace.items() if name != "self"} == {
+        ...
+    }

@@ -7,11 +7,12 @@ Adaptive Bias Estimation, Algorithm 1. https://arxiv.org/abs/2204.13170
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms import adabest_beta
@@ -25,9 +26,6 @@ from tff_drift.algorithms.server_steps import (
 )
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _NEVER = -1
 
@@ -145,10 +143,8 @@ class AdaBestStep(CorrectedCloudStep):
 
     def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
         """Returns the state with another β."""
-        changed = collections.OrderedDict(state)
-        changed["beta"] = collections.OrderedDict(state["beta"])
-        changed["beta"]["beta"] = hparams["beta"]
-        return changed
+        beta = collections.OrderedDict(state["beta"], beta=hparams["beta"])
+        return collections.OrderedDict(state, beta=beta)
 
 
 @explicit_options(StatefulOptions)

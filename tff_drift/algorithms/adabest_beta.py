@@ -66,8 +66,7 @@ def build_beta_rule(
         checks.check_one_of("beta", beta, (AUTO,))
         beta = AUTO_MAXIMUM
     checks.check_probability("beta", beta)
-    checks.check_positive("beta_decay", decay)
-    checks.check_probability("beta_decay", decay)
+    checks.check_fraction("beta_decay", decay)
     checks.check_integer("plateau_patience", patience)
     if isinstance(schedule, str):
         checks.check_one_of("beta_schedule", schedule, (PLATEAU, EVERY_ROUND))

@@ -127,14 +127,6 @@ class _Wrapper:
         def unwrap(state: Any) -> Any:
             return _unwrapped(state)
 
-        @compat.tf_computation(state_type)
-        def own_state(state: Any) -> Any:
-            return state.finalizer[appended.name]
-
-        @compat.tf_computation(base_type)
-        def weights_of(base: Any) -> Any:
-            return base.global_model_weights
-
         @compat.tf_computation(
             base_type,
             base_type.global_model_weights,
@@ -143,8 +135,11 @@ class _Wrapper:
         def finish(base: Any, weights: Any, own: Any) -> Any:
             return self._wrapped(replace(base, global_model_weights=weights), own)
 
-        self._unwrap, self._own_state = unwrap, own_state
-        self._weights_of, self._finish = weights_of, finish
+        self._unwrap, self._finish = unwrap, finish
+        self._parameter_types = (
+            compat.FederatedType(state_type, compat.SERVER),
+            process.next.type_signature.parameter[1],
+        )
 
     def _wrapped(self, base: Any, own: Any) -> Any:
         finalizer = collections.OrderedDict(
@@ -161,16 +156,10 @@ class _Wrapper:
 
         return initialize
 
-    def _parameter_types(self, base_next: compat.Computation) -> Any:
-        return (
-            compat.FederatedType(self._state_type, compat.SERVER),
-            base_next.type_signature.parameter[1],
-        )
-
     def next(self, base_next: compat.Computation) -> compat.Computation:
         """Returns the round of `base_next` with the step after it."""
 
-        @compat.federated_computation(*self._parameter_types(base_next))
+        @compat.federated_computation(*self._parameter_types)
         def next_fn(state: Any, client_data: Any) -> Any:
             base = compat.federated_map(self._unwrap, state)
             return self._after_round(state, base_next(base, client_data))
@@ -180,7 +169,7 @@ class _Wrapper:
     def next_at_clients(self, base_next: compat.Computation) -> compat.Computation:
         """Returns the same with the new client states left at the clients."""
 
-        @compat.federated_computation(*self._parameter_types(base_next))
+        @compat.federated_computation(*self._parameter_types)
         def next_at_clients(state: Any, client_data: Any) -> Any:
             base = compat.federated_map(self._unwrap, state)
             output, client_states = base_next(base, client_data)
@@ -190,18 +179,16 @@ class _Wrapper:
 
     def _after_round(self, state: Any, output: Any) -> Any:
         """Takes the step, within a federated computation."""
+        name = self._appended.name
         stepped = compat.federated_map(
             self._appended.step,
-            (
-                compat.federated_map(self._weights_of, output.state),
-                compat.federated_map(self._own_state, state),
-            ),
+            (output.state.global_model_weights, state.finalizer[name]),
         )
-        names = compat.structure_names(output.metrics.type_signature.member)
         metrics = collections.OrderedDict(
-            (name, output.metrics[name]) for name in names
+            (each, output.metrics[each])
+            for each in compat.structure_names(output.metrics.type_signature.member)
         )
-        metrics[self._appended.name] = stepped["metrics"]
+        metrics[name] = stepped["metrics"]
         new_state = compat.federated_map(
             self._finish, (output.state, stepped["weights"], stepped["state"])
         )

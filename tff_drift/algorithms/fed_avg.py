@@ -9,18 +9,13 @@ https://arxiv.org/abs/2003.00295
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
-from tff_drift import checks, client_works, optimizers
+from tff_drift import client_works, optimizers
 from tff_drift.algorithms.composition import compose
 from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
 from tff_drift.method_specs import Cost, Method, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @explicit_options(TrainingOptions)
@@ -95,39 +90,6 @@ def build_fed_avg(
         client_works.LocalSgd(client_optimizer_fn, **local),
         server_optimizer_fn,
         **shared,
-    )
-
-
-@explicit_options(TrainingOptions)
-def build_fed_opt(
-    model_fn: client_works.ModelFn,
-    client_optimizer_fn: optimizers.OptimizerOrRate,
-    server_learning_rate: float,
-    build_server_optimizer: Callable[[float], tff.learning.optimizers.Optimizer],
-    **options: Unpack[TrainingOptions],
-) -> tff.learning.templates.LearningProcess:
-    """Builds FedAvg whose server takes the steps of an optimizer (FedOpt).
-
-    Args:
-      model_fn: As in `build_fed_avg`.
-      client_optimizer_fn: As in `build_fed_avg`.
-      server_learning_rate: η_g, per round, finite and greater than 0.
-      build_server_optimizer: Builds the server's optimizer at a rate.
-      **options: See `tff_drift.algorithms.TrainingOptions`.
-
-    Returns:
-      A `tff.learning.templates.LearningProcess`.
-
-    Raises:
-      TypeError: If an argument has the wrong type; the message names it.
-      ValueError: If an argument is out of its range; the message names it.
-    """
-    checks.check_positive("server_learning_rate", server_learning_rate)
-    return build_fed_avg(
-        model_fn,
-        client_optimizer_fn,
-        build_server_optimizer(float(server_learning_rate)),
-        **options,
     )
 
 

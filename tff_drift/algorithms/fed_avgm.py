@@ -6,18 +6,14 @@ Federated Visual Classification. https://arxiv.org/abs/1909.06335
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING
-
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms.fed_avg import build_fed_opt
+from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
-from tff_drift.method_specs import Method, Option, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from tff_drift.algorithms.server_options import server_options
+from tff_drift.method_specs import Method, register
 
 
 @explicit_options(TrainingOptions)
@@ -57,13 +53,11 @@ def build_fed_avgm(
       ValueError: If an argument is out of its range; the message names it.
     """
     checks.check_decay("momentum", momentum)
-    return build_fed_opt(
-        model_fn,
-        client_optimizer_fn,
-        server_learning_rate,
-        functools.partial(tff.learning.optimizers.build_sgdm, momentum=float(momentum)),
-        **options,
+    checks.check_positive("server_learning_rate", server_learning_rate)
+    server_optimizer = tff.learning.optimizers.build_sgdm(
+        float(server_learning_rate), float(momentum)
     )
+    return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
 
 
 METHOD = register(
@@ -75,6 +69,6 @@ METHOD = register(
             "Distribution for Federated Visual Classification"
         ),
         url="https://arxiv.org/abs/1909.06335",
-        options=(Option("momentum", "rate", "Momentum β₁ of the server's step."),),
+        options=server_options("momentum"),
     )
 )

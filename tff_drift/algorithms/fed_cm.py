@@ -7,10 +7,11 @@ https://arxiv.org/abs/2106.10874
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms.composition import compose
@@ -20,13 +21,10 @@ from tff_drift.algorithms.server_steps import (
     OptimizerStep,
     ServerResult,
     ServerState,
-    ServerStep,
+    StepAround,
 )
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm, to_vector
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class FedCmWork(client_works.LocalSgd):
@@ -46,7 +44,7 @@ class FedCmWork(client_works.LocalSgd):
         return (1 - self.gradient_share) * context.server_message
 
 
-class ClientMomentumStep(ServerStep):
+class ClientMomentumStep(StepAround):
     """Another step, and beside it m <- Δ̄ / (η K), which the clients receive.
 
     Where the clients' K_i differ, K is their mean, which the server knows.
@@ -54,13 +52,6 @@ class ClientMomentumStep(ServerStep):
     Args:
       step: The step that moves the model.
     """
-
-    def __init__(self, step: ServerStep) -> None:
-        self._step = step
-
-    def scheduled(self, schedule: optimizers.Schedule) -> ServerStep:
-        """Returns the step with the inner step's rate scheduled."""
-        return ClientMomentumStep(self._step.scheduled(schedule))
 
     def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns m = 0."""
@@ -92,15 +83,6 @@ class ClientMomentumStep(ServerStep):
             result.trainable,
             measurements,
         )
-
-    def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
-        """Returns the inner step's hyperparameters."""
-        return self._step.get_hparams(state["step"])
-
-    def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
-        """Returns the state with other hyperparameters of the inner step."""
-        step = self._step.set_hparams(state["step"], hparams)
-        return collections.OrderedDict(step=step, momentum=state["momentum"])
 
 
 @explicit_options(TrainingOptions, tff.learning.ClientWeighting.UNIFORM)
@@ -163,8 +145,7 @@ def build_fed_cm(
         client_learning_rate,
         "(x - y_i) / (K η) is the mean of the local directions for SGD alone",
     )
-    checks.check_positive("alpha", alpha)
-    checks.check_probability("alpha", alpha)
+    checks.check_fraction("alpha", alpha)
     shared.setdefault("client_weighting", tff.learning.ClientWeighting.UNIFORM)
     server_optimizer = optimizers.as_optimizer(
         "server_optimizer_fn", server_optimizer_fn

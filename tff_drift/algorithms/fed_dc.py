@@ -7,11 +7,12 @@ Decoupling and Correction, Algorithm 1. https://arxiv.org/abs/2203.11751
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
@@ -24,9 +25,6 @@ from tff_drift.algorithms.server_steps import (
 )
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, from_vector, global_norm, to_vector
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 

@@ -10,10 +10,11 @@ https://arxiv.org/abs/2204.13170
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
@@ -26,9 +27,6 @@ from tff_drift.algorithms.server_steps import (
 )
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class FedDynWork(client_works.LocalSgd):

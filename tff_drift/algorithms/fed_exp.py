@@ -7,10 +7,10 @@ https://arxiv.org/abs/2301.09604
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms.composition import compose
@@ -23,9 +23,6 @@ from tff_drift.algorithms.server_steps import (
 )
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, global_norm, scaled
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class FedExpWork(client_works.ProximalSgd):

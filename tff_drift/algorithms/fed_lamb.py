@@ -9,18 +9,14 @@ minutes. https://arxiv.org/abs/1904.00962
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING
-
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms.fed_avg import build_fed_opt
+from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
-from tff_drift.method_specs import Method, Option, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from tff_drift.algorithms.server_options import server_options
+from tff_drift.method_specs import Method, register
 
 
 @explicit_options(TrainingOptions)
@@ -81,22 +77,18 @@ def build_fed_lamb(
       ValueError: If an argument is out of its range; the message names it.
     """
     checks.check_non_negative("server_weight_decay", server_weight_decay)
-    return build_fed_opt(
-        model_fn,
-        client_optimizer_fn,
+    checks.check_positive("server_learning_rate", server_learning_rate)
+    server_optimizer = optimizers.build_lamb(
         server_learning_rate,
-        functools.partial(
-            optimizers.build_lamb,
-            beta_1=beta_1,
-            beta_2=beta_2,
-            tau=tau,
-            weight_decay=server_weight_decay,
-            epsilon=epsilon,
-            initial_accumulator=initial_accumulator,
-            bias_correction=bias_correction,
-        ),
-        **options,
+        beta_1=beta_1,
+        beta_2=beta_2,
+        tau=tau,
+        weight_decay=server_weight_decay,
+        epsilon=epsilon,
+        initial_accumulator=initial_accumulator,
+        bias_correction=bias_correction,
     )
+    return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
 
 
 METHOD = register(
@@ -107,30 +99,14 @@ METHOD = register(
             "Charles et al. (2021), On Large-Cohort Training for Federated Learning"
         ),
         url="https://arxiv.org/abs/2106.07820",
-        options=(
-            Option("beta_1", "rate", "Decay β₁ of the server's first moment."),
-            Option("beta_2", "rate", "Decay β₂ of the server's second moment."),
-            Option(
-                "tau",
-                "positive",
-                "Degree of adaptivity τ: the smaller, the more adaptive.",
-            ),
-            Option(
-                "server_weight_decay",
-                "non_negative",
-                "Weight decay λ of the server's step.",
-            ),
-            Option("epsilon", "non_negative", "Bound ε of a layer's trust ratio."),
-            Option(
-                "initial_accumulator",
-                "non_negative",
-                "What the server's second moment starts from.",
-            ),
-            Option(
-                "bias_correction",
-                "flag",
-                "Correct the bias of the server's moments towards 0.",
-            ),
+        options=server_options(
+            "beta_1",
+            "beta_2",
+            "tau",
+            "server_weight_decay",
+            "epsilon",
+            "initial_accumulator",
+            "bias_correction",
         ),
     )
 )

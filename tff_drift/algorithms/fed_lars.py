@@ -9,18 +9,14 @@ https://arxiv.org/abs/1708.03888
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING
-
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
-from tff_drift.algorithms.fed_avg import build_fed_opt
+from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
-from tff_drift.method_specs import Method, Option, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from tff_drift.algorithms.server_options import server_options
+from tff_drift.method_specs import Method, register
 
 
 @explicit_options(TrainingOptions)
@@ -69,18 +65,14 @@ def build_fed_lars(
       ValueError: If an argument is out of its range; the message names it.
     """
     checks.check_non_negative("server_weight_decay", server_weight_decay)
-    return build_fed_opt(
-        model_fn,
-        client_optimizer_fn,
+    checks.check_positive("server_learning_rate", server_learning_rate)
+    server_optimizer = optimizers.build_lars(
         server_learning_rate,
-        functools.partial(
-            optimizers.build_lars,
-            momentum=momentum,
-            weight_decay=server_weight_decay,
-            epsilon=epsilon,
-        ),
-        **options,
+        momentum=momentum,
+        weight_decay=server_weight_decay,
+        epsilon=epsilon,
     )
+    return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
 
 
 METHOD = register(
@@ -91,14 +83,6 @@ METHOD = register(
             "Charles et al. (2021), On Large-Cohort Training for Federated Learning"
         ),
         url="https://arxiv.org/abs/2106.07820",
-        options=(
-            Option("momentum", "rate", "Momentum β₁ of the server's step."),
-            Option(
-                "server_weight_decay",
-                "non_negative",
-                "Weight decay λ of the server's step.",
-            ),
-            Option("epsilon", "non_negative", "Bound ε of a layer's trust ratio."),
-        ),
+        options=server_options("momentum", "server_weight_decay", "epsilon"),
     )
 )

@@ -6,19 +6,15 @@ Controllable Meta Updating, section 3.2. https://arxiv.org/abs/1910.08234
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms import meta_step
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
 from tff_drift.method_specs import Method, Option, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @explicit_options(TrainingOptions)
@@ -68,9 +64,8 @@ def build_fed_meta(
       ValueError: If an argument is out of its range, or `meta_learning_rate` is not
         given with an optimizer for the clients; the message names it.
     """
-    meta_rate = rate_of_meta_step(meta_learning_rate, client_optimizer_fn)
-    schedule = schedule_of_meta_step(
-        meta_rate_decay, options.get("client_rate_schedule")
+    meta_rate, schedule = rate_and_schedule(
+        meta_learning_rate, meta_rate_decay, client_optimizer_fn, options
     )
     process = build_fed_avg(
         model_fn, client_optimizer_fn, server_optimizer_fn, **options
@@ -86,56 +81,66 @@ def build_fed_meta(
     )
 
 
-def rate_of_meta_step(
-    meta_learning_rate: float | None, client_rate: optimizers.OptimizerOrRate
-) -> float:
-    """Returns η_meta, by default the clients' rate.
+def rate_and_schedule(
+    meta_learning_rate: float | None,
+    meta_rate_decay: float | None,
+    client_rate: optimizers.OptimizerOrRate,
+    options: TrainingOptions,
+) -> tuple[float, optimizers.Schedule | None]:
+    """Returns η_meta and its schedule, by default those of the clients.
 
     Args:
       meta_learning_rate: η_meta, or `None` for the default.
+      meta_rate_decay: The factor of η_meta per round, or `None` for the default.
       client_rate: The clients' rate, or an optimizer, whose rate is unknown.
+      options: The builder's, of which `client_rate_schedule` counts.
 
     Returns:
-      η_meta.
+      η_meta, which `add_meta_step` checks, and its schedule, `None` for a constant
+      rate.
 
     Raises:
-      TypeError: If `meta_learning_rate` is not a number.
-      ValueError: If `meta_learning_rate` is out of its range, or there is neither
-        rate.
+      TypeError: If `meta_rate_decay` is not a number.
+      ValueError: If `meta_rate_decay` is out of its range, or there is neither rate.
     """
+    schedule = options.get("client_rate_schedule")
+    if meta_rate_decay is not None:
+        checks.check_fraction("meta_rate_decay", meta_rate_decay)
+        schedule = optimizers.per_round_factor(meta_rate_decay)
     if meta_learning_rate is not None:
-        checks.check_non_negative("meta_learning_rate", meta_learning_rate)
-        return meta_learning_rate
+        return meta_learning_rate, schedule
     if isinstance(client_rate, tff.learning.optimizers.Optimizer):
         raise ValueError(
             "meta_learning_rate must be given where client_optimizer_fn is an "
             "optimizer, whose rate is not known here, found None."
         )
-    return client_rate
+    return client_rate, schedule
 
 
-def schedule_of_meta_step(
-    meta_rate_decay: float | None, client_rate_schedule: optimizers.Schedule | None
-) -> optimizers.Schedule | None:
-    """Returns the schedule of η_meta, by default the clients'.
-
-    Args:
-      meta_rate_decay: The factor per round, or `None` for the default.
-      client_rate_schedule: The clients' schedule.
-
-    Returns:
-      The schedule, `None` for a constant rate.
-
-    Raises:
-      TypeError: If `meta_rate_decay` is not a number.
-      ValueError: If `meta_rate_decay` is out of its range.
-    """
-    if meta_rate_decay is None:
-        return client_rate_schedule
-    checks.check_positive("meta_rate_decay", meta_rate_decay)
-    checks.check_probability("meta_rate_decay", meta_rate_decay)
-    return optimizers.per_round_factor(meta_rate_decay)
-
+# Of FedMeta over any method.
+META_OPTIONS = (
+    Option(
+        "meta_learning_rate",
+        "non_negative",
+        "Rate η_meta of the server's meta step; none is the clients' rate.",
+        may_be_none=True,
+    ),
+    Option(
+        "meta_epochs", "count", "Passes of the server over its own data in a round."
+    ),
+    Option(
+        "meta_batch_size",
+        "count",
+        "Examples in a minibatch of the server's data; none is all of them.",
+        may_be_none=True,
+    ),
+    Option(
+        "meta_rate_decay",
+        "fraction",
+        "Factor of η_meta per round; none is the clients' schedule.",
+        may_be_none=True,
+    ),
+)
 
 METHOD = register(
     Method(
@@ -147,30 +152,6 @@ METHOD = register(
         ),
         url="https://arxiv.org/abs/1910.08234",
         needs=("meta_data",),
-        options=(
-            Option(
-                "meta_learning_rate",
-                "non_negative",
-                "Rate η_meta of the server's meta step; none is the clients' rate.",
-                may_be_none=True,
-            ),
-            Option(
-                "meta_epochs",
-                "count",
-                "Passes of the server over its own data in a round.",
-            ),
-            Option(
-                "meta_batch_size",
-                "count",
-                "Examples in a minibatch of the server's data; none is all of them.",
-                may_be_none=True,
-            ),
-            Option(
-                "meta_rate_decay",
-                "fraction",
-                "Factor of η_meta per round; none is the clients' schedule.",
-                may_be_none=True,
-            ),
-        ),
+        options=META_OPTIONS,
     )
 )

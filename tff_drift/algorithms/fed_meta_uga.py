@@ -6,18 +6,14 @@ Controllable Meta Updating, Algorithm 2. https://arxiv.org/abs/1910.08234
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import client_works, optimizers
 from tff_drift.algorithms import fed_meta, meta_step, uga
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
-from tff_drift.method_specs import Method, Option, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from tff_drift.method_specs import Method, register
 
 
 @explicit_options(TrainingOptions)
@@ -68,9 +64,8 @@ def build_fed_meta_uga(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
-    meta_rate = fed_meta.rate_of_meta_step(meta_learning_rate, client_learning_rate)
-    schedule = fed_meta.schedule_of_meta_step(
-        meta_rate_decay, options.get("client_rate_schedule")
+    meta_rate, schedule = fed_meta.rate_and_schedule(
+        meta_learning_rate, meta_rate_decay, client_learning_rate, options
     )
     process = uga.build_uga(
         model_fn,
@@ -102,30 +97,6 @@ METHOD = register(
         sends_gradients=True,
         second_gradients=True,
         needs=("local_epochs", "meta_data"),
-        options=(
-            Option(
-                "meta_learning_rate",
-                "non_negative",
-                "Rate η_meta of the server's meta step; none is the clients' rate.",
-                may_be_none=True,
-            ),
-            Option(
-                "meta_epochs",
-                "count",
-                "Passes of the server over its own data in a round.",
-            ),
-            Option(
-                "meta_batch_size",
-                "count",
-                "Examples in a minibatch of the server's data; none is all of them.",
-                may_be_none=True,
-            ),
-            Option(
-                "meta_rate_decay",
-                "fraction",
-                "Factor of η_meta per round; none is the clients' schedule.",
-                may_be_none=True,
-            ),
-        ),
+        options=fed_meta.META_OPTIONS,
     )
 )

@@ -6,20 +6,18 @@ Federated Optimization. https://arxiv.org/abs/2007.07481
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import client_works, optimizers
 from tff_drift.algorithms.composition import compose
 from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class FedNovaWork(client_works.ProximalSgd):

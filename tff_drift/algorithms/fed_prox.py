@@ -6,17 +6,13 @@ https://arxiv.org/abs/1812.06127
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import client_works, optimizers
 from tff_drift.algorithms.composition import compose
 from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
 from tff_drift.method_specs import Method, Option, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @explicit_options(TrainingOptions)

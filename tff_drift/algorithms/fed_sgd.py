@@ -6,9 +6,8 @@ Decentralized Data. https://arxiv.org/abs/1602.05629
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works
 from tff_drift.algorithms.composition import compose
@@ -18,9 +17,6 @@ from tff_drift.algorithms.options import (
     refuse_local_options,
 )
 from tff_drift.method_specs import Method, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @explicit_options(ProcessOptions)

@@ -7,11 +7,12 @@ https://arxiv.org/abs/1806.00582
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, compat, optimizers
 from tff_drift.algorithms import fed_avg
@@ -21,9 +22,6 @@ from tff_drift.algorithms.composition.settings import digest_of
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
 from tff_drift.client_works import keep_trace
 from tff_drift.method_specs import Method, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 # Each is an operation of the clients' computation.
 _MOST_BATCHES = 10_000

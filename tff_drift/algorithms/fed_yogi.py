@@ -6,18 +6,14 @@ https://arxiv.org/abs/2003.00295
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING
-
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
-from tff_drift import client_works, optimizers
-from tff_drift.algorithms.fed_avg import build_fed_opt
+from tff_drift import checks, client_works, optimizers
+from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
-from tff_drift.method_specs import Method, Option, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from tff_drift.algorithms.server_options import server_options
+from tff_drift.method_specs import Method, register
 
 
 @explicit_options(TrainingOptions)
@@ -75,19 +71,15 @@ def build_fed_yogi(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
-    return build_fed_opt(
-        model_fn,
-        client_optimizer_fn,
+    checks.check_positive("server_learning_rate", server_learning_rate)
+    server_optimizer = optimizers.build_yogi(
         server_learning_rate,
-        functools.partial(
-            optimizers.build_yogi,
-            beta_1=beta_1,
-            beta_2=beta_2,
-            tau=tau,
-            initial_accumulator=initial_accumulator,
-        ),
-        **options,
+        beta_1=beta_1,
+        beta_2=beta_2,
+        tau=tau,
+        initial_accumulator=initial_accumulator,
     )
+    return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
 
 
 METHOD = register(
@@ -96,19 +88,6 @@ METHOD = register(
         builder=build_fed_yogi,
         paper="Reddi et al. (2021), Adaptive Federated Optimization",
         url="https://arxiv.org/abs/2003.00295",
-        options=(
-            Option("beta_1", "rate", "Decay β₁ of the server's first moment."),
-            Option("beta_2", "rate", "Decay β₂ of the server's second moment."),
-            Option(
-                "tau",
-                "positive",
-                "Degree of adaptivity τ: the smaller, the more adaptive.",
-            ),
-            Option(
-                "initial_accumulator",
-                "non_negative",
-                "What the server's second moment starts from.",
-            ),
-        ),
+        options=server_options("beta_1", "beta_2", "tau", "initial_accumulator"),
     )
 )

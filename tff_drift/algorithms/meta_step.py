@@ -6,10 +6,9 @@ Controllable Meta Updating, section 3.2. https://arxiv.org/abs/1910.08234
 
 from __future__ import annotations
 
-import abc
 import collections
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 import tensorflow as tf
@@ -164,27 +163,7 @@ def _read(meta_data: Any, spec: client_works.ModelSpec) -> tuple[Any, int]:
     return examples, max(len(batch[0]) for batch in batches)
 
 
-class _Training(abc.ABC):
-    """How the server trains on D_meta in a round."""
-
-    work: client_works.LocalWork
-
-    @abc.abstractmethod
-    def batches(self, round_number: tf.Tensor) -> tf.data.Dataset:
-        """Returns the batches of a round."""
-
-    @abc.abstractmethod
-    def hparams(self, rate: tf.Tensor) -> collections.OrderedDict[str, Any]:
-        """Returns the hyperparameters of `work`."""
-
-    @abc.abstractmethod
-    def result(
-        self, trainable: Tensors, outcome: client_works.LocalOutcome, rate: tf.Tensor
-    ) -> tuple[Tensors, tf.Tensor]:
-        """Returns the new weights, and ‖ω_before - ω‖ / η_meta."""
-
-
-class _FullStep(_Training):
+class _FullStep:
     """ω <- ω - η_meta ∇L(ω; D_meta), its gradient summed up batch by batch."""
 
     def __init__(self, examples: Any, batch_size: int) -> None:
@@ -192,17 +171,20 @@ class _FullStep(_Training):
         self._examples, self._batch_size = examples, batch_size
 
     def batches(self, round_number: tf.Tensor) -> tf.data.Dataset:
+        """Returns the batches of a round."""
         del round_number
         dataset = tf.data.Dataset.from_tensor_slices(self._examples)
         return dataset.batch(self._batch_size)
 
     def hparams(self, rate: tf.Tensor) -> collections.OrderedDict[str, Any]:
+        """Returns the hyperparameters of `work`."""
         del rate
         return self.work.initial_hparams()
 
     def result(
         self, trainable: Tensors, outcome: client_works.LocalOutcome, rate: tf.Tensor
     ) -> tuple[Tensors, tf.Tensor]:
+        """Returns the new weights, and ‖ω_before - ω‖ / η_meta."""
         moved = tuple(
             x - tf.cast(rate, x.dtype) * gradient
             for x, gradient in zip(trainable, outcome.update)
@@ -210,7 +192,7 @@ class _FullStep(_Training):
         return moved, global_norm(outcome.update)
 
 
-class _Minibatches(_Training):
+class _Minibatches:
     """Epochs of ω <- ω - η_meta ∇L(ω; B) over minibatches B of D_meta."""
 
     def __init__(self, examples: Any, epochs: int, batch_size: int | None) -> None:
@@ -245,6 +227,10 @@ class _Minibatches(_Training):
     ) -> tuple[Tensors, tf.Tensor]:
         moved = selected(outcome.rejected, trainable, outcome.trainable)
         return moved, tf.math.divide_no_nan(global_norm(outcome.update), rate)
+
+
+# How the server trains on D_meta in a round.
+_Training = Union[_FullStep, _Minibatches]
 
 
 def _build_meta_step(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import client_works, optimizers
 from tff_drift.algorithms.composition import compose
@@ -22,12 +23,10 @@ from tff_drift.algorithms.server_steps import (
     ServerResult,
     ServerState,
     ServerStep,
+    StepAround,
 )
 from tff_drift.method_specs import Cost, Method, register
 from tff_drift.tensors import Tensors, from_vector
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class MimeLiteWork(client_works.LocalSgd):
@@ -71,7 +70,7 @@ class MimeWork(MimeLiteWork):
         return tuple(g - g_x for g, g_x in zip(step.gradients, step.initial_gradients))
 
 
-class MimeStep(ServerStep):
+class MimeStep(StepAround):
     """The server's half: s <- V(c, s), and another step for x.
 
     Args:
@@ -86,12 +85,8 @@ class MimeStep(ServerStep):
         weight_decay: float,
         step: ServerStep,
     ) -> None:
-        self._base, self._weight_decay, self._step = base, weight_decay, step
-
-    def scheduled(self, schedule: optimizers.Schedule) -> ServerStep:
-        """Returns the step with the inner step's rate scheduled."""
-        step = self._step.scheduled(schedule)
-        return MimeStep(self._base, self._weight_decay, step)
+        super().__init__(step)
+        self._base, self._weight_decay = base, weight_decay
 
     def initial_state(self, trainable: Tensors) -> ServerState:
         """Returns the statistics of an optimizer that has taken no step."""
@@ -134,15 +129,6 @@ class MimeStep(ServerStep):
             for name, value in self._base.get_hparams(base).items()
         )
         return self._base.set_hparams(base, hparams)
-
-    def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
-        """Returns the inner step's hyperparameters."""
-        return self._step.get_hparams(state["step"])
-
-    def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
-        """Returns the state with other hyperparameters of the inner step."""
-        step = self._step.set_hparams(state["step"], hparams)
-        return collections.OrderedDict(state, step=step)
 
 
 def compose_mime(

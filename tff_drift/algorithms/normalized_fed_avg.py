@@ -6,17 +6,13 @@ https://arxiv.org/abs/2106.07820
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
-from tff_drift import client_works, optimizers
-from tff_drift.algorithms.fed_avg import build_fed_opt
+from tff_drift import checks, client_works, optimizers
+from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
 from tff_drift.method_specs import Method, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 @explicit_options(TrainingOptions)
@@ -53,13 +49,9 @@ def build_normalized_fed_avg(
       TypeError: If an argument has the wrong type; the message names it.
       ValueError: If an argument is out of its range; the message names it.
     """
-    return build_fed_opt(
-        model_fn,
-        client_optimizer_fn,
-        server_learning_rate,
-        optimizers.build_normalized_sgd,
-        **options,
-    )
+    checks.check_positive("server_learning_rate", server_learning_rate)
+    server_optimizer = optimizers.build_normalized_sgd(server_learning_rate)
+    return build_fed_avg(model_fn, client_optimizer_fn, server_optimizer, **options)
 
 
 METHOD = register(

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import collections
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
-from tff_drift import client_works, value_types
+from tff_drift import checks, client_works
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
 from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
 from tff_drift.algorithms.server_steps import (
@@ -25,9 +26,6 @@ from tff_drift.algorithms.server_steps import (
 )
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import Tensors, to_vector
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
@@ -226,12 +224,9 @@ def build_scaffnew(
     client_works.check_sgd_rate(
         client_learning_rate, "(p/η) (x⁺ - ŷ_i) estimates gradients for SGD alone"
     )
-    for kind, name, value in (
-        ("count", "num_clients", num_clients),
-        ("fraction", "probability", probability),
-        ("seed", "seed", seed),
-    ):
-        value_types.VALUE_TYPES[kind].check(name, value)
+    checks.check_integer("num_clients", num_clients)
+    checks.check_fraction("probability", probability)
+    checks.check_seed("seed", seed)
     return compose(
         model_fn,
         ScaffnewWork(client_learning_rate, probability, **local),

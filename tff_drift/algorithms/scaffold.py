@@ -7,11 +7,11 @@ Learning, Algorithm 1. https://arxiv.org/abs/1910.06378
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import aggregators, checks, client_works, optimizers
 from tff_drift.aggregators import wrapping
@@ -19,9 +19,6 @@ from tff_drift.algorithms.composition import StatefulLearningProcess, compose
 from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import to_vector
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 

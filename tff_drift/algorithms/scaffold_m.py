@@ -7,11 +7,12 @@ Adaptive Bias Estimation, Algorithm 1. https://arxiv.org/abs/2204.13170
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, client_works
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
@@ -24,9 +25,6 @@ from tff_drift.algorithms.server_steps import (
 )
 from tff_drift.method_specs import Cost, Method, register
 from tff_drift.tensors import Tensors, global_norm, to_vector
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 

@@ -7,11 +7,11 @@ https://arxiv.org/abs/2306.16504
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import aggregators, checks, client_works, optimizers
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
@@ -19,9 +19,6 @@ from tff_drift.algorithms.fed_cm import ClientMomentumStep, FedCmWork
 from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
 from tff_drift.algorithms.server_steps import OptimizerStep
 from tff_drift.method_specs import Cost, Method, Option, register
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 
@@ -125,8 +122,7 @@ def build_scaffold_momentum(
         "(x - y_i) / (K η) is the mean of the local directions for SGD alone",
     )
     checks.check_integer("num_clients", num_clients)
-    checks.check_positive("beta", beta)
-    checks.check_probability("beta", beta)
+    checks.check_fraction("beta", beta)
     server_optimizer = optimizers.as_optimizer(
         "server_optimizer_fn", server_optimizer_fn
     )

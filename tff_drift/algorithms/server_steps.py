@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import copy
 import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -145,9 +146,7 @@ class CorrectedCloudStep(ServerStep):
 
     def replace_model(self, state: ServerState, trainable: Tensors) -> ServerState:
         """Returns the state with another aggregate model."""
-        changed = collections.OrderedDict(state)
-        changed["aggregate_model"] = tuple(trainable)
-        return changed
+        return collections.OrderedDict(state, aggregate_model=tuple(trainable))
 
 
 class OptimizerStep(ServerStep):
@@ -248,7 +247,33 @@ class PlainOptimizerStep(OptimizerStep):
         return self._optimizer.set_hparams(state, hparams)
 
 
-class AveragedStep(ServerStep):
+class StepAround(ServerStep):
+    """A step around another one, whose state is `step` in its own.
+
+    Args:
+      step: The inner step.
+    """
+
+    def __init__(self, step: ServerStep) -> None:
+        self._step = step
+
+    def scheduled(self, schedule: optimizers.Schedule) -> ServerStep:
+        """Returns the step with the inner step's rate scheduled."""
+        scheduled = copy.copy(self)
+        scheduled._step = self._step.scheduled(schedule)
+        return scheduled
+
+    def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
+        """Returns the inner step's hyperparameters."""
+        return self._step.get_hparams(state["step"])
+
+    def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
+        """Returns the state with other hyperparameters of the inner step."""
+        step = self._step.set_hparams(state["step"], hparams)
+        return collections.OrderedDict(state, step=step)
+
+
+class AveragedStep(StepAround):
     """Another step, and beside it the running average of the aggregate models.
 
     θ̂ <- θ̂ + (θ̄ - θ̂) / W_r with W_r = W_{r-1} / γ + 1, so that round r weighs γ^r;
@@ -262,7 +287,7 @@ class AveragedStep(ServerStep):
     """
 
     def __init__(self, step: ServerStep, growth: float = 1.0) -> None:
-        self._step = step
+        super().__init__(step)
         self._growth = growth
         self.has_control_variate = step.has_control_variate
 
@@ -314,13 +339,3 @@ class AveragedStep(ServerStep):
             average_model=tuple(trainable),
             total_weight=tf.zeros_like(state["total_weight"]),
         )
-
-    def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
-        """Returns the inner step's hyperparameters."""
-        return self._step.get_hparams(state["step"])
-
-    def set_hparams(self, state: ServerState, hparams: Any) -> ServerState:
-        """Returns the state with other hyperparameters of the inner step."""
-        changed = collections.OrderedDict(state)
-        changed["step"] = self._step.set_hparams(state["step"], hparams)
-        return changed

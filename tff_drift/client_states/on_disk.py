@@ -137,8 +137,7 @@ class DiskClientStates(ClientStates):
             holds no array.
         """
         super().__init__(initial_state)
-        if not isinstance(run_id, str):
-            raise TypeError(f"run_id must be a string, found {checks.shown(run_id)}.")
+        checks.check_instance("run_id", run_id, str, "a string")
         checks.check_path("path", path)
         self.path = pathlib.Path(path)
         self._closing = contextlib.ExitStack()

@@ -40,11 +40,6 @@ class SlotFile:
             self._end = slot + 1
         self._file = os.open(path, os.O_RDWR)
 
-    @property
-    def nbytes(self) -> int:
-        """The size of the file."""
-        return os.fstat(self._file).st_size
-
     def read(self, slot: int) -> np.ndarray:
         """Returns a slot's bytes, `uint8[slot_nbytes]`, in a new array.
 

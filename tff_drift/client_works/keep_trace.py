@@ -108,8 +108,8 @@ def run_keep_trace(
     replay: LocalModel,
     weights: tff.learning.models.ModelWeights,
     dataset: tf.data.Dataset,
-    *,
     context: LocalContext,
+    *,
     local_epochs: int,
 ) -> LocalOutcome:
     """Runs one client's keep-trace gradient descent.

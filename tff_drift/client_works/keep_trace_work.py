@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import re
 from typing import Any
 
@@ -13,12 +14,7 @@ from tff_drift import checks, compat
 from tff_drift.client_works.keep_trace import run_keep_trace
 from tff_drift.client_works.local_models import ModelSpec
 from tff_drift.client_works.local_sgd import LocalSgd, check_sgd_rate
-from tff_drift.client_works.local_work import (
-    ClientWork,
-    LocalContext,
-    LocalOutcome,
-    RunWork,
-)
+from tff_drift.client_works.local_work import ClientWork, RunWork
 
 # Operations that draw other numbers each time that they run.
 _RANDOM = re.compile(
@@ -87,23 +83,9 @@ class KeepTraceSgd(ClientWork):
         del loop_implementation
         # The metrics of steps that are differentiated once more must not count.
         model, replay = spec.build(), spec.build()
-
-        def run(
-            weights: tff.learning.models.ModelWeights,
-            dataset: tf.data.Dataset,
-            context: LocalContext,
-        ) -> LocalOutcome:
-            return run_keep_trace(
-                self._sgd,
-                model,
-                replay,
-                weights,
-                dataset,
-                context=context,
-                local_epochs=self._local_epochs,
-            )
-
-        return run
+        return functools.partial(
+            run_keep_trace, self._sgd, model, replay, local_epochs=self._local_epochs
+        )
 
 
 def _check_replay(spec: ModelSpec) -> None:

@@ -320,10 +320,7 @@ class LocalSgd(LocalWork):
     def finish(self, context: LocalContext, state: Any, trainable: Tensors) -> Tensors:
         """Returns the pseudo-gradient Δ_i = x - y_i."""
         del state
-        return tuple(
-            initial - final
-            for initial, final in zip(context.initial_trainable, trainable)
-        )
+        return _minus(context.initial_trainable, trainable)
 
 
 def _has_momentum(optimizer_state: Any) -> bool:

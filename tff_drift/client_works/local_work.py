@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import abc
 import collections
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -242,26 +243,14 @@ class LocalWork(ClientWork):
         self, spec: ModelSpec, loop_implementation: tff.learning.LoopImplementation
     ) -> RunWork:
         """Builds the model; see `run_local_work` for what a client does."""
-        model = spec.build()
-        # A model of its own, whose metrics nobody reads.
-        initial_model = spec.build() if self.needs_initial_gradients else None
-
-        def run(
-            weights: tff.learning.models.ModelWeights,
-            dataset: tf.data.Dataset,
-            context: LocalContext,
-        ) -> LocalOutcome:
-            return run_local_work(
-                self,
-                model,
-                weights,
-                dataset,
-                context=context,
-                loop_implementation=loop_implementation,
-                initial_model=initial_model,
-            )
-
-        return run
+        return functools.partial(
+            run_local_work,
+            self,
+            spec.build(),
+            loop_implementation=loop_implementation,
+            # A model of its own, whose metrics nobody reads.
+            initial_model=spec.build() if self.needs_initial_gradients else None,
+        )
 
 
 def run_local_work(
@@ -269,8 +258,8 @@ def run_local_work(
     model: LocalModel,
     weights: tff.learning.models.ModelWeights,
     dataset: tf.data.Dataset,
-    *,
     context: LocalContext,
+    *,
     loop_implementation: tff.learning.LoopImplementation,
     initial_model: LocalModel | None = None,
 ) -> LocalOutcome:

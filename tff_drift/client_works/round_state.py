@@ -21,8 +21,6 @@ class RoundState(NamedTuple):
     Attributes:
       initialize: `( -> S)`.
       advance: `(S -> S)`, to the next round.
-      get_hparams: `(S -> H)`.
-      set_hparams: `(<S, H> -> S)`.
       learning_rate: `(S -> float32)`, the local step size of the round; None for
         work without one.
       hparams_of_round: A Python function of `S` to the hyperparameters in force,
@@ -32,8 +30,6 @@ class RoundState(NamedTuple):
 
     initialize: compat.Computation
     advance: compat.Computation
-    get_hparams: compat.Computation
-    set_hparams: compat.Computation
     learning_rate: compat.Computation | None
     hparams_of_round: Callable[[Any], Any]
     rate_schedule: schedules.CheckedSchedule | None
@@ -83,34 +79,14 @@ def build_round_state(
 
     @compat.tf_computation(state_type)
     def advance(state: Any) -> Any:
-        return collections.OrderedDict(
-            round_number=state["round_number"] + 1, hparams=state["hparams"]
-        )
-
-    @compat.tf_computation(state_type)
-    def get_hparams(state: Any) -> Any:
-        return state["hparams"]
-
-    @compat.tf_computation(state_type, get_hparams.type_signature.result)
-    def set_hparams(state: Any, hparams: Any) -> Any:
-        return collections.OrderedDict(
-            round_number=state["round_number"], hparams=hparams
-        )
+        return collections.OrderedDict(state, round_number=state["round_number"] + 1)
 
     learning_rate = None
     if has_rate:
         learning_rate = compat.tf_computation(
             lambda state: hparams_of_round(state)[RATE], state_type
         )
-    return RoundState(
-        initialize,
-        advance,
-        get_hparams,
-        set_hparams,
-        learning_rate,
-        hparams_of_round,
-        schedule,
-    )
+    return RoundState(initialize, advance, learning_rate, hparams_of_round, schedule)
 
 
 def _apply_schedule(

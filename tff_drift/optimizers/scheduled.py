@@ -119,9 +119,7 @@ def build_scheduled(
         `schedule` is not a function.
       ValueError: If `as_schedule` refuses `schedule`.
     """
-    if not isinstance(optimizer, tff.learning.optimizers.Optimizer):
-        raise TypeError(
-            "optimizer must be a tff.learning.optimizers.Optimizer, found "
-            f"{checks.shown(optimizer)}."
-        )
+    kind = tff.learning.optimizers.Optimizer
+    what = "a tff.learning.optimizers.Optimizer"
+    checks.check_instance("optimizer", optimizer, kind, what)
     return _Scheduled(optimizer, schedules.as_schedule(schedule))

@@ -65,7 +65,7 @@ def exponential(
       TypeError: If an argument is not a number.
       ValueError: If an argument is out of its range.
     """
-    _check_factor("decay_rate", decay_rate)
+    checks.check_fraction("decay_rate", decay_rate)
     checks.check_integer("decay_rounds", decay_rounds)
     checks.check_flag("staircase", staircase)
 
@@ -98,7 +98,7 @@ def per_round_factor(factor: float) -> Schedule:
       TypeError: If `factor` is not a number.
       ValueError: If `factor` is out of its range.
     """
-    _check_factor("factor", factor)
+    checks.check_fraction("factor", factor)
     return exponential(factor, 1)
 
 
@@ -275,11 +275,7 @@ def as_schedule(function: Any, name: str = "schedule") -> CheckedSchedule:
         outside it, or if its result for round 0 is not a finite scalar of at
         least 0.
     """
-    if not callable(function):
-        raise TypeError(
-            f"{name} must be a function of round_number, found "
-            f"{checks.shown(function)}."
-        )
+    checks.check_callable(name, function, "a function of round_number")
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.int32)])
     def checked(round_number: tf.Tensor) -> tf.Tensor:
@@ -326,11 +322,6 @@ def _last_line(error: Exception) -> str:
     """The line of an error that says what it is; TensorFlow's follows a traceback."""
     lines = str(error).strip().splitlines()
     return lines[-1].strip() if lines else type(error).__name__
-
-
-def _check_factor(name: str, value: Any) -> None:
-    checks.check_positive(name, value)
-    checks.check_probability(name, value)
 
 
 def _ramp(start: float, end: float, rounds: int) -> Schedule:

@@ -150,14 +150,7 @@ def build_client_half(
             data_type,
         )
     else:
-        train = compat.tf_computation(
-            lambda state, weights, message, client: client_update(
-                state, weights, message, client
-            ),
-            *types,
-            message_type,
-            data_type,
-        )
+        train = compat.tf_computation(client_update, *types, message_type, data_type)
     sends = train if gradient is None else gradient
     return ClientHalf(
         train,

@@ -84,9 +84,12 @@ def build_process(parts: Parts, num_clients: int | None) -> ComposedLearningProc
             server.accessors,
             **messages,
         )
+    collection = aggregators.ClientStateCollectionFactory().create(
+        aggregators.collected_type(client.data_type.state)
+    )
     return StatefulLearningProcess(
         server.initialize,
-        _build_next_with_states(run_round, *next_types),
+        _build_next(run_round, *next_types, collection),
         server.accessors,
         initial_client_state=client.initial_state,
         build_next_at_clients=lambda: _build_next_at_clients(run_round, *next_types),
@@ -180,33 +183,19 @@ def _client_states(parts: Parts, trained: Any) -> Any:
 
 
 def _build_next(
-    run_round: RunRound, state_type: compat.Type, data_type: compat.Type
+    run_round: RunRound,
+    state_type: compat.Type,
+    data_type: compat.Type,
+    collection: tff.templates.AggregationProcess | None = None,
 ) -> compat.Computation:
-    """Builds `next` of clients that keep no state."""
-
-    @compat.federated_computation(state_type, data_type)
-    def next_fn(state: Any, client_data: Any) -> Any:
-        new_state, metrics, _ = run_round(state, client_data)
-        return tff.learning.templates.LearningProcessOutput(
-            new_state, compat.federated_zip(metrics)
-        )
-
-    return next_fn
-
-
-def _build_next_with_states(
-    run_round: RunRound, state_type: compat.Type, data_type: compat.Type
-) -> compat.Computation:
-    """Builds `next`: the new client states are collected at the server."""
-    collection = aggregators.ClientStateCollectionFactory().create(
-        aggregators.collected_type(data_type.member.state)
-    )
+    """Builds `next`; if clients keep a state, a collection brings it to the server."""
 
     @compat.federated_computation(state_type, data_type)
     def next_fn(state: Any, client_data: Any) -> Any:
         new_state, metrics, client_states = run_round(state, client_data)
-        collected = collection.next(collection.initialize(), client_states)
-        metrics[CLIENT_STATES] = collected.result
+        if collection is not None:
+            collected = collection.next(collection.initialize(), client_states)
+            metrics[CLIENT_STATES] = collected.result
         return tff.learning.templates.LearningProcessOutput(
             new_state, compat.federated_zip(metrics)
         )

@@ -150,7 +150,7 @@ def build_server_half(
             compat.to_type(reports_type),
             reports_model_norm,
         ),
-        _build_accessors(rounds, server_step, aggregation, evaluated_model, state_type),
+        _build_accessors(server_step, aggregation, evaluated_model, state_type),
     )
 
 
@@ -237,7 +237,6 @@ def _all(holds: Callable[[tf.Tensor], tf.Tensor], tensors: Tensors) -> tf.Tensor
 
 
 def _build_accessors(
-    rounds: round_state.RoundState,
     server_step: ServerStep,
     aggregation: CohortAggregation,
     evaluated_model: str,
@@ -273,15 +272,18 @@ def _build_accessors(
     @compat.tf_computation(state_type)
     def get_hparams(state: Any) -> Any:
         return collections.OrderedDict(
-            client_work=rounds.get_hparams(state.client_work),
+            client_work=state.client_work["hparams"],
             finalizer=server_step.get_hparams(state.finalizer),
         )
 
     @compat.tf_computation(state_type, get_hparams.type_signature.result)
     def set_hparams(state: Any, hparams: Any) -> Any:
+        client_work = collections.OrderedDict(
+            state.client_work, hparams=hparams["client_work"]
+        )
         return replace(
             state,
-            client_work=rounds.set_hparams(state.client_work, hparams["client_work"]),
+            client_work=client_work,
             finalizer=server_step.set_hparams(state.finalizer, hparams["finalizer"]),
         )
 

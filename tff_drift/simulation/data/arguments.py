@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypedDict
 
 from tff_drift import checks
+from tff_drift.simulation.data.examples import Transform
 
 # What users of other libraries call some of the arguments.
 suggest_names = checks.suggesting_names(
@@ -16,20 +17,20 @@ suggest_names = checks.suggesting_names(
 )
 
 
-class _Unchanged:
-    """The default of an argument that leaves an option as it is."""
+class DatasetOptions(TypedDict, total=False):
+    """The options of clients' examples and of their batches, see `ClientDatasets`."""
 
-    def __repr__(self) -> str:
-        return "UNCHANGED"
+    batch_size: int
+    epochs: int
+    max_examples: int | None
+    shuffle: bool
+    seed: int
+    last_batch: str
+    local_steps: int | None
+    transform: Transform | None
 
 
-UNCHANGED: Any = _Unchanged()
+class CachedDatasetOptions(DatasetOptions, total=False):
+    """`DatasetOptions`, and how much of the examples stays in RAM."""
 
-
-def changed(**options: Any) -> dict[str, Any]:
-    """Returns the options that were given.
-
-    Args:
-      **options: Options by name, `UNCHANGED` those that were not.
-    """
-    return {name: value for name, value in options.items() if value is not UNCHANGED}
+    cache_bytes: int

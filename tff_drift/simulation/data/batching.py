@@ -143,14 +143,22 @@ class Batching:
         """
         missing = self.num_examples(count)
         while missing:
-            rows = rows_of_epoch(
-                count, self.batch_size, self.shuffle, self.last_batch, draw
-            )
+            rows = self._rows(count, draw)
             length = count if rows is None else len(rows)
             if length > missing:
                 rows = np.arange(missing) if rows is None else rows[:missing]
             missing -= min(length, missing)
             yield rows
+
+    def _rows(self, count: int, draw: np.random.Generator) -> np.ndarray | None:
+        """Returns which examples of an epoch are cut into batches; None for all."""
+        missing = -count % self.batch_size
+        if not self.shuffle and (self.last_batch == "short" or not missing):
+            return None
+        rows = draw.permutation(count) if self.shuffle else np.arange(count)
+        if missing and self.last_batch == "bootstrap":
+            rows = np.concatenate([rows, draw.integers(count, size=missing)])
+        return rows[: self._rows_of_epoch(count)]
 
 
 def generator(seed: int, round_number: int, client_id: str) -> np.random.Generator:
@@ -172,37 +180,6 @@ def _words(number: int) -> bytes:
     """Returns the 32-bit words of an integer, the lowest first, and at least one."""
     number = int(number)
     return number.to_bytes(4 * max(1, -(-number.bit_length() // 32)), "little")
-
-
-def rows_of_epoch(
-    count: int,
-    batch_size: int,
-    shuffle: bool,
-    last_batch: str,
-    draw: np.random.Generator,
-) -> np.ndarray | None:
-    """Returns the examples of an epoch, to be cut into batches in their order.
-
-    Args:
-      count: The number of a client's examples.
-      batch_size: The number of examples in a batch.
-      shuffle: Whether their order is drawn.
-      last_batch: One of `LAST_BATCHES`.
-      draw: The generator of the client's round; the order is drawn first, then what
-        fills up the last batch.
-
-    Returns:
-      Their numbers; None for all as they are.
-    """
-    missing = -count % batch_size
-    if not shuffle and (last_batch == "short" or not missing):
-        return None
-    rows = draw.permutation(count) if shuffle else np.arange(count)
-    if missing and last_batch == "bootstrap":
-        rows = np.concatenate([rows, draw.integers(count, size=missing)])
-    elif missing and last_batch == "drop" and count > batch_size:
-        rows = rows[: count - count % batch_size]
-    return rows
 
 
 def split(examples: Examples, batch_size: int) -> list[Examples]:

@@ -12,43 +12,34 @@ from tff_drift import checks
 from tff_drift.simulation.data.examples import Examples
 
 
-def client_data_reader(
-    client_data: tff.simulation.datasets.ClientData,
-    preprocess: Callable[[Examples], Examples] | None,
-) -> Callable[[str], Examples]:
-    """Returns a function that stacks the elements of a client's dataset.
+class ClientDataReader:
+    """Stacks the elements of a client's dataset, given the client's id.
 
-    Args:
-      client_data: The clients and their datasets of single examples.
-      preprocess: What to do with a client's stacked examples; `None` is nothing.
-
-    Returns:
-      A function of a client id that returns the structure of arrays of the
-      client's examples. It raises a `ValueError` if there are none.
-
-    Raises:
-      TypeError: If an argument has the wrong type.
+    It can be sent to other processes if its parts can.
     """
-    if not isinstance(client_data, tff.simulation.datasets.ClientData):
-        raise TypeError(
-            "client_data must be a tff.simulation.datasets.ClientData, found "
-            f"{checks.shown(client_data)}. Use ClientDatasets.from_arrays for "
-            "arrays."
-        )
-    if preprocess is not None:
-        checks.check_callable("preprocess", preprocess, "a function of examples")
-
-    return _Reader(client_data, preprocess)
-
-
-class _Reader:
-    """Reads clients; it can be sent to other processes if its parts can."""
 
     def __init__(
         self,
         client_data: tff.simulation.datasets.ClientData,
         preprocess: Callable[[Examples], Examples] | None,
     ) -> None:
+        """Initializes the reader.
+
+        Args:
+          client_data: The clients and their datasets of single examples.
+          preprocess: What to do with a client's stacked examples; `None` is nothing.
+
+        Raises:
+          TypeError: If an argument has the wrong type.
+        """
+        if not isinstance(client_data, tff.simulation.datasets.ClientData):
+            raise TypeError(
+                "client_data must be a tff.simulation.datasets.ClientData, found "
+                f"{checks.shown(client_data)}. Use ClientDatasets.from_arrays for "
+                "arrays."
+            )
+        if preprocess is not None:
+            checks.check_callable("preprocess", preprocess, "a function of examples")
         self._client_data = client_data
         self._preprocess = preprocess
         self._read = self._build()
@@ -73,7 +64,11 @@ class _Reader:
         self._read = self._build()
 
     def __call__(self, client_id: str) -> Examples:
-        """Returns the structure of arrays of a client's examples."""
+        """Returns the structure of arrays of a client's examples.
+
+        Raises:
+          ValueError: If there are none, or they cannot be read.
+        """
         try:
             tensors = self._read(tf.constant(client_id))
         except tf.errors.InvalidArgumentError as error:

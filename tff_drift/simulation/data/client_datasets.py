@@ -13,20 +13,26 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import starmap
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+from typing_extensions import Unpack
 
 from tff_drift import checks, summaries
 from tff_drift.execution.batches_on_demand import BatchesOnDemand
 from tff_drift.simulation.data import named_examples
-from tff_drift.simulation.data.arguments import UNCHANGED, changed, suggest_names
+from tff_drift.simulation.data.arguments import (
+    CachedDatasetOptions,
+    DatasetOptions,
+    suggest_names,
+)
 from tff_drift.simulation.data.batching import Batching, split, to_dataset
-from tff_drift.simulation.data.client_data_reader import client_data_reader
+from tff_drift.simulation.data.client_data_reader import ClientDataReader
 from tff_drift.simulation.data.client_examples import ClientExamples
 from tff_drift.simulation.data.data_summary import summary
-from tff_drift.simulation.data.example_store import ExampleStore, InRam
+from tff_drift.simulation.data.example_store import STORE_OPTIONS, ExampleStore, InRam
 from tff_drift.simulation.data.examples import (
     Examples,
     Transform,
@@ -115,21 +121,15 @@ class ClientDatasets(ClientExamples):
 
     @classmethod
     @suggest_names
+    @checks.with_options_of(__init__)
     def from_arrays(
         cls,
         clients: Mapping[str, Examples],
         *,
         x: Names = None,
         y: Names = None,
-        batch_size: int,
-        epochs: int = 1,
-        max_examples: int | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        last_batch: str = "short",
-        local_steps: int | None = None,
-        transform: Transform | None = None,
         cache_bytes: int = 0,
+        **options: Unpack[DatasetOptions],
     ) -> ClientDatasets:
         """Makes client datasets of arrays that are in RAM already.
 
@@ -140,15 +140,8 @@ class ClientDatasets(ClientExamples):
             `{"input_ids": ..., "labels": ...}`, the name of the inputs; a list of
             names for a model that takes a mapping of them.
           y: The name of the labels, or a list of names.
-          batch_size: The number of examples in a batch. See `ClientDatasets`.
-          epochs: The passes over a client's examples per round.
-          max_examples: The number of examples kept of each client, `None` for all.
-          shuffle: Whether to shuffle training data.
-          seed: The seed of the shuffles.
-          last_batch: "short", "drop" or "bootstrap".
-          local_steps: The batches per round in place of `epochs`, or `None`.
-          transform: A function of examples and a random generator, or `None`.
           cache_bytes: The RAM for copies that `max_examples` makes, in bytes.
+          **options: The other options of `ClientDatasets`, `batch_size` among them.
 
         Returns:
           The client datasets, in the order of `clients`.
@@ -159,36 +152,16 @@ class ClientDatasets(ClientExamples):
             examples, arrays of different lengths, or no array of a name in `x` or `y`.
         """
         arrays = checked_clients(named_examples.as_pairs(clients, x, y))
-        return cls(
-            tuple(arrays),
-            InRam(arrays),
-            batch_size=batch_size,
-            epochs=epochs,
-            max_examples=max_examples,
-            shuffle=shuffle,
-            seed=seed,
-            last_batch=last_batch,
-            local_steps=local_steps,
-            cache_bytes=cache_bytes,
-            transform=transform,
-        )
+        return cls(tuple(arrays), InRam(arrays), cache_bytes=cache_bytes, **options)
 
     @classmethod
     @suggest_names
+    @checks.with_options_of(__init__)
     def from_client_data(
         cls,
         client_data: tff.simulation.datasets.ClientData,
         preprocess: Callable[[Examples], Examples] | None = None,
-        *,
-        batch_size: int,
-        epochs: int = 1,
-        max_examples: int | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        last_batch: str = "short",
-        local_steps: int | None = None,
-        transform: Transform | None = None,
-        cache_bytes: int = _DEFAULT_CACHE_BYTES,
+        **options: Unpack[CachedDatasetOptions],
     ) -> ClientDatasets:
         """Reads clients from a `tff.simulation.datasets.ClientData`.
 
@@ -197,15 +170,7 @@ class ClientDatasets(ClientExamples):
           preprocess: Turns the arrays of one client (the elements of its
             dataset, stacked) into its examples. It may change the number of
             examples. Default: the arrays as they are.
-          batch_size: The number of examples in a batch. See `ClientDatasets`.
-          epochs: The passes over a client's examples per round.
-          max_examples: The number of examples kept of each client, `None` for all.
-          shuffle: Whether to shuffle training data.
-          seed: The seed of the shuffles.
-          last_batch: "short", "drop" or "bootstrap".
-          local_steps: The batches per round in place of `epochs`, or `None`.
-          transform: A function of examples and a random generator, or `None`.
-          cache_bytes: The RAM that cached examples may hold, in bytes.
+          **options: The options of `ClientDatasets`, `batch_size` among them.
 
         Returns:
           The client datasets, in the order of `client_data.client_ids`.
@@ -214,50 +179,19 @@ class ClientDatasets(ClientExamples):
           TypeError: If an argument is unknown or has the wrong type.
           ValueError: If an argument is out of its range.
         """
-        load_client = client_data_reader(client_data, preprocess)
-        return cls(
-            tuple(client_data.client_ids),
-            load_client,
-            batch_size=batch_size,
-            epochs=epochs,
-            max_examples=max_examples,
-            shuffle=shuffle,
-            seed=seed,
-            last_batch=last_batch,
-            local_steps=local_steps,
-            cache_bytes=cache_bytes,
-            transform=transform,
-        )
+        load_client = ClientDataReader(client_data, preprocess)
+        return cls(tuple(client_data.client_ids), load_client, **options)
 
     @suggest_names
-    def replace(
-        self,
-        *,
-        batch_size: int = UNCHANGED,
-        epochs: int = UNCHANGED,
-        max_examples: int | None = UNCHANGED,
-        shuffle: bool = UNCHANGED,
-        seed: int = UNCHANGED,
-        last_batch: str = UNCHANGED,
-        local_steps: int | None = UNCHANGED,
-        transform: Transform | None = UNCHANGED,
-        cache_bytes: int = UNCHANGED,
-    ) -> ClientDatasets:
+    @checks.with_options_of(__init__, are_given=True)
+    def replace(self, **options: Unpack[CachedDatasetOptions]) -> ClientDatasets:
         """Returns the same clients under other options.
 
         The cache is shared with the result unless `max_examples`, `cache_bytes`
         or `transform` change.
 
         Args:
-          batch_size: The number of examples in a batch. What is not given stays.
-          epochs: The passes over a client's examples per round.
-          max_examples: The number of examples kept of each client, `None` for all.
-          shuffle: Whether to shuffle training data.
-          seed: The seed of the shuffles.
-          last_batch: "short", "drop" or "bootstrap".
-          local_steps: The batches per round in place of `epochs`, or `None`.
-          transform: A function of examples and a random generator, or `None`.
-          cache_bytes: The RAM that cached examples may hold, in bytes.
+          **options: Options of `ClientDatasets`. What is not given stays.
 
         Returns:
           Client datasets with these options changed.
@@ -266,21 +200,10 @@ class ClientDatasets(ClientExamples):
           TypeError: If an option is unknown or has the wrong type.
           ValueError: If an option is out of its range.
         """
+        changed: dict[str, Any] = {**options}
+        stored = {name: changed.pop(name) for name in STORE_OPTIONS if name in changed}
         other = copy.copy(self)
-        other.batching = dataclasses.replace(
-            self.batching,
-            **changed(
-                batch_size=batch_size,
-                epochs=epochs,
-                shuffle=shuffle,
-                seed=seed,
-                last_batch=last_batch,
-                local_steps=local_steps,
-            ),
-        )
-        stored = changed(
-            max_examples=max_examples, transform=transform, cache_bytes=cache_bytes
-        )
+        other.batching = dataclasses.replace(self.batching, **changed)
         if stored:
             other._store = self._store.replace(**stored)
         return other

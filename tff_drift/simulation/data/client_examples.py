@@ -13,7 +13,6 @@ from tff_drift.simulation.data.example_store import ExampleStore
 from tff_drift.simulation.data.examples import (
     Examples,
     Transform,
-    check_known,
     checked_ids,
 )
 from tff_drift.simulation.data.examples_digest import examples_digest
@@ -145,7 +144,12 @@ class ClientExamples:
             self._check(client_id, lambda: self.examples(client_id))
 
     def _check_known(self, client_id: str) -> None:
-        check_known(client_id, self._known, self.client_ids)
+        checks.check_instance("client_id", client_id, str, "a string")
+        if client_id not in self._known:
+            raise ValueError(
+                f"Unknown client_id {client_id!r}. There are {len(self)} clients, "
+                f"{self.client_ids[0]!r} to {self.client_ids[-1]!r}: see client_ids."
+            )
 
     def examples(self, client_id: str) -> Examples:
         """Returns a client's examples, in the order in which they were loaded.

@@ -87,8 +87,7 @@ def build_growing_sampling(
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range, or `examples` do not increase.
     """
-    if not isinstance(train, ClientDatasets):
-        raise TypeError(f"train must be a ClientDatasets, found {checks.shown(train)}.")
+    checks.check_instance("train", train, ClientDatasets, "a ClientDatasets")
     cohort_size, maximum = _checked(cohort_size, maximum)
     examples = _increasing("examples", examples)
     checks.check_integer("seed", seed, at_least=0)

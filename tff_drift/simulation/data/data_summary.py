@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tff_drift.simulation.data.batching import Batching
-from tff_drift.simulation.data.example_store import ExampleStore, InRam
+from tff_drift.simulation.data.example_store import ExampleStore
 
 _SHOWN_IDS = 3
 
@@ -41,12 +41,8 @@ def _ids(client_ids: Sequence[str]) -> str:
     return f"{first}, ..., {client_ids[-1]!r}"
 
 
-def _is_in_ram(store: ExampleStore) -> bool:
-    return isinstance(store.load_client, InRam)
-
-
 def _counts(client_ids: Sequence[str], store: ExampleStore) -> str:
-    if _is_in_ram(store):
+    if store.holds_examples:
         counts = [store.num_examples(each) for each in client_ids]
         of_what = "per client"
     else:
@@ -62,14 +58,14 @@ def _counts(client_ids: Sequence[str], store: ExampleStore) -> str:
 
 
 def _cache(store: ExampleStore) -> str:
-    if _is_in_ram(store) and not store.cache_bytes:
+    if store.holds_examples and not store.cache_bytes:
         return "none: the arrays are in RAM"
     return f"{store.used_bytes / 1e6:,.1f} of {store.cache_bytes / 1e6:,.1f} MB"
 
 
 def _specs(client_ids: Sequence[str], store: ExampleStore) -> str:
     # A transform is the user's own code, which a look at the data does not run.
-    if _is_in_ram(store) and store.transform is None:
+    if store.holds_examples and store.transform is None:
         spec = store.spec(client_ids[0])
     else:
         spec = store.known_spec

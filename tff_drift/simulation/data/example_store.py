@@ -23,7 +23,8 @@ from tff_drift.simulation.data.examples import (
     take,
 )
 
-_OPTIONS = ("max_examples", "cache_bytes", "transform")
+# The options of a store, the others being those of `Batching`.
+STORE_OPTIONS = ("max_examples", "cache_bytes", "transform")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +119,7 @@ class ExampleStore:
         Args:
           **options: What changes of `max_examples`, `cache_bytes` and `transform`.
         """
-        kept = {name: getattr(self, name) for name in _OPTIONS}
+        kept = {name: getattr(self, name) for name in STORE_OPTIONS}
         return ExampleStore(self.load_client, **{**kept, **options})
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -191,29 +191,6 @@ def _is_of_tff(dtype: np.dtype[Any]) -> bool:
     except (NotImplementedError, TypeError):  # Of floats of eight bits, of dates.
         return False
     return True
-
-
-def check_known(
-    client_id: str, known: Collection[str], client_ids: Sequence[str]
-) -> None:
-    """Raises unless a client is one of some.
-
-    Args:
-      client_id: The client's id.
-      known: The ids that there are.
-      client_ids: The same, in order.
-
-    Raises:
-      TypeError: If the id is not a string.
-      ValueError: If there is no such client.
-    """
-    if not isinstance(client_id, str):
-        raise TypeError(f"client_id must be a string, found {checks.shown(client_id)}.")
-    if client_id not in known:
-        raise ValueError(
-            f"Unknown client_id {client_id!r}. There are {len(client_ids)} clients, "
-            f"{client_ids[0]!r} to {client_ids[-1]!r}: see client_ids."
-        )
 
 
 def checked_clients(clients: Mapping[str, Examples]) -> dict[str, Examples]:

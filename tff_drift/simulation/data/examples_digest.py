@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import tree
 
-from tff_drift.simulation.data.example_store import ExampleStore, InRam
+from tff_drift.simulation.data.example_store import ExampleStore
 from tff_drift.simulation.data.examples import Examples, num_rows
 
 # Clients whose examples are looked at: reading them from a disk takes a while.
@@ -28,11 +28,11 @@ def examples_digest(client_ids: Sequence[str], store: ExampleStore) -> str:
       store: Their examples.
     """
     digest = hashlib.sha256()
-    is_in_ram = isinstance(store.load_client, InRam)
-    if is_in_ram:
+    if store.holds_examples:
         counts = [num_rows(store.load_client(each)) for each in client_ids]
         digest.update(np.asarray(counts, "<i8").tobytes())
-    count = min(len(client_ids), _CLIENTS_IN_RAM if is_in_ram else _CLIENTS_READ)
+    most = _CLIENTS_IN_RAM if store.holds_examples else _CLIENTS_READ
+    count = min(len(client_ids), most)
     for index in np.linspace(0, len(client_ids) - 1, count).astype(int):
         client_id = client_ids[index]
         digest.update(client_id.encode())

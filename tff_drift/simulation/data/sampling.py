@@ -15,8 +15,6 @@ Sampling = Callable[[int], Sequence[str]]
 # The clients per round, the same in all or a function of a round number.
 CohortSize = Union[int, Callable[[int], int]]
 
-_LARGEST_SEED = 2**32 - 1
-
 
 class Described:
     """A function of a round number that says what it is.
@@ -90,11 +88,7 @@ def build_uniform_sampling(
     if not callable(cohort_size):
         checks.check_integer("cohort_size", cohort_size)
         cohort_size = int(cohort_size)  # JSON does not know NumPy's.
-    checks.check_integer("seed", seed, at_least=0)
-    if seed > _LARGEST_SEED:
-        raise ValueError(
-            f"seed must be at most {_LARGEST_SEED}, found {checks.shown(seed)}."
-        )
+    checks.check_seed("seed", seed)
     if not callable(cohort_size) and cohort_size > len(client_ids):
         raise ValueError(
             f"cohort_size is {cohort_size}, but there are only {len(client_ids)} "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tff_drift import algorithms, checks
 from tff_drift.algorithms import Arithmetic, Cost
 
@@ -39,8 +37,7 @@ def client_arithmetic(method: str, num_steps: float) -> Arithmetic:
         `num_steps` is negative or not finite.
     """
     checks.check_non_negative("num_steps", num_steps)
-    costs = {name: row.client_cost for name, row in algorithms.methods().items()}
-    return _find(method, costs).times(num_steps)
+    return _cost(method, "client_cost").times(num_steps)
 
 
 def server_arithmetic(method: str, cohort_size: float) -> Arithmetic:
@@ -70,11 +67,11 @@ def server_arithmetic(method: str, cohort_size: float) -> Arithmetic:
         `cohort_size` is negative or not finite.
     """
     checks.check_non_negative("cohort_size", cohort_size)
-    costs = {name: row.server_cost for name, row in algorithms.methods().items()}
-    return _find(method, costs).times(cohort_size)
+    return _cost(method, "server_cost").times(cohort_size)
 
 
-def _find(method: str, costs: Mapping[str, Cost | None]) -> Cost:
+def _cost(method: str, side: str) -> Cost:
+    costs = {name: getattr(row, side) for name, row in algorithms.methods().items()}
     known = {name: cost for name, cost in costs.items() if cost is not None}
     checks.check_one_of("method", method, known)
     return known[method]

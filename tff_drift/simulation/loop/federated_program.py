@@ -42,11 +42,9 @@ class ClientDataSource(compat.FederatedDataSource):
           TypeError: If `train` is not a `ClientDatasets`, or `seed` is not an integer.
           ValueError: If `seed` is negative.
         """
-        if not isinstance(train, ClientDatasets):
-            raise TypeError(
-                "train must be a tff_drift.simulation.ClientDatasets, found "
-                f"{checks.shown(train)}."
-            )
+        checks.check_instance(
+            "train", train, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
+        )
         checks.check_integer("seed", seed, at_least=0)
         self._train = train
         self._seed = int(seed)  # JSON does not know NumPy's integers.
@@ -162,16 +160,15 @@ class ClientStatesProgramStateManager(compat.ProgramStateManager):
         Raises:
           TypeError: If an argument has the wrong type.
         """
-        if not isinstance(manager, compat.ProgramStateManager):
-            raise TypeError(
-                "manager must be a tff.program.ProgramStateManager, found "
-                f"{checks.shown(manager)}."
-            )
-        if not isinstance(process, ProcessWithClientStates):
-            raise TypeError(
-                "process must be a ProcessWithClientStates, found "
-                f"{checks.shown(process)}."
-            )
+        checks.check_instance(
+            "manager",
+            manager,
+            compat.ProgramStateManager,
+            "a tff.program.ProgramStateManager",
+        )
+        checks.check_instance(
+            "process", process, ProcessWithClientStates, "a ProcessWithClientStates"
+        )
         self._manager = manager
         self._process = process
         self._store = process.client_states

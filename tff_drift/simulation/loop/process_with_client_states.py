@@ -28,7 +28,7 @@ from tff_drift.simulation.loop.client_state_types import (
     unstack_client_states,
     without_client_states,
 )
-from tff_drift.simulation.loop.store_in_step import NewStates, StoreInStep
+from tff_drift.simulation.loop.store_in_step import StoreInStep
 
 # Of the ids of a cohort to their data.
 Cohort = Mapping[str, Any]
@@ -63,6 +63,9 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
     Attributes:
       client_states: The store.
       process: The process that was given.
+      control_variate: The process's own, see `StatefulLearningProcess`.
+      num_clients: Likewise.
+      needs_full_participation: Likewise.
     """
 
     def __init__(
@@ -90,13 +93,17 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
             )
         if client_states is None:
             client_states = InMemoryClientStates(process.initial_client_state)
-        if not isinstance(client_states, ClientStates):
-            raise TypeError(
-                "client_states must be a store of tff_drift.client_states, found "
-                f"{client_states!r}."
-            )
+        checks.check_instance(
+            "client_states",
+            client_states,
+            ClientStates,
+            "a store of tff_drift.client_states",
+        )
         check_store_fits(process, client_states)
         self.process = process
+        self.control_variate = process.control_variate
+        self.num_clients = process.num_clients
+        self.needs_full_participation = process.needs_full_participation
         StoreInStep.__init__(self, client_states)
         tff.learning.templates.LearningProcess.__init__(
             self,
@@ -107,21 +114,6 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
             get_hparams_fn=process.get_hparams,
             set_hparams_fn=process.set_hparams,
         )
-
-    @property
-    def control_variate(self) -> compat.Computation | None:
-        """The process's own, see `StatefulLearningProcess`."""
-        return self.process.control_variate
-
-    @property
-    def num_clients(self) -> int | None:
-        """The process's own, see `StatefulLearningProcess`."""
-        return self.process.num_clients
-
-    @property
-    def needs_full_participation(self) -> bool:
-        """The process's own, see `StatefulLearningProcess`."""
-        return self.process.needs_full_participation
 
     @functools.cached_property
     def next_of_columns(self) -> compat.Computation:
@@ -184,19 +176,20 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
         initial = self.process.initial_client_state
         if at_clients:
             output, kept = result
-            new = NewStates(
-                [int(each["index"]) for each in kept],
-                [
-                    tree.unflatten_as(initial, tree.flatten(dict(each["state"])))
-                    for each in kept
-                ],
-                are_views=False,
-            )
+            indices = [int(each["index"]) for each in kept]
+            states = [
+                tree.unflatten_as(initial, tree.flatten(dict(each["state"])))
+                for each in kept
+            ]
         else:
             output = result
             collected = output.metrics[CLIENT_STATES]
-            new = NewStates(*unstack_client_states(collected, initial), are_views=True)
-        self.scatter(rounds, cohort, new)
+            indices, states = unstack_client_states(collected, initial)
+        names = list(cohort)
+        # One of the states that were stacked would keep all of them in RAM.
+        self.scatter(
+            rounds, [names[index] for index in indices], states, copy=not at_clients
+        )
         return without_client_states(output)
 
 

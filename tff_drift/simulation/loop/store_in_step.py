@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from tff_drift.client_states import ClientStates, ClientStatesError
 from tff_drift.simulation.loop.client_state_types import rounds_of
-
-
-class NewStates(NamedTuple):
-    """The states that a cohort's clients return.
-
-    Attributes:
-      indices: The indices that were given to the clients.
-      states: The new state of each.
-      are_views: Whether the states are parts of arrays of the whole cohort, which one
-        of them would keep in RAM.
-    """
-
-    indices: list[int]
-    states: list[Any]
-    are_views: bool
 
 
 class StoreInStep:
@@ -122,20 +107,19 @@ class StoreInStep:
         """
         return self.client_states.gather(list(client_ids), copy=False)
 
-    def scatter(self, rounds: int, client_ids: Iterable[str], new: NewStates) -> None:
+    def scatter(
+        self, rounds: int, client_ids: list[str], states: list[Any], copy: bool
+    ) -> None:
         """Keeps clients' new states, those of a server state after one more round.
 
         Args:
           rounds: The rounds of the server state that the round began with.
-          client_ids: The clients, in the order of their indices.
-          new: The states.
+          client_ids: The clients.
+          states: The new state of each.
+          copy: Whether they are to be copied.
         """
-        names = list(client_ids)
         self.replace(
-            rounds,
-            lambda: self.client_states.scatter(
-                [names[index] for index in new.indices], new.states, copy=new.are_views
-            ),
+            rounds, lambda: self.client_states.scatter(client_ids, states, copy=copy)
         )
 
     def replace(self, rounds: int, keep: Callable[[], object]) -> None:

@@ -39,6 +39,8 @@ from tff_drift.simulation.records.run_store import InMemoryRunStore, RunStore
 # What takes part in a run: TFF's release managers are given its rows.
 Participant = Union[Callback, compat.ReleaseManager]
 Output = Optional[Union[str, "os.PathLike[str]", OutputDir, RunStore]]
+# The same without paths.
+_Kept = Optional[Union[OutputDir, RunStore]]
 
 
 @checks.suggesting_names(
@@ -135,6 +137,8 @@ def run_training(
     if sampling is None and cohort_size is not None:
         check_participation(process, cohort_size)
     participants = _with_defaults(callbacks)
+    if not isinstance(output_dir, (OutputDir, RunStore, type(None))):
+        output_dir = OutputDir(output_dir)
     with _states_where_trained(process, client_states, output_dir) as states:
         runner = RoundRunner(process, train, states)
         training = identity.training_arguments(
@@ -157,7 +161,7 @@ def run_training(
 
 @contextlib.contextmanager
 def _states_where_trained(
-    process: Any, given: ClientStates | None, output_dir: Output
+    process: Any, given: ClientStates | None, output_dir: _Kept
 ) -> Iterator[ClientStates | None]:
     """Gives the store of the clients' states, if it is not the default in RAM."""
     if given is not None or not isinstance(process, StatefulLearningProcess):
@@ -169,13 +173,11 @@ def _states_where_trained(
         yield states
 
 
-def _client_states_folder(output_dir: Output) -> pathlib.Path | None:
+def _client_states_folder(output_dir: _Kept) -> pathlib.Path | None:
     """Returns where client states are kept that outlive the program."""
-    if output_dir is None or isinstance(output_dir, RunStore):
-        return None
-    if not isinstance(output_dir, OutputDir):
-        output_dir = OutputDir(output_dir)
-    return pathlib.Path(output_dir.path) / CLIENT_STATES_FOLDER
+    if isinstance(output_dir, OutputDir):
+        return pathlib.Path(output_dir.path) / CLIENT_STATES_FOLDER
+    return None
 
 
 def _check_process_and_data(process: Any, train: Any) -> None:
@@ -220,11 +222,7 @@ def _choose_sampling(
     sampling: Sampling | None,
 ) -> Sampling:
     if sampling is not None:
-        if not callable(sampling):
-            raise TypeError(
-                "sampling must be a function of a round number, found "
-                f"{checks.shown(sampling)}."
-            )
+        checks.check_callable("sampling", sampling, "a function of a round number")
         if cohort_size is not None:
             checks.check_integer("cohort_size", cohort_size)
         checks.check_integer("seed", seed, at_least=0)
@@ -266,7 +264,7 @@ def _with_defaults(callbacks: Sequence[Participant]) -> list[Callback]:
 
 
 def _open_run_store(
-    output_dir: Output,
+    output_dir: _Kept,
     training: Mapping[str, Any],
     train: ClientDatasets,
     runner: RoundRunner,
@@ -276,8 +274,6 @@ def _open_run_store(
         return InMemoryRunStore(), 1
     if isinstance(output_dir, RunStore):
         return output_dir, 1
-    if not isinstance(output_dir, OutputDir):
-        output_dir = OutputDir(output_dir)
     # Read only here: without a folder nothing is compared.
     examples = train.digest()
     described = {**training, "train": {**training["train"], **examples}}

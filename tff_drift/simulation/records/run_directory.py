@@ -346,7 +346,10 @@ class RunDirectory:
             # Its arrays need not stay in RAM for the whole run.
             self._checkpoint = None
         with self._explained_errors():
-            self._begin_writing()
+            # First, because it is what tells the files of a run from those of others.
+            self._write_configuration()
+            self._metrics = MetricsFile(self._path(METRICS_FILE), self._resumed_rows)
+            self._closing.callback(self._metrics.close)
         self._kept = 0 if training_state is None else training_state.rounds_completed
         return training_state
 
@@ -366,12 +369,6 @@ class RunDirectory:
             store.load_leaves(saved.leaves.get(_CLIENT_STATES, {}))
         else:
             store.restore(saved.rounds_completed)
-
-    def _begin_writing(self) -> None:
-        # First, because it is what tells the files of a run from those of others.
-        self._write_configuration()
-        self._metrics = MetricsFile(self._path(METRICS_FILE), self._resumed_rows)
-        self._closing.callback(self._metrics.close)
 
     def add(self, row: MetricsRecord) -> None:
         """Keeps a row.

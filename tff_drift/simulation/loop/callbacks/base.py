@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import tensorflow_federated as tff
 
@@ -12,10 +12,8 @@ from tff_drift import checks
 from tff_drift.client_states import ClientStates
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.records.metrics import MetricsRecord
+from tff_drift.simulation.records.results import TrainingResult
 from tff_drift.simulation.records.run_store import RunStore, TrainingState
-
-if TYPE_CHECKING:
-    from tff_drift.simulation.records.results import TrainingResult
 
 # Columns by name, of numbers and of small structures of numbers; None is no column.
 Columns = Optional[Mapping[str, Any]]
@@ -88,10 +86,7 @@ class TrainingRun:
           TypeError: If `reason` is not a string.
           ValueError: If it is empty.
         """
-        if not isinstance(reason, str):
-            raise TypeError(f"reason must be a string, found {checks.shown(reason)}.")
-        if not reason:
-            raise ValueError("reason is empty. Say why the run is to stop.")
+        checks.check_text("reason", reason)
         self.stop_reason = self.stop_reason or reason
 
 

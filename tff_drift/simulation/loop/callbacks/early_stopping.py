@@ -58,11 +58,6 @@ class EarlyStopping(Callback):
         self._patience = int(patience)
         self._min_change = float(min_change)
         self._sign = 1.0 if higher_is_better else -1.0
-        self._run: TrainingRun | None = None
-        self._best = -math.inf
-        self._best_round = 0
-        # Whether a row had the metric, or its absence has been told of.
-        self._is_settled = False
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -78,6 +73,7 @@ class EarlyStopping(Callback):
         """Looks at the rounds of earlier programs."""
         self._run = run
         self._best, self._best_round = -math.inf, 0
+        # Whether a row had the metric, or its absence has been told of.
         self._is_settled = False
         for row in run.rows:
             self._look(row)
@@ -135,7 +131,6 @@ class EarlyStopping(Callback):
         ):
             self._best, self._best_round = value, number
         elif number - self._best_round >= self._patience:
-            assert self._run is not None
             self._run.stop(
                 f"{self._metric} has not improved for {number - self._best_round} "
                 f"rounds: its best value, {self._sign * self._best:.6g}, is that of "

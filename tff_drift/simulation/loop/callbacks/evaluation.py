@@ -68,7 +68,6 @@ class PeriodicEvaluation(Callback):
         self._evaluation = evaluation
         self._every = int(rounds_per_evaluation)
         self._model = _checked_model(model)
-        self._run: TrainingRun | None = None
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -85,12 +84,10 @@ class PeriodicEvaluation(Callback):
     ) -> metrics.MetricsRecord | None:
         """Evaluates the model, if it is time."""
         del row
-        assert self._run is not None
         is_due = round_number % self._every == 0 or round_number == self._run.rounds
         return self._evaluate(state) if is_due else None
 
     def _evaluate(self, state: Any) -> metrics.MetricsRecord:
-        assert self._run is not None
         start = time.perf_counter()
         found = self._evaluation(self._model(self._run, state))
         columns = metrics.evaluation_columns(_checked(found))
@@ -127,8 +124,7 @@ class FinalEvaluation(Callback):
           TypeError: If an argument has the wrong type.
         """
         checks.check_callable("evaluation", evaluation, "a function of model weights")
-        if not isinstance(prefix, str):
-            raise TypeError(f"prefix must be a string, found {checks.shown(prefix)}.")
+        checks.check_instance("prefix", prefix, str, "a string")
         self._evaluation = evaluation
         self._prefix = prefix
         self._model = _checked_model(model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -43,15 +42,10 @@ class FailureWatch(Callback):
         Raises:
           TypeError: If `accuracy_metric` is not a string.
         """
-        if not isinstance(accuracy_metric, str):
-            raise TypeError(
-                "accuracy_metric must be the name of a metric, found "
-                f"{checks.shown(accuracy_metric)}."
-            )
+        checks.check_instance(
+            "accuracy_metric", accuracy_metric, str, "the name of a metric"
+        )
         self._metric = accuracy_metric
-        self._run: TrainingRun | None = None
-        self._norm = math.nan
-        self._has_told = False
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -68,7 +62,6 @@ class FailureWatch(Callback):
         self, round_number: int, state: Any, row: Mapping[str, Any]
     ) -> metrics.MetricsRecord:
         """Compares the round with the one before."""
-        assert self._run is not None
         previous = self._run.rows[-1] if self._run.rows else {}
         accuracy = metrics.TRAIN_PREFIX + self._metric
         loss = row.get(f"{metrics.TRAIN_PREFIX}loss")
@@ -115,7 +108,6 @@ class FailureWatch(Callback):
         else:
             return
         self._has_told = True
-        assert self._run is not None
         remedy = "Take a smaller rate, or a gradient_clipping_norm"
         if suspects := list(_not_finite(self._run)):
             more = ", ..." if len(suspects) > _MOST_NAMED else ""

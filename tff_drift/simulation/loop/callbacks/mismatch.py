@@ -78,10 +78,6 @@ class ControlVariateMismatch(Callback):
     is none. N is the number of clients to train on.
     """
 
-    def __init__(self) -> None:
-        """Initializes the callback."""
-        self._run: TrainingRun | None = None
-
     def before_training(self, run: TrainingRun) -> None:
         """Remembers the run, whose clients' states are read."""
         self._run = run
@@ -91,7 +87,6 @@ class ControlVariateMismatch(Callback):
     ) -> dict[str, float] | None:
         """Measures the mismatch."""
         del round_number, row
-        assert self._run is not None
         if self._run.client_states is None:
             return None
         mismatch = control_variate_mismatch(

@@ -79,17 +79,6 @@ class MLflowTracker(tracker.Tracker):
         self._client: Any = None
         self.run_id: str | None = None
 
-    def check(self) -> None:
-        """Raises unless MLflow is there.
-
-        Raises:
-          ImportError: If it is not installed.
-        """
-        try:
-            import mlflow  # noqa: F401
-        except ImportError as error:
-            raise tracker.missing(self.title, self.extra, error) from error
-
     def _open(
         self,
         known: Mapping[str, Any] | None,

@@ -6,7 +6,7 @@ import functools
 import importlib
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import rich.console
 import rich.progress
@@ -16,9 +16,7 @@ from absl import logging
 from tff_drift import checks
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.records.metrics import ROUND, Number
-
-if TYPE_CHECKING:
-    from tff_drift.simulation.records.results import TrainingResult
+from tff_drift.simulation.records.results import TrainingResult
 
 # A log of a long run stays readable.
 _LINES_PER_RUN = 20
@@ -26,8 +24,8 @@ _LINES_PER_RUN = 20
 _SECONDS_PER_DRAWING = 0.25
 
 
-class _Display(Protocol):
-    """Shows a run."""
+class _Display:
+    """Shows a run; this one shows nothing."""
 
     def start(self, rounds: int, rounds_completed: int) -> None:
         """Begins to show a run of `rounds` of which some are done."""
@@ -37,17 +35,6 @@ class _Display(Protocol):
 
     def stop(self) -> None:
         """Ends the showing."""
-
-
-class _Silence:
-    def start(self, rounds: int, rounds_completed: int) -> None:
-        pass
-
-    def update(self, rounds_completed: int, row: Mapping[str, Any]) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
 
 
 def _describe(row: Mapping[str, Number], columns: Mapping[str, str]) -> str:
@@ -67,7 +54,7 @@ def _shown_columns(accuracy_metric: str) -> dict[str, str]:
     }
 
 
-class _LogLines:
+class _LogLines(_Display):
     """Writes a line to absl's log every few rounds, at level INFO.
 
     absl shows INFO lines where a program asked for them, by its flag
@@ -92,9 +79,6 @@ class _LogLines:
                 _describe(row, self._columns),
             )
 
-    def stop(self) -> None:
-        pass
-
 
 class _SpeedColumn(rich.progress.ProgressColumn):
     """Rounds per second, or seconds per round where these are longer."""
@@ -106,7 +90,7 @@ class _SpeedColumn(rich.progress.ProgressColumn):
         return f"{speed:.2f} rounds/s" if speed >= 1 else f"{1 / speed:.2f} s/round"
 
 
-class _Bar:
+class _Bar(_Display):
     """Draws a bar with loss, accuracy, speed and the time left.
 
     Loss and accuracy are the cohort's in training, `test` is the accuracy of the
@@ -211,7 +195,7 @@ class Progress(Callback):
         self._make_display = functools.partial(
             _build_display, show, accuracy_metric, console
         )
-        self._display: _Display = _Silence()
+        self._display = _Display()
 
     def before_training(self, run: TrainingRun) -> None:
         """Begins to show the run."""
@@ -233,7 +217,7 @@ def _build_display(
     show: bool | None, accuracy_metric: str, console: rich.console.Console | None
 ) -> _Display:
     if show is False:
-        return _Silence()
+        return _Display()
     default = rich.console.Console(stderr=True)
     if console is None and default.is_jupyter:
         return _NotebookBar(accuracy_metric, default)

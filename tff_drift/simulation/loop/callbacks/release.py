@@ -7,14 +7,12 @@ import concurrent.futures
 import os
 import pathlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tff_drift import checks, compat
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.records.metrics import ROUND
-
-if TYPE_CHECKING:
-    from tff_drift.simulation.records.results import TrainingResult
+from tff_drift.simulation.records.results import TrainingResult
 
 TENSORBOARD_FOLDER = "tensorboard"
 
@@ -36,13 +34,10 @@ class ReleaseRows(Callback):
         Raises:
           TypeError: If it is not one.
         """
-        if not isinstance(manager, compat.ReleaseManager):
-            raise TypeError(
-                "manager must be a tff.program.ReleaseManager, found "
-                f"{checks.shown(manager)}."
-            )
+        checks.check_instance(
+            "manager", manager, compat.ReleaseManager, "a tff.program.ReleaseManager"
+        )
         self._manager = manager
-        self._thread: concurrent.futures.Executor | None = None
 
     def before_training(self, run: TrainingRun) -> None:
         """Begins to release."""
@@ -53,7 +48,6 @@ class ReleaseRows(Callback):
 
     def after_row(self, row: Mapping[str, Any]) -> None:
         """Releases a row."""
-        assert self._thread is not None
         values = {name: value for name, value in row.items() if name != ROUND}
         release = self._manager.release(values, key=int(row[ROUND]))
         self._thread.submit(asyncio.run, release).result()
@@ -61,9 +55,7 @@ class ReleaseRows(Callback):
     def after_training(self, result: TrainingResult | None) -> None:
         """Ends the thread."""
         del result
-        if self._thread is not None:
-            self._thread.shutdown()
-            self._thread = None
+        self._thread.shutdown()
 
 
 class TensorBoard(Callback):

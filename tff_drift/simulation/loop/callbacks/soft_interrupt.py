@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
-
-if TYPE_CHECKING:
-    from tff_drift.simulation.records.results import TrainingResult
+from tff_drift.simulation.records.results import TrainingResult
 
 _STANDARD_ERROR = 2
 _SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}

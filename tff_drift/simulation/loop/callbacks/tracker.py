@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import abc
 import concurrent.futures
+import importlib
 import json
 import os
 import pathlib
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from absl import logging
 
@@ -30,9 +31,7 @@ from tff_drift.simulation.records.output_dir import (
     METRICS_FILE,
     TRACKERS_FILE,
 )
-
-if TYPE_CHECKING:
-    from tff_drift.simulation.records.results import TrainingResult
+from tff_drift.simulation.records.results import TrainingResult
 
 # Seconds: training does not wait for a tracker, which is told of several rounds at a
 # time, and is left in peace for a while when it has failed.
@@ -48,28 +47,30 @@ class Tracker(Callback, abc.ABC):
     resumed run continues there.
     """
 
-    # The name in messages, the extra of the package, and the key in `trackers.json`.
+    # The name in messages; that of the package, its extra and its key in
+    # `trackers.json`.
     title: str
     extra: str
 
     def __init__(self) -> None:
         """Initializes the callback."""
-        self._rows: Sequence[metrics.MetricsRecord] = ()
         self._run: TrainingRun | None = None
-        self._folder: pathlib.Path | None = None
         self._is_open = False
-        self._last_round = -1
-        self._due = 0.0
-        self._thread: concurrent.futures.ThreadPoolExecutor | None = None
         self._call: concurrent.futures.Future[int] | None = None
 
-    @abc.abstractmethod
     def check(self) -> None:
         """Raises unless the package is there.
 
         Raises:
           ImportError: If it is not installed.
         """
+        try:
+            importlib.import_module(self.extra)
+        except ImportError as error:
+            raise ImportError(
+                f"{self.title} cannot be imported ({error}). Install it beside "
+                f"tff_drift: pip install 'tff-drift[{self.extra}]'"
+            ) from error
 
     @abc.abstractmethod
     def _open(
@@ -208,7 +209,6 @@ class Tracker(Callback, abc.ABC):
         self._collect()
         rows = self._waiting()
         if rows and time.monotonic() >= self._due:
-            assert self._thread is not None
             self._due = time.monotonic() + _BETWEEN_CALLS
             self._call = self._thread.submit(self._send, rows)
 
@@ -235,7 +235,6 @@ class Tracker(Callback, abc.ABC):
         if not self._is_open:
             return
         self._is_open = False
-        assert self._thread is not None
         self._thread.shutdown()
         self._collect()
         try:
@@ -287,17 +286,3 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _first_line(error: Exception) -> str:
     """Returns what an error says, without the statements and traces of some."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def missing(title: str, extra: str, error: ImportError) -> ImportError:
-    """Returns the error for a tracker whose package is not installed.
-
-    Args:
-      title: The tracker's name.
-      extra: The extra of this package that brings it.
-      error: What importing it raised.
-    """
-    return ImportError(
-        f"{title} cannot be imported ({error}). Install it beside tff_drift: "
-        f"pip install 'tff-drift[{extra}]'"
-    )

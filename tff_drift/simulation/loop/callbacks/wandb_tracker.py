@@ -72,17 +72,6 @@ class WandbTracker(tracker.Tracker):
         self._wandb_run: Any = None
         self.run_id: str | None = None
 
-    def check(self) -> None:
-        """Raises unless W&B is there.
-
-        Raises:
-          ImportError: If it is not installed.
-        """
-        try:
-            import wandb  # noqa: F401
-        except ImportError as error:
-            raise tracker.missing(self.title, self.extra, error) from error
-
     def _open(
         self,
         known: Mapping[str, Any] | None,
