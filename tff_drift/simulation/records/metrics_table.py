@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Union, overload
 
 from tff_drift.simulation.records.metrics import MetricsRecord
 
@@ -41,7 +41,13 @@ class MetricsTable(Sequence[MetricsRecord]):
     def __len__(self) -> int:
         return len(self._records)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> MetricsRecord: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[MetricsRecord]: ...
+
+    def __getitem__(self, index: Union[int, slice]) -> Any:  # noqa: UP007
         if isinstance(index, slice):
             return [_unpack(record) for record in self._records[index]]
         return _unpack(self._records[index])
