@@ -15,12 +15,18 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tff_drift import method_specs, value_types
+from tff_drift import method_options, method_specs, value_types
 
 _FOLDER = pathlib.Path(__file__).parent
-_CLASSES = {
+# What a row is made of, beside its builder.
+_NAMED = {
     each.__name__: each
-    for each in (method_specs.Cost, method_specs.Method, value_types.Option)
+    for each in (
+        method_options.shared_options,
+        method_specs.Cost,
+        method_specs.Method,
+        value_types.Option,
+    )
 }
 
 
@@ -70,7 +76,7 @@ def _rows(module: str) -> Iterator[method_specs.Method]:
     functions = _functions(tree)
 
     def named(name: str) -> Any:
-        return _CLASSES.get(name) or _Builder(module, functions[name])
+        return _NAMED.get(name) or _Builder(module, functions[name])
 
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Method":

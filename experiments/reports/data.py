@@ -174,7 +174,7 @@ def _draw(
     # Bins of whole examples, the same number of them in each.
     width = -(-(sizes.max() - sizes.min() + 1) // _MOST_BINS)
     edges = np.arange(sizes.min(), sizes.max() + width + 1, width) - 0.5
-    axes[0].hist(sizes, bins=edges, color=style.colour(1))
+    axes[0].hist(sizes, bins=list(edges), color=style.colour(1))
     axes[0].xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes[0].set_xlabel("examples of a client")
     axes[0].set_ylabel("clients")

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import pathlib
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -192,7 +193,7 @@ def _train(run: RunSettings, trial: Any, start: int) -> str:
     cohort = min(run.configuration["clients_per_round"], num_clients)
     changed = {"clients_per_round": cohort, "held_out_fraction": HELD_OUT_FRACTION}
     run = dataclasses.replace(run, configuration={**run.configuration, **changed})
-    watch = _watch(trial, results.headline_of(run.task), start)
+    watch = _watch(run.folder, trial, results.headline_of(run.task), start)
     runs.Runs([run], lambda: [watch], load_held_out).execute(run, progress=False)
     return watch.reason
 
@@ -220,7 +221,7 @@ def load_held_out(run: RunSettings) -> Any:
     return dataclasses.replace(task, train=processes.training_data(run, task))
 
 
-def _watch(trial: Any, column: str, start: int) -> Any:
+def _watch(folder: pathlib.Path, trial: Any, column: str, start: int) -> Any:
     from experiments.reports import writing
     from tff_drift.simulation import callbacks
 
@@ -265,7 +266,7 @@ def _watch(trial: Any, column: str, start: int) -> Any:
                 self.reason = reason
                 # Before the summary, by which a run that was not given up is done.
                 content = {"round": round_number, "reason": reason}
-                writing.write_json(self._run.folder / file, content)
+                writing.write_json(folder / file, content)
                 self._run.stop(reason)
 
     return Watch()

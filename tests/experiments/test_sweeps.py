@@ -465,12 +465,10 @@ def test_what_counts_as_diverged(loss, row, expected):
 
 
 def test_a_search_that_goes_on_knows_its_first_round(tmp_path):
-    watch = training._watch(None, "test_accuracy", 0)
+    watch = training._watch(tmp_path, None, "test_accuracy", 0)
     stopped = []
     rows = [{"round": 0}, {"train_loss": 1.0}, {"train_loss": 60.0}]
-    watch.before_training(
-        types.SimpleNamespace(rows=rows, stop=stopped.append, folder=tmp_path)
-    )
+    watch.before_training(types.SimpleNamespace(rows=rows, stop=stopped.append))
     watch.after_round(3, None, {"train_loss": 150.0})
     assert watch.reason == "diverged: the training loss rose from 1 to 150"
     assert stopped == [watch.reason]
@@ -480,10 +478,8 @@ def test_a_run_is_given_up_before_its_summary_says_that_it_has_ended(tmp_path):
     sweep = request("tau=1", "--algorithm=fed_adam", f"--output_dir={tmp_path}")
     (run,) = sweep.runs(next(sweep.grid()))
     run.folder.mkdir(parents=True)
-    watch = training._watch(None, "test_accuracy", 0)
-    watch.before_training(
-        types.SimpleNamespace(rows=[], stop=lambda reason: None, folder=run.folder)
-    )
+    watch = training._watch(run.folder, None, "test_accuracy", 0)
+    watch.before_training(types.SimpleNamespace(rows=[], stop=lambda reason: None))
     watch.after_round(1, None, {"train_loss": math.nan})
     # The program may be killed from here on.
     assert training.given_up([run]) == "diverged"

@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
-from tff_drift.algorithms.server_options import server_options
+from tff_drift.method_options import shared_options
 from tff_drift.method_specs import Method, register
 
 
@@ -85,6 +85,6 @@ METHOD = register(
         builder=build_fed_adagrad,
         paper="Reddi et al. (2021), Adaptive Federated Optimization",
         url="https://arxiv.org/abs/2003.00295",
-        options=server_options("beta_1", "tau", "initial_accumulator"),
+        options=shared_options("beta_1", "tau", "initial_accumulator"),
     )
 )

@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
-from tff_drift.algorithms.server_options import server_options
+from tff_drift.method_options import shared_options
 from tff_drift.method_specs import Method, register
 
 
@@ -69,6 +69,6 @@ METHOD = register(
             "Distribution for Federated Visual Classification"
         ),
         url="https://arxiv.org/abs/1909.06335",
-        options=server_options("momentum"),
+        options=shared_options("momentum"),
     )
 )

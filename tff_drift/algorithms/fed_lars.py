@@ -15,7 +15,7 @@ from typing_extensions import Unpack
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
-from tff_drift.algorithms.server_options import server_options
+from tff_drift.method_options import shared_options
 from tff_drift.method_specs import Method, register
 
 
@@ -83,6 +83,6 @@ METHOD = register(
             "Charles et al. (2021), On Large-Cohort Training for Federated Learning"
         ),
         url="https://arxiv.org/abs/2106.07820",
-        options=server_options("momentum", "server_weight_decay", "epsilon"),
+        options=shared_options("momentum", "server_weight_decay", "epsilon"),
     )
 )

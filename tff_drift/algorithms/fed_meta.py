@@ -14,7 +14,8 @@ from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms import meta_step
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
-from tff_drift.method_specs import Method, Option, register
+from tff_drift.method_options import shared_options
+from tff_drift.method_specs import Method, register
 
 
 @explicit_options(TrainingOptions)
@@ -117,31 +118,6 @@ def rate_and_schedule(
     return client_rate, schedule
 
 
-# Of FedMeta over any method.
-META_OPTIONS = (
-    Option(
-        "meta_learning_rate",
-        "non_negative",
-        "Rate η_meta of the server's meta step; none is the clients' rate.",
-        may_be_none=True,
-    ),
-    Option(
-        "meta_epochs", "count", "Passes of the server over its own data in a round."
-    ),
-    Option(
-        "meta_batch_size",
-        "count",
-        "Examples in a minibatch of the server's data; none is all of them.",
-        may_be_none=True,
-    ),
-    Option(
-        "meta_rate_decay",
-        "fraction",
-        "Factor of η_meta per round; none is the clients' schedule.",
-        may_be_none=True,
-    ),
-)
-
 METHOD = register(
     Method(
         name="fed_meta",
@@ -152,6 +128,8 @@ METHOD = register(
         ),
         url="https://arxiv.org/abs/1910.08234",
         needs=("meta_data",),
-        options=META_OPTIONS,
+        options=shared_options(
+            "meta_learning_rate", "meta_epochs", "meta_batch_size", "meta_rate_decay"
+        ),
     )
 )

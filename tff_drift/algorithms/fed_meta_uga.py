@@ -13,6 +13,7 @@ from typing_extensions import Unpack
 from tff_drift import client_works, optimizers
 from tff_drift.algorithms import fed_meta, meta_step, uga
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
+from tff_drift.method_options import shared_options
 from tff_drift.method_specs import Method, register
 
 
@@ -97,6 +98,8 @@ METHOD = register(
         sends_gradients=True,
         second_gradients=True,
         needs=("local_epochs", "meta_data"),
-        options=fed_meta.META_OPTIONS,
+        options=shared_options(
+            "meta_learning_rate", "meta_epochs", "meta_batch_size", "meta_rate_decay"
+        ),
     )
 )

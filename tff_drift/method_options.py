@@ -1,8 +1,11 @@
-"""The options of the server's step, which several methods let users choose."""
+"""The options that several methods let users choose, each described once.
+
+Without TensorFlow, because the command line reads methods' specs before it is there.
+"""
 
 from __future__ import annotations
 
-from tff_drift.method_specs import Option
+from tff_drift.value_types import Option
 
 _OPTIONS = (
     Option("beta_1", "rate", "Decay β₁ of the server's first moment."),
@@ -23,10 +26,31 @@ _OPTIONS = (
         "server_weight_decay", "non_negative", "Weight decay λ of the server's step."
     ),
     Option("epsilon", "non_negative", "Bound ε of a layer's trust ratio."),
+    Option(
+        "meta_learning_rate",
+        "non_negative",
+        "Rate η_meta of the server's meta step; none is the clients' rate.",
+        may_be_none=True,
+    ),
+    Option(
+        "meta_epochs", "count", "Passes of the server over its own data in a round."
+    ),
+    Option(
+        "meta_batch_size",
+        "count",
+        "Examples in a minibatch of the server's data; none is all of them.",
+        may_be_none=True,
+    ),
+    Option(
+        "meta_rate_decay",
+        "fraction",
+        "Factor of η_meta per round; none is the clients' schedule.",
+        may_be_none=True,
+    ),
 )
 
 
-def server_options(*names: str) -> tuple[Option, ...]:
+def shared_options(*names: str) -> tuple[Option, ...]:
     """Returns options of a method's spec.
 
     Args:
