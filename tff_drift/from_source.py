@@ -19,14 +19,11 @@ from tff_drift import method_options, method_specs, value_types
 
 _FOLDER = pathlib.Path(__file__).parent
 # What a row is made of, beside its builder.
-_NAMED = {
-    each.__name__: each
-    for each in (
-        method_options.shared_options,
-        method_specs.Cost,
-        method_specs.Method,
-        value_types.Option,
-    )
+_NAMED: dict[str, Callable[..., Any]] = {
+    "Cost": method_specs.Cost,
+    "Method": method_specs.Method,
+    "Option": value_types.Option,
+    "shared_options": method_options.shared_options,
 }
 
 
