@@ -32,14 +32,19 @@ from tff_drift import checks
 _SMALLEST_ALPHA = 1e-3
 
 
-def client_ids(number: int) -> list[str]:
+def client_ids(num_clients: int) -> list[str]:
     """Returns ids such as "client_07", whose order is that of their numbers.
 
     Args:
-      number: The number of clients.
+      num_clients: The number of clients.
+
+    Raises:
+      TypeError: If `num_clients` is no integer.
+      ValueError: If it is below 1.
     """
-    digits = len(str(number - 1))
-    return [f"client_{index:0{digits}}" for index in range(number)]
+    checks.check_integer("num_clients", num_clients)
+    digits = len(str(num_clients - 1))
+    return [f"client_{index:0{digits}}" for index in range(num_clients)]
 
 
 def balanced_sizes(num_examples: int, num_clients: int) -> np.ndarray:

@@ -273,6 +273,11 @@ _CASES = [
         },
     ),
     (
+        partitioners.client_ids,
+        {"num_clients": 3},
+        {"num_clients": bad_values.COUNT},
+    ),
+    (
         partitioners.balanced_sizes,
         {"num_examples": 9, "num_clients": 3},
         {"num_examples": bad_values.COUNT, "num_clients": [*bad_values.COUNT, 10]},

@@ -29,9 +29,8 @@ def _load(cache_dir, data=_DATA, download=False, synthetic=False, seed=0):
         data,
         task_name="cifar10",
         cache_dir=str(cache_dir),
-        download=download,
-        synthetic=synthetic,
         seed=seed,
+        options={"download": download, "synthetic": synthetic},
     )
 
 
