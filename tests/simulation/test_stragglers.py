@@ -75,7 +75,7 @@ def test_the_share_left_out_is_that_which_is_written(left_out):
 
 def test_numbers_of_numpy_are_those_of_python():
     of_numpy = _clock(delay=np.float32(0.5), seconds_per_example=np.int64(2))
-    of_python = _clock(delay=0.5, seconds_per_example=2.0)
+    of_python = _clock(delay=0.5, seconds_per_example=2)
     assert json.dumps(of_numpy.settings) == json.dumps(of_python.settings)
 
 

@@ -11,6 +11,8 @@ import fractions
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from tff_drift import checks
 from tff_drift.simulation.data import batching
 from tff_drift.simulation.data.client_datasets import ClientDatasets
@@ -81,8 +83,9 @@ class StragglerClock(Callback):
         checks.check_integer("seed", seed, at_least=0)
         self._train = train
         self._sampling = sampling
-        self._delay = float(delay)
-        self._seconds_per_example = float(seconds_per_example)
+        self._delay = _plain(delay)
+        self._seconds_per_example = _plain(seconds_per_example)
+        self._settings_left_out = _plain(left_out)
         # The share as it is written: 0.29 times 100 is below 29 in floats.
         self._left_out = fractions.Fraction(str(left_out))
         self._seed = int(seed)
@@ -94,7 +97,7 @@ class StragglerClock(Callback):
             "straggler_clock": {
                 "delay": self._delay,
                 "seconds_per_example": self._seconds_per_example,
-                "left_out": float(self._left_out),
+                "left_out": self._settings_left_out,
                 "seed": self._seed,
             }
         }
@@ -144,3 +147,8 @@ class StragglerClock(Callback):
                 default=0.0,
             )
         }
+
+
+def _plain(number: Any) -> Any:
+    """Returns a number of NumPy as Python's, which JSON has, and any other as it is."""
+    return number.item() if isinstance(number, np.generic) else number
