@@ -78,6 +78,18 @@ class Search:
         found = {sweeps.label(asked.point): asked.point for asked in self._asked()}
         return list(found.values())
 
+    def told(self) -> list[tuple[Asked, float]]:
+        """Returns the points whose end was told, and what was told as in `tell`."""
+        trials = self._study.get_trials(deepcopy=False)
+        return [
+            (
+                Asked(trial.number, self._point(trial.params)),
+                math.nan if trial.value is None else trial.value,
+            )
+            for trial in trials
+            if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+        ]
+
     def unfinished(self) -> list[Asked]:
         """Returns the points that were asked for and whose end was not told."""
         return self._asked(TrialState.RUNNING)
@@ -126,14 +138,15 @@ class Search:
         """Tells how good a point is.
 
         Args:
-          asked: The point.
+          asked: The point. One that was told before, and whose runs were lost, is left
+            as it is.
           value: Its headline metric; NaN if it was given up, which the sampler takes
             for worse than all others.
         """
+        told: dict[str, Any] = {"values": value}
         if math.isnan(value):
-            self._study.tell(asked.number, state=TrialState.PRUNED)
-        else:
-            self._study.tell(asked.number, value)
+            told = {"state": TrialState.PRUNED}
+        self._study.tell(asked.number, **told, skip_if_finished=True)
 
     def reporter(self, asked: Asked) -> Reporter:
         """Returns what tells the search of a point that is being trained."""

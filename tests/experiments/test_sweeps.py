@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import shutil
 import statistics
 import threading
 import types
@@ -561,3 +562,29 @@ def test_tpe_with_pruning_from_words_to_its_files(tmp_path):
     assert len(pruned) == list(table["given_up"]).count("pruned") > 0
     kept = table[table["given_up"] == ""]["client_learning_rate"]
     assert max(float(each.split("=")[1]) for each in pruned) < kept.max()
+
+
+def test_a_journal_is_that_of_the_runs_beside_it(sweep):
+    def training_of():
+        opened = types.SimpleNamespace(executor=None, size=1)
+        return training._Training(sweep, search, opened)
+
+    search = Search(sweep)
+    # A point counts by the mean over its seeds: see the fixture.
+    for value in (0.6, 0.7, 0.9):
+        search.tell(search.ask(), value)
+    assert training_of()._lost() == []
+    # Of a point whose runs were deleted, they are trained again.
+    (first, _), *_ = search.told()
+    shutil.rmtree(sweep.runs(first.point)[0].folder)
+    assert training_of()._lost() == [first]
+    search.tell(first, 0.6)
+    assert [value for _, value in search.told()] == [0.6, 0.7, 0.9]
+    other = sweep.runs({"tau": 10.0})[0].folder
+    shutil.rmtree(other)
+    made_up_runs.write(other, [0.1, 0.1, 0.2, 0.2, 0.2], seed=1)
+    with pytest.raises(
+        errors.UserError,
+        match=r"0.9 of tau=10, .* come to 0.55: .* another search",
+    ):
+        training_of()._lost()

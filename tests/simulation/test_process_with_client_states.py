@@ -283,6 +283,37 @@ def test_a_store_that_is_newer_than_the_program_state_is_refused(train, tmp_path
             run_tffs_loop(kept, train, tmp_path / "another")
 
 
+class WithoutFingerprints(tff.program.FileProgramStateManager):
+    """Saves program states as earlier versions of this library did."""
+
+    async def save(self, program_state, version):
+        await super().save(program_state[0], version)
+
+
+def test_a_program_state_takes_no_store_of_another_program(
+    train, tmp_path, monkeypatch
+):
+    process = built("scaffold")
+
+    def go_on(rounds, states, program="program"):
+        with store("disk", process, tmp_path / states) as opened:
+            kept = ProcessWithClientStates(process, opened)
+            return run_tffs_loop(kept, train, tmp_path / program, rounds)
+
+    go_on(2, "states")
+    go_on(2, "other states", "other")
+    with pytest.raises(client_states.ClientStatesError, match="that of another run"):
+        go_on(3, "other states")
+    monkeypatch.setattr(tff.program, "FileProgramStateManager", WithoutFingerprints)
+    go_on(2, "earlier states", "earlier")
+    monkeypatch.undo()
+    state = go_on(3, "earlier states", "earlier")
+    models.assert_bit_equal(
+        models.trainable(process, state),
+        models.trainable(process, go_on(3, "states")),
+    )
+
+
 def train_model(kept, train, folder, rounds=ROUNDS, discard=None):
     """Trains with `tff.learning.programs.train_model`."""
     asyncio.run(

@@ -126,6 +126,11 @@ class _Shard(DiskClientStates):
         with self._lock:
             self._write(list(new), list(new.values()), copy=False)
 
+    def fingerprint(self, version: int) -> str:
+        """Returns the fingerprint of a version that is held."""
+        with self._lock:
+            return self._fingerprint(version)
+
     def sync(self) -> None:
         """Makes the versions durable."""
         with self._lock, self._reported():
@@ -159,6 +164,10 @@ class Shards:
     def nbytes(self, store: wire.Sent, shard: int, version: int) -> int:
         """Returns the bytes of the files of a shard."""
         return self._at(store, shard, version).nbytes
+
+    def fingerprint(self, store: wire.Sent, shard: int, version: int, of: int) -> str:
+        """Returns the fingerprint of a version `of` a shard; none later is dropped."""
+        return self._at(store, shard, version).fingerprint(of)
 
     def sync(self, store: wire.Sent, shard: int, version: int) -> None:
         """Makes a version of a shard durable."""

@@ -61,6 +61,8 @@ _EXAMPLES = "examples_sha256"
 _EVALUATION = "evaluation"
 _ADDED = ("method", "sampling")
 _COHORT = "cohort_sha256"
+# Of the version of the clients' states, if they are not in the checkpoint.
+_FINGERPRINT = "client_states_fingerprint"
 # A run may be extended.
 _MAY_CHANGE = ("rounds",)
 
@@ -367,8 +369,19 @@ class RunDirectory:
                 )
         elif isinstance(store, InMemoryClientStates):
             store.load_leaves(saved.leaves.get(_CLIENT_STATES, {}))
+        elif _CLIENT_STATES in saved.leaves:
+            raise ClientStatesError(
+                f"{store} is not where the run in {str(self.folder)!r} keeps its "
+                "clients' states: its checkpoint holds them. Leave client_states out, "
+                "or choose another output_dir."
+            )
         else:
-            store.restore(saved.rounds_completed)
+            # A checkpoint of an earlier version says nothing; the next one will.
+            fingerprint = saved.description.get(_FINGERPRINT)
+            store.restore(
+                saved.rounds_completed,
+                None if fingerprint is None else str(fingerprint),
+            )
 
     def add(self, row: MetricsRecord) -> None:
         """Keeps a row.
@@ -409,20 +422,21 @@ class RunDirectory:
         if self._metrics is not None:
             self._metrics.sync()
         structures = {_SERVER_STATE: training_state.state}
+        description = {
+            **self._description,
+            _ROWS: self._rows_digest.until(training_state.rounds_completed),
+            _COHORT: training_state.cohort_sha256,
+        }
         store = self._client_states
         if isinstance(store, InMemoryClientStates):
             structures[_CLIENT_STATES] = store.leaves()
             store = None
         if store is not None:
-            store.commit(training_state.rounds_completed)
+            description[_FINGERPRINT] = store.commit(training_state.rounds_completed)
         checkpoint.save_checkpoint(
             self._path(CHECKPOINT_FILE),
             training_state.rounds_completed,
-            {
-                **self._description,
-                _ROWS: self._rows_digest.until(training_state.rounds_completed),
-                _COHORT: training_state.cohort_sha256,
-            },
+            description,
             structures,
         )
         if store is not None:
