@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +26,7 @@ from optuna.trial import TrialState
 import tasks
 from experiments.flags import sweeps
 from experiments.flags.sweeps import GRID, RANDOM, Axis, Sweep
+from tff_drift import files
 
 JOURNAL_FILE = "optuna.log"
 # Points that are not pruned, so that there is a median to compare with.
@@ -195,6 +197,11 @@ def _space(axis: Axis, sweep: Sweep) -> distributions.BaseDistribution:
 
 
 def _open_journal(path: pathlib.Path) -> optuna.storages.JournalStorage:
+    # Optuna opens it by its name, and would follow a link.
+    if os.path.lexists(path):
+        files.check_in_place(path)
+    else:
+        files.create(path).close()
     # Optuna's usual lock is a link to the path as given, which leads nowhere from the
     # journal's own folder: what a kill leaves behind would never be found to be old.
     lock = journal.JournalFileOpenLock(str(path))
@@ -212,5 +219,5 @@ def mend(path: pathlib.Path) -> None:
     content = path.read_bytes()
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
-        with path.open("r+b") as file:
+        with os.fdopen(files.open_in_place(path, os.O_RDWR), "r+b") as file:
             file.truncate(whole)

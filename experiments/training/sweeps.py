@@ -21,11 +21,12 @@ from concurrent.futures import Future
 from typing import Any
 
 from experiments.flags import sweeps
-from experiments.flags.errors import UserError
+from experiments.flags.errors import UserError, as_user_errors
 from experiments.flags.settings import RunSettings
 from experiments.flags.sweeps import Sweep
 from experiments.reports import sweeps as report
 from experiments.training import pool
+from tff_drift import files
 
 HELD_OUT_FRACTION = 0.2
 # In the folder of a run that was given up, with the reason.
@@ -49,8 +50,9 @@ def run(sweep: Sweep, opened: pool.Pool | None = None) -> list[Mapping[str, Any]
     """
     from experiments.training import search
 
-    search.mend(sweep.folder / search.JOURNAL_FILE)
-    points = search.Search(sweep)
+    with as_user_errors(OSError):
+        search.mend(sweep.folder / search.JOURNAL_FILE)
+        points = search.Search(sweep)
     with contextlib.ExitStack() as stack:
         if opened is None:
             opened = stack.enter_context(
@@ -127,6 +129,9 @@ class _Training:
     def _begin(self, asked: Any) -> None:
         """Trains a point, unless it has been or is being trained."""
         label, runs = sweeps.label(asked.point), self._sweep.runs(asked.point)
+        with as_user_errors(OSError):
+            for run in runs:
+                files.check_inside(run.folder, self._sweep.folder)
         others = self._waiting.setdefault(label, [])
         others.append(asked)
         if len(others) > 1:

@@ -378,3 +378,34 @@ def test_a_store_of_an_earlier_version_gets_a_name(filled, state):
     [found] = fingerprints(filled, state, [1])
     assert fingerprints(filled, state, [1]) == [found]
     assert re.fullmatch("[0-9a-f]{32}-[0-9a-f]{32}", found)
+
+
+@pytest.mark.parametrize("name", ["states.bin", "index.sqlite"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "device"])
+def test_what_is_no_file_is_not_opened(filled, state, tmp_path, name, kind):
+    elsewhere = tmp_path / "elsewhere"
+    (filled / name).rename(elsewhere)
+    before = elsewhere.read_bytes()
+    if kind == "pipe":
+        os.mkfifo(filled / name)
+    else:
+        (filled / name).symlink_to(elsewhere if kind == "link" else "/dev/zero")
+    with pytest.raises(
+        client_states.ClientStatesError, match=r"used: .*not a regular file"
+    ):
+        client_states.DiskClientStates(filled, state(0), run_id="a")
+    assert elsewhere.read_bytes() == before
+
+
+def test_a_store_is_made_in_its_folder(path, state, tmp_path):
+    path.mkdir(parents=True)
+    empty = tmp_path / "empty"
+    empty.touch()
+    (path / "states.bin").symlink_to(empty)
+    (path / ".index.sqlite.tmp").symlink_to(tmp_path / "none")
+    with client_states.DiskClientStates(path, state(0)) as states:
+        states.scatter(["ann"], [state(1)])
+        states.commit(1)
+    assert empty.read_bytes() == b""
+    assert not (tmp_path / "none").exists()
+    assert not [each for each in path.iterdir() if each.is_symlink()]

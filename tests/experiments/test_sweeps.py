@@ -17,7 +17,7 @@ from experiments.flags.placement import Placement
 from experiments.presets import requests
 from experiments.presets.preset import Study, Variant
 from experiments.reports import sweeps as report
-from experiments.training import studies
+from experiments.training import preflight, studies
 from experiments.training import sweeps as training
 from experiments.training.search import JOURNAL_FILE, Search, _open_journal, mend
 from tests.experiments import made_up_runs, programs
@@ -588,3 +588,24 @@ def test_a_journal_is_that_of_the_runs_beside_it(sweep):
         match=r"0.9 of tau=10, .* come to 0.55: .* another search",
     ):
         training_of()._lost()
+
+
+def test_links_lead_no_search_out_of_its_folder(tmp_path):
+    (tmp_path / "precious").write_text("precious")
+    folder, words = tmp_path / "out", ("tau=0.1,1", "--algorithm=fed_adam")
+    folder.mkdir()
+    (folder / JOURNAL_FILE).symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="not a regular file"):
+        opened(folder, *words)
+    with pytest.raises(OSError, match="not a regular file"):
+        mend(folder / JOURNAL_FILE)
+    (folder / JOURNAL_FILE).unlink()
+    search = opened(folder, *words)
+    (folder / "tau=0.1").symlink_to(tmp_path)
+    sweep = request(*words, f"--output_dir={folder}")
+    pool = types.SimpleNamespace(executor=None, size=1)
+    with pytest.raises(errors.UserError, match="link leads out of"):
+        training._Training(sweep, search, pool).run()
+    assert (tmp_path / "precious").read_text() == "precious"
+    with pytest.raises(errors.UserError, match="link leads out of"):
+        preflight.check_comparison_folder(folder, sweep.runs({"tau": 0.1}))

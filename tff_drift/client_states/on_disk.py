@@ -184,7 +184,7 @@ class DiskClientStates(ClientStates):
 
     def _open(self, properties: Mapping[str, str]) -> None:
         index = self.path / _INDEX_FILE
-        self.path.mkdir(parents=True, exist_ok=True)
+        files.make_folder(self.path)
         if not index.exists():
             self._create(properties)
         foreign = state_index.describe_foreign(index)
@@ -216,7 +216,7 @@ class DiskClientStates(ClientStates):
             (self.path / name).unlink(missing_ok=True)
         named = {**properties, _STORE_ID: uuid.uuid4().hex}
         state_index.create(self.path / _NEW_INDEX_FILE, named)
-        (self.path / _STATES_FILE).touch()
+        files.create(self.path / _STATES_FILE).close()
         os.replace(self.path / _NEW_INDEX_FILE, self.path / _INDEX_FILE)
         files.sync_folder(self.path)
 
@@ -251,8 +251,9 @@ class DiskClientStates(ClientStates):
 
     def _check_states_file(self) -> None:
         states = self.path / _STATES_FILE
-        if not states.exists():
+        if not os.path.lexists(states):
             raise self._damaged(f"{_STATES_FILE} is gone")
+        files.check_in_place(states)
         needed = self._index.num_slots(self._last_version()) * self.state_nbytes
         found = states.stat().st_size
         if found < needed:

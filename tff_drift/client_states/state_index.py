@@ -15,6 +15,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from tff_drift import files
+
 # "tffd" in SQLite's header says whose file it is.
 _APPLICATION_ID = 0x74666664
 _FORMAT_VERSION = 1
@@ -82,9 +84,10 @@ def describe_foreign(path: pathlib.Path) -> str | None:
     The file is only read: opening it with SQLite could change it.
 
     Raises:
-      OSError: If the file cannot be read.
+      OSError: If the file cannot be read, or is a link.
     """
-    with open(path, "rb") as file:
+    files.check_in_place(path)
+    with files.open_regular(path) as file:
         header = file.read(_HEADER_BYTES)
     if not header.startswith(_SQLITE_MAGIC):
         return "it is not an SQLite file"

@@ -252,3 +252,13 @@ def test_shards_of_another_store_or_other_states_are_no_checkpoints(tmp_path):
     store.restore(1, found["one"])
     assert values(store) == [1] * 6
     store.close()
+
+
+def test_a_link_leads_no_shard_out_of_its_folder(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    store = RayClientStates(InThisProcess(2), INITIAL, tmp_path / "store")
+    (tmp_path / "store" / "shard-0").symlink_to(elsewhere)
+    with pytest.raises(ClientStatesError, match="link leads out of"):
+        store.scatter(CLIENTS, [state(1)] * 6)
+    assert list(elsewhere.iterdir()) == []

@@ -83,7 +83,7 @@ class RayClientStates(ClientStates):
 
     def _open(self, path: pathlib.Path) -> None:
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            files.make_folder(path)
             files.temporary_path(path / shards.MANIFEST_FILE).unlink(missing_ok=True)
             if not os.listdir(path):
                 self._write_manifest()

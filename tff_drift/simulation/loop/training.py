@@ -33,6 +33,7 @@ from tff_drift.simulation.records.results import TrainingResult
 from tff_drift.simulation.records.run_directory import (
     CLIENT_STATES_FOLDER,
     RunDirectory,
+    own_folder,
 )
 from tff_drift.simulation.records.run_store import InMemoryRunStore, RunStore
 
@@ -175,9 +176,10 @@ def _states_where_trained(
 
 def _client_states_folder(output_dir: _Kept) -> pathlib.Path | None:
     """Returns where client states are kept that outlive the program."""
-    if isinstance(output_dir, OutputDir):
-        return pathlib.Path(output_dir.path) / CLIENT_STATES_FOLDER
-    return None
+    if not isinstance(output_dir, OutputDir):
+        return None
+    run = pathlib.Path(output_dir.path)
+    return own_folder(run, CLIENT_STATES_FOLDER)
 
 
 def _check_process_and_data(process: Any, train: Any) -> None:

@@ -71,6 +71,26 @@ class OutputDirError(ValueError):
     """An output folder that cannot be used for this run."""
 
 
+def own_folder(run: pathlib.Path, name: str) -> pathlib.Path:
+    """Returns a folder in that of a run, unless a link leads elsewhere.
+
+    Args:
+      run: The folder of the run.
+      name: The name of the folder.
+
+    Raises:
+      OutputDirError: If one does.
+    """
+    try:
+        files.check_inside(run / name, run)
+    except OSError as error:
+        raise OutputDirError(
+            f"output_dir {str(run)!r} cannot be used: {error}. Put a folder in place "
+            "of the link, or choose another output_dir."
+        ) from error
+    return run / name
+
+
 def _comparable(configuration_: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value for name, value in configuration_.items() if name not in _MAY_CHANGE
@@ -191,7 +211,8 @@ class RunDirectory:
         return self._resumed_rows if self._metrics is None else self._metrics.rows
 
     def _open(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(self.folder)
+        own_folder(self.folder, TENSORBOARD_FOLDER)
         self._lock()
         self._check_configuration_file()
         try:
@@ -211,7 +232,7 @@ class RunDirectory:
             # Left-overs of a kill. To create and remove them tells, before any
             # training, whether the folder can be written.
             temporary = files.temporary_path(self._path(name))
-            temporary.touch()
+            files.create(temporary).close()
             temporary.unlink()
 
     def _lock(self) -> None:
