@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import functools
+import json
 
 import numpy as np
 import pytest
@@ -415,4 +416,16 @@ def test_a_data_source_selects_what_run_training_samples(train):
     changed = simulation.ClientDataSource(train.replace(batch_size=3), seed=SEED)
     with pytest.raises(ValueError, match="trained on other clients"):
         type(changed.iterator()).from_bytes(iterator.to_bytes())
+    x, y = CLIENTS["client_2"]
+    others = {**CLIENTS, "client_2": (np.roll(x, 1, axis=0), y)}
+    other = simulation.ClientDataSource(
+        train.from_arrays(others, batch_size=4, seed=6), seed=SEED
+    )
+    saved = json.loads(iterator.to_bytes())
+    with pytest.raises(ValueError, match="trained on other clients or examples"):
+        type(other.iterator()).from_bytes(json.dumps(saved).encode())
+    # Programs that earlier versions saved say nothing of examples.
+    del saved["examples"]
+    restored = type(other.iterator()).from_bytes(json.dumps(saved).encode())
+    assert list(restored.select(2)) == sampling(train)(3)
     assert source.federated_type == iterator.federated_type

@@ -6,6 +6,7 @@ saves the program's state, the position in the data among it, by a state manager
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from typing import Any
@@ -60,12 +61,17 @@ class ClientDataSource(compat.FederatedDataSource):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that the selections depend on, except for the examples."""
+        """A hash of all that the selections depend on; of the examples, `examples`."""
         train, batches = self._train, self._train.batching
         parts = [self._seed, train.client_ids, batches.batch_size, batches.epochs]
         parts += [train.max_examples, batches.shuffle, batches.seed, batches.last_batch]
         parts.append(batches.local_steps)
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    @functools.cached_property
+    def examples(self) -> dict[str, Any]:
+        """Hashes of the clients' examples, see `ClientDatasets.digest`."""
+        return self._train.digest()
 
     def select(self, round_number: int, cohort_size: int) -> dict[str, Any]:
         """Returns the datasets of a round's clients.
@@ -110,17 +116,23 @@ class _Iterator(compat.FederatedDataSourceIterator):
     @classmethod
     def from_bytes(cls, buffer: bytes) -> _Iterator:
         content = json.loads(buffer)
-        if content["source"] != cls._source.fingerprint:
+        # Earlier versions did not save hashes of examples.
+        examples = content.get("examples")
+        if content["source"] != cls._source.fingerprint or examples not in (
+            None,
+            cls._source.examples,
+        ):
             raise ValueError(
-                "The saved program trained on other clients, or with another seed or "
-                "batch size, than train_data_source. Give the same data source, or "
-                "begin with an empty folder of program states."
+                "The saved program trained on other clients or examples, or with "
+                "another seed or batch size, than train_data_source. Give the same "
+                "data source, or begin with an empty folder of program states."
             )
         return cls(content["round_number"])
 
     def to_bytes(self) -> bytes:
         content = {
             "source": self._source.fingerprint,
+            "examples": self._source.examples,
             "round_number": self._round_number,
         }
         return json.dumps(content).encode()

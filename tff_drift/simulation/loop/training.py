@@ -122,9 +122,9 @@ def run_training(
       MetricsFileError: If the metrics file is damaged.
       OutputDirError: If `output_dir` cannot be written, is in use, holds other
         files, or holds a run with another configuration, cohort size, seed, sampling,
-        method, hyperparameters or settings of callbacks, or of other data: of some of
-        the clients, 16 that are read on demand or 200 in RAM, examples are compared;
-        of a process of TFF's own, and of aggregators, what their states say.
+        method, hyperparameters or settings of callbacks, or of other data: of arrays in
+        RAM all values are compared, of clients that are read on demand those of 16; of
+        a process of TFF's own, and of aggregators, what their states say.
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range, `cohort_size` is above the number
         of clients, or below it for a method that needs all, the process was built for

@@ -26,6 +26,7 @@ from tff_drift.client_states import (
     ClientStatesError,
     InMemoryClientStates,
 )
+from tff_drift.simulation.data import examples_digest
 from tff_drift.simulation.loop.callbacks.release import TENSORBOARD_FOLDER
 from tff_drift.simulation.records import checkpoint, configuration
 from tff_drift.simulation.records.metrics import ROUND, MetricsRecord
@@ -56,8 +57,6 @@ _ROWS = "rows_sha256"
 _OUR_FILES = (CHECKPOINT_FILE, CONFIGURATION_FILE, METRICS_FILE, TRACKERS_FILE)
 _TRAINING = "training"
 _CALLBACKS = "callbacks"
-_TRAIN = "train"
-_EXAMPLES = "examples_sha256"
 _EVALUATION = "evaluation"
 _ADDED = ("method", "sampling")
 _COHORT = "cohort_sha256"
@@ -97,6 +96,17 @@ def _comparable(configuration_: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _known(now: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what is compared, at any depth, without hashes that were not known."""
+    return {
+        name: _known(value, was.get(name) or {})
+        if isinstance(value, Mapping) and isinstance(was.get(name) or {}, Mapping)
+        else value
+        for name, value in now.items()
+        if name in was or name not in (examples_digest.SAMPLE, examples_digest.CONTENT)
+    }
+
+
 def _as_then(training: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a training as the version wrote them that saved others.
 
@@ -108,9 +118,7 @@ def _as_then(training: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, A
         for name, value in training.items()
         if name in was or name not in _ADDED
     }
-    if _EXAMPLES not in was.get(_TRAIN, {}):
-        train = plain.get(_TRAIN, {})
-        plain[_TRAIN] = {name: train[name] for name in train if name != _EXAMPLES}
+    plain = _known(plain, was)
     if _CALLBACKS not in was:
         for settings in plain.pop(_CALLBACKS, {}).values():
             plain.update({k: v for k, v in settings.items() if k != _EVALUATION})
