@@ -10,11 +10,11 @@ limited, and what is read is held against a schema: a damaged or a crafted file 
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
 import pathlib
-import stat
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
@@ -26,15 +26,18 @@ from tff_drift import files
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_BYTES = 2**26
+_MOST_BYTES = 2**24
+# Of all that is read in a folder and below.
 _MOST_METRICS = 2**30
 _MOST_COLUMNS = 10_000
 _DEEPEST = 32
 _MOST_FOLDERS = 100_000
 
-Value = Union[bool, int, float, str, None]
+# Beyond, tables and figures have no room for them.
+Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Value = Union[bool, Integer, float, str, None]
 Settings = Annotated[
-    dict[str, Union[bool, int, float, str, list[Value], None]],
+    dict[str, Union[bool, Integer, float, str, list[Value], None]],
     msgspec.Meta(max_length=1000),
 ]
 
@@ -43,9 +46,9 @@ class RunSettings(msgspec.Struct):
     """What every reader needs of a run's settings."""
 
     task: str
-    seed: int
-    rounds: int
-    clients_per_round: int
+    seed: Integer
+    rounds: Integer
+    clients_per_round: Integer
 
 
 class RunEntry(RunSettings):
@@ -74,7 +77,7 @@ class Machine(msgspec.Struct):
     """Where a run ran."""
 
     processor: Optional[str] = None
-    processors: Optional[int] = None
+    processors: Optional[Integer] = None
     ram: Optional[float] = None
     accelerators: list[str] = []
     system: Optional[str] = None
@@ -84,8 +87,8 @@ class Summary(msgspec.Struct):
     """summary.json: of a run or of a comparison."""
 
     task: Optional[str] = None
-    rounds: Optional[int] = None
-    clients: Optional[int] = None
+    rounds: Optional[Integer] = None
+    clients: Optional[Integer] = None
     totals: Optional[Totals] = None
     versions: Optional[dict[str, str]] = None
     git_revision: Optional[str] = None
@@ -105,6 +108,35 @@ class FoundSettings(msgspec.Struct):
     task: str
     algorithm: str
     flags: Settings
+
+
+class Allowance:
+    """The bytes that may still be read of a folder: small files may be many.
+
+    Attributes:
+      left: The bytes.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        """Begins with all of them; by default as many as metrics of runs may have."""
+        self.left = _MOST_METRICS if most is None else most
+
+    def take(self, path: pathlib.Path, nbytes: int) -> None:
+        """Takes the bytes of a file that was read.
+
+        Args:
+          path: The file.
+          nbytes: How many it holds.
+
+        Raises:
+          ValueError: If they are more than are left.
+        """
+        self.left -= nbytes
+        if self.left < 0:
+            raise ValueError(
+                f"{str(path)!r} is too large, with the files beside it that were read "
+                "before. Leave it out, or name fewer folders."
+            )
 
 
 def find(folder: pathlib.Path, names: Collection[str]) -> Iterator[pathlib.Path]:
@@ -131,14 +163,14 @@ def find(folder: pathlib.Path, names: Collection[str]) -> Iterator[pathlib.Path]
 
 def is_file(path: pathlib.Path) -> bool:
     """Returns whether there is a regular file, rather than a link or a device."""
-    try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
-        return False
+    return files.is_file(path)
 
 
 def read_bytes(
-    path: pathlib.Path, most: int = _MOST_BYTES, inside: pathlib.Path | None = None
+    path: pathlib.Path,
+    most: int = _MOST_BYTES,
+    inside: pathlib.Path | None = None,
+    allowance: Allowance | None = None,
 ) -> bytes:
     """Returns what a regular file holds.
 
@@ -146,6 +178,7 @@ def read_bytes(
       path: The file.
       most: The largest number of bytes to read.
       inside: The folder that it must lie in, wherever links lead; default: not checked.
+      allowance: What may be read with it.
 
     Raises:
       FileNotFoundError: If there is no such file.
@@ -154,28 +187,39 @@ def read_bytes(
     """
     if inside is not None and not path.resolve().is_relative_to(inside.resolve()):
         raise ValueError(f"{str(path)!r} is not in {str(inside)!r}. Copy it there.")
-    kind = os.lstat(path).st_mode
-    if stat.S_ISLNK(kind):
-        raise ValueError(f"{str(path)!r} is a link, not a file. Copy the file there.")
-    if not stat.S_ISREG(kind):
-        raise ValueError(f"{str(path)!r} is not a regular file. Leave it out.")
-    with files.open_regular(path, follow_links=False) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ValueError(f"{str(path)!r} is larger than {most:,} bytes. Leave it out.")
+    if allowance is not None:
+        most = min(most, allowance.left)
+    try:
+        content = files.read_bytes(path, most, follow_links=False)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            what = "a link, not a file" if path.is_symlink() else "not a regular file"
+            raise ValueError(f"{str(path)!r} is {what}. Leave it out.") from error
+        if error.errno == errno.EFBIG:
+            raise ValueError(
+                f"{str(path)!r} is larger than {most:,} bytes"
+                f"{', which are left of those of all files here' * bool(allowance)}. "
+                "Leave it out."
+            ) from error
+        raise
+    if allowance is not None:
+        allowance.take(path, len(content))
     return content
 
 
-def read_text(path: pathlib.Path) -> str:
+def read_text(path: pathlib.Path, allowance: Allowance | None = None) -> str:
     """Returns the text of a file, see `read_bytes`, which raises what this does."""
     try:
-        return read_bytes(path).decode("utf-8")
+        return read_bytes(path, allowance=allowance).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
 
 
 def read_json(
-    path: pathlib.Path, schema: Any, inside: pathlib.Path | None = None
+    path: pathlib.Path,
+    schema: Any,
+    inside: pathlib.Path | None = None,
+    allowance: Allowance | None = None,
 ) -> dict[str, Any]:
     """Returns what a JSON file says, nothing if there is none.
 
@@ -183,12 +227,15 @@ def read_json(
       path: The file.
       schema: The `msgspec.Struct` that it must fit; it may say more.
       inside: As for `read_bytes`.
+      allowance: Likewise.
 
     Raises:
       ValueError: If it is damaged, or not as it should be.
     """
     try:
-        content = msgspec.json.decode(read_bytes(path, inside=inside))
+        content = msgspec.json.decode(
+            read_bytes(path, inside=inside, allowance=allowance)
+        )
     except FileNotFoundError:
         return {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -213,12 +260,17 @@ def check(path: pathlib.Path, content: Any, schema: Any) -> None:
         raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
 
 
-def read_metrics(path: pathlib.Path, names: Sequence[str] = ()) -> pd.DataFrame:
+def read_metrics(
+    path: pathlib.Path,
+    names: Sequence[str] = (),
+    allowance: Allowance | None = None,
+) -> pd.DataFrame:
     """Returns the metrics of runs: numbers, in a row per round.
 
     Args:
       path: The file, which may be compressed.
       names: The columns of names, which must be there as `round` must.
+      allowance: What may be read with it, decompressed.
 
     Raises:
       ValueError: If it is damaged: no table, texts among the numbers, or a run's
@@ -228,9 +280,11 @@ def read_metrics(path: pathlib.Path, names: Sequence[str] = ()) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        content = read_bytes(path, _MOST_METRICS)
+        allowance = allowance or Allowance()
+        content = read_bytes(path, _MOST_METRICS, allowance=allowance)
         if path.suffix == ".gz":
-            content = _decompressed(content)
+            content = _decompressed(content, allowance.left)
+            allowance.take(path, len(content))
         if content.split(b"\n", 1)[0].count(b",") >= _MOST_COLUMNS:
             raise ValueError(f"there are more than {_MOST_COLUMNS:,} columns")
         frame = pd.read_csv(
@@ -256,10 +310,10 @@ def read_metrics(path: pathlib.Path, names: Sequence[str] = ()) -> pd.DataFrame:
     return frame
 
 
-def _decompressed(content: bytes) -> bytes:
+def _decompressed(content: bytes, most: int) -> bytes:
     """Returns compressed bytes as they were, unless they were too many."""
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-        whole = file.read(_MOST_METRICS + 1)
-    if len(whole) > _MOST_METRICS:
-        raise ValueError(f"it holds more than {_MOST_METRICS:,} bytes")
+        whole = file.read(most + 1)
+    if len(whole) > most:
+        raise ValueError(f"it holds more than {most:,} bytes")
     return whole

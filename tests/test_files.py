@@ -186,3 +186,31 @@ def test_folders_lie_where_they_are_named(folder, precious):
     files.make_folder(folder.parent / "named" / "x", inside=folder.parent / "named")
     assert sorted(os.listdir(folder / "subfolder")) == ["deep", "deeper"]
     assert os.listdir(precious.parent) == ["precious"]
+
+
+def test_what_is_read_is_a_file_of_some_size(folder, precious):
+    (folder / "link").symlink_to(precious)
+    assert files.read_bytes(folder / "link", 8) == b"precious"
+    with pytest.raises(OSError, match="more than 7 bytes"):
+        files.read_bytes(precious, 7)
+    with pytest.raises(OSError, match="not a regular file"):
+        files.read_bytes(folder / "link", 8, follow_links=False)
+    os.mkfifo(folder / "pipe")
+    (folder / "device").symlink_to("/dev/zero")
+    for name in ("pipe", "device"):
+        with pytest.raises(OSError, match="not a regular file"):
+            files.read_bytes(folder / name, 8)
+        assert not files.is_file(folder / name)
+    (folder / "hole").touch()
+    os.truncate(folder / "hole", 2**40)
+    with pytest.raises(OSError, match="more than 16,777,216 bytes"):
+        files.read_json(folder / "hole")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[" * 100_000, b"\xff", b'{"a": ' * 10_000, b"\0" * 9]
+)
+def test_json_that_is_none_is_an_error(folder, content):
+    (folder / "x.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"brackets|Expecting|codec|column"):
+        files.read_json(folder / "x.json")

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import pathlib
 import stat
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 _NO_FILE = "It is not a regular file"
+# Of what a file of the library's has in JSON: parsed, it takes some twenty times as
+# much RAM.
+_MOST_JSON = 2**24
 
 
 def temporary_path(path: pathlib.Path) -> pathlib.Path:
@@ -75,6 +79,15 @@ def check_in_place(path: pathlib.Path) -> None:
         raise OSError(errno.EINVAL, _NO_FILE, str(path))
 
 
+def is_file(path: pathlib.Path) -> bool:
+    """Returns whether there is a regular file, rather than a link or a device."""
+    try:
+        check_in_place(path)
+    except OSError:
+        return False
+    return True
+
+
 def make_folder(path: pathlib.Path, inside: pathlib.Path | None = None) -> None:
     """Makes a folder and those above it, if they are not there.
 
@@ -126,6 +139,41 @@ def _checked_regular(descriptor: int, path: pathlib.Path) -> int:
         os.close(descriptor)
         raise OSError(errno.EINVAL, _NO_FILE, str(path))
     return descriptor
+
+
+def read_bytes(path: pathlib.Path, most: int, follow_links: bool = True) -> bytes:
+    """Returns what a file holds.
+
+    Args:
+      path: The file, or a link to it.
+      most: The largest number of bytes that it may have.
+      follow_links: Whether it may be a link.
+
+    Raises:
+      OSError: If it cannot be read, is not a regular file, or has more bytes.
+    """
+    with open_regular(path, follow_links) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"It has more than {most:,} bytes", str(path))
+    return content
+
+
+def read_json(path: pathlib.Path, most: int = _MOST_JSON) -> Any:
+    """Returns what a file of the library's says in JSON.
+
+    Args:
+      path: The file, or a link to it.
+      most: The largest number of bytes that it may have.
+
+    Raises:
+      OSError: If it cannot be read, is not a regular file, or has more bytes.
+      ValueError: If it is not JSON in UTF-8.
+    """
+    try:
+        return json.loads(read_bytes(path, most).decode())
+    except RecursionError as error:
+        raise ValueError("its brackets are too many to read") from error
 
 
 def replace_file(path: pathlib.Path, write: Callable[[BinaryIO], object]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 import os
 import pathlib
@@ -21,7 +20,7 @@ import tensorflow_federated as tff
 import tasks
 import tff_drift
 from experiments.flags.settings import RunSettings
-from tff_drift import algorithms, simulation
+from tff_drift import algorithms, files, simulation
 from tff_drift.simulation.records import run_directory
 
 SUMMARY_FILE = "summary.json"
@@ -237,10 +236,10 @@ def read_finished(settings: RunSettings) -> Result | None:
       MetricsFileError: If the metrics are damaged.
     """
     try:
-        summary = json.loads((settings.folder / SUMMARY_FILE).read_text())
+        summary = files.read_json(settings.folder / SUMMARY_FILE)
         _, rows = simulation.read_rows(settings.folder / run_directory.METRICS_FILE)
         asked = _said(settings)["configuration"]["rounds"]
-    except (FileNotFoundError, KeyError, TypeError, ValueError):
+    except (OSError, KeyError, TypeError, ValueError):
         return None
     if not isinstance(summary, dict) or not set(_SUMMARY_KEYS) <= set(summary):
         return None
@@ -287,4 +286,4 @@ def changed_circumstances(settings: RunSettings) -> list[str]:
 def _said(settings: RunSettings) -> dict[str, Any]:
     """Returns what config.json says of a run."""
     path = settings.folder / run_directory.CONFIGURATION_FILE
-    return json.loads(path.read_text())
+    return files.read_json(path)

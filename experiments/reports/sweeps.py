@@ -45,7 +45,7 @@ def write_protocol(sweep: Sweep) -> None:
     try:
         files.make_folder(sweep.folder)
         names = [entry.name for entry in sweep.folder.iterdir()]
-        before = json.loads(path.read_text()) if names else protocol
+        before = files.read_json(path) if names else protocol
         same = _comparable(before) == _comparable(protocol)
     except (FileNotFoundError, KeyError, TypeError, ValueError):
         same = False

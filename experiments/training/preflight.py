@@ -6,7 +6,6 @@ comparison wants to know of all its folders before it trains for hours.
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import tempfile
@@ -51,7 +50,7 @@ def check_comparison_folder(
 
 def _is_comparison(path: pathlib.Path) -> bool:
     try:
-        return json.loads(path.read_text())["format"] == comparison.FORMAT
+        return files.read_json(path)["format"] == comparison.FORMAT
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

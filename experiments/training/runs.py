@@ -33,6 +33,7 @@ from tff_drift import (
     client_states,
     compat,
     execution,
+    files,
     simulation,
     system,
 )
@@ -424,7 +425,7 @@ def _record_circumstances(settings: RunSettings) -> None:
     path = settings.folder / run_directory.CONFIGURATION_FILE
     if not path.is_file():
         return  # The folder could not be used, which is an error already.
-    content = json.loads(path.read_text())
+    content = files.read_json(path)
     writing.write_json(path, {**content, "circumstances": settings.circumstances})
 
 

@@ -214,9 +214,10 @@ def mend(path: pathlib.Path) -> None:
     Args:
       path: The journal; it need not be there.
     """
-    if not path.is_file():
+    if not os.path.lexists(path):
         return
-    content = path.read_bytes()
+    with files.open_regular(path, follow_links=False) as journal_file:
+        content = journal_file.read()
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         with os.fdopen(files.open_in_place(path, os.O_RDWR), "r+b") as file:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
-import json
 import math
 import pathlib
 import sys
@@ -186,7 +185,7 @@ def is_done(run: RunSettings) -> bool:
     if has_diverged(run) or _has(run, PRUNED_FILE):
         return True
     try:
-        summary = json.loads((run.folder / _SUMMARY_FILE).read_text())
+        summary = files.read_json(run.folder / _SUMMARY_FILE)
     except (OSError, ValueError):
         return False
     return isinstance(summary, dict) and summary.get("rounds") == run.rounds

@@ -409,3 +409,68 @@ def test_a_store_is_made_in_its_folder(path, state, tmp_path):
     assert empty.read_bytes() == b""
     assert not (tmp_path / "none").exists()
     assert not [each for each in path.iterdir() if each.is_symlink()]
+
+
+@pytest.mark.parametrize("state_bytes", [38])
+def test_a_state_behind_a_large_hole_takes_no_ram(
+    filled, state, assert_states, state_bytes
+):
+    """The index may name any slot, and a file with holes take no space."""
+    far = 200_000_000
+    states = filled / "states.bin"
+    second = states.read_bytes()[state_bytes:]
+    with open(states, "r+b") as file:
+        file.seek(far * state_bytes)
+        file.write(second)
+    with contextlib.closing(sqlite3.connect(filled / "index.sqlite")) as connection:
+        connection.execute("UPDATE states SET slot = ? WHERE slot = 1", (far,))
+        connection.commit()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as opened:
+        assert_states(opened.gather(["ann", "bob"]), [1, 2])
+        opened.scatter(["eve", "ann"], [state(3), state(4)])
+        opened.commit(2)
+        assert_states(opened.gather(["ann", "bob", "eve"]), [4, 2, 3])
+    # Kilobytes.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+def test_free_slots_are_written_before_the_file_grows(path, state, assert_states):
+    names = [f"client {k}" for k in range(9)]
+    with client_states.DiskClientStates(path, state(0)) as states:
+        states.commit(0)
+        states.scatter(names, [state(1)] * 9)
+        states.commit(1)
+    with contextlib.closing(sqlite3.connect(path / "index.sqlite")) as connection:
+        connection.execute("DELETE FROM states WHERE slot IN (0, 1, 2, 4, 6, 7)")
+        connection.commit()
+    size = (path / "states.bin").stat().st_size
+    with client_states.DiskClientStates(path, state(0)) as states:
+        kept = states.client_ids()
+        assert kept == ["client 3", "client 5", "client 8"]
+        states.scatter([f"new {k}" for k in range(6)], [state(k) for k in range(6)])
+        assert (path / "states.bin").stat().st_size == size
+        assert_states(states.gather(kept), [1] * 3)
+        assert_states(states.gather([f"new {k}" for k in range(6)]), list(range(6)))
+        states.scatter(["last"], [state(7)])
+        assert (path / "states.bin").stat().st_size > size
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE states SET slot = 'x' WHERE slot = 1",
+        "UPDATE states SET slot = -1 WHERE slot = 1",
+        "UPDATE states SET slot = 1.5 WHERE slot = 1",
+        "UPDATE states SET client_id = 'bob' WHERE slot = 1",
+        "UPDATE states SET checksum = 'x' WHERE slot = 1",
+        "UPDATE states SET valid_from = 'x' WHERE slot = 1",
+        "UPDATE states SET valid_to = 'x' WHERE slot = 1",
+        "UPDATE properties SET value = x'00' WHERE name = 'store_id'",
+    ],
+)
+def test_values_of_other_kinds_are_refused(filled, state, change):
+    with contextlib.closing(sqlite3.connect(filled / "index.sqlite")) as connection:
+        connection.execute(change)
+        connection.commit()
+    refused(filled, state(0), "is damaged: it holds a value of another kind")

@@ -34,9 +34,13 @@ class SlotFile:
         """
         self._slot_nbytes = slot_nbytes
         self._free: list[int] = []
+        # Slots that nothing has been released from yet: of a file with large holes,
+        # which takes no space, they are many.
+        self._gaps: list[range] = []
         self._end = 0
         for slot in slots_in_use:
-            self._free.extend(range(self._end, slot))
+            if slot > self._end:
+                self._gaps.append(range(self._end, slot))
             self._end = slot + 1
         self._file = files.open_in_place(path, os.O_RDWR)
 
@@ -62,11 +66,7 @@ class SlotFile:
         Raises:
           OSError: If the file cannot be written.
         """
-        if self._free:
-            slot = self._free.pop()
-        else:
-            slot = self._end
-            self._end += 1
+        slot = self._take()
         try:
             done = 0
             while done < self._slot_nbytes:
@@ -76,6 +76,18 @@ class SlotFile:
             self._free.append(slot)
             raise
         return slot
+
+    def _take(self) -> int:
+        """Returns a slot that was free."""
+        if self._free:
+            return self._free.pop()
+        if self._gaps:
+            gap = self._gaps.pop()
+            if len(gap) > 1:
+                self._gaps.append(gap[:-1])
+            return gap[-1]
+        self._end += 1
+        return self._end - 1
 
     def release(self, slots: Iterable[int]) -> None:
         """Lets slots be written again."""

@@ -36,6 +36,14 @@ CREATE TABLE states (
 ) WITHOUT ROWID;
 CREATE INDEX superseded ON states (valid_to) WHERE valid_to IS NOT NULL;
 """
+# SQLite keeps values of any kind in any column.
+_WRONG_VALUES = """
+SELECT 1 FROM states WHERE typeof(client_id) != 'blob' OR typeof(slot) != 'integer'
+  OR slot < 0 OR typeof(valid_from) != 'integer' OR typeof(checksum) != 'integer'
+  OR typeof(valid_to) NOT IN ('integer', 'null')
+UNION ALL SELECT 1 FROM properties WHERE typeof(name) != 'text'
+  OR typeof(value) != 'text' LIMIT 1
+"""
 _PRESENT = "FROM states WHERE client_id = ? AND valid_to IS NULL"
 # Sums of hashes are taken modulo this: the order of the clients does not count.
 _HASHES = 2**128
@@ -148,6 +156,8 @@ class StateIndex:
         expected = sorted(filter(None, map(str.strip, _SCHEMA.split(";"))))
         if found != expected:
             return "its tables have changed"
+        if self._connection.execute(_WRONG_VALUES).fetchone() is not None:
+            return "it holds a value of another kind"
         (report,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
         return None if report == "ok" else " ".join(str(report).split())
 

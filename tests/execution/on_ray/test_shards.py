@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
 from unittest import mock
@@ -153,6 +154,9 @@ def test_folders_that_are_no_store_are_left_alone(tmp_path):
     for damage in (
         {"format": "another"},
         {"num_shards": "many"},
+        {"num_shards": 10**9},
+        {"num_shards": 0},
+        {"num_shards": 2.5},
         {"versions": {"1": []}},
         {"template": 3},
     ):
@@ -262,3 +266,18 @@ def test_a_link_leads_no_shard_out_of_its_folder(tmp_path):
     with pytest.raises(ClientStatesError, match="link leads out of"):
         store.scatter(CLIENTS, [state(1)] * 6)
     assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "deep", "list"])
+def test_a_manifest_that_is_none_is_refused(tmp_path, kind):
+    RayClientStates(InThisProcess(1), INITIAL, tmp_path).close()
+    manifest = tmp_path / "shards.json"
+    manifest.unlink()
+    if kind == "pipe":
+        os.mkfifo(manifest)
+    elif kind == "device":
+        manifest.symlink_to("/dev/zero")
+    else:
+        manifest.write_text("[" * 100_000 if kind == "deep" else "[]")
+    with pytest.raises(ClientStatesError, match=r"damaged|not a regular file"):
+        RayClientStates(InThisProcess(1), INITIAL, tmp_path)

@@ -30,6 +30,8 @@ from tff_drift.execution.on_ray import partition, shards, wire
 from tff_drift.execution.on_ray.actors import Actors, Call
 
 _FORMAT = "tff_drift shards of client states 1"
+# There are as many as actors.
+_MOST_SHARDS = 100_000
 
 
 class RayClientStates(ClientStates):
@@ -87,7 +89,7 @@ class RayClientStates(ClientStates):
             files.temporary_path(path / shards.MANIFEST_FILE).unlink(missing_ok=True)
             if not os.listdir(path):
                 self._write_manifest()
-            text = (path / shards.MANIFEST_FILE).read_text()
+            found = files.read_json(path / shards.MANIFEST_FILE)
         except FileNotFoundError as error:
             raise ClientStatesError(
                 f"{str(path)!r} holds no {shards.MANIFEST_FILE} of client states, but "
@@ -95,11 +97,14 @@ class RayClientStates(ClientStates):
             ) from error
         except OSError as error:
             raise self._unusable(error) from error
+        except ValueError as error:
+            raise _damaged(path, error) from error
         try:
-            found = json.loads(text)
             if found["format"] != _FORMAT:
                 raise ValueError(f"it has format {found['format']!r}")
-            self._key, self._num_shards = str(found["key"]), int(found["num_shards"])
+            self._key, self._num_shards = str(found["key"]), found["num_shards"]
+            if self._num_shards not in range(1, _MOST_SHARDS + 1):
+                raise ValueError(f"it has {str(self._num_shards)[:40]!r} shards")
             self._identity = found.get("template")
             if not isinstance(self._identity, (str, type(None))):
                 raise ValueError("its template is no text")
@@ -110,11 +115,7 @@ class RayClientStates(ClientStates):
             if {*map(len, self._versions.values())} - {self._num_shards}:
                 raise ValueError("its numbers of shards differ")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ClientStatesError(
-                f"{str(path / shards.MANIFEST_FILE)!r} is damaged or of another "
-                f"version of tff_drift: {error}. It was left unchanged: choose another "
-                "folder, or restart the run."
-            ) from error
+            raise _damaged(path, error) from error
         made_with = self._identity
         if made_with is not None and made_with != self._template.identity():
             difference = self._template.describe_difference(made_with)
@@ -317,6 +318,14 @@ class RayClientStates(ClientStates):
         except BaseException:
             self._versions = before
             raise
+
+
+def _damaged(path: pathlib.Path, error: Exception) -> ClientStatesError:
+    return ClientStatesError(
+        f"{str(path / shards.MANIFEST_FILE)!r} is damaged or of another version of "
+        f"tff_drift: {error}. It was left unchanged: choose another folder, or restart "
+        "the run."
+    )
 
 
 class StatesOfRound:

@@ -49,7 +49,6 @@ from tff_drift.simulation.records.run_store import TrainingState, check_rounds
 CLIENT_STATES_FOLDER = "client_states"
 
 _CONFIGURATION_FORMAT = "tff_drift run"
-_LARGEST_CONFIGURATION = 2**26  # Bytes.
 _SERVER_STATE = "server_state"
 _CLIENT_STATES = "client_states"
 _ROWS = "rows_sha256"
@@ -260,15 +259,13 @@ class RunDirectory:
     def _check_configuration_file(self) -> None:
         path = self._path(CONFIGURATION_FILE)
         try:
-            with files.open_regular(path) as file:
-                content = file.read(_LARGEST_CONFIGURATION).decode()
-            ours = json.loads(content)["format"] == _CONFIGURATION_FORMAT
+            ours = files.read_json(path)["format"] == _CONFIGURATION_FORMAT
         except FileNotFoundError:
             return
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             ours = False
         except OSError as error:
-            if error.errno != errno.EINVAL:
+            if error.errno not in (errno.EINVAL, errno.EFBIG):
                 raise
             ours = False
         if not ours:
