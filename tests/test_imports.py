@@ -88,8 +88,8 @@ modern = pytest.mark.skipif(
         "import tff_drift; import tensorflow_federated as tff",
         "import tff_drift.compat; import tensorflow as tf\n"
         "import tensorflow_federated as tff",
-        "import tensorflow as tf; import tff_drift; import tensorflow_federated as tff\n"
-        "tff_drift.execution",
+        "import tensorflow as tf; import tff_drift\n"
+        "import tensorflow_federated as tff; tff_drift.execution",
         pytest.param(
             "import tensorflow_federated as tff; import tff_drift",
             marks=pytest.mark.skipif(

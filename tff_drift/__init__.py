@@ -14,9 +14,9 @@ Packages, each imported when it is first used:
 *   `tff_drift.simulation`: rounds, sampling, evaluation, checkpoints, metrics.
 *   `tff_drift.execution`: execution contexts.
 
-Importing `tff_drift` itself imports neither TensorFlow nor TFF, and prepares the process
-for them: on Python 3.12 and 3.13 it comes before `import tensorflow_federated`. After it
-`import tasks` finds the papers' tasks, from the wheel too.
+Importing `tff_drift` itself imports neither TensorFlow nor TFF, and prepares the
+process for them: on Python 3.12 and 3.13 it comes before `import tensorflow_federated`.
+After it `import tasks` finds the papers' tasks, from the wheel too.
 """
 
 import importlib
@@ -24,9 +24,9 @@ import sys
 import types
 from typing import TYPE_CHECKING
 
-if not (3, 9) <= sys.version_info[:2] <= (3, 13):
+if not (3, 11) <= sys.version_info[:2] <= (3, 13):
     raise ImportError(
-        f"tff_drift needs Python 3.9 to 3.13; this is {sys.version.split()[0]}. "
+        f"tff_drift needs Python 3.11 to 3.13; this is {sys.version.split()[0]}. "
         "Create a virtual environment with one of them, for example: "
         "python3.11 -m venv .venv"
     )

@@ -1,8 +1,8 @@
 """What TensorFlow Federated 0.87 needs of a process before it is imported.
 
 TFF 0.87 was made for TensorFlow 2.14 and Python up to 3.11. With what is here it also
-runs on Python 3.12 and 3.13 with TensorFlow up to 2.20. All of it happens when tff_drift
-is imported, and takes milliseconds: neither TensorFlow nor TFF is imported for it.
+runs on Python 3.12 and 3.13 with TensorFlow up to 2.20. All of it happens when
+tff_drift is imported, and takes milliseconds: neither TensorFlow nor TFF is imported.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def prepare() -> None:
 
 
 def _check_no_failed_import() -> None:
-    """Refuses what a failed import of TFF has left, of which no second one makes TFF."""
+    """Refuses what a failed import of TFF has left: a second one fails on it."""
     left = any(name.startswith(f"{_TFF}.") for name in tuple(sys.modules))
     if left and _TFF not in sys.modules:
         raise ImportError(
@@ -104,7 +104,8 @@ def _query(name: str) -> Any:
         return importlib.import_module(f"{_DP_QUERIES}.{name}")
     for module_name, class_names in _QUERY_CLASSES.items():
         if name in class_names:
-            return getattr(importlib.import_module(f"{_DP_QUERIES}.{module_name}"), name)
+            module = importlib.import_module(f"{_DP_QUERIES}.{module_name}")
+            return getattr(module, name)
     raise AttributeError(f"module 'tensorflow_privacy' has no attribute {name!r}")
 
 
