@@ -7,11 +7,13 @@ Names that stay where they are (`tff.aggregators`, `tff.learning`,
 `tff.templates`, `tff.simulation`) are used from `tff` directly.
 """
 
+import importlib
+
 import tensorflow_federated as tff
 
-from tff_drift import _tff_default
-
-_tff_default.do_without_worker()
+# By its name: with an import statement type checkers would find a circle from here to
+# the whole library, and take what follows for variables.
+importlib.import_module("tff_drift._tff_default").do_without_worker()
 
 CLIENTS = tff.CLIENTS
 SERVER = tff.SERVER
