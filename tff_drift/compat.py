@@ -9,6 +9,10 @@ Names that stay where they are (`tff.aggregators`, `tff.learning`,
 
 import tensorflow_federated as tff
 
+from tff_drift import _tff_default
+
+_tff_default.do_without_worker()
+
 CLIENTS = tff.CLIENTS
 SERVER = tff.SERVER
 
