@@ -63,18 +63,31 @@ class ScaffoldMomentum:
 
     Args:
       num_clients: N; None for no variates.
-      rate_of_momentum: γ, which multiplies m⁺ in the server's step.
+      rate_of_momentum: γ, which multiplies m⁺ in the server's step; None for the way
+        of the mean client, η K.
+      total_weight: None for uniform clients; otherwise the sum over all clients of
+        their examples, by which client i weighs n_i.
     """
 
-    def __init__(self, dimension, num_clients, rate, beta, rate_of_momentum):
+    def __init__(
+        self,
+        dimension,
+        num_clients,
+        rate,
+        beta,
+        rate_of_momentum=None,
+        total_weight=None,
+    ):
+        self.total_weight = total_weight
         self.x, self.m, self.c = (np.zeros(dimension) for _ in range(3))
         self.c_i = {}
         self.num_clients, self.rate, self.beta = num_clients, rate, beta
         self.gamma = rate_of_momentum
 
     def round(self, cohort):
-        change, directions = np.zeros_like(self.x), []
-        for client, batches in cohort.items():
+        change, moves = np.zeros_like(self.x), []
+        weights = reference.weights(cohort, self.total_weight)
+        for weight, (client, batches) in zip(weights, cohort.items()):
             y, gradients = self.x, []
             c_i = self.c_i.get(client, np.zeros_like(self.x))
             for batch in batches:
@@ -83,14 +96,16 @@ class ScaffoldMomentum:
                 y = y - self.rate * (
                     self.beta * (g - c_i + self.c) + (1 - self.beta) * self.m
                 )
-            directions.append((self.x - y) / (self.rate * len(batches)))
+            moves.append(self.x - y)
             if self.num_clients:
                 self.c_i[client] = np.mean(gradients, axis=0)
-                change += self.c_i[client] - c_i
-        self.m = np.mean(directions, axis=0)
-        self.x = self.x - self.gamma * self.m
+                change += weight * (self.c_i[client] - c_i)
+        steps = [len(batches) for batches in cohort.values()]
+        path = self.rate * np.average(steps, weights=weights)
+        self.m = np.average(moves, axis=0, weights=weights) / path
+        self.x = self.x - (self.gamma or path) * self.m
         if self.num_clients:
-            self.c = self.c + change / self.num_clients
+            self.c = self.c + change / (self.total_weight or self.num_clients)
 
 
 class FedDc:
