@@ -317,6 +317,12 @@ MUTATIONS = [
         'z = z - tf.cast(context.hparams["learning_rate"], z.dtype)',
     ),
     _mutation(
+        "FedNova: z at the rate without its schedule",
+        FED_NOVA,
+        "of_z = self._optimizer.set_hparams(of_z, context.hparams)",
+        "of_z = dict(of_z)",
+    ),
+    _mutation(
         "FedExP: without the ½",
         FED_EXP,
         "squared_norm / (2 * (of_mean + self._epsilon))",
@@ -399,5 +405,45 @@ MUTATIONS = [
         MIME,
         "keeps_statistics = True",
         "keeps_statistics = False",
+    ),
+    _mutation(
+        "Mime: c without weight decay",
+        MIME,
+        "c = tuple(g + self._weight_decay * x for",
+        "c = tuple(g + 0 * x for",
+    ),
+    _mutation(
+        "Scaffnew: the number of steps of the first round in the second again",
+        SCAFFNEW,
+        "self._draw(cohort.round_number + 1)",
+        "self._draw(cohort.round_number)",
+    ),
+    _mutation(
+        "SCAFFOLD: η without its schedule in c_i",
+        SCAFFOLD,
+        "tf.cast(context.hparams[_RATE], c.dtype)",
+        "tf.cast(self.initial_hparams()[_RATE], c.dtype)",
+        tests="test_scheduled_rates.py",
+    ),
+    _mutation(
+        "SCAFFOLD/m: η without its schedule in h_i",
+        SCAFFOLD_M,
+        "tf.cast(context.hparams[_RATE], h.dtype)",
+        "tf.cast(self.initial_hparams()[_RATE], h.dtype)",
+        tests="test_scheduled_rates.py",
+    ),
+    _mutation(
+        "SCAFFOLD-M: η without its schedule in c_i",
+        SCAFFOLD_MOMENTUM,
+        "tf.cast(context.hparams[_RATE], c.dtype)",
+        "tf.cast(self.initial_hparams()[_RATE], c.dtype)",
+        tests="test_scheduled_rates.py",
+    ),
+    _mutation(
+        "FedCM: η without its schedule in m",
+        SERVER,
+        "client_hparams.get(round_state.RATE)",
+        'dict(state["hparams"]).get(round_state.RATE)',
+        tests="test_scheduled_rates.py",
     ),
 ]

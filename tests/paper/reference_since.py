@@ -163,9 +163,14 @@ class Adam:
 
 
 class Mime:
-    """Karimireddy et al. (2020), Algorithm 1, weighted by numbers of examples."""
+    """Karimireddy et al. (2020), Algorithm 1, weighted by numbers of examples.
 
-    def __init__(self, dimension, base, is_lite=False):
+    Args:
+      weight_decay: λ of the losses f_i(w) + λ ‖w‖² / 2.
+    """
+
+    def __init__(self, dimension, base, is_lite=False, weight_decay=0.0):
+        self.weight_decay = weight_decay
         self.x, self.s = np.zeros(dimension), base.start(dimension)
         self.base, self.is_lite = base, is_lite
 
@@ -174,13 +179,15 @@ class Mime:
         sizes = [reference.num_examples(batches) for batches in clients]
         gradients = [reference.full_gradient(self.x, b) for b in clients]
         c = np.average(gradients, axis=0, weights=sizes)
+        c = c + self.weight_decay * self.x
         models = []
         for batches in clients:
             y = self.x
             for batch in batches:
-                g = reference.batch_gradient(y, batch)
+                g = reference.batch_gradient(y, batch) + self.weight_decay * y
                 if not self.is_lite:
-                    g = g - reference.batch_gradient(self.x, batch) + c
+                    at_x = reference.batch_gradient(self.x, batch)
+                    g = g - at_x - self.weight_decay * self.x + c
                 _, y = self.base.next(self.s, y, g)
             models.append(y)
         self.s, _ = self.base.next(self.s, self.x, c)
