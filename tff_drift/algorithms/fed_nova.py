@@ -140,7 +140,8 @@ def build_fed_nova(
       server_optimizer_fn: As in `build_fed_avg`.
       mu: μ of FedProx's local loss, at least 0; by default 0, for none.
       message_aggregator: How the mean of ‖a_i‖₁ is taken, a factory such as for
-        `model_aggregator`, for instance of a secure sum; by default the plain mean.
+        `model_aggregator`, for instance of a secure sum; by default the mean with the
+        weights of the updates.
       **options: See `tff_drift.algorithms.TrainingOptions`.
 
     Returns:

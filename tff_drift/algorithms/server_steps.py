@@ -21,13 +21,17 @@ ServerState = collections.OrderedDict[str, Any]
 class Cohort(NamedTuple):
     """What the server knows of the cohort, `float32` scalars except for `mean_steps`.
 
-    Means are over the clients that count, uniformly, and of what they did, before
-    anything was clipped.
+    Means are over the clients that count, and of what they did, before anything was
+    clipped. They have the weights w_i of the updates, so that they can be set against
+    the mean pseudo-gradient; `mean_examples` alone is plain.
 
     Attributes:
       num_clients: M, the clients of the cohort whose update was finite.
+      total_weight: Σ w_i of the cohort: M where all have the same weight.
+      effective_clients: (Σ w_i)² / Σ w_i², of how many clients of equal weight the mean
+        is as random: M where all have the same weight.
       mean_steps: Mean of K_i, the local steps, in the dtype of the weights.
-      mean_examples: Mean of the examples trained on, epochs included.
+      mean_examples: Mean of the examples trained on, epochs included: the plain mean.
       mean_squared_drift: Mean of ‖g_i‖², g_i being what a client computed to send: for
         most methods its pseudo-gradient θ - θ_i.
       learning_rate: η, the clients' step size in this round; None if their
@@ -39,6 +43,8 @@ class Cohort(NamedTuple):
     """
 
     num_clients: tf.Tensor
+    total_weight: tf.Tensor
+    effective_clients: tf.Tensor
     mean_steps: tf.Tensor
     mean_examples: tf.Tensor
     mean_squared_drift: tf.Tensor

@@ -125,14 +125,15 @@ def build_client_half(
                 output = autograph.of_user(work.update_client_state)(
                     context, _local_result(outcome, full_gradient)
                 )
+            weight = client_weight(client_weighting, outcome.num_examples, idle)
             result = collections.OrderedDict(
                 update=tf.nest.pack_sequence_as(weights.trainable, outcome.update),
-                weight=client_weight(client_weighting, outcome.num_examples, idle),
+                weight=weight,
                 message=tf.nest.map_structure(
                     lambda new: tf.where(stays, tf.zeros_like(new), new), output.message
                 ),
                 metrics=outcome.metrics,
-                sums=_sums(outcome, idle),
+                sums=_sums(outcome, idle, weight),
             )
             if initial_state is not None:
                 result["index"] = client["index"]
@@ -314,16 +315,24 @@ def _new_state(
     return tensors.selected(stays, old_state, new_state)
 
 
-def _sums(outcome: client_works.LocalOutcome, idle: tf.Tensor) -> Any:
-    """Returns what a client reports, of `SUMS_TYPE`; an idle one counts nowhere."""
+def _sums(
+    outcome: client_works.LocalOutcome, idle: tf.Tensor, weight: tf.Tensor
+) -> Any:
+    """Returns what a client reports, of `SUMS_TYPE`; an idle one counts nowhere.
+
+    What the server sets against the mean update is weighed as the update is. Otherwise
+    their ratio has no bound where the clients' weights and their work are unequal.
+    """
     counts = tf.cast(tf.logical_not(idle), tf.float32)
     # A rejected update is zero.
     drift = tensors.global_norm(outcome.update)
     return collections.OrderedDict(
         clients=counts,
-        steps=tf.cast(outcome.num_steps, tf.float32) * counts,
+        weight=weight,
+        squared_weight=tf.square(weight),
+        steps=tf.cast(outcome.num_steps, tf.float32) * weight,
         examples=tf.cast(outcome.num_examples, tf.float32) * counts,
         drift=drift * counts,
-        squared_drift=tf.square(drift * counts),
+        squared_drift=tf.square(drift * counts) * weight,
         rejected=tf.cast(outcome.rejected, tf.int32),
     )
