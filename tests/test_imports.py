@@ -9,6 +9,7 @@ import textwrap
 import pytest
 
 import tff_drift
+from tests.forks.programs import PATIENCE
 
 
 def run_program(code):
@@ -17,7 +18,7 @@ def run_program(code):
         [sys.executable, "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert program.returncode == 0, program.stderr

@@ -7,9 +7,10 @@ import ast
 import pathlib
 import re
 import subprocess
-import sys
 
 import pytest
+
+from tests.forks.programs import PATIENCE, python
 
 pytestmark = pytest.mark.whole_programs
 
@@ -19,11 +20,11 @@ PLUGIN = "tests/fed_echo.py"
 
 def run_program(*words):
     process = subprocess.run(
-        [sys.executable, *words],
+        [*python(), *words],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=PATIENCE,
         check=False,
     )
     assert process.returncode == 0, process.stdout + process.stderr

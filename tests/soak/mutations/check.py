@@ -25,7 +25,7 @@ import xml.etree.ElementTree as ElementTree
 from tests.soak.mutations.mutations import MUTATIONS, Mutation
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-_COPIED = ("tff_drift", "tests/paper")
+_COPIED = ("tff_drift", "tests/forks", "tests/paper")
 _COPIED_FILES = (
     "_tff_drift_startup.py",
     "pyproject.toml",
