@@ -16,6 +16,7 @@ import time
 import numpy as np
 import pytest
 
+from tests import tiers
 from tests.forks.programs import PATIENCE, Popen, wait_until
 from tests.simulation import kill_target
 from tff_drift import client_states
@@ -55,7 +56,7 @@ def _wait_for_round(program, output_dir, round_, log_path):
         raise AssertionError(log_path.read_text()) from error
 
 
-@pytest.fixture(params=["fed_adam", "scaffold"])
+@pytest.fixture(params=tiers.first(["scaffold"], ["fed_adam", "scaffold"]))
 def algorithm(request):
     """A method without client states, and one that keeps them on disk."""
     return request.param

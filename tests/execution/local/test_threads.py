@@ -7,6 +7,7 @@ import time
 import pytest
 import tensorflow as tf
 
+from tests import tiers
 from tests.experiments import programs
 from tests.forks.programs import PATIENCE, python
 from tff_drift.execution.local.runners import threads
@@ -69,8 +70,11 @@ OF_TFF = """tff.learning.algorithms.build_weighted_fed_avg(
 @pytest.mark.whole_programs
 @pytest.mark.parametrize(
     ("built", "batched"),
-    [(OURS, False), (OURS, True), (OF_TFF, False)],
-    ids=["one by one", "vectorized", "as TFF made it"],
+    tiers.first(
+        ["vectorized"],
+        [(OURS, False), (OURS, True), (OF_TFF, False)],
+        ["one by one", "vectorized", "as TFF made it"],
+    ),
 )
 def test_layer_normalization_on_several_threads(built, batched):
     program = PROGRAM.replace("BUILT", built).replace("BATCHED", str(batched))
