@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from tests.reliability import interrupts, results
+from tests.soak import interrupts, results
 
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.soak
 _EVERY = bool(os.environ.get("TFF_DRIFT_SOAK"))
 # Ten times what it takes: the machine may have other work.
 _SECONDS = 20.0

@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from tests.reliability import kills, program, results
+from tests.soak import kills, program, results
 
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.soak
 
 
 def test_a_run_that_is_killed_again_and_again(tmp_path):

@@ -23,7 +23,7 @@ CLIENTS = 12
 COHORT = 4
 ROUNDS = 5
 ROUNDS_PER_CHECKPOINT = 2
-TRACED_FILES = ("on_disk.py", "state_index.py", "slot_file.py", "killed_program.py")
+TRACED_FILES = ("on_disk.py", "state_index.py", "slot_file.py", "killed_store.py")
 INITIAL_STATE = {"variate": np.zeros(40), "rounds": np.int32(0)}
 
 

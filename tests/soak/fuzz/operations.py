@@ -7,8 +7,8 @@ Each takes the batch `x`, labels `y` from -1 to 3, the model (`w` of `[4, 3]`, `
 
 import tensorflow as tf
 
-from tests.fuzz import checks, functions
-from tests.fuzz.functions import as_images, as_rows, make_filters
+from tests.soak.fuzz import checks, functions
+from tests.soak.fuzz.functions import as_images, as_rows, make_filters
 
 
 def _straight(function):

@@ -10,11 +10,11 @@ import tempfile
 
 import pytest
 
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.soak
 
 # A kill leaves the system's caches alone: waiting for a disk would only take time.
 FAST_FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-PROGRAM = pathlib.Path(__file__).with_name("killed_program.py")
+PROGRAM = pathlib.Path(__file__).with_name("killed_store.py")
 
 
 @pytest.mark.parametrize("how", ["before_each_line", "at_random_times"])

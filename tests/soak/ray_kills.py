@@ -1,6 +1,6 @@
 """Trainings on Ray whose actors, nodes and programs are killed, and what they end with.
 
-    python -m tests.reliability.ray_kills RESULTS.jsonl --kills=200
+    python -m tests.soak.ray_kills RESULTS.jsonl --kills=200
 
 A run is a training on two actors that is started until it comes to its end, on a
 cluster of several nodes that is simulated on this machine. On the way the process of an
@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 
-from tests.reliability import endings, program, results
+from tests.soak import endings, program, results
 from tff_drift.execution.on_ray import cluster as ray_cluster
 
 METHODS = ("scaffold", "fed_avg", "fed_dyn", "adabest")

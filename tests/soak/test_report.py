@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.reliability import report, results
+from tests.soak import report, results
+
+pytestmark = pytest.mark.documents
 
 
 def test_the_tables_are_those_of_the_results():
@@ -20,7 +22,7 @@ def test_arguments_write_nothing(argument, status, tmp_path, monkeypatch, capsys
     with pytest.raises(SystemExit) as raised:
         report.main()
     assert raised.value.code == status
-    assert "usage: python -m tests.reliability.report" in "".join(capsys.readouterr())
+    assert "usage: python -m tests.soak.report" in "".join(capsys.readouterr())
     assert document.stat().st_mtime_ns == before
 
 

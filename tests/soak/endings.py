@@ -8,7 +8,7 @@ import zipfile
 
 import h5py
 
-from tests.reliability import program
+from tests.soak import program
 from tff_drift import client_states
 from tff_drift.execution.on_ray import shards
 from tff_drift.simulation import read_rows, without_timing

@@ -1,6 +1,6 @@
 """Compares random computations in every mode of the local context, hour after hour.
 
-    python -m tests.fuzz RESULTS.jsonl --seconds=3600
+    python -m tests.soak.fuzz RESULTS.jsonl --seconds=3600
 
 Cases are drawn in chunks, each in a process of its own, so that neither a crash nor a
 hang ends the campaign. What is known is in the file of results: another start goes on
@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 
-from tests.reliability import results
+from tests.soak import results
 
 _COUNTS = {"steps": 20, "processes": 10}
 _SUMMED = ("compared", "vectorized", "refused", "ill_conditioned")
@@ -49,7 +49,7 @@ def _run_chunk(path, family, number, known, left):
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(names))
         file.flush()
-        command = [sys.executable, "-m", "tests.fuzz.chunk", family, str(number)]
+        command = [sys.executable, "-m", "tests.soak.fuzz.chunk", family, str(number)]
         command += [str(_COUNTS[family]), f"--known={file.name}"]
         command += ["--native"] if family == "processes" else []
         with (

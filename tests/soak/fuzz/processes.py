@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from hypothesis import strategies as st
 
 from tests import methods
-from tests.fuzz import cohorts, networks
+from tests.soak.fuzz import cohorts, networks
 from tff_drift import aggregators, algorithms
 
 _RATE = 0.05

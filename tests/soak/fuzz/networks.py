@@ -8,8 +8,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from hypothesis import strategies as st
 
-from tests.fuzz.blocks import BLOCKS, KEPT_OF_BUILDING, VECTOR
-from tests.fuzz.operations import CHANGE_ROWS, OPERATIONS
+from tests.soak.fuzz.blocks import BLOCKS, KEPT_OF_BUILDING, VECTOR
+from tests.soak.fuzz.operations import CHANGE_ROWS, OPERATIONS
 
 CLASSES, VOCABULARY = 4, 7
 _LAYERS = tf.keras.layers

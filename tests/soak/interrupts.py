@@ -1,6 +1,6 @@
 """Ctrl-C in every phase of a program: how soon it ends, and what the run ends with.
 
-    python -m tests.reliability.interrupts RESULTS.jsonl
+    python -m tests.soak.interrupts RESULTS.jsonl
 
 A program of `program.py` gets SIGINT while it builds its process, reads data, trains,
 evaluates, writes a checkpoint, exports its model, or tells MLflow. Then it is started
@@ -19,7 +19,7 @@ import tempfile
 import time
 from unittest import mock
 
-from tests.reliability import kills, program, results, zygote
+from tests.soak import kills, program, results, zygote
 from tff_drift import simulation
 from tff_drift.simulation import callbacks
 from tff_drift.simulation.records.run_directory import RunDirectory

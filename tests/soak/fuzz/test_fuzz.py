@@ -9,10 +9,12 @@ import pytest
 import tensorflow as tf
 
 from tests.execution.local import support
-from tests.fuzz import __main__ as campaign
-from tests.fuzz import chunk, cohorts, comparison, networks, processes, steps
-from tests.reliability import results
+from tests.soak import results
+from tests.soak.fuzz import __main__ as campaign
+from tests.soak.fuzz import chunk, cohorts, comparison, networks, processes, steps
 from tff_drift.execution.local.client_program import vectorizable
+
+pytestmark = pytest.mark.soak
 
 _SETTINGS = {
     "derandomize": True,

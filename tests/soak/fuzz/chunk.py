@@ -19,7 +19,7 @@ import tensorflow as tf
 from absl import logging
 
 from tests.execution.local import support
-from tests.fuzz import comparison, processes, steps
+from tests.soak.fuzz import comparison, processes, steps
 from tff_drift import execution
 
 # Of a placeholder that nothing needs, in some models of `functional_model_from_keras`.

@@ -1,4 +1,4 @@
-"""Mistakes that published implementations have made, or could, for `mutation_check`."""
+"""Mistakes that published implementations have made, or could, for `check`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Thousands of kills of a program that uses the store, which needs no TensorFlow.
 
-python -m tests.reliability.store_kills RESULTS.jsonl --kills=2000
+python -m tests.soak.store_kills RESULTS.jsonl --kills=2000
 """
 
 import argparse
@@ -10,9 +10,9 @@ import subprocess
 import sys
 import tempfile
 
-from tests.reliability import results
+from tests.soak import results
 
-PROGRAM = pathlib.Path(__file__).parents[1] / "client_states" / "killed_program.py"
+PROGRAM = pathlib.Path(__file__).with_name("killed_store.py")
 
 
 def main():

@@ -1,6 +1,6 @@
 """The tables of docs/reliability.md, from the results of `make soak`.
 
-    python -m tests.reliability.report
+    python -m tests.soak.report
 
 It writes the tables between their marks.
 """
@@ -10,7 +10,7 @@ import collections
 import pathlib
 import re
 
-from tests.reliability import results
+from tests.soak import results
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "reliability.md"
@@ -209,7 +209,7 @@ def fill(text, found):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m tests.reliability.report",
+        prog="python -m tests.soak.report",
         description="Writes the tables of docs/reliability.md anew, from the results "
         "of `make soak`. It takes no arguments.",
     )

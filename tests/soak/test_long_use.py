@@ -17,13 +17,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.reliability import program, results
+from tests.soak import program, results
 from tff_drift import client_states, compat, execution, simulation
 from tff_drift.simulation import callbacks
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("TFF_DRIFT_SOAK"), reason="takes minutes: make soak"
-)
+pytestmark = pytest.mark.soak
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,6 @@
 """Trainings that are killed again and again, and what they end with.
 
-    python -m tests.reliability.kills RESULTS.jsonl --kills=550
+    python -m tests.soak.kills RESULTS.jsonl --kills=550
 
 A run is a training that is started until it comes to its end, and killed at random
 moments on the way. Its end is compared bit for bit with that of a training which
@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 
-from tests.reliability import endings, program, results, zygote
+from tests.soak import endings, program, results, zygote
 
 CONFIGURATIONS = [
     *(

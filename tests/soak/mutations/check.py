@@ -1,10 +1,10 @@
 """Breaks the methods on purpose and shows which test of a paper notices.
 
-    python -m tests.paper.mutation_check [--only PATTERN] [--part K/N] [--tested]
+    python -m tests.soak.mutations.check [--only PATTERN] [--part K/N] [--tested]
 
 Each mutation is a mistake that published implementations have made, or could: a
 change of one or two places in a temporary copy of the library, against which the
-method's tests in this folder run until the first fails. A mutation that no test
+tests of the method's paper run until the first fails. A mutation that no test
 notices, that breaks more than numbers, or whose place in the source is no longer
 found exactly once fails the check.
 """
@@ -22,10 +22,10 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 
-from tests.paper.mutations import MUTATIONS, Mutation
+from tests.soak.mutations.mutations import MUTATIONS, Mutation
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-_COPIED = ("tff_drift", "tests/paper")
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+_COPIED = ("tff_drift", "tests/forks", "tests/paper")
 _COPIED_FILES = (
     "pyproject.toml",
     "tests/conftest.py",
@@ -59,7 +59,7 @@ def mutated(root: pathlib.Path, mutation: Mutation) -> dict[str, str]:
 
 
 def copy_project(source: pathlib.Path, destination: pathlib.Path) -> None:
-    """Copies what the tests of this folder need."""
+    """Copies what the tests of the papers need."""
     ignored = shutil.ignore_patterns("__pycache__")
     for name in _COPIED:
         shutil.copytree(source / name, destination / name, ignore=ignored)

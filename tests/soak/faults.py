@@ -1,6 +1,6 @@
 """Trainings on disks that fill up, in folders that go, and on files that are damaged.
 
-    python -m tests.reliability.faults RESULTS.jsonl
+    python -m tests.soak.faults RESULTS.jsonl
 
 A training is disturbed, and then started again where it can be. It must have ended
 with one of our errors, or not at all, and its end must be that of an undisturbed one,
@@ -22,7 +22,7 @@ import signal
 import subprocess
 import tempfile
 
-from tests.reliability import kills, program, results, zygote
+from tests.soak import kills, program, results, zygote
 
 # The errors that say what is wrong and what to do.
 OURS = ("CheckpointError", "ClientStatesError", "MetricsFileError", "OutputDirError")

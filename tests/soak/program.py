@@ -1,6 +1,6 @@
 """A small federated training that faults are done to.
 
-    python -m tests.reliability.program FOLDER METHOD ram|disk|evaluation|mlflow
+    python -m tests.soak.program FOLDER METHOD ram|disk|evaluation|mlflow
 
 Linear regression with three weights, on six clients, in rounds of milliseconds: what is
 tried is the training loop, the files and the store, and those are the real ones. With

@@ -27,7 +27,7 @@ from typing import NamedTuple, Optional
 import tensorflow as tf
 from tensorflow.python.eager import context as eager_context
 
-from tests.reliability import program
+from tests.soak import program
 from tff_drift import execution
 
 # Told of every row, and of the last one.

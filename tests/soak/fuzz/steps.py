@@ -13,8 +13,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from hypothesis import strategies as st
 
-from tests.fuzz import cohorts
-from tests.fuzz.operations import ONE_BY_ONE, OPERATIONS
+from tests.soak.fuzz import cohorts
+from tests.soak.fuzz.operations import ONE_BY_ONE, OPERATIONS
 
 FEATURES, HIDDEN = 4, 3
 _ELEMENT = collections.OrderedDict(

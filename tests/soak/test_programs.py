@@ -14,12 +14,10 @@ import time
 
 import pytest
 
-from tests.reliability import endings, program, results
+from tests.soak import endings, program, results
 from tff_drift import _tff_exit
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("TFF_DRIFT_SOAK"), reason="takes minutes: make soak"
-)
+pytestmark = pytest.mark.soak
 PATIENCE = 300  # Seconds.
 ROOT = pathlib.Path(__file__).parents[2]
 
