@@ -16,39 +16,14 @@ from experiments.presets import catalogue
 from tests import models
 from tff_drift import algorithms
 
+pytestmark = pytest.mark.documents
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 
 def python_blocks(document):
     text = (ROOT / document).read_text()
     return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-
-
-def test_the_example_of_the_readme_trains():
-    [code] = python_blocks("README.md")
-    names = {}
-    exec(code, names)
-    result = names["result"]
-    assert len(result.rows) == 10
-    assert all(np.isfinite(row["train_loss"]) for row in result.rows)
-    kernel, _ = result.model_weights.trainable
-    assert np.shape(kernel) == (5, 2)
-
-
-def test_the_readmes_table_says_what_the_rows_say():
-    text = (ROOT / "README.md").read_text()
-    table = re.findall(r"^\|.*\| \[(.+), (\d{4})\]\((.+)\) \|$", text, re.MULTILINE)
-    lines = re.findall(r"^\|.*`build_.*\|$", text, re.MULTILINE)
-    assert len(lines) == len(table)
-    rows, named = algorithms.methods(), []
-    for line, (authors, year, url) in zip(lines, table):
-        for name in re.findall(r"`build_(\w+)`", line):
-            named.append(name)
-            assert rows[name].paper.startswith(f"{authors} ({year})")
-            assert rows[name].url == url
-    assert len(named) > 10
-    # A name that nobody has is no method, and none is told twice.
-    assert len(named) == len(set(named))
 
 
 @pytest.fixture
@@ -110,7 +85,7 @@ def test_names_of_tff_in_documents_are_there():
 
 # Where the code of each document with code is run.
 RUN_BY = {
-    "README.md": "here",
+    "README.md": "tests/test_readme.py",
     "docs/client_state.md": "here",
     "docs/composing.md": "here",
     "docs/execution.md": "here",

@@ -11,6 +11,7 @@ import textwrap
 import pytest
 
 import tff_drift
+from tests.forks.programs import PATIENCE
 
 
 def run_program(code):
@@ -23,7 +24,7 @@ def run_program(code):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert program.returncode == 0, program.stderr

@@ -8,6 +8,7 @@ import sysconfig
 import pytest
 
 from tests.experiments import programs
+from tests.forks.programs import PATIENCE
 
 ASK = """
 import tff_drift.programs
@@ -37,7 +38,7 @@ def run_in(folder, code, *flags):
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
 

@@ -11,6 +11,8 @@ import tensorflow_federated as tff
 import tff_drift
 from tff_drift import from_source
 
+pytestmark = pytest.mark.documents
+
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 

@@ -11,8 +11,8 @@ import importlib
 
 import tensorflow_federated as tff
 
-# By its name: with an import statement type checkers would find a circle from here to
-# the whole library, and take what follows for variables.
+# By its name: mypy takes the classes below for variables in a module that imports the
+# package, whose own imports for type checkers make a circle of all that do.
 importlib.import_module("tff_drift._tff_default").do_without_worker()
 
 CLIENTS = tff.CLIENTS

@@ -19,6 +19,7 @@ from experiments.flags import declarations
 from experiments.presets.catalogue import PRESETS
 from experiments.training import runs
 from tests.experiments import programs
+from tests.forks.programs import PATIENCE, Popen, python, wait_until
 from tff_drift import from_source, module_source
 
 
@@ -38,7 +39,7 @@ print("statuses", statuses)
         cwd=programs.ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert process.stdout.splitlines()[-1] == "statuses [0, 0, 0, 0, 2]", process.stderr
     assert process.stderr == (
@@ -329,7 +330,7 @@ def test_an_output_that_cannot_be_written(words):
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
     assert process.returncode == 1
     assert process.stderr == (
@@ -356,7 +357,7 @@ def test_a_reader_that_has_seen_enough():
         cwd=programs.ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert process.stdout.startswith("Tasks (--task)")
     assert process.stderr == ""
@@ -371,11 +372,11 @@ sys.exit(main.run(sys.argv[1:]))
 """
     words = ["train", "--task=digits", "--rounds=2", f"--output_dir={tmp_path / 'out'}"]
     process = subprocess.run(
-        [sys.executable, "-c", program, *words],
+        [*python(), "-c", program, *words],
         cwd=programs.ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert process.returncode == 1
     assert "Traceback" not in process.stderr
@@ -388,16 +389,6 @@ def test_version(run_command):
     assert run_command("--version").stdout == f"tff-drift {tff_drift.__version__}\n"
 
 
-def _start(tmp_path, words, err):
-    return subprocess.Popen(
-        [sys.executable, "-m", "experiments", *words],
-        cwd=programs.ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=err,
-    )
-
-
 @pytest.mark.parametrize(
     ("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
@@ -405,11 +396,17 @@ def test_interrupted_and_continued(tmp_path, number, expected):
     folder = tmp_path / "run"
     words = ["train", "--task=quadratic", "--rounds=100000", f"--output_dir={folder}"]
     with open(tmp_path / "stderr", "w+") as err:
-        process = _start(tmp_path, words, err)
+        process = Popen(
+            ["-m", "experiments", *words],
+            cwd=programs.ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=err,
+        )
         try:
             _wait_for_rounds(process, folder / "metrics.csv", 3)
             process.send_signal(number)
-            status = process.wait(timeout=60)
+            status = process.wait(PATIENCE)
         finally:
             process.kill()
     stderr = (tmp_path / "stderr").read_text()
@@ -426,11 +423,17 @@ def test_interrupted_and_continued(tmp_path, number, expected):
 def test_interrupted_before_anything_has_begun(tmp_path, seconds):
     words = ["train", f"--output_dir={tmp_path / 'run'}"]
     with open(tmp_path / "stderr", "w+") as err:
-        process = _start(tmp_path, words, err)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "experiments", *words],
+            cwd=programs.ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=err,
+        )
         try:
             time.sleep(seconds)
             process.send_signal(signal.SIGINT)
-            status = process.wait(timeout=60)
+            status = process.wait(PATIENCE)
         finally:
             process.kill()
     assert status == 130
@@ -440,9 +443,7 @@ def test_interrupted_before_anything_has_begun(tmp_path, seconds):
 
 
 def _wait_for_rounds(process, path, rounds):
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if path.exists() and len(path.read_text().splitlines()) > rounds + 1:
-            return
-        time.sleep(0.2)
-    raise AssertionError("the run did not get going")
+    def written():
+        return path.exists() and len(path.read_text().splitlines()) > rounds + 1
+
+    wait_until(written, f"{rounds} rounds in {path}", process)

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
 from experiments.flags import placement
 from tests.experiments import programs
+from tests.forks.programs import PATIENCE, python
 
 pytestmark = pytest.mark.whole_programs
 
@@ -92,11 +92,11 @@ def outputs(tmp_path_factory):
         "other": f"train --plugin={path} --toy_gain=2",
     }
     process = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *lines.values()],
+        [*python(), "-c", PROGRAM, *lines.values()],
         cwd=programs.ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     parts = process.stdout.split("== ")[1:]
     assert len(parts) == len(lines), process.stderr
