@@ -78,6 +78,7 @@ def test_actors_share_the_processors_of_a_local_instance(instance):
         [cluster.Place(0.5, 0, None)] * number
     )
 
+
 def test_a_local_instance_listens_to_this_machine_alone(instance):
     (node,) = instance.nodes()
     ports = [

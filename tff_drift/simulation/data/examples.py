@@ -128,7 +128,9 @@ def checked(client_id: str, examples: Examples) -> Examples:
     examples = with_tuples(examples)
     _check_not_masked(client_id, examples)
     try:
-        arrays = tf.nest.map_structure(np.asarray, examples)
+        arrays = tf.nest.map_structure(
+            lambda leaf: np.asarray(_of_numpy(client_id, leaf)), examples
+        )
     except ValueError as error:
         raise ValueError(
             f"Client {client_id!r} has rows of different shapes, which make no array "
@@ -174,6 +176,31 @@ def _check_not_masked(client_id: str, examples: Examples) -> None:
                 f"Client {client_id!r}, example {int(np.argmax(hidden))}, has a masked "
                 "value. Fill masked values, or leave such examples out."
             )
+
+
+def _of_numpy(client_id: str, leaf: Any) -> Any:
+    """Returns a table or a column of pandas in NumPy's types, and others as they are.
+
+    NumPy makes objects of pandas' nullable types and of those of pyarrow.
+
+    Raises:
+      ValueError: If such a type has a missing value.
+    """
+    dtypes = list(getattr(leaf, "dtypes", ())) if hasattr(leaf, "columns") else []
+    if hasattr(leaf, "isna") and hasattr(leaf, "dtype"):
+        dtypes = [leaf.dtype]
+    plain = [getattr(dtype, "numpy_dtype", dtype) for dtype in dtypes]
+    if not any(one is not other for one, other in zip(plain, dtypes)):
+        return leaf
+    missing = np.asarray(leaf.isna()).reshape(len(leaf), -1).any(axis=1)
+    if missing.any():
+        raise ValueError(
+            f"Client {client_id!r}, example {int(np.argmax(missing))}, has a missing "
+            "value. Fill missing values, or leave such examples out."
+        )
+    if not all(isinstance(each, np.dtype) and each.kind in "biufc" for each in plain):
+        return leaf  # Texts, of which NumPy makes an array itself, dates and the like.
+    return leaf.to_numpy(np.result_type(*plain))
 
 
 def _has_type(array: np.ndarray) -> bool:
