@@ -134,24 +134,26 @@ def checked(client_id: str, examples: Examples) -> Examples:
     except ValueError as error:
         raise ValueError(
             f"Client {client_id!r} has rows of different shapes, which make no array "
-            f"({error}). Give all rows of an array one shape."
+            f"({checks.shown(str(error))}). Give all rows of an array one shape."
         ) from error
     leaves = _leaves(arrays)
     if not leaves:
         raise ValueError(
-            f"Client {client_id!r} has examples without any array: {examples!r}. "
+            f"Client {client_id!r} has examples without any array: "
+            f"{checks.shown(examples)}. "
             "Give a structure of arrays, such as (x, y)."
         )
     shapes = [leaf.shape for leaf in leaves]
     if any(not shape for shape in shapes):
         raise ValueError(
             f"Client {client_id!r} has an array without a first dimension for the "
-            f"examples; the shapes are {shapes}. Stack the examples of each array."
+            f"examples; the shapes are {checks.shown(shapes)}. Stack the examples of "
+            "each array, such as nested lists by np.array."
         )
     if len({shape[0] for shape in shapes}) > 1:
         raise ValueError(
             f"Client {client_id!r} has arrays with different first dimensions: the "
-            f"shapes are {shapes}. Give every array one row per example."
+            f"shapes are {checks.shown(shapes)}. Give every array one row per example."
         )
     if shapes[0][0] == 0:
         raise ValueError(
@@ -161,8 +163,8 @@ def checked(client_id: str, examples: Examples) -> Examples:
         if not _has_type(leaf):
             raise ValueError(
                 f"Client {client_id!r} has an array of {leaf.dtype}, such as "
-                f"{leaf.ravel()[:1].tolist()}, for which TensorFlow Federated has no "
-                "type. Give numbers or strings."
+                f"{checks.shown(leaf.ravel()[:1].tolist())}, for which TensorFlow "
+                "Federated has no type. Give numbers or strings."
             )
     return arrays
 
