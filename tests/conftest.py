@@ -21,10 +21,16 @@ if os.environ.get("TFF_DRIFT_ELSEWHERE") == "1":
 
     elsewhere.take_linux_away()
 
+import tff_drift  # noqa: E402, F401 (before TensorFlow Federated)
+
+# isort: split
 import pytest  # noqa: E402
 import tensorflow_federated as tff  # noqa: E402
 
+from tests.forks import programs  # noqa: E402
 from tff_drift import _tff_exit, execution  # noqa: E402
+
+programs.own_session()
 
 
 def pytest_addoption(parser):

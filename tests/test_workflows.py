@@ -1,4 +1,4 @@
-"""What runs on the code host: nothing that others can exchange, no early release."""
+"""What runs on the code host: nothing that others exchange, and no early release."""
 
 import pathlib
 import re

@@ -7,7 +7,7 @@ import traceback
 import numpy as np
 import pytest
 
-from tests.reliability import results
+from tests.soak import results
 from tff_drift import checks
 
 _ROOT = pathlib.Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import tensorflow_federated as tff
 
-from tests.reliability import bad_values, program
+from tests.reliability import bad_values
 from tests.reliability.bad_values import (
     ANY,
     COUNT,
@@ -26,6 +26,7 @@ from tests.reliability.bad_values import (
     SMALL,
     TEXT,
 )
+from tests.soak import program
 from tff_drift import client_states, compat, execution, layers, simulation
 from tff_drift.simulation import callbacks
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from tests.reliability import program
+from tests.soak import program
 from tff_drift import aggregators, algorithms, compat, execution, simulation
 
 # Values of clients that reach the server one by one, or in sums that it can read.

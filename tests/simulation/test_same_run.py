@@ -1,6 +1,8 @@
 """A run that is resumed is the same run, or is refused with what differs."""
 
+import functools
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -175,6 +177,7 @@ def of_total(total_examples):
     )
 
 
+@functools.cache
 def built(method):
     model = models.softmax_regression
     builders = {
@@ -230,6 +233,26 @@ def built(method):
     return builders[method]()
 
 
+_FEW = {f"client_{k}": client for k, client in enumerate(models.client_arrays([4] * 3))}
+
+
+@pytest.fixture(scope="module")
+def first_round(tmp_path_factory):
+    """Makes folders with the first round of a method, trained once for each method."""
+
+    @functools.cache
+    def trained(method):
+        folder = tmp_path_factory.mktemp("run")
+        run(folder, _FEW, rounds=1, process=built(method))
+        return folder
+
+    return lambda method, folder: shutil.copytree(trained(method), folder)
+
+
+def _files(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.*")}
+
+
 @pytest.mark.parametrize(
     ("method", "other", "message"),
     [
@@ -257,14 +280,20 @@ def built(method):
         ("meta", "meta at a schedule", r"method\.meta\.rate_schedule was "),
     ],
 )
-def test_another_method_is_refused(method, other, message, tmp_path):
-    clients = {
-        f"client_{k}": client for k, client in enumerate(models.client_arrays([4] * 3))
-    }
-    run(tmp_path, clients, rounds=1, process=built(method))
+def test_another_method_is_refused(method, other, message, first_round, tmp_path):
+    folder = first_round(method, tmp_path / "run")
+    before = _files(folder)
     with pytest.raises(ValueError, match=message):
-        run(tmp_path, clients, rounds=2, process=built(other))
-    again = run(tmp_path, clients, rounds=2, process=built(method))
+        run(folder, _FEW, rounds=2, process=built(other))
+    assert len(before) > 2
+    assert _files(folder) == before
+
+
+def test_after_another_method_was_refused_the_run_goes_on(first_round, tmp_path):
+    folder = first_round("scaffold", tmp_path / "run")
+    with pytest.raises(ValueError, match=r"method\.client_work\.\S+ was "):
+        run(folder, _FEW, rounds=2, process=built("option I"))
+    again = run(folder, _FEW, rounds=2, process=built("scaffold"))
     assert again.totals.rounds == 2
 
 

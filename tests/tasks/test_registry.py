@@ -12,6 +12,7 @@ import pytest
 
 import tasks
 from tasks import registry
+from tests.forks.programs import PATIENCE
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -78,7 +79,7 @@ except NotImplementedError as error:
         capture_output=True,
         text=True,
         check=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     assert process.stdout.splitlines() == [
         "('a_new_one', 'digits', 'quadratic')",
@@ -178,9 +179,9 @@ def test_a_task_knows_how_it_was_loaded():
 
 @pytest.mark.parametrize("name", ["digits", "quadratic"])
 def test_embedded_tasks_load_quickly(name):
-    start = time.monotonic()
+    start = time.process_time()
     tasks.load(name)
-    assert time.monotonic() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_unknown_task_names_the_nearest():

@@ -73,7 +73,7 @@ class ClientMomentumStep(StepAround):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the inner step and renews m."""
-        result = self._step.next(state["step"], trainable, pseudo_gradient, cohort)
+        result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
         dtype = cohort.mean_steps.dtype
         path = cohort.mean_steps * tf.cast(cohort.learning_rate, dtype)
         momentum = tuple(tf.math.divide_no_nan(g, path) for g in pseudo_gradient)

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from typing_extensions import Unpack
 
-from tff_drift import client_works, optimizers
+from tff_drift import autograph, client_works, optimizers
 from tff_drift.algorithms.composition import compose
 from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
 from tff_drift.method_specs import Cost, Method, Option, register
@@ -41,8 +41,10 @@ class FedNovaWork(client_works.ProximalSgd):
     def init(self, context: client_works.LocalContext) -> Any:
         """Returns the state of the local steps and that of z."""
         z = tf.zeros([], context.initial_trainable[0].dtype)
-        of_z = self._optimizer.initialize(tf.TensorSpec(z.shape, z.dtype))
-        of_z = self._optimizer.set_hparams(of_z, context.hparams)
+        of_z = autograph.of_user(self._optimizer.initialize)(
+            tf.TensorSpec(z.shape, z.dtype)
+        )
+        of_z = autograph.of_user(self._optimizer.set_hparams)(of_z, context.hparams)
         return super().init(context), (of_z, z)
 
     def step(
@@ -51,7 +53,9 @@ class FedNovaWork(client_works.ProximalSgd):
         """Takes a local step, and one of z."""
         local, (of_z, z) = state
         local, trainable = super().step(context, local, step)
-        of_z, z = self._optimizer.next(of_z, z, 1 + tf.cast(self._mu, z.dtype) * z)
+        of_z, z = autograph.of_user(self._optimizer.next)(
+            of_z, z, 1 + tf.cast(self._mu, z.dtype) * z
+        )
         return (local, (of_z, z)), trainable
 
     def update_client_state(

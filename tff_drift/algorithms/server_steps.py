@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks, optimizers
+from tff_drift import autograph, checks, optimizers
 from tff_drift.tensors import Tensors
 
 ServerState = collections.OrderedDict[str, Any]
@@ -183,7 +183,7 @@ class OptimizerStep(ServerStep):
     ) -> ServerResult:
         """Takes a step of the optimizer."""
         del cohort
-        optimizer_state, trainable = self._optimizer.next(
+        optimizer_state, trainable = autograph.of_user(self._optimizer.next)(
             state["optimizer"], tuple(trainable), tuple(pseudo_gradient)
         )
         return ServerResult(
@@ -235,7 +235,7 @@ class PlainOptimizerStep(OptimizerStep):
     ) -> ServerResult:
         """Takes a step of the optimizer."""
         del cohort
-        state, weights = self._optimizer.next(
+        state, weights = autograph.of_user(self._optimizer.next)(
             state,
             tf.nest.pack_sequence_as(self._like, trainable),
             tf.nest.pack_sequence_as(self._like, pseudo_gradient),
@@ -268,6 +268,18 @@ class StepAround(ServerStep):
         scheduled = copy.copy(self)
         scheduled._step = self._step.scheduled(schedule)
         return scheduled
+
+    def next_of_step(
+        self,
+        state: ServerState,
+        trainable: Tensors,
+        pseudo_gradient: Tensors,
+        cohort: Cohort,
+    ) -> ServerResult:
+        """Takes the inner step; the arguments are those of `next`."""
+        return autograph.of_user(self._step.next)(
+            state["step"], trainable, pseudo_gradient, cohort
+        )
 
     def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
         """Returns the inner step's hyperparameters."""
@@ -317,9 +329,10 @@ class AveragedStep(StepAround):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the inner step and averages its aggregate model."""
-        result = self._step.next(state["step"], trainable, pseudo_gradient, cohort)
+        result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
         total = state["total_weight"] / self._growth + 1.0
-        aggregate = self._step.aggregate_model(result.state, result.trainable)
+        aggregate_model = autograph.of_user(self._step.aggregate_model)
+        aggregate = aggregate_model(result.state, result.trainable)
         average = tuple(
             mean + (model - mean) / tf.cast(total, model.dtype)
             for mean, model in zip(state["average_model"], aggregate)

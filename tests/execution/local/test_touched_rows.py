@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import tiers
 from tests.execution.local.support import assert_same, call, training
 from tff_drift import algorithms, execution
 
@@ -107,7 +108,10 @@ def _told(context, process, cohort):
 
 
 @pytest.mark.parametrize(
-    "net", [_mean_of_words, _two_tables, _tables_of_other_rows, _shared_table]
+    "net",
+    tiers.first(
+        [1], [_mean_of_words, _two_tables, _tables_of_other_rows, _shared_table]
+    ),
 )
 def test_clients_train_on_rows(context, one_by_one, net):
     process = _fed_avg(net)
@@ -199,7 +203,7 @@ def test_a_check_of_a_whole_table(context, one_by_one):
             call(each, computation, data, table)
 
 
-@pytest.mark.parametrize("dtype", [tf.uint8, tf.int64])
+@pytest.mark.parametrize("dtype", tiers.first([1], [tf.uint8, tf.int64]))
 def test_numbers_of_other_dtypes(context, one_by_one, dtype):
     process = _fed_avg(_mean_of_words, dtype=dtype)
     cohort = _clients(dtype=dtype.as_numpy_dtype, words=200)
@@ -218,16 +222,19 @@ def _sgdm(**kwargs):
 
 @pytest.mark.parametrize(
     ("net", "build"),
-    [
-        (_columns_of_their_own, _fed_avg),
-        (_decayed, _fed_avg),
-        # A step adds something to rows that no batch names, or might.
-        (_mean_of_words, lambda net: _fed_avg(net, _sgdm(momentum=0.9))),
-        (
-            _mean_of_words,
-            lambda net: algorithms.build_fed_prox(_model_fn(net), 0.5, mu=0.1),
-        ),
-    ],
+    tiers.first(
+        [0, 2],
+        [
+            (_columns_of_their_own, _fed_avg),
+            (_decayed, _fed_avg),
+            # A step adds something to rows that no batch names, or might.
+            (_mean_of_words, lambda net: _fed_avg(net, _sgdm(momentum=0.9))),
+            (
+                _mean_of_words,
+                lambda net: algorithms.build_fed_prox(_model_fn(net), 0.5, mu=0.1),
+            ),
+        ],
+    ),
 )
 def test_whole_tables_are_trained_where_steps_change_them(
     context, one_by_one, net, build
@@ -282,7 +289,7 @@ def _users_and_items():
     )
 
 
-@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("same", tiers.first([0], [False, True]))
 def test_components_of_their_own(context, one_by_one, same):
     process = algorithms.build_fed_avg(_users_and_items(), 0.1)
     random = np.random.default_rng(8)

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import client_works, compat
+from tff_drift import autograph, client_works, compat
 from tff_drift.algorithms.composition.aggregation import CohortAggregation
 from tff_drift.algorithms.composition.server_state import Accessors, replace
 from tff_drift.algorithms.server_steps import Cohort, ServerStep
@@ -181,6 +181,7 @@ def _build_next(
         reports_type,
     )
     @tf.function
+    @autograph.as_written
     def server_next(
         step_state: Any, state: Any, weights: Any, update: Any, reports: Any
     ) -> Any:
@@ -213,7 +214,9 @@ def _build_next(
             message=reports.get("message", ()),
             client_hparams=client_hparams,
         )
-        result = server_step.next(step_state, trainable, pseudo_gradient, cohort)
+        result = autograph.of_user(server_step.next)(
+            step_state, trainable, pseudo_gradient, cohort
+        )
         # The model too: a step may take more of the clients than their mean.
         finite = _all(tf.math.is_finite, (*pseudo_gradient, *tuple(result.trainable)))
         is_zero = _all(lambda tensor: tf.equal(tensor, 0), pseudo_gradient)
