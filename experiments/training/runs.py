@@ -295,7 +295,6 @@ def _train(
                 process,
                 task.train,
                 rounds=settings.rounds,
-                cohort_size=configuration["clients_per_round"],
                 seed=settings.seed,
                 sampling=sampling,
                 client_states=states,

@@ -1,6 +1,7 @@
 """A run that is resumed is the same run, or is refused with what differs."""
 
 import functools
+import json
 import shutil
 
 import numpy as np
@@ -120,6 +121,22 @@ def test_a_schedule_that_differs_in_the_future_is_refused(tmp_path):
     run(tmp_path, sampling=sampling(30, 60))
     with pytest.raises(ValueError, match=r"cohort_size\.rounds was \[30, 60\]"):
         run(tmp_path, sampling=sampling(30, 50))
+
+
+def test_a_size_that_was_given_beside_a_sampling_is_no_difference(tmp_path):
+    # Earlier versions took it, and kept it.
+    ids = list(arrays())
+    run(tmp_path, sampling=build_uniform_sampling(ids, 2))
+    checkpoint = tmp_path / "checkpoint.npz"
+    with np.load(checkpoint) as kept:
+        members = dict(kept)
+    header = json.loads(members["header"].tobytes())
+    assert header["description"]["training"]["cohort_size"] is None
+    header["description"]["training"]["cohort_size"] = 2
+    members["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(checkpoint, **members)
+    result = run(tmp_path, rounds=5, sampling=build_uniform_sampling(ids, 2))
+    assert [row["round"] for row in result.rows] == [1, 2, 3, 4, 5]
 
 
 def test_a_function_that_samples_others_is_refused(tmp_path):

@@ -88,7 +88,7 @@ def run_training(
       train: The clients to train on.
       rounds: The number of rounds in all, those of an earlier run included.
       cohort_size: The clients per round, sampled uniformly without replacement;
-        needed unless `sampling` is given.
+        needed exactly if `sampling` is not given.
       seed: The seed of the sampling.
       sampling: A function of a round number (from 0) that returns the ids of the
         round's clients; it replaces uniform sampling. For a run that resumes
@@ -224,7 +224,10 @@ def _choose_sampling(
     if sampling is not None:
         checks.check_callable("sampling", sampling, "a function of a round number")
         if cohort_size is not None:
-            checks.check_integer("cohort_size", cohort_size)
+            raise ValueError(
+                "cohort_size must be None with sampling, which says how many clients a "
+                f"round has, found {checks.shown(cohort_size)}. Leave one of them out."
+            )
         checks.check_integer("seed", seed, at_least=0)
         return sampling
     if cohort_size is None:

@@ -58,6 +58,7 @@ _TRAINING = "training"
 _CALLBACKS = "callbacks"
 _TRAIN = "train"
 _EXAMPLES = "examples_sha256"
+_COHORT_SIZE = "cohort_size"
 _EVALUATION = "evaluation"
 _ADDED = ("method", "sampling")
 _COHORT = "cohort_sha256"
@@ -79,7 +80,8 @@ def _as_then(training: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, A
     """Returns the arguments of a training as the version wrote them that saved others.
 
     Earlier versions kept callbacks' settings among the run's own, and did not know the
-    method, the sampling, and what examples there are.
+    method, the sampling, and what examples there are. They took a cohort's size beside
+    a sampling, to which it meant nothing.
     """
     plain = {
         name: value
@@ -92,6 +94,8 @@ def _as_then(training: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, A
     if _CALLBACKS not in was:
         for settings in plain.pop(_CALLBACKS, {}).values():
             plain.update({k: v for k, v in settings.items() if k != _EVALUATION})
+    if plain.get(_COHORT_SIZE) is None and _COHORT_SIZE in was:
+        plain[_COHORT_SIZE] = was[_COHORT_SIZE]
     return plain
 
 
