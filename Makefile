@@ -6,8 +6,8 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-PYTHONS := 3.11 3.12 3.13 3.10 3.9
-# Elsewhere TFF comes without its worker, and older Pythons lack a wheel of jaxlib.
+PYTHONS := 3.11 3.12 3.13
+# Elsewhere TFF comes without its worker, and Python 3.11 lacks a wheel of jaxlib.
 ifneq ($(shell uname -sm),Linux x86_64)
 PYTHONS := 3.12 3.13
 ELSEWHERE := yes
@@ -25,9 +25,9 @@ DOCS_VENV ?= .venv-docs
 DOCS_BIN := $(DOCS_VENV)/bin
 DOCS_PYTHON ?= $(shell tools/find_python.sh 3.11 3.12 3.13)
 
-ONE_OF := Python 3.9 to 3.13; name yours: make PYTHON=/path/to/python3.11
+ONE_OF := Python 3.11 to 3.13; name yours: make PYTHON=/path/to/python3.11
 VERSION = import sys; print("%d.%d" % sys.version_info[:2])
-SUPPORTED = import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))
+SUPPORTED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 LOCK = import sys; print("requirements-modern.txt" if sys.version_info >= (3, 12) else "requirements.txt")
 
 .PHONY: help setup demo test conformance smoke elsewhere wheels soak fuzz mutations lint types wheel docs site documents notebooks figures quotes lock clean

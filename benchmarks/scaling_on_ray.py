@@ -11,6 +11,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import numpy as np
 import tensorflow_federated as tff
 from loopback import megabytes_received

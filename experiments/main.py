@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+import tff_drift
 from experiments import escape, terminal
+from tff_drift import module_source
 
 _OVERVIEW = """\
 tff-drift: federated learning in simulation, and methods against client drift.
@@ -38,8 +40,15 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    if words[:1] == ["--version"]:
+        print(f"tff-drift {tff_drift.__version__}")
+        return 0
     # Here, so that Ctrl-C is heard whatever is being imported.
-    from experiments.commands import COMMANDS
+    try:
+        from experiments.commands import COMMANDS
+    except module_source.UnreadableError as error:
+        print(f"tff-drift: error: {error}", file=sys.stderr)
+        return 1
     from experiments.flags import errors
 
     if words[:1] == ["help"]:
@@ -49,10 +58,6 @@ def _dispatch(words: list[str]) -> int:
         if name in ("--help", "-h"):
             commands = [f"  {each.name:13}{each.summary}" for each in COMMANDS.values()]
             print(_OVERVIEW.format("\n".join(commands)), end="")
-        elif name == "--version":
-            import tff_drift
-
-            print(f"tff-drift {tff_drift.__version__}")
         elif name.startswith("-"):
             names = "|".join(COMMANDS)
             raise errors.UserError(f"the command comes first: tff-drift {names} {name}")
@@ -60,6 +65,9 @@ def _dispatch(words: list[str]) -> int:
             raise errors.unknown("command", name, tuple(COMMANDS))
         else:
             COMMANDS[name].call(words[1:])
+    except module_source.UnreadableError as error:
+        print(f"tff-drift: error: {error}", file=sys.stderr)
+        return 1
     except errors.UserError as error:
         print(f"tff-drift: error: {escape.terminal(str(error))}", file=sys.stderr)
         return error.status

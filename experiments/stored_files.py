@@ -5,9 +5,6 @@ limited, and what is read is held against a schema: a damaged or a crafted file 
 `ValueError` that names it.
 """
 
-# msgspec evaluates annotations, which Python 3.9 can only with `Optional`.
-# ruff: noqa: UP045
-
 from __future__ import annotations
 
 import gzip
@@ -17,7 +14,7 @@ import pathlib
 import stat
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -30,9 +27,9 @@ _MOST_COLUMNS = 10_000
 _DEEPEST = 32
 _MOST_FOLDERS = 100_000
 
-Value = Union[bool, int, float, str, None]
+Value = bool | int | float | str | None
 Settings = Annotated[
-    dict[str, Union[bool, int, float, str, list[Value], None]],
+    dict[str, bool | int | float | str | list[Value] | None],
     msgspec.Meta(max_length=1000),
 ]
 
@@ -55,8 +52,8 @@ class RunEntry(RunSettings):
 class Configuration(msgspec.Struct):
     """config.json: of a run or of a comparison."""
 
-    format: Optional[str] = None
-    configuration: Optional[Settings] = None
+    format: str | None = None
+    configuration: Settings | None = None
     runs: list[Settings] = []
     flags: Settings = {}
 
@@ -71,23 +68,23 @@ class Totals(msgspec.Struct):
 class Machine(msgspec.Struct):
     """Where a run ran."""
 
-    processor: Optional[str] = None
-    processors: Optional[int] = None
-    ram: Optional[float] = None
+    processor: str | None = None
+    processors: int | None = None
+    ram: float | None = None
     accelerators: list[str] = []
-    system: Optional[str] = None
+    system: str | None = None
 
 
 class Summary(msgspec.Struct):
     """summary.json: of a run or of a comparison."""
 
-    task: Optional[str] = None
-    rounds: Optional[int] = None
-    clients: Optional[int] = None
-    totals: Optional[Totals] = None
-    versions: Optional[dict[str, str]] = None
-    git_revision: Optional[str] = None
-    machine: Optional[Machine] = None
+    task: str | None = None
+    rounds: int | None = None
+    clients: int | None = None
+    totals: Totals | None = None
+    versions: dict[str, str] | None = None
+    git_revision: str | None = None
+    machine: Machine | None = None
 
 
 class Sweep(msgspec.Struct):

@@ -21,6 +21,7 @@ from tff_drift import system
 
 _INTERRUPTED = 130
 _STANDARD_ERROR = 2
+_SECONDS_OF_SILENCE = 1.0
 
 
 def call(program: Callable[[list[str]], int], words: list[str]) -> int:
@@ -99,10 +100,32 @@ def importing() -> Iterator[None]:
     if usual and on_main:
         signal.signal(signal.SIGINT, end)
     try:
-        yield
+        with saying("loading TensorFlow and TensorFlow Federated"):
+            yield
     finally:
         if usual and on_main:
             signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def saying(what: str) -> Iterator[None]:
+    """A context that says on a terminal what it does, if that takes more than a second.
+
+    Args:
+      what: What it does, such as "loading TensorFlow".
+    """
+
+    def say() -> None:
+        if sys.stderr.isatty():
+            print(f"tff-drift: {what} ...", file=sys.stderr)
+
+    timer = threading.Timer(_SECONDS_OF_SILENCE, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextlib.contextmanager

@@ -21,6 +21,9 @@ if os.environ.get("TFF_DRIFT_ELSEWHERE") == "1":
 
     elsewhere.take_linux_away()
 
+import tff_drift  # noqa: E402, F401 (before TensorFlow Federated)
+
+# isort: split
 import pytest  # noqa: E402
 import tensorflow_federated as tff  # noqa: E402
 

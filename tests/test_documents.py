@@ -11,6 +11,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_drift
+from experiments.flags import declarations
+from experiments.presets import catalogue
 from tests import models
 from tff_drift import algorithms
 
@@ -184,7 +186,7 @@ def test_the_devices_of_the_document_on_execution_are_used(script, monkeypatch):
 
 
 def test_a_method_of_the_documents_is_one(script):
-    method, trained, row = python_blocks("docs/extending.md")
+    method, trained, row, _ = python_blocks("docs/extending.md")
     # The file that `tests/test_method_from_outside.py` puts under every property.
     _, _, of_file = (ROOT / "tests" / "fed_echo.py").read_text().partition('"""\n\n')
     assert f"{method}\n\n{row}" == of_file
@@ -194,6 +196,16 @@ def test_a_method_of_the_documents_is_one(script):
     kernel = script["result"].model_weights.trainable[0]
     assert np.all(np.isfinite(kernel))
     assert np.any(kernel != 0)
+
+
+def test_a_preset_of_the_documents_is_one(monkeypatch):
+    *_, preset = python_blocks("docs/extending.md")
+    presets = dict(catalogue.PRESETS)
+    monkeypatch.setattr(catalogue, "PRESETS", presets)
+    exec(preset, {})
+    for study in presets["echo_comparison"].local.studies:
+        assert set(study.flags) <= set(declarations.flags_of("train"))
+        assert set(study.search.grids) <= {each.label for each in study.variants}
 
 
 def test_the_examples_of_composing_train(script):

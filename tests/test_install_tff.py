@@ -195,6 +195,7 @@ def test_the_module_takes_the_same_switch():
 
 
 PROGRAM = """
+import tff_drift
 import tensorflow_federated as tff
 import numpy as np
 from tff_drift import execution

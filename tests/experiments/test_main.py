@@ -1,8 +1,10 @@
 """What a user sees: help, lists, errors and exit statuses."""
 
 import errno
+import io
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -15,10 +17,11 @@ import tasks
 import tff_drift
 from experiments import terminal
 from experiments.flags import declarations
+from experiments.presets.catalogue import PRESETS
 from experiments.training import runs
 from tests.experiments import programs
 from tests.forks.programs import PATIENCE, Popen, python, wait_until
-from tff_drift import from_source
+from tff_drift import from_source, module_source
 
 
 def test_help_lists_and_mistakes_do_not_import_tensorflow():
@@ -54,30 +57,75 @@ def test_overview(run_command, words):
         assert f"\n  {command} " in outcome.stdout
 
 
-def test_list_shows_every_name_and_flag(run_command):
+def test_list_shows_every_name_on_one_screen(run_command):
     outcome = run_command("list")
     assert outcome.status == 0
-    for task in tasks.names():
-        assert f"\n  {task} " in outcome.stdout
+    lines = outcome.stdout.splitlines()
+    assert len(lines) < 60
+    assert max(map(len, lines)) <= 88
+    for name in (*tasks.names(), *from_source.methods()):
+        assert f"\n  {name} " in outcome.stdout
+    words = set(outcome.stdout.replace(",", " ").split())
+    assert set(PRESETS) <= words
+
+
+def test_list_of_a_name_shows_all_of_it(run_command):
+    names = (*tasks.names(), *from_source.methods(), *PRESETS)
+    listed = run_command("list", *names).stdout
     for algorithm in from_source.methods().values():
-        assert f"\n  {algorithm.name} " in outcome.stdout
-        assert algorithm.url in outcome.stdout
+        assert algorithm.url in listed
     for flag in declarations.flags_of("train").values():
         if flag.of:
-            assert f"--{flag.name}=" in outcome.stdout
+            assert f"--{flag.name}=" in listed
+    for preset in PRESETS.values():
+        assert set(preset.local.parts) <= set(re.findall(r"\w+", listed))
+    assert listed.count("Needs no files.") == 2
+    assert "Needs emnist_all.sqlite. --synthetic tries it without." in listed
 
 
 def test_list_of_one_kind(run_command):
     assert "fed_adam" not in run_command("list", "tasks").stdout
     assert "Dirichlet" not in run_command("list", "algorithms").stdout
-    listed = run_command("list", "tasks").stdout
-    assert listed.count("Needs no files.") == 2
-    assert "Needs emnist_all.sqlite. --synthetic tries it without." in listed
+    for name in PRESETS:
+        assert f"\n  {name} " in run_command("list", "presets").stdout
     outcome = run_command("list", "task")
     assert outcome.status == 2
     assert outcome.stderr == (
-        "tff-drift: error: unknown list 'task'. Did you mean tasks?\n"
+        "tff-drift: error: unknown name 'task'. Did you mean tasks?\n"
     )
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "seconds", "told"),
+    [
+        (_Terminal, 0.2, "tff-drift: loading ...\n"),
+        (_Terminal, 0.0, ""),
+        (io.StringIO, 0.2, ""),
+    ],
+)
+def test_a_terminal_is_told_what_takes_long(monkeypatch, stream, seconds, told):
+    monkeypatch.setattr(terminal, "_SECONDS_OF_SILENCE", 0.1)
+    monkeypatch.setattr(sys, "stderr", stream())
+    with terminal.saying("loading"):
+        time.sleep(seconds)
+    time.sleep(0.15)
+    assert sys.stderr.getvalue() == told
+
+
+def test_a_spec_that_cannot_be_read_is_one_line(run_command, monkeypatch):
+    def read():
+        raise module_source.UnreadableError("mine.py:3: NameError: no 'x'.")
+
+    monkeypatch.setattr(from_source, "read", read)
+    outcome = run_command("list")
+    assert outcome.status == 1
+    assert outcome.stderr == "tff-drift: error: mine.py:3: NameError: no 'x'.\n"
+    assert run_command("--version").status == 0
 
 
 @pytest.mark.parametrize(

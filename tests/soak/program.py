@@ -16,6 +16,9 @@ import sys
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff

@@ -82,6 +82,21 @@ def test_a_task_holds_every_row_once(load):
     assert (task.accuracy_metric, task.higher_is_better) == ("accuracy", True)
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_names_of_files_are_taken_as_they_are(tmp_path, ending):
+    frame = _frame()
+    ids = ["O'Brien", "zz' OR 'a'='a", "[ab]*", "50 %41", "a b#c?d", "$HOME", "~", "é"]
+    for number, name in enumerate(ids):
+        own = frame[["age", "visits", "ill"]].assign(visits=float(number))
+        write = {"csv": own.to_csv, "parquet": own.to_parquet}[ending]
+        write(tmp_path / f"{name}.{ending}", index=False)
+    task = tasks.from_folder(tmp_path, label="ill")
+    assert task.train.client_ids == tuple(sorted(ids))
+    for number, name in enumerate(ids):
+        x, _ = task.train.examples(name)
+        assert set(x[:, 1]) == {number}
+
+
 def test_what_is_held_out_follows_the_seed(load):
     first, same, other = (_rows(load(_frame(), seed=seed).test) for seed in (1, 1, 2))
 

@@ -27,7 +27,6 @@ from tests.soak.mutations.mutations import MUTATIONS, Mutation
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 _COPIED = ("tff_drift", "tests/forks", "tests/paper")
 _COPIED_FILES = (
-    "_tff_drift_startup.py",
     "pyproject.toml",
     "tests/conftest.py",
     "tests/models.py",

@@ -12,6 +12,7 @@ ADABEST = "tff_drift/algorithms/adabest.py"
 BETA = "tff_drift/algorithms/adabest_beta.py"
 STEPS = "tff_drift/algorithms/server_steps.py"
 CLIENT = "tff_drift/algorithms/composition/client.py"
+SERVER = "tff_drift/algorithms/composition/server.py"
 VARIATE = "tff_drift/aggregators/control_variate.py"
 TRACE = "tff_drift/client_works/keep_trace.py"
 LOCAL = "tff_drift/client_works/local_sgd.py"
@@ -52,7 +53,7 @@ _CORRECTION = 'return context.server_message - context.client_state["control_var
 _FLIPPED = 'return context.client_state["control_variate"] - context.server_message'
 _FED_DYN_FIXED = 'return -context.client_state["gradient_estimate"]'
 _ALL = "share = tf.ones([], dtype)"
-_SHARE = "share = tf.cast(cohort.num_clients, dtype) / self._num_clients"
+_SHARE = "share = tf.cast(cohort.total_weight, dtype) / self._num_clients"
 
 MUTATIONS = [
     _mutation("SCAFFOLD: c_i - c for c - c_i", SCAFFOLD, _CORRECTION, _FLIPPED),
@@ -225,8 +226,8 @@ MUTATIONS = [
     _mutation(
         "AdaBest: M for M - 1 in the automatic β",
         BETA,
-        "cohort.num_clients - 1.0",
-        "cohort.num_clients",
+        "cohort.effective_clients - 1.0",
+        "cohort.effective_clients",
         tests="test_adabest.py",
     ),
     _mutation(
@@ -316,6 +317,12 @@ MUTATIONS = [
         'z = z - tf.cast(context.hparams["learning_rate"], z.dtype)',
     ),
     _mutation(
+        "FedNova: z at the rate without its schedule",
+        FED_NOVA,
+        "of_z = self._optimizer.set_hparams(of_z, context.hparams)",
+        "of_z = dict(of_z)",
+    ),
+    _mutation(
         "FedExP: without the ½",
         FED_EXP,
         "squared_norm / (2 * (of_mean + self._epsilon))",
@@ -326,6 +333,28 @@ MUTATIONS = [
         FED_CM,
         "return (1 - self.gradient_share) * context.server_message",
         "return self.gradient_share * context.server_message",
+    ),
+    Mutation(
+        "FedCM: the plain mean of the K_i beside the weighted one of the Δ_i",
+        "test_unequal_clients.py",
+        [
+            Change(
+                CLIENT,
+                "steps=tf.cast(outcome.num_steps, tf.float32) * weight",
+                "steps=tf.cast(outcome.num_steps, tf.float32) * counts",
+            ),
+            Change(SERVER, 'mean("steps", "weight", ', 'mean("steps", "clients", '),
+        ],
+    ),
+    Mutation(
+        "FedExP: the plain mean of the ‖Δ_i‖² beside the weighted one of the Δ_i",
+        "test_unequal_clients.py",
+        [
+            Change(CLIENT, "tf.square(drift * counts) * weight", "tf.square(drift)"),
+            Change(
+                SERVER, 'mean("squared_drift", over="weight")', 'mean("squared_drift")'
+            ),
+        ],
     ),
     _mutation(
         "FedCM: m for η in the place of η K",
@@ -376,5 +405,45 @@ MUTATIONS = [
         MIME,
         "keeps_statistics = True",
         "keeps_statistics = False",
+    ),
+    _mutation(
+        "Mime: c without weight decay",
+        MIME,
+        "c = tuple(g + self._weight_decay * x for",
+        "c = tuple(g + 0 * x for",
+    ),
+    _mutation(
+        "Scaffnew: the number of steps of the first round in the second again",
+        SCAFFNEW,
+        "self._draw(cohort.round_number + 1)",
+        "self._draw(cohort.round_number)",
+    ),
+    _mutation(
+        "SCAFFOLD: η without its schedule in c_i",
+        SCAFFOLD,
+        "tf.cast(context.hparams[_RATE], c.dtype)",
+        "tf.cast(self.initial_hparams()[_RATE], c.dtype)",
+        tests="test_scheduled_rates.py",
+    ),
+    _mutation(
+        "SCAFFOLD/m: η without its schedule in h_i",
+        SCAFFOLD_M,
+        "tf.cast(context.hparams[_RATE], h.dtype)",
+        "tf.cast(self.initial_hparams()[_RATE], h.dtype)",
+        tests="test_scheduled_rates.py",
+    ),
+    _mutation(
+        "SCAFFOLD-M: η without its schedule in c_i",
+        SCAFFOLD_MOMENTUM,
+        "tf.cast(context.hparams[_RATE], c.dtype)",
+        "tf.cast(self.initial_hparams()[_RATE], c.dtype)",
+        tests="test_scheduled_rates.py",
+    ),
+    _mutation(
+        "FedCM: η without its schedule in m",
+        SERVER,
+        "client_hparams.get(round_state.RATE)",
+        'dict(state["hparams"]).get(round_state.RATE)',
+        tests="test_scheduled_rates.py",
     ),
 ]

@@ -22,9 +22,10 @@ from tff_drift.execution.local.runners.options import Options
 class LocalExecutionContext(compat.framework.SyncContext):
     """Runs TFF computations in this process, see `create_local_execution_context`."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, default_num_clients: int = 0) -> None:
         self._plans = PlanCache(options)
         self._reader = ArgumentReader()
+        self._default_num_clients = default_num_clients
 
     @property
     def takes_batches_on_demand(self) -> bool:
@@ -115,7 +116,7 @@ class LocalExecutionContext(compat.framework.SyncContext):
     def _explain(self, computation: Any, argument: Any) -> str:
         plan, _ = self._plans.get(computation)
         arguments: list[Any] | None = None
-        num_clients = 0
+        num_clients = self._default_num_clients
         if argument is not None or computation.type_signature.parameter is None:
             arguments, num_clients = self._read(computation, argument)
         return "\n".join(explain_plan(plan, arguments, num_clients))
@@ -123,11 +124,11 @@ class LocalExecutionContext(compat.framework.SyncContext):
     def _read(self, comp: Any, arg: Any) -> tuple[list[Any], int]:
         """Returns the values of the parameter's leaves, and the number of clients."""
         if arg is None:
-            return [], 0
+            return [], self._default_num_clients
         parameter = comp.type_signature.parameter
         counts = containers.cardinalities(arg, parameter)
         arguments = list(self._reader.read(arg, parameter))
-        return arguments, counts.get(compat.CLIENTS, 0)
+        return arguments, counts.get(compat.CLIENTS, self._default_num_clients)
 
 
 class AsyncLocalExecutionContext(compat.framework.AsyncContext):
@@ -161,7 +162,10 @@ class AsyncLocalExecutionContext(compat.framework.AsyncContext):
         return await loop.run_in_executor(self._pool, self._context.invoke, comp, arg)
 
 
-@checks.suggesting_names(vectorized="batch_clients")
+@checks.suggesting_names(
+    vectorized="batch_clients",
+    max_concurrent_computation_calls="max_concurrent_clients",
+)
 def create_local_execution_context(
     *,
     server_device: str | None = None,
@@ -170,6 +174,7 @@ def create_local_execution_context(
     batch_clients: bool | None = None,
     dataset_cache_bytes: int = 2**30,
     functionalize_clients: bool = True,
+    default_num_clients: int = 0,
 ) -> LocalExecutionContext:
     """Returns an execution context that runs computations in this process.
 
@@ -200,6 +205,9 @@ def create_local_execution_context(
       functionalize_clients: Whether clients that train one by one run as programs of
         tensors, with a loop over their batches, where that is possible: it is faster
         and gives the same results. False runs them as the graphs that TFF makes.
+      default_num_clients: The number of clients of a computation whose argument does
+        not say how many there are, because it takes nothing at clients, or the same
+        value for all; 0 as in TFF's own contexts.
 
     Returns:
       An execution context for `tff.framework.set_default_context`.
@@ -207,7 +215,7 @@ def create_local_execution_context(
     Raises:
       TypeError: If an argument has the wrong type.
       ValueError: If there is no such device, `max_concurrent_clients` is below 1, or
-        `dataset_cache_bytes` below 0.
+        `dataset_cache_bytes` or `default_num_clients` below 0.
     """
     clients: tuple[str, ...] = ()
     if client_devices is not None:
@@ -224,13 +232,15 @@ def create_local_execution_context(
             f"{checks.shown(batch_clients)}."
         )
     checks.check_flag("functionalize_clients", functionalize_clients)
+    checks.check_integer("default_num_clients", default_num_clients, 0)
     pool = concurrent.futures.ThreadPoolExecutor(
         max_concurrent_clients, thread_name_prefix="tff-drift-client"
     )
     placement = Placement(server_device, clients, max_concurrent_clients, pool)
     batches = BatchCache(dataset_cache_bytes)
     return LocalExecutionContext(
-        Options(placement, batch_clients, functionalize_clients, batches)
+        Options(placement, batch_clients, functionalize_clients, batches),
+        int(default_num_clients),
     )
 
 

@@ -206,7 +206,7 @@ class VectorizedFunctions:
 
     def _of_client(
         self, common: Sequence[tf.Tensor], own: Sequence[tf.Tensor]
-    ) -> list[Optional[tf.Tensor]]:  # noqa: UP045
+    ) -> list[Optional[tf.Tensor]]:
         """Returns a value for each input of one client, None for a dataset."""
         values = dict(zip(self._shared_inputs, common))
         values.update(zip(self.own_inputs, own))
