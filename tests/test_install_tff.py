@@ -214,6 +214,7 @@ except execution.WorkerError as error:
 """
 
 
+@pytest.mark.conformance
 def test_tff_is_imported_and_computes_without_its_worker(tmp_path):
     installed = pathlib.Path(tff.__file__).parent
     copy = tmp_path / "tensorflow_federated"

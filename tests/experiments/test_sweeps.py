@@ -537,6 +537,7 @@ def test_a_sweep_from_words_to_its_files(run_command, tmp_path):
     assert "seed 0: done" not in again.stderr
 
 
+@pytest.mark.conformance
 def test_tpe_with_pruning_from_words_to_its_files(run_command, tmp_path):
     folder = tmp_path / "out"
     words = (

@@ -15,9 +15,9 @@ def _check(computation, arguments, native, contexts):
 
 
 @pytest.mark.parametrize("name", list(probes.KINDS))
-def test_intrinsics(name, native, contexts):
+def test_intrinsics(name, native, local_contexts):
     computation, arguments = probes.computation(probes.KINDS[name], probes.of(name))
-    _check(computation, arguments, native, contexts)
+    _check(computation, arguments, native, local_contexts)
 
 
 @pytest.mark.parametrize("num_clients", [0, 1])
