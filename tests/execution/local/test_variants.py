@@ -34,6 +34,14 @@ def _looked_up():
     return words.map(table.lookup).batch(3)
 
 
+def _rewritten(dataset):
+    """Has TensorFlow rewrite a dataset, whoever reads it."""
+    options = tf.data.Options()
+    options.experimental_slack = True
+    options.experimental_optimization.inject_prefetch = True
+    return dataset.with_options(options)
+
+
 DATASETS = {
     "as_it_is": _slices,
     "shuffled": _shuffled,
@@ -51,6 +59,7 @@ DATASETS = {
         lambda each: each[::-1]
     ),
     "repeated": lambda: _slices().shuffle(77, seed=1).repeat(2).batch(20).take(6),
+    "rewritten": lambda: _rewritten(_shuffled().map(lambda d: (d["x"], d["y"]))),
     "not_reshuffled": lambda: (
         _slices().shuffle(9, seed=3, reshuffle_each_iteration=False).repeat(2).batch(50)
     ),
