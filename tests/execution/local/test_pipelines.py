@@ -19,7 +19,7 @@ from tff_drift import execution
 SIZES = [7, 4, 0, 5, 7, 1]
 # As wide as all pipelines need it, so that they share their computations.
 ELEMENT = collections.OrderedDict(
-    x=tff.TensorType(np.float32, [None, None]), y=tff.TensorType(np.int64, [None])
+    x=tff.TensorType(np.float32, [None, None]), y=tff.TensorType(np.int32, [None])
 )
 BATCHES = tff.SequenceType(ELEMENT)
 ZERO = np.float32(0)
@@ -31,7 +31,7 @@ def _images(size):
     return tf.data.Dataset.from_tensor_slices(
         collections.OrderedDict(
             pixels=random.integers(0, 256, (size, 2, 2)).astype(np.float32),
-            label=random.integers(0, 4, size),
+            label=random.integers(0, 4, size).astype(np.int32),
         )
     )
 
@@ -69,9 +69,7 @@ PIPELINES = {
     "none": lambda data: list(data.batch(2).map(_renamed)),
     "unbatched": lambda data: data.batch(2).map(_renamed).unbatch().batch(3),
     "moving": lambda data: data.batch(2).map(_renamed),
-    "moving twice": lambda data: (
-        data.map(lambda each: {**each}).map(_renamed).batch(2)
-    ),
+    "moving twice": lambda data: data.map(lambda each: {**each}).map(_renamed).batch(2),
     "arithmetic": lambda data: data.batch(2).map(_scaled),
     "moving and arithmetic": lambda data: data.map(lambda x: x).map(_scaled).batch(2),
     "shuffled": lambda data: data.shuffle(7, seed=3).batch(2).map(_renamed),
@@ -107,7 +105,7 @@ def _plain():
 
 
 def _looked_up():
-    keys = tf.constant([0, 1, 2], tf.int64)
+    keys = tf.constant([0, 1, 2])
     initializer = tf.lookup.KeyValueTensorInitializer(keys, keys * 3)
     table = tf.lookup.StaticHashTable(initializer, 7)
 
@@ -128,7 +126,7 @@ def _drawn():
 
 def _checked():
     def step(total, batch):
-        check = tf.debugging.assert_less(batch["y"], np.int64(9))
+        check = tf.debugging.assert_less(batch["y"], 9)
         with tf.control_dependencies([check]):
             return 0.5 * total + _digest(batch)
 

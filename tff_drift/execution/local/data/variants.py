@@ -16,8 +16,8 @@ from tff_drift.execution.local.data import sequences
 # which takes milliseconds, and trains a small model for several clients meanwhile.
 _FOR_ONE_DEVICE = "experimental_ints_on_device"
 # With this one, what rewrites a dataset looks into a function, too. It knows a function
-# by the form of its results, which is another for one device, and would take it for a
-# dataset.
+# by the kind of its results, which that of integers is another of for one device, and
+# would take it for a dataset.
 _REWRITTEN = "_tf_data_function"
 
 
@@ -115,11 +115,11 @@ def read(variant: tf.Tensor, element_type: compat.Type) -> Iterator[list[tf.Tens
 
 @functools.lru_cache(maxsize=1)
 def unoptimized() -> bytes:
-    """Returns options that rewrite and tune next to nothing, as an operation takes them.
+    """Returns options that rewrite and tune little, as an operation takes them.
 
     That takes longer than a client's few batches can gain by it. Which elements come,
-    and in which order, depends on one rewriting alone: a shuffle and a repetition in one
-    draw seeds at other times, and a second pass starts from where they have got to.
+    and in which order, depends on one rewriting alone: a shuffle and its repetition,
+    made one, draw other numbers of seeds, and a second pass goes on after them.
     """
     options = tf.data.Options()
     options.experimental_optimization.apply_default_optimizations = False
