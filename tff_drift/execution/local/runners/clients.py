@@ -115,7 +115,8 @@ class VectorizedClients:
             datasets = self._read(values)
             if datasets is None:
                 return Route((), policy.TOO_LARGE)
-            groups = self._runner.groups(datasets, placement)
+            known = [values.get(leaf) for leaf in self._function.inputs]
+            groups = self._runner.groups(datasets, known, placement)
         except UnsupportedGraphError as error:
             return Route((), str(error))
         reason = "batch_clients is True"

@@ -109,12 +109,17 @@ class VectorizedRunner:
         self._may_pad = not patterns.has_check(client.operations)
 
     def groups(
-        self, datasets: Mapping[int, Sequence[ClientData]], placement: Placement
+        self,
+        datasets: Mapping[int, Sequence[ClientData]],
+        values: Sequence[Any],
+        placement: Placement,
     ) -> list[Group]:
         """Divides a cohort into groups, which are trained one after the other.
 
         Args:
           datasets: By the position of the input, the batches of every client.
+          values: Of each input the value, or that of every client; None where it is
+            not known yet.
           placement: Where clients run: on several devices if there are as many.
 
         Raises:
@@ -131,6 +136,7 @@ class VectorizedRunner:
         on_cpus, state_bytes = placement.on_cpus, self.state_bytes
         on_few_rows = self._bytes_on_rows(datasets)
         on_rows = on_cpus and policy.name_few_rows(on_few_rows, state_bytes)
+        on_rows = on_rows and self._tables_are_finite(values)
         if on_rows:
             state_bytes = math.ceil(on_few_rows)
         members = policy.groups(
@@ -216,6 +222,19 @@ class VectorizedRunner:
             )
             spared += size * max(0, 1 - sum(counts) / len(own) / space.num_rows)
         return self.state_bytes - spared
+
+    def _tables_are_finite(self, values: Sequence[Any]) -> bool:
+        """Whether tables that are known are finite."""
+        assert self._on_rows is not None
+        client = self._on_rows.client
+        assert isinstance(client, RowsProgram)
+        for position in client.tables:
+            own = values[position]
+            tables = own if client.graph.each[position] else [own]
+            for table in tables or []:
+                if table is not None and not np.isfinite(np.asarray(table)).all():
+                    return False
+        return True
 
     def _functions_of(self, group: Group) -> VectorizedFunctions:
         if group.on_rows:
