@@ -33,6 +33,7 @@ from tff_drift.simulation.records.results import TrainingResult
 from tff_drift.simulation.records.run_directory import (
     CLIENT_STATES_FOLDER,
     RunDirectory,
+    own_folder,
 )
 from tff_drift.simulation.records.run_store import InMemoryRunStore, RunStore
 
@@ -121,9 +122,9 @@ def run_training(
       MetricsFileError: If the metrics file is damaged.
       OutputDirError: If `output_dir` cannot be written, is in use, holds other
         files, or holds a run with another configuration, cohort size, seed, sampling,
-        method, hyperparameters or settings of callbacks, or of other data: of some of
-        the clients, 16 that are read on demand or 200 in RAM, examples are compared;
-        of a process of TFF's own, and of aggregators, what their states say.
+        method, hyperparameters or settings of callbacks, or of other data: of arrays in
+        RAM all values are compared, of clients that are read on demand those of 16; of
+        a process of TFF's own, and of aggregators, what their states say.
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range, `cohort_size` is above the number
         of clients, or below it for a method that needs all, the process was built for
@@ -175,9 +176,10 @@ def _states_where_trained(
 
 def _client_states_folder(output_dir: _Kept) -> pathlib.Path | None:
     """Returns where client states are kept that outlive the program."""
-    if isinstance(output_dir, OutputDir):
-        return pathlib.Path(output_dir.path) / CLIENT_STATES_FOLDER
-    return None
+    if not isinstance(output_dir, OutputDir):
+        return None
+    run = pathlib.Path(output_dir.path)
+    return own_folder(run, CLIENT_STATES_FOLDER)
 
 
 def _check_process_and_data(process: Any, train: Any) -> None:
