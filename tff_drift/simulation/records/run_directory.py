@@ -26,7 +26,6 @@ from tff_drift.client_states import (
     ClientStatesError,
     InMemoryClientStates,
 )
-from tff_drift.simulation.loop.callbacks.release import TENSORBOARD_FOLDER
 from tff_drift.simulation.records import checkpoint, configuration
 from tff_drift.simulation.records.metrics import ROUND, MetricsRecord
 from tff_drift.simulation.records.metrics_file import (
@@ -40,6 +39,7 @@ from tff_drift.simulation.records.output_dir import (
     CHECKPOINT_FILE,
     CONFIGURATION_FILE,
     METRICS_FILE,
+    TENSORBOARD_FOLDER,
     TRACKERS_FILE,
 )
 from tff_drift.simulation.records.run_store import TrainingState, check_rounds
