@@ -12,6 +12,7 @@ from tff_drift.execution import containers
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.data.arguments import ArgumentReader
 from tff_drift.execution.local.data.batch_cache import BatchCache
+from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.explain import explain_plan
 from tff_drift.execution.local.graphs import devices
 from tff_drift.execution.local.placement import Placement, function_options
@@ -237,7 +238,7 @@ def create_local_execution_context(
         max_concurrent_clients, thread_name_prefix="tff-drift-client"
     )
     placement = Placement(server_device, clients, max_concurrent_clients, pool)
-    batches = BatchCache(dataset_cache_bytes)
+    batches: BatchCache[ClientData] = BatchCache(dataset_cache_bytes)
     return LocalExecutionContext(
         Options(placement, batch_clients, functionalize_clients, batches),
         int(default_num_clients),

@@ -14,15 +14,13 @@ from tff_drift import checks, compat
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
 from tff_drift.execution import preferences
-from tff_drift.simulation.callbacks import (
-    Callback,
-    FailureWatch,
-    Progress,
-    ReleaseRows,
-)
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Sampling, build_uniform_sampling
 from tff_drift.simulation.loop import identity
+from tff_drift.simulation.loop.callbacks.base import Callback
+from tff_drift.simulation.loop.callbacks.failure_watch import FailureWatch
+from tff_drift.simulation.loop.callbacks.progress import Progress
+from tff_drift.simulation.loop.callbacks.release import ReleaseRows
 from tff_drift.simulation.loop.process_with_client_states import check_participation
 from tff_drift.simulation.loop.rounds import RoundRunner
 from tff_drift.simulation.loop.traffic import check_process

@@ -27,7 +27,6 @@ from tff_drift.client_states import (
     InMemoryClientStates,
 )
 from tff_drift.simulation.data import examples_digest
-from tff_drift.simulation.loop.callbacks.release import TENSORBOARD_FOLDER
 from tff_drift.simulation.records import checkpoint, configuration
 from tff_drift.simulation.records.metrics import ROUND, MetricsRecord
 from tff_drift.simulation.records.metrics_file import (
@@ -41,6 +40,7 @@ from tff_drift.simulation.records.output_dir import (
     CHECKPOINT_FILE,
     CONFIGURATION_FILE,
     METRICS_FILE,
+    TENSORBOARD_FOLDER,
     TRACKERS_FILE,
 )
 from tff_drift.simulation.records.run_store import TrainingState, check_rounds

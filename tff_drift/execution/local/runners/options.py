@@ -7,6 +7,7 @@ import weakref
 from typing import Any
 
 from tff_drift.execution.local.data.batch_cache import BatchCache
+from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.placement import Placement
 
 
@@ -26,7 +27,7 @@ class Options:
     placement: Placement
     batch_clients: bool | None
     functionalize: bool
-    batches: BatchCache
+    batches: BatchCache[ClientData]
     runners: weakref.WeakValueDictionary[bytes, Any] = dataclasses.field(
         default_factory=weakref.WeakValueDictionary
     )

@@ -86,7 +86,7 @@ class VectorizedRunner:
       UnsupportedGraphError: If the program does not loop over a dataset.
     """
 
-    def __init__(self, client: ClientProgram, cache: BatchCache) -> None:
+    def __init__(self, client: ClientProgram, cache: BatchCache[ClientData]) -> None:
         if not client.loops:
             raise UnsupportedGraphError("it does not reduce a dataset")
         self._cache = cache
