@@ -85,4 +85,4 @@ def _update_with_all(
             digest.update(leaf.tobytes())
         else:
             # Its own bytes where they lie in order, else a copy of them.
-            digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8))
+            digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)
