@@ -14,7 +14,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import tensorflow as tf
 
-from tff_drift.execution.local import patterns, policy
+from tff_drift.execution.local import patterns
+from tff_drift.execution.local.limits import Limits
 
 
 class Batches(Protocol):
@@ -39,10 +40,12 @@ class BatchCache(Generic[_Batches]):
 
     Args:
       limit_bytes: The RAM that the batches may take.
+      cohorts: How many cohorts are remembered, to know those that come again.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, cohorts: int = Limits.cohorts) -> None:
         self._limit_bytes = limit_bytes
+        self._cohorts_remembered = cohorts
         # The cohorts stacked last, by their keys.
         self._cohorts: collections.OrderedDict[Any, None] = collections.OrderedDict()
         self._used_bytes = 0
@@ -111,7 +114,7 @@ class BatchCache(Generic[_Batches]):
             came_before = key in self._cohorts
             self._cohorts[key] = None
             self._cohorts.move_to_end(key)
-            if len(self._cohorts) > policy.COHORTS_REMEMBERED:
+            if len(self._cohorts) > self._cohorts_remembered:
                 self._cohorts.popitem(last=False)
         return came_before
 
