@@ -6,8 +6,8 @@
 VENV ?= .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-PYTHONS := 3.11 3.12 3.13 3.10 3.9
-# Elsewhere TFF comes without its worker, and older Pythons lack a wheel of jaxlib.
+PYTHONS := 3.11 3.12 3.13
+# Elsewhere TFF comes without its worker, and Python 3.11 lacks a wheel of jaxlib.
 ifneq ($(shell uname -sm),Linux x86_64)
 PYTHONS := 3.12 3.13
 ELSEWHERE := yes
@@ -17,25 +17,25 @@ PYTHON ?= $(shell test -x $(BIN)/python && echo $(BIN)/python || tools/find_pyth
 override PYTHON := $(or $(shell tools/find_python.sh $(PYTHON)),$(PYTHON))
 DEMO_DIR ?= results/demo
 PYTEST_ARGS ?=
-# One more than there are processors: tests wait, for programs and workers, a sixth of
-# their time. TensorFlow takes about 1 GB in each.
-MORE_PROCESSES = from tff_drift import system; print(system.processors() + 1)
-TEST_PROCESSES ?= $$($(BIN)/python -c '$(MORE_PROCESSES)')
+# Files that are named run in one process: others would import TensorFlow in vain.
+PROCESSORS = from tff_drift import system; print(system.processors())
+TEST_PROCESSES ?= $(if $(findstring .py,$(PYTEST_ARGS)),0,$$($(BIN)/python -c '$(PROCESSORS)'))
 # The site has an environment of its own, small and without TensorFlow.
 DOCS_VENV ?= .venv-docs
 DOCS_BIN := $(DOCS_VENV)/bin
 DOCS_PYTHON ?= $(shell tools/find_python.sh 3.11 3.12 3.13)
 
-ONE_OF := Python 3.9 to 3.13; name yours: make PYTHON=/path/to/python3.11
+ONE_OF := Python 3.11 to 3.13; name yours: make PYTHON=/path/to/python3.11
 VERSION = import sys; print("%d.%d" % sys.version_info[:2])
-SUPPORTED = import sys; sys.exit(not (3, 9) <= sys.version_info[:2] <= (3, 13))
+SUPPORTED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 LOCK = import sys; print("requirements-modern.txt" if sys.version_info >= (3, 12) else "requirements.txt")
 
-.PHONY: help setup demo test smoke elsewhere wheels soak fuzz mutations lint types wheel docs notebooks figures quotes lock clean
+.PHONY: help setup demo test conformance smoke elsewhere wheels soak fuzz mutations lint types wheel docs site documents notebooks figures quotes lock clean
 
 help:
 	@echo "make demo   train and compare five algorithms on real digits (results/demo)"
-	@echo "make test   run the tests"
+	@echo "make test   run the tests (PYTEST_ARGS=tests/test_readme.py runs a file's)"
+	@echo "make conformance  test every method in every mode and context"
 	@echo "make smoke  run a test of nearly every file, in two minutes"
 	@echo "make elsewhere  the same without what Linux alone has, as on macOS"
 	@echo "make soak   kill, starve and damage hundreds of runs, for hours"
@@ -44,7 +44,7 @@ help:
 	@echo "make lint   check style, formatting and what imports what"
 	@echo "make types  check the type hints"
 	@echo "make wheel  build the wheel of the library into dist/"
-	@echo "make docs   build the site into build/docs"
+	@echo "make docs   build the site into build/docs, and test what documents say"
 	@echo "make notebooks  run the tutorials and keep their outputs"
 	@echo "make figures  make the figures and presets' tables from the data beside them"
 	@echo "make quotes  write the numbers that documents quote from results anew"
@@ -77,8 +77,12 @@ demo: setup
 # them in one piece, and takes from the others when it is done.
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist=worksteal
 
+# Tiers of tests are markers, see pyproject.toml.
 test: setup
-	@$(PYTEST) $(PYTEST_ARGS)
+	@$(PYTEST) --durations=10 $(PYTEST_ARGS)
+
+conformance: setup
+	@$(PYTEST) --durations=10 -m conformance $(PYTEST_ARGS)
 
 smoke: setup
 	@$(PYTEST) -n auto -q --smoke $(PYTEST_ARGS)
@@ -88,27 +92,27 @@ elsewhere: setup
 	@TFF_DRIFT_ELSEWHERE=1 $(PYTEST) -n auto -q --smoke $(PYTEST_ARGS)
 
 # Results are added to the file as they come, and a soak that was stopped goes on from it.
-SOAK_RESULTS ?= tests/reliability/results.jsonl
+SOAK_RESULTS ?= tests/soak/results.jsonl
 soak: setup
-	@$(BIN)/python -m tests.reliability.store_kills $(SOAK_RESULTS)
-	@$(BIN)/python -m tests.reliability.kills $(SOAK_RESULTS)
-	@$(BIN)/python -m tests.reliability.interrupts $(SOAK_RESULTS)
-	@$(BIN)/python -m tests.reliability.faults $(SOAK_RESULTS)
+	@$(BIN)/python -m tests.soak.store_kills $(SOAK_RESULTS)
+	@$(BIN)/python -m tests.soak.kills $(SOAK_RESULTS)
+	@$(BIN)/python -m tests.soak.interrupts $(SOAK_RESULTS)
+	@$(BIN)/python -m tests.soak.faults $(SOAK_RESULTS)
 	@if $(BIN)/python -c "import ray" 2>/dev/null; then \
-	  $(BIN)/python -m tests.reliability.ray_kills $(SOAK_RESULTS); fi
-	@TFF_DRIFT_SOAK=$(SOAK_RESULTS) $(BIN)/python -m pytest -s tests/reliability tests/execution/on_ray/test_cluster.py $(PYTEST_ARGS)
-	@$(BIN)/python -m tests.reliability.report
+	  $(BIN)/python -m tests.soak.ray_kills $(SOAK_RESULTS); fi
+	@TFF_DRIFT_SOAK=$(SOAK_RESULTS) $(BIN)/python -m pytest -s -m "not documents" tests/soak tests/reliability tests/execution/on_ray $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.soak.report
 
 # What is found is told at the end; another start goes on with other cases.
 FUZZ_RESULTS ?= results/fuzz.jsonl
 FUZZ_SECONDS ?= 3600
 fuzz: setup
 	@mkdir -p $(dir $(FUZZ_RESULTS))
-	@$(BIN)/python -m tests.fuzz $(FUZZ_RESULTS) --seconds=$(FUZZ_SECONDS)
+	@$(BIN)/python -m tests.soak.fuzz $(FUZZ_RESULTS) --seconds=$(FUZZ_SECONDS)
 
 # MUTATIONS=--part=K/N runs one of N parts.
 mutations: setup
-	@$(BIN)/python -m tests.paper.mutation_check $(MUTATIONS)
+	@$(BIN)/python -m tests.soak.mutations.check $(MUTATIONS)
 
 lint: setup
 	@$(BIN)/ruff check .
@@ -121,7 +125,12 @@ types: setup
 wheel: setup
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
-docs: $(DOCS_VENV)/.installed
+docs: site documents
+
+documents: setup
+	@$(BIN)/python -m pytest -q -m documents $(PYTEST_ARGS)
+
+site: $(DOCS_VENV)/.installed
 	@$(DOCS_BIN)/sphinx-build -q -W --keep-going -c docs/site -b html . build/docs
 	@echo "build/docs/index.html"
 

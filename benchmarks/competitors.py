@@ -19,6 +19,9 @@ import threading
 import time
 from typing import Any, NamedTuple
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import numpy as np
 import populations
 import tensorflow as tf

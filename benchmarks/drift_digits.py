@@ -16,6 +16,9 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import numpy as np
 import pandas as pd
 import tensorflow as tf

@@ -21,6 +21,9 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import keras
 import numpy as np
 import tensorflow as tf

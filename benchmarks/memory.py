@@ -14,6 +14,9 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff

@@ -92,6 +92,9 @@ def of_fedjax(path: str) -> None:
 
 def compare(path: str) -> None:
     """Trains by this library on FedJAX's batches, and prints the differences."""
+    import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+    # isort: split
     import tensorflow as tf
     import tensorflow_federated as tff
 

@@ -6,6 +6,9 @@ import collections
 from collections.abc import Callable
 from typing import Any
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import small_nets
 import tensorflow as tf
 import tensorflow_federated as tff

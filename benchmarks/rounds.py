@@ -32,6 +32,9 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import by_hand
 import populations
 import tensorflow as tf

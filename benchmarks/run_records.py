@@ -16,6 +16,9 @@ import tempfile
 import time
 from collections.abc import Callable
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import numpy as np
 import tensorflow_federated as tff
 

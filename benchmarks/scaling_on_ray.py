@@ -11,6 +11,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import numpy as np
 import tensorflow_federated as tff
 from loopback import megabytes_received
@@ -27,7 +30,7 @@ from scaling_rows import (
 
 from tff_drift import execution, simulation
 from tff_drift.execution.on_ray import cluster
-from tff_drift.simulation.loop.rounds import client_data
+from tff_drift.simulation.data.round_data import client_data
 
 # Of whom everybody has a state after some rounds.
 _FEW_CLIENTS = 400

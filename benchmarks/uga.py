@@ -20,6 +20,9 @@ from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import tensorflow as tf
 import tensorflow_federated as tff
 

@@ -10,3 +10,5 @@ Each package uses those above it alone:
     commands   what `tff-drift` can do; imports the others when it does it
     main       the entry; what a terminal does to a program is in `terminal`
 """
+
+import tff_drift  # noqa: F401 (before TensorFlow Federated)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+import tff_drift
 from experiments import escape, terminal
 
 _OVERVIEW = """\
@@ -38,6 +39,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    if words[:1] == ["--version"]:
+        print(f"tff-drift {tff_drift.__version__}")
+        return 0
     # Here, so that Ctrl-C is heard whatever is being imported.
     from experiments.commands import COMMANDS
     from experiments.flags import errors
@@ -49,10 +53,6 @@ def _dispatch(words: list[str]) -> int:
         if name in ("--help", "-h"):
             commands = [f"  {each.name:13}{each.summary}" for each in COMMANDS.values()]
             print(_OVERVIEW.format("\n".join(commands)), end="")
-        elif name == "--version":
-            import tff_drift
-
-            print(f"tff-drift {tff_drift.__version__}")
         elif name.startswith("-"):
             names = "|".join(COMMANDS)
             raise errors.UserError(f"the command comes first: tff-drift {names} {name}")

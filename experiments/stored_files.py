@@ -5,9 +5,6 @@ limited, and what is read is held against a schema: a damaged or a crafted file 
 `ValueError` that names it.
 """
 
-# msgspec evaluates annotations, which Python 3.9 can only with `Optional`.
-# ruff: noqa: UP045
-
 from __future__ import annotations
 
 import errno
@@ -17,7 +14,7 @@ import os
 import pathlib
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -35,9 +32,9 @@ _MOST_FOLDERS = 100_000
 
 # Beyond, tables and figures have no room for them.
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-Value = Union[bool, Integer, float, str, None]
+Value = bool | Integer | float | str | None
 Settings = Annotated[
-    dict[str, Union[bool, Integer, float, str, list[Value], None]],
+    dict[str, bool | Integer | float | str | list[Value] | None],
     msgspec.Meta(max_length=1000),
 ]
 
@@ -60,8 +57,8 @@ class RunEntry(RunSettings):
 class Configuration(msgspec.Struct):
     """config.json: of a run or of a comparison."""
 
-    format: Optional[str] = None
-    configuration: Optional[Settings] = None
+    format: str | None = None
+    configuration: Settings | None = None
     runs: list[Settings] = []
     flags: Settings = {}
 
@@ -76,23 +73,23 @@ class Totals(msgspec.Struct):
 class Machine(msgspec.Struct):
     """Where a run ran."""
 
-    processor: Optional[str] = None
-    processors: Optional[Integer] = None
-    ram: Optional[float] = None
+    processor: str | None = None
+    processors: Integer | None = None
+    ram: float | None = None
     accelerators: list[str] = []
-    system: Optional[str] = None
+    system: str | None = None
 
 
 class Summary(msgspec.Struct):
     """summary.json: of a run or of a comparison."""
 
-    task: Optional[str] = None
-    rounds: Optional[Integer] = None
-    clients: Optional[Integer] = None
-    totals: Optional[Totals] = None
-    versions: Optional[dict[str, str]] = None
-    git_revision: Optional[str] = None
-    machine: Optional[Machine] = None
+    task: str | None = None
+    rounds: Integer | None = None
+    clients: Integer | None = None
+    totals: Totals | None = None
+    versions: dict[str, str] | None = None
+    git_revision: str | None = None
+    machine: Machine | None = None
 
 
 class Sweep(msgspec.Struct):

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from tff_drift import system
+from tff_drift import module_source, system
 
 _INTERRUPTED = 130
 _STANDARD_ERROR = 2
+_SECONDS_OF_SILENCE = 1.0
 
 
 def call(program: Callable[[list[str]], int], words: list[str]) -> int:
@@ -53,6 +54,9 @@ def call(program: Callable[[list[str]], int], words: list[str]) -> int:
         if not system.lacks_tff(error):
             raise
         print(f"tff-drift: error: {system.MISSING_TFF}", file=sys.stderr)
+        status = 1
+    except module_source.UnreadableError as error:
+        print(f"tff-drift: error: {error}", file=sys.stderr)
         status = 1
     except OSError as error:
         _drop_unwritable_output()
@@ -99,10 +103,32 @@ def importing() -> Iterator[None]:
     if usual and on_main:
         signal.signal(signal.SIGINT, end)
     try:
-        yield
+        with saying("loading TensorFlow and TensorFlow Federated"):
+            yield
     finally:
         if usual and on_main:
             signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def saying(what: str) -> Iterator[None]:
+    """A context that says on a terminal what it does, if that takes more than a second.
+
+    Args:
+      what: What it does, such as "loading TensorFlow".
+    """
+
+    def say() -> None:
+        if sys.stderr.isatty():
+            print(f"tff-drift: {what} ...", file=sys.stderr)
+
+    timer = threading.Timer(_SECONDS_OF_SILENCE, say)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextlib.contextmanager

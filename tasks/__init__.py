@@ -17,6 +17,7 @@ imported when a task is loaded.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
 from tasks.options import Option
 from tasks.registry import TaskDefinition, describe, names, register
 

@@ -7,7 +7,6 @@ is read from its source. Tasks from outside join in by `register`.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import difflib
 import functools
@@ -16,9 +15,9 @@ import pathlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from tasks import options as shared
 from tasks.options import Option
 from tff_drift import checks
+from tff_drift.module_source import Function, ModuleSource
 
 __all__ = ["Option", "TaskDefinition", "describe", "names", "register", "unknown"]
 
@@ -79,6 +78,8 @@ class TaskDefinition:
         return getattr(importlib.import_module(module), function)
 
 
+# What definitions are made of.
+_IMPORTABLE = ("tasks.options", "tasks.registry", "tff_drift.value_types")
 _REGISTERED: dict[str, TaskDefinition] = {}
 
 
@@ -87,28 +88,17 @@ def _of_this_package() -> Mapping[str, TaskDefinition]:
     """Returns the definitions at the feet of the package's modules, by name."""
     found = []
     for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        if "\nTASK = " in text:
-            found.append(_read(text, f"tasks.{path.stem}"))
+        # Most modules have none, and need not be parsed.
+        if "\nTASK" in path.read_text(encoding="utf-8"):
+            source = ModuleSource(f"tasks.{path.stem}", _dotted_path, _IMPORTABLE)
+            found.append(source["TASK"])
     # Those that anybody can load come first.
     found.sort(key=lambda each: bool(each.files))
     return {each.name: each for each in found}
 
 
-def _read(text: str, module: str) -> TaskDefinition:
-    """Returns the definition in a module's text, whose `build` stays unimported."""
-    (assignment,) = (
-        node
-        for node in ast.parse(text).body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "TASK"
-    )
-    names = {
-        "Option": Option,
-        "TaskDefinition": TaskDefinition,
-        "build": f"{module}.build",
-        "shared": shared,
-    }
-    return eval(compile(ast.Expression(assignment.value), module, "eval"), names)
+def _dotted_path(source: ModuleSource, function: Function) -> str:
+    return f"{source.name}.{function.name}"
 
 
 def _definitions() -> Mapping[str, TaskDefinition]:

@@ -99,7 +99,6 @@ def errors_of(
     try:
         yield
     except sqlite3.Error as error:
-        # Only Python 3.11 gives the code of an error besides its text.
         if "locked" in str(error) or "busy" in str(error):
             remedy = "Another program is writing to it: try again when it is done."
         elif "unable to open" in str(error):

@@ -21,10 +21,16 @@ if os.environ.get("TFF_DRIFT_ELSEWHERE") == "1":
 
     elsewhere.take_linux_away()
 
+import tff_drift  # noqa: E402, F401 (before TensorFlow Federated)
+
+# isort: split
 import pytest  # noqa: E402
 import tensorflow_federated as tff  # noqa: E402
 
+from tests.forks import programs  # noqa: E402
 from tff_drift import _tff_exit, execution  # noqa: E402
+
+programs.own_session()
 
 
 def pytest_addoption(parser):
@@ -59,6 +65,34 @@ def log_of_absl():
     logger = logging.getLogger("absl")
     logger.handlers, logger.propagate = [], True
     logger.setLevel(logging.NOTSET)
+
+
+class _Falls(logging.Handler):
+    """Keeps the warnings of the local context that vectorized clients have failed."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.messages = []
+
+    def emit(self, record):
+        message = record.getMessage()
+        if "train one by one from now on" in message:
+            self.messages.append(message)
+
+
+@pytest.fixture
+def may_fall():
+    """For tests in which vectorized clients fail, and train one by one from then on."""
+
+
+@pytest.fixture(autouse=True)
+def no_falls(request, log_of_absl):
+    """Fails tests with such clients, whose results are right, if they do not ask."""
+    falls, logger = _Falls(), logging.getLogger("absl")
+    logger.addHandler(falls)
+    yield
+    logger.removeHandler(falls)
+    assert "may_fall" in request.fixturenames or not falls.messages
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import functools
 
 import pytest
 
-from tests import keras3_models, stateful
+from tests import keras3_models, stateful, tiers
 from tff_drift import algorithms
 
 _METHODS = algorithms.methods()
@@ -27,6 +27,20 @@ _VARIANTS = {
 }
 every_variant = pytest.mark.parametrize(
     ("method", "options"), _VARIANTS.values(), ids=_VARIANTS
+)
+# Their clients run different programs; those of others run one of these.
+_CLIENT_PROGRAMS = (
+    *("fed_avg", "fed_cm", "fed_dc", "fed_dyn", "fed_nova", "fed_prox"),
+    *("mime", "scaffold", "uga"),
+)
+every_client_program = pytest.mark.parametrize(
+    ("method", "options"), tiers.first(_CLIENT_PROGRAMS, _VARIANTS)
+)
+# Methods that save states of different kinds: weights alone, an optimizer's state, a
+# momentum, what clients have measured, states of clients, and these with their rounds.
+_KINDS_OF_STATES = ("adabest", "fed_adam", "fed_avg", "fed_cm", "mime", "scaffold")
+every_kind_of_state = pytest.mark.parametrize(
+    "method", tiers.first(_KINDS_OF_STATES, _METHODS)
 )
 
 CLIENTS = stateful.ragged_clients([7, 4, 9], seed=5)

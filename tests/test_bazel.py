@@ -49,10 +49,8 @@ def test_every_file_of_tests_is_a_target(rules):
     assert {file.removesuffix(".py") for file in tests} <= set(rules)
 
 
-def test_both_ways_to_configure_bazel_have_what_build_loads():
+def test_the_module_has_what_build_loads():
     assert (ROOT / "BUILD").read_text().count('load("@') == 1
-    for name in ("MODULE.bazel", "WORKSPACE"):
-        text = (ROOT / name).read_text()
-        assert 'environment_python(name = "environment_python")' in text
-    assert 'name = "rules_python"' in (ROOT / "MODULE.bazel").read_text()
-    assert 'name = "rules_python"' in (ROOT / "tools" / "bazel.bzl").read_text()
+    text = (ROOT / "MODULE.bazel").read_text()
+    assert 'environment_python(name = "environment_python")' in text
+    assert 'name = "rules_python"' in text

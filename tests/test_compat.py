@@ -14,8 +14,8 @@ MODULES = [
     for folder in ("tff_drift", "tasks", "experiments")
     for path in sorted((ROOT / folder).rglob("*.py"))
 ]
-# They prepare TFF's import itself, or run at its end: compat may be waiting for it.
-BEFORE_COMPAT = {"_startup.py", "_tff_default.py", "_tff_exit.py", "_tff_import.py"}
+# What compat itself imports, and what runs at the end of a program without compat.
+BEFORE_COMPAT = {"_tff_default.py", "_tff_exit.py"}
 # Whole namespaces that move, whatever the name in them.
 MOVING = ("tff.structure", "tff.framework", "tff.program", "tff.types")
 

@@ -11,8 +11,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_drift
+from experiments.flags import declarations
+from experiments.presets import catalogue
 from tests import models
 from tff_drift import algorithms
+
+pytestmark = pytest.mark.documents
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -20,33 +24,6 @@ ROOT = pathlib.Path(__file__).parents[1]
 def python_blocks(document):
     text = (ROOT / document).read_text()
     return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
-
-
-def test_the_example_of_the_readme_trains():
-    [code] = python_blocks("README.md")
-    names = {}
-    exec(code, names)
-    result = names["result"]
-    assert len(result.rows) == 10
-    assert all(np.isfinite(row["train_loss"]) for row in result.rows)
-    kernel, _ = result.model_weights.trainable
-    assert np.shape(kernel) == (5, 2)
-
-
-def test_the_readmes_table_says_what_the_rows_say():
-    text = (ROOT / "README.md").read_text()
-    table = re.findall(r"^\|.*\| \[(.+), (\d{4})\]\((.+)\) \|$", text, re.MULTILINE)
-    lines = re.findall(r"^\|.*`build_.*\|$", text, re.MULTILINE)
-    assert len(lines) == len(table)
-    rows, named = algorithms.methods(), []
-    for line, (authors, year, url) in zip(lines, table):
-        for name in re.findall(r"`build_(\w+)`", line):
-            named.append(name)
-            assert rows[name].paper.startswith(f"{authors} ({year})")
-            assert rows[name].url == url
-    assert len(named) > 10
-    # A name that nobody has is no method, and none is told twice.
-    assert len(named) == len(set(named))
 
 
 @pytest.fixture
@@ -108,7 +85,7 @@ def test_names_of_tff_in_documents_are_there():
 
 # Where the code of each document with code is run.
 RUN_BY = {
-    "README.md": "here",
+    "README.md": "tests/test_readme.py",
     "docs/client_state.md": "here",
     "docs/composing.md": "here",
     "docs/execution.md": "here",
@@ -209,7 +186,7 @@ def test_the_devices_of_the_document_on_execution_are_used(script, monkeypatch):
 
 
 def test_a_method_of_the_documents_is_one(script):
-    method, trained, row = python_blocks("docs/extending.md")
+    method, trained, row, _ = python_blocks("docs/extending.md")
     # The file that `tests/test_method_from_outside.py` puts under every property.
     _, _, of_file = (ROOT / "tests" / "fed_echo.py").read_text().partition('"""\n\n')
     assert f"{method}\n\n{row}" == of_file
@@ -219,6 +196,16 @@ def test_a_method_of_the_documents_is_one(script):
     kernel = script["result"].model_weights.trainable[0]
     assert np.all(np.isfinite(kernel))
     assert np.any(kernel != 0)
+
+
+def test_a_preset_of_the_documents_is_one(monkeypatch):
+    *_, preset = python_blocks("docs/extending.md")
+    presets = dict(catalogue.PRESETS)
+    monkeypatch.setattr(catalogue, "PRESETS", presets)
+    exec(preset, {})
+    for study in presets["echo_comparison"].local.studies:
+        assert set(study.flags) <= set(declarations.flags_of("train"))
+        assert set(study.search.grids) <= {each.label for each in study.variants}
 
 
 def test_the_examples_of_composing_train(script):

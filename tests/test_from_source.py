@@ -2,12 +2,15 @@
 
 import dataclasses
 import inspect
+import re
+import sys
+import types
 
 import pytest
 import tensorflow_federated as tff
 
 from tests import methods, stateful
-from tff_drift import aggregators, algorithms, from_source
+from tff_drift import aggregators, algorithms, from_source, module_source
 from tff_drift.optimizers import schedules
 
 
@@ -91,3 +94,86 @@ def test_the_defaults_of_a_function(function):
         for each in parameters(function)
         if each.default is not inspect.Parameter.empty
     }
+
+
+SPEC = """
+import math
+from typing import Final
+
+import numpy as np
+
+from tff_drift import checks, method_specs
+from tff_drift.algorithms import scaffold as other
+from tff_drift.algorithms.fed_avg import METHOD as _unused
+from tff_drift.method_specs import Cost, Method, Option, register
+
+_BASE = "https://example.org"
+_URL: Final = f"{_BASE}/mine"
+_TRAFFIC = (2, 1)
+_RATES = [float(each) for each in _TRAFFIC]
+_RHO = _RATES[0] / 4
+
+
+def build_mine(model_fn, client_optimizer_fn, /, *, rho=_RHO, top=-math.inf, **more):
+    \"\"\"Builds it.\"\"\"
+
+
+METHOD = register(
+    method_specs.Method(
+        name="mine",
+        builder=build_mine,
+        paper="I (2026), " + "Mine",
+        url=_URL,
+        traffic=_TRAFFIC,
+        weighting=method_specs.UNIFORM,
+        client_cost=Cost(sums=-_TRAFFIC[0] + 3),
+        options=tuple(Option(name, "number", _BASE) for name in ("rho",)),
+    )
+)
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    """Writes the module of a method into a folder of the library's package."""
+    package = types.ModuleType("made_up")
+    package.__file__ = str(tmp_path / "__init__.py")
+    monkeypatch.setitem(sys.modules, "made_up", package)
+
+    def write(text):
+        path = tmp_path / f"mine_{len(list(tmp_path.iterdir()))}.py"
+        path.write_text(text)
+        return list(from_source._rows(f"made_up.{path.stem}")), path
+
+    return write
+
+
+def test_constants_of_a_spec_are_followed(own_module):
+    [row], _ = own_module(SPEC)
+    assert (row.name, row.paper) == ("mine", "I (2026), Mine")
+    assert row.url == "https://example.org/mine"
+    assert row.traffic == (2, 1)
+    assert row.weighting == "uniform"
+    assert row.client_cost == algorithms.Cost(sums=1)
+    assert row.options[0].default == 0.5
+    assert row.parameters["top"].default == -float("inf")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "told"),
+    [
+        ("url=_URL", "url=_NONE", 28, "NameError: name '_NONE' is not defined"),
+        ("url=_URL", "url=np.pi", 28, "NameError: numpy is not imported for this"),
+        ("traffic=_TRAFFIC", "traffic=1 / 0", 29, "ZeroDivisionError: division by"),
+        ('name="mine"', 'name="my method"', 24, "ValueError: name must be an ident"),
+        ("import math", "import math\nx = (", 3, "SyntaxError: '(' was never closed"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_with_its_place(
+    own_module, old, new, line, told
+):
+    with pytest.raises(module_source.UnreadableError) as caught:
+        own_module(SPEC.replace(old, new))
+    text = str(caught.value)
+    assert re.search(rf"/mine_\d+\.py:{line}: {re.escape(told)}", text), text
+    assert "\n" not in text

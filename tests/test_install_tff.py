@@ -195,6 +195,7 @@ def test_the_module_takes_the_same_switch():
 
 
 PROGRAM = """
+import tff_drift
 import tensorflow_federated as tff
 import numpy as np
 from tff_drift import execution
@@ -213,6 +214,7 @@ except execution.WorkerError as error:
 """
 
 
+@pytest.mark.conformance
 def test_tff_is_imported_and_computes_without_its_worker(tmp_path):
     installed = pathlib.Path(tff.__file__).parent
     copy = tmp_path / "tensorflow_federated"

@@ -8,6 +8,7 @@ import sysconfig
 import pytest
 
 from tests.experiments import programs
+from tests.forks.programs import PATIENCE
 
 ASK = """
 import tff_drift.programs
@@ -22,7 +23,6 @@ def installation(tmp_path):
     """The folders as the wheel lays them out."""
     library = tmp_path / "tff_drift"
     shutil.copytree(programs.ROOT / "tff_drift", library)
-    shutil.copy(programs.ROOT / "_tff_drift_startup.py", tmp_path)
     for name in ("tasks", "experiments"):
         ignore = shutil.ignore_patterns("results")
         shutil.copytree(
@@ -38,7 +38,7 @@ def run_in(folder, code, *flags):
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -65,23 +65,24 @@ def test_a_package_of_the_same_name_is_reported(installation):
     )
 
 
-def test_tasks_are_found_without_a_line_before(installation):
-    """By the start-up file, which an installation reads when Python starts."""
+def test_the_tasks_of_an_installation_are_found_after_tff_drift(installation):
     packages = sysconfig.get_paths()["purelib"]
-    expected = installation / "tff_drift" / "_programs" / "tasks" / "__init__.py"
-    for before in (
-        "import _tff_drift_startup; _tff_drift_startup.install()",
-        "import tff_drift",
-    ):
-        code = f"""
+    code = f"""
 import sys; sys.path.append({packages!r})
-{before}
-import tasks
+import tff_drift, tasks
 print(tasks.__file__)
 """
-        # Without the checkout and the start-up file of this environment.
-        process = run_in(installation, code, "-S")
-        assert process.stdout.strip() == str(expected), process.stderr
+    # Without the checkout, which this environment's site module puts on the path.
+    process = run_in(installation, code, "-S")
+    expected = installation / "tff_drift" / "_programs" / "tasks" / "__init__.py"
+    assert process.stdout.strip() == str(expected), process.stderr
+
+
+def test_the_command_takes_its_own_before_a_users(installation):
+    (installation / "tasks.py").write_text("")
+    process = run_in(installation, ASK)
+    expected = installation / "tff_drift" / "_programs" / "tasks" / "__init__.py"
+    assert process.stdout.strip() == str(expected), process.stderr
 
 
 def test_a_module_of_the_users_own_comes_first(installation):

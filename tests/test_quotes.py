@@ -10,6 +10,8 @@ import pytest
 
 from experiments.presets.catalogue import PRESETS
 
+pytestmark = pytest.mark.documents
+
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 

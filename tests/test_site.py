@@ -10,6 +10,8 @@ import pytest
 import tff_drift
 from tff_drift import from_source
 
+pytestmark = pytest.mark.documents
+
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 

@@ -11,6 +11,8 @@ import tensorflow_federated as tff
 import tff_drift
 from tff_drift import from_source
 
+pytestmark = pytest.mark.documents
+
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 
@@ -50,9 +52,11 @@ def test_the_notebook_keeps_its_outputs(script):
 
 
 @every
-def test_the_first_cell_installs_what_is_missing_and_nothing_else(script):
+def test_the_first_cell_installs_what_is_missing_and_imports_tff_drift(script):
     first, *_ = code_of(script)
-    install, *_ = first.partition("\n\nimport tff_drift\n")
+    install, imported, _ = first.partition("\n\nimport tff_drift  # Before ")
+    assert imported
+    assert "import tensorflow" not in install
     wheel = f"tff_drift-{tff_drift.__version__}-py3-none-any.whl"
     assert f'"pip install -q {wheel} && tff-drift install-tff"' in install
     names = {}

@@ -14,8 +14,9 @@ Packages, each imported when it is first used:
 *   `tff_drift.simulation`: rounds, sampling, evaluation, checkpoints, metrics.
 *   `tff_drift.execution`: execution contexts.
 
-Importing `tff_drift` itself imports neither TensorFlow nor TFF. It ensures
-that TFF, whoever imports it first, runs on every Python from 3.9 to 3.13.
+Importing `tff_drift` itself imports neither TensorFlow nor TFF, and prepares the
+process for them: on Python 3.12 and 3.13 it comes before `import tensorflow_federated`.
+After it `import tasks` finds the papers' tasks, from the wheel too.
 """
 
 import importlib
@@ -23,15 +24,14 @@ import sys
 import types
 from typing import TYPE_CHECKING
 
-if not (3, 9) <= sys.version_info[:2] <= (3, 13):
+if not (3, 11) <= sys.version_info[:2] <= (3, 13):
     raise ImportError(
-        f"tff_drift needs Python 3.9 to 3.13; this is {sys.version.split()[0]}. "
+        f"tff_drift needs Python 3.11 to 3.13; this is {sys.version.split()[0]}. "
         "Create a virtual environment with one of them, for example: "
         "python3.11 -m venv .venv"
     )
 
-import _tff_drift_startup
-from tff_drift import _tff_import, system
+from tff_drift import _tff_exit, _tff_import, programs, system
 
 if TYPE_CHECKING:
     from tff_drift import (
@@ -59,11 +59,9 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
-_tff_drift_startup.install()
-_tff_import.choose_keras_2()
-if "tensorflow_federated" in sys.modules:
-    # It came first, and no start-up file was there to see it come.
-    _tff_import.after()
+_tff_import.prepare()
+_tff_exit.release_context_at_exit()
+programs.make_importable()
 
 
 def __getattr__(name: str) -> types.ModuleType:

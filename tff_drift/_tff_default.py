@@ -13,7 +13,7 @@ from tff_drift import _tff_exit
 class LocalAtFirstUse(tff.framework.SyncContext):
     """Makes the local context TFF's default one as soon as it is used.
 
-    Not before: the local context imports TFF, which is just being imported.
+    Not before: the local context imports what is just being imported.
     """
 
     def _local(self) -> Any:

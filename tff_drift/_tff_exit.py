@@ -8,10 +8,9 @@ import gc
 import os
 import pathlib
 import signal
+import sys
 import threading
 from typing import Any
-
-import tensorflow_federated as tff
 
 _EXECUTOR_FACTORY = (
     "tensorflow_federated.python.core.impl.executor_stacks.executor_factory"
@@ -20,6 +19,8 @@ _EXECUTOR_FACTORY = (
 
 def worker_path() -> pathlib.Path:
     """Returns where TFF's wheel puts its worker; the file may be missing or empty."""
+    import tensorflow_federated as tff
+
     return pathlib.Path(tff.__file__).parent / "data" / "worker_binary"
 
 
@@ -60,11 +61,15 @@ def end_workers(workers: set[int]) -> None:
             os.kill(process, signal.SIGKILL)
 
 
-class _NoContext(tff.framework.SyncContext):
-    """Runs nothing. Unlike TFF's contexts it needs no thread of its own."""
+def _no_context() -> Any:
+    """Returns a context that, unlike TFF's, needs no thread of its own."""
+    import tensorflow_federated as tff
 
-    def invoke(self, comp: Any, arg: Any) -> Any:
-        raise RuntimeError("This process is ending: no computation can run.")
+    class NoContext(tff.framework.SyncContext):
+        def invoke(self, comp: Any, arg: Any) -> Any:
+            raise RuntimeError("This process is ending: no computation can run.")
+
+    return NoContext()
 
 
 def _ignore_refused_threads() -> None:
@@ -94,10 +99,13 @@ def _disarm_destructors() -> None:
 
 
 def _drop_default_context() -> None:
+    framework = getattr(sys.modules.get("tensorflow_federated"), "framework", None)
+    if framework is None:  # TFF is not imported, or not wholly.
+        return
     _ignore_refused_threads()
     end_workers(child_workers())
     _disarm_destructors()
-    tff.framework.set_default_context(_NoContext())
+    framework.set_default_context(_no_context())
     gc.collect()
 
 
@@ -106,8 +114,8 @@ def release_context_at_exit() -> None:
 
     The context that TFF sets when it is imported ends its worker in a
     destructor. Left to the end of the interpreter, the destructor finds its
-    modules gone, prints a traceback and leaves the worker running. Once is enough:
-    a second call changes nothing.
+    modules gone, prints a traceback and leaves the worker running. TFF need not be
+    imported yet. Another call makes it come before what was registered since.
     """
     atexit.unregister(_drop_default_context)
     atexit.register(_drop_default_context)

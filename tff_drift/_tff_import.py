@@ -1,7 +1,8 @@
-"""What TensorFlow Federated 0.87 needs before and after its import.
+"""What TensorFlow Federated 0.87 needs of a process before it is imported.
 
-TFF 0.87 was made for Python 3.9 to 3.11 and TensorFlow 2.14. With what is here it
-also runs on Python 3.12 and 3.13 with TensorFlow up to 2.20.
+TFF 0.87 was made for TensorFlow 2.14 and Python up to 3.11. With what is here it also
+runs on Python 3.12 and 3.13 with TensorFlow up to 2.20. All of it happens when
+tff_drift is imported, and takes milliseconds: neither TensorFlow nor TFF is imported.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import importlib
 import os
 import sys
 import types
-import warnings
+from typing import Any
 
+_TFF = "tensorflow_federated"
 _KERAS_2 = "TF_USE_LEGACY_KERAS"
 _DP_QUERIES = "tensorflow_privacy.privacy.dp_query"
 # The classes that TFF uses of TensorFlow Privacy, and the modules they live in.
@@ -34,98 +36,90 @@ _QUERY_CLASSES = {
     "tree_range_query": ("TreeRangeSumQuery",),
 }
 _QUERY_MODULES = ("restart_query", "tree_aggregation")
+_XLA_CLIENT = "jax.lib.xla_client"
 _XLA_CLASSES = ("Shape", "XlaComputation")
 
 
-def choose_keras_2() -> None:
-    """Makes `tf.keras` the Keras that TFF needs, unless it is in use already."""
-    # Read by TensorFlow 2.16 and newer when `tf.keras` is first used.
-    os.environ.setdefault(_KERAS_2, "1")
-
-
-def before() -> None:
-    """Runs before TFF is imported.
+def prepare() -> None:
+    """Makes TFF importable, and deep computations readable, in this process.
 
     Raises:
-      ImportError: If this process uses Keras 3 as `tf.keras` already, or if
-        Keras 2 is missing.
+      ImportError: If it is too late for that: an import of TFF has failed already, or
+        `tf.keras` is in use as Keras 3.
     """
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    choose_keras_2()
-    import tensorflow as tf
-
-    if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 16):
-        return
-    _check_keras_2(tf.__version__)
-    _import_privacy_without_estimators()
-    _give_jax_its_former_names()
+    _check_no_failed_import()
+    if sys.version_info >= (3, 12):
+        _choose_keras_2()
+        _import_privacy_without_estimators()
+        _give_jax_its_former_names()
+    _allow_deep_messages()
 
 
-def _check_keras_2(tensorflow_version: str) -> None:
-    import tensorflow as tf
-
-    release = ".".join(tensorflow_version.split(".")[:2])
-    try:
-        package = tf.keras.Model.__module__.partition(".")[0]
-    except ImportError as error:
+def _check_no_failed_import() -> None:
+    """Refuses what a failed import of TFF has left: a second one fails on it."""
+    left = any(name.startswith(f"{_TFF}.") for name in tuple(sys.modules))
+    if left and _TFF not in sys.modules:
         raise ImportError(
-            "TensorFlow Federated needs Keras 2, which is a package of its own for "
-            f"TensorFlow {release}. Install it: pip install tf-keras~={release}.0"
-        ) from error
-    if package != "tf_keras":
+            "TensorFlow Federated was imported before tff_drift, which failed. Start "
+            "Python again (restart the session), and import tff_drift first."
+        )
+
+
+def _choose_keras_2() -> None:
+    """Makes `tf.keras` the Keras that TFF needs."""
+    # TensorFlow reads it when `tf.keras` is first used.
+    chosen = os.environ.setdefault(_KERAS_2, "1") in ("1", "true", "True")
+    tensorflow = sys.modules.get("tensorflow")
+    if chosen and tensorflow is not None:
+        chosen = tensorflow.keras.Model.__module__.partition(".")[0] == "tf_keras"
+    if not chosen:
         raise ImportError(
-            "TensorFlow Federated needs Keras 2, and this process uses Keras 3 as "
-            f"tf.keras. Set the environment variable {_KERAS_2}=1, or import "
-            "tff_drift before tf.keras is first used, and start again."
+            "TensorFlow Federated needs Keras 2, and tf.keras is Keras 3 in this "
+            "process. Start Python again (restart the session), without "
+            f"{_KERAS_2}={os.environ[_KERAS_2]} in the environment if that was set "
+            "there, and import tff_drift before tf.keras is used."
         )
 
 
 def _import_privacy_without_estimators() -> None:
-    """Imports TensorFlow Privacy's queries without the rest of it.
+    """Imports TensorFlow Privacy without what needs TensorFlow's estimators.
 
-    The rest needs TensorFlow's estimators, which TensorFlow 2.16 has removed.
+    TensorFlow 2.16 has removed these. The queries, which TFF uses, are imported when
+    they are asked for.
     """
     # The switch that TensorFlow Privacy offers.
     sys.skip_tf_privacy_import = True  # type: ignore[attr-defined]
     try:
         privacy = importlib.import_module("tensorflow_privacy")
+    except ModuleNotFoundError:
+        return  # It comes with TFF, and neither is installed.
     finally:
         del sys.skip_tf_privacy_import  # type: ignore[attr-defined]
+    privacy.__getattr__ = _query  # type: ignore[method-assign]
+
+
+def _query(name: str) -> Any:
+    """Returns what TensorFlow Privacy has of such a name among its queries."""
+    if name in _QUERY_MODULES:
+        return importlib.import_module(f"{_DP_QUERIES}.{name}")
     for module_name, class_names in _QUERY_CLASSES.items():
-        module = importlib.import_module(f"{_DP_QUERIES}.{module_name}")
-        for class_name in class_names:
-            setattr(privacy, class_name, getattr(module, class_name))
-    for module_name in _QUERY_MODULES:
-        module = importlib.import_module(f"{_DP_QUERIES}.{module_name}")
-        setattr(privacy, module_name, module)
+        if name in class_names:
+            module = importlib.import_module(f"{_DP_QUERIES}.{module_name}")
+            return getattr(module, name)
+    raise AttributeError(f"module 'tensorflow_privacy' has no attribute {name!r}")
 
 
 def _give_jax_its_former_names() -> None:
     """Lets TFF be imported beside a jax that has lost `jax.lib.xla_client`.
 
     TFF names its classes in annotations. Only `tff.jax` makes objects of them, so
-    nothing but `tff.jax` needs a jax that has them.
+    nothing but `tff.jax` needs a jax that has them. Where `jax.lib` has an attribute of
+    this name, `from jax.lib import xla_client` takes that one.
     """
-    jax_lib = importlib.import_module("jax.lib")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        there = getattr(jax_lib, "xla_client", None)
-        if all(hasattr(there, name) for name in _XLA_CLASSES):
-            return
-    stand_in = types.ModuleType("jax.lib.xla_client")
+    stand_in = types.ModuleType(_XLA_CLIENT)
     for name in _XLA_CLASSES:
         setattr(stand_in, name, type(name, (), {}))
-    jax_lib.xla_client = stand_in  # type: ignore[attr-defined]
-
-
-def after() -> None:
-    """Runs once TFF is imported."""
-    # They import TFF.
-    from tff_drift import _tff_default, _tff_exit
-
-    _allow_deep_messages()
-    _tff_default.do_without_worker()
-    _tff_exit.release_context_at_exit()
+    sys.modules.setdefault(_XLA_CLIENT, stand_in)
 
 
 def _allow_deep_messages() -> None:

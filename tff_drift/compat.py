@@ -7,7 +7,13 @@ Names that stay where they are (`tff.aggregators`, `tff.learning`,
 `tff.templates`, `tff.simulation`) are used from `tff` directly.
 """
 
+import importlib
+
 import tensorflow_federated as tff
+
+# By its name: mypy takes the classes below for variables in a module that imports the
+# package, whose own imports for type checkers make a circle of all that do.
+importlib.import_module("tff_drift._tff_default").do_without_worker()
 
 CLIENTS = tff.CLIENTS
 SERVER = tff.SERVER

@@ -1,8 +1,7 @@
 """Methods and signatures of the library, read from its source.
 
-Importing TensorFlow Federated takes seconds, and an answer to `--help`, to a list of
-the methods or to a misspelt name should not. A method that is read is the `Method` of
-its row, but that its builder imports the method's module when it is called.
+A method that is read is the `Method` of its spec, but that its builder imports the
+method's module when it is called.
 """
 
 from __future__ import annotations
@@ -12,29 +11,34 @@ import functools
 import importlib
 import inspect
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from tff_drift import method_options, method_specs, value_types
+from tff_drift import method_specs
+from tff_drift.module_source import Function, ModuleSource
 
 _FOLDER = pathlib.Path(__file__).parent
-# What a row is made of, beside its builder.
-_NAMED: dict[str, Callable[..., Any]] = {
-    "Cost": method_specs.Cost,
-    "Method": method_specs.Method,
-    "Option": value_types.Option,
-    "shared_options": method_options.shared_options,
-}
+# What specs are made of.
+_IMPORTABLE = (
+    "tff_drift.method_options",
+    "tff_drift.method_specs",
+    "tff_drift.value_types",
+)
 
 
 class _Builder:
     """A builder with its signature and documentation, imported when it is called."""
 
-    def __init__(self, module: str, function: ast.FunctionDef) -> None:
-        self.__module__ = module
+    def __init__(self, source: ModuleSource, function: Function) -> None:
+        self.__module__ = source.name
         self.__name__ = function.name
         self.__doc__ = ast.get_docstring(function)
-        self.__signature__ = _signature(function)
+        self._source = source
+        self._function = function
+
+    @functools.cached_property
+    def __signature__(self) -> inspect.Signature:
+        return _signature(self._source, self._function)
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         module = importlib.import_module(self.__module__)
@@ -64,52 +68,38 @@ def defaults(module: str, function: str) -> dict[str, Any]:
       module: The dotted name of the function's module in the library.
       function: Its name.
     """
-    parameters = _signature(_functions(_parse(module))[function]).parameters.values()
+    source = _source(module)
+    parameters = _signature(source, source.function(function)).parameters.values()
     return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
+def _source(module: str) -> ModuleSource:
+    return ModuleSource(module, _Builder, _IMPORTABLE)
+
+
 def _rows(module: str) -> Iterator[method_specs.Method]:
-    tree = _parse(module)
-    functions = _functions(tree)
-
-    def named(name: str) -> Any:
-        return _NAMED.get(name) or _Builder(module, functions[name])
-
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Method":
-            yield _value(node, named)
+    source = _source(module)
+    for statement in source.tree.body:
+        if isinstance(statement, (Function, ast.ClassDef)):
+            continue
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and _last_name(node.func) == "Method":
+                yield source.value(node)
 
 
-def _parse(module: str) -> ast.Module:
-    path = _FOLDER.parent.joinpath(*module.split(".")).with_suffix(".py")
-    return ast.parse(path.read_text(encoding="utf-8"))
+def _last_name(node: ast.expr) -> str:
+    """Returns `Method` for `Method` and for `algorithms.Method`."""
+    return str(getattr(node, "id", None) or getattr(node, "attr", ""))
 
 
-def _functions(tree: ast.Module) -> dict[str, ast.FunctionDef]:
-    nodes = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    return {node.name: node for node in nodes}
-
-
-def _value(node: ast.expr, named: Callable[[str], Any]) -> Any:
-    """Returns what an expression of a row stands for, given what its names do."""
-    if isinstance(node, ast.Name):
-        return named(node.id)
-    if isinstance(node, ast.Tuple):
-        return tuple(_value(each, named) for each in node.elts)
-    if isinstance(node, ast.Call):
-        arguments = [_value(each, named) for each in node.args]
-        options = {str(each.arg): _value(each.value, named) for each in node.keywords}
-        return _value(node.func, named)(*arguments, **options)
-    return ast.literal_eval(node)
-
-
-def _signature(function: ast.FunctionDef) -> inspect.Signature:
+def _signature(source: ModuleSource, function: Function) -> inspect.Signature:
     takes, kinds = function.args, inspect.Parameter
-    required: list[Any] = [None] * (len(takes.args) - len(takes.defaults))
+    positional = [*takes.posonlyargs, *takes.args]
+    required: list[Any] = [None] * (len(positional) - len(takes.defaults))
     parameters = [
-        kinds(each.arg, kind, default=ast.literal_eval(node) if node else kinds.empty)
+        kinds(each.arg, kind, default=source.value(node) if node else kinds.empty)
         for kind, arguments, defaults in (
-            (kinds.POSITIONAL_OR_KEYWORD, takes.args, [*required, *takes.defaults]),
+            (kinds.POSITIONAL_OR_KEYWORD, positional, [*required, *takes.defaults]),
             (kinds.KEYWORD_ONLY, takes.kwonlyargs, takes.kw_defaults),
         )
         for each, node in zip(arguments, defaults)

@@ -15,17 +15,24 @@ import sys
 from typing import NoReturn
 
 _NAMES = ("tasks", "experiments")
+# Of the wheel; a checkout has none.
+_FOLDER = pathlib.Path(__file__).with_name("_programs")
+
+
+def make_importable() -> None:
+    """Makes `import tasks` find the wheel's, where nothing else is called so."""
+    if _FOLDER.is_dir() and str(_FOLDER) not in sys.path:
+        # The last one: a module of the user's comes first.
+        sys.path.append(str(_FOLDER))
 
 
 def add_to_path() -> None:
-    """Makes `import tasks` and `import experiments` find those of tff_drift.
+    """Makes `import tasks` and `import experiments` find those of tff_drift first.
 
     Raises:
       ImportError: If another package of such a name has been imported already.
     """
-    folder = pathlib.Path(__file__).with_name("_programs")
-    if not folder.is_dir():
-        folder = pathlib.Path(__file__).parents[1]  # A checkout.
+    folder = _FOLDER if _FOLDER.is_dir() else _FOLDER.parents[1]
     for name in _NAMES:
         known = getattr(sys.modules.get(name), "__file__", None) or str(folder / name)
         if folder not in pathlib.Path(known).parents:
@@ -34,7 +41,7 @@ def add_to_path() -> None:
                 f"imported. Call tff_drift.programs.add_to_path() before it, or "
                 f"rename it."
             )
-    if str(folder) not in sys.path:
+    if sys.path[:1] != [str(folder)]:
         sys.path.insert(0, str(folder))
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import pathlib
 import re
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import tomllib
 from packaging import tags, utils
 from packaging.requirements import Requirement
 

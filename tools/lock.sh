@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes requirements.txt (Python 3.9 to 3.11) and requirements-modern.txt (3.12 and
+# Writes requirements.txt (Python 3.11) and requirements-modern.txt (3.12 and
 # 3.13) from pyproject.toml, and docs/requirements.txt from docs/requirements.in.
 # `tools/lock.sh --check` writes nothing: it looks up whether all that is pinned in
 # requirements-modern.txt has a wheel with its hash for each platform.
@@ -54,7 +54,7 @@ if [ "${1:-}" = --check ]; then
   exit
 fi
 
-lock ">=3.9,<3.12" requirements.txt tff-pinned.txt "$("$find_python" 3.11 3.10 3.9)" \
+lock ">=3.11,<3.12" requirements.txt tff-pinned.txt "$("$find_python" 3.11)" \
   "" "Linux x86-64"
 lock ">=3.12,<3.14" requirements-modern.txt tff-modern.txt "$("$find_python" 3.13 3.12)" \
   ", $others" "Linux and macOS"

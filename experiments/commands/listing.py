@@ -6,30 +6,43 @@ from typing import Any
 
 from experiments.commands.command import Command
 from experiments.flags import errors
-from experiments.reports.listing import LISTS
+from experiments.reports import listing
 
 
 def _run(given: dict[str, Any]) -> None:
-    for word in given["lists"]:
-        if word not in LISTS:
-            raise errors.unknown("list", word, tuple(LISTS))
-    shown = [name for name in LISTS if name in given["lists"] or not given["lists"]]
-    print("\n\n".join(LISTS[name]() for name in shown))
+    kinds = listing.kinds()
+    names = [name for listed in kinds.values() for name in listed]
+    for word in given["names"]:
+        if word not in (*kinds, *names):
+            raise errors.unknown("name", word, (*kinds, *names))
+    told = [
+        listing.overview(word) if word in kinds else listing.details(word)
+        for word in given["names"]
+    ]
+    if not told:
+        # On one screen.
+        told = [listing.overview(kind, kind == "presets") for kind in kinds]
+        told += ["`tff-drift list NAME ...` shows options, defaults and papers."]
+    print("\n\n".join(told))
 
 
 _ARGUMENT = {
     "nargs": "*",
     "default": (),
-    "metavar": "LIST",
-    "help": "tasks, algorithms or presets; all if none is named.",
+    "metavar": "NAME",
+    "help": "A task, an algorithm or a preset; or tasks, algorithms or presets.",
 }
 COMMAND = Command(
     "list",
-    "show the tasks and the algorithms, with their options and defaults",
+    "show the tasks, the algorithms and the presets, or one of them in full",
     """\
-Shows the tasks with their options and default settings, the algorithms with their
-papers, options and default learning rates, and the presets with their parts.
+Shows the tasks, the algorithms and the presets on one screen. Of those that are named
+it shows the options, the default settings and learning rates, the paper, the parts.
+
+example:
+  tff-drift list
+  tff-drift list digits scaffold
 """,
     _run,
-    {"lists": _ARGUMENT},
+    {"names": _ARGUMENT},
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.commands.command import Command
-from experiments.presets import catalogue, requests
+from experiments.presets import requests
 from experiments.terminal import importing
 
 
@@ -21,8 +21,8 @@ COMMAND = Command(
     "run an experiment of a paper, from tuning to tables and figures",
     """\
 Runs an experiment of a paper: its tasks, methods and seeds, with tables and figures
-for each of its parts in a folder of its own. `tff-drift list presets` says what each
-one shows. The same command continues an interrupted one; finished parts are not
+for each of its parts in a folder of its own. `tff-drift list NAME` says what it shows
+and takes. The same command continues an interrupted one; finished parts are not
 repeated.
 
 example:
@@ -30,5 +30,5 @@ example:
   tff-drift preset drift_comparison --parts=digits_low --verify
 """,
     _run,
-    {"name": {"metavar": "NAME", "help": f"One of {', '.join(catalogue.PRESETS)}."}},
+    {"name": {"metavar": "NAME", "help": "One of `tff-drift list presets`."}},
 )

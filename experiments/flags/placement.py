@@ -19,12 +19,14 @@ class Placement:
       on_ray: Whether the processes are those of a Ray cluster.
       ray_address: The cluster's address; None for a local instance.
       bytes_per_run: The RAM that a run needs.
+      plugins: Files of the user that each process loads.
     """
 
     processes: int | None = None
     on_ray: bool = False
     ray_address: str | None = None
     bytes_per_run: float = _BYTES_PER_RUN
+    plugins: tuple[str, ...] = ()
 
 
 # As many as fit, and one run after the other in the program itself.
@@ -44,8 +46,11 @@ def take(given: Mapping[str, Any]) -> tuple[Placement, dict[str, Any]]:
       The placement, and the other flags, those of each run.
     """
     rest = dict(given)
-    processes = rest.pop("processes", None)
+    place = Placement(
+        rest.pop("processes", None), plugins=tuple(rest.get("plugin") or ())
+    )
     if rest.get("execution") != "ray":
-        return Placement(processes), rest
+        return place, rest
     del rest["execution"]
-    return Placement(processes, True, rest.pop("ray_address", None)), rest
+    address = rest.pop("ray_address", None)
+    return dataclasses.replace(place, on_ray=True, ray_address=address), rest

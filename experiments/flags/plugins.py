@@ -1,4 +1,4 @@
-"""Files of the user that register algorithms and tasks."""
+"""Files of the user that register algorithms, tasks and presets."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import sys
 from collections.abc import Sequence
 
 from experiments.flags import errors
+from tff_drift import module_source, system
 
 
 def load(paths: Sequence[str]) -> None:
     """Imports Python files, once each.
 
     Args:
-      paths: The files. Each calls `tff_drift.algorithms.register` or
-        `tasks.register` when it is imported.
+      paths: The files. Each calls `tff_drift.algorithms.register`, `tasks.register` or
+        `experiments.presets.register` when it is imported.
 
     Raises:
-      UserError: If there is no such file, it is not a Python file, or it exits.
+      UserError: If there is no such file, it is not a Python file, it exits, or it
+        fails; the message is one line with the file's name and line.
     """
     for path in map(pathlib.Path, paths):
         name = f"tff_drift_plugin_{path.resolve()}"
@@ -32,7 +34,15 @@ def load(paths: Sequence[str]) -> None:
         try:
             spec.loader.exec_module(module)
         except SystemExit as end:
+            del sys.modules[name]
             raise errors.UserError(
                 f"--plugin: {str(path)!r} ends the program when it is imported (exit "
                 f"status {end.code!r}). Take that out of it."
             ) from end
+        except Exception as error:
+            del sys.modules[name]
+            if isinstance(error, ImportError) and system.lacks_tff(error):
+                raise
+            raise errors.UserError(
+                f"--plugin: {module_source.mistake(error, path)}"
+            ) from error

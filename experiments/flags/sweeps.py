@@ -73,7 +73,6 @@ class Sweep:
       prune: Whether points that do badly are given up before their end.
       folder: The folder for the results.
       placement: Where the runs train.
-      plugins: Files of the user that the runs need.
     """
 
     axes: tuple[Axis, ...]
@@ -84,7 +83,6 @@ class Sweep:
     prune: bool
     folder: pathlib.Path
     placement: Placement
-    plugins: tuple[str, ...]
 
     def grid(self) -> Iterator[dict[str, Any]]:
         """Yields the points of the grid in order, values by names of flags."""
@@ -196,7 +194,6 @@ def build(
         prune=prune,
         folder=pathlib.Path(fixed.get("output_dir") or f"results/sweep/{task}"),
         placement=place,
-        plugins=tuple(fixed.get("plugin") or ()),
     )
     checked = sweep.grid() if sampler == GRID else sweep.corners()
     for point in itertools.islice(checked, MAX_POINTS):

@@ -65,8 +65,8 @@ def named() -> tuple[Flag, ...]:
 
 _PLUGIN = Flag(
     "plugin", "text",
-    "Python files, separated by commas, that register algorithms or tasks.",
-    many=True, commands=(*TASKS, LIST))
+    "Python files, separated by commas, that register algorithms, tasks or presets.",
+    many=True, commands=(*TASKS, LIST, PRESET))
 
 
 # Those of runs.

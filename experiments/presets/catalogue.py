@@ -1,30 +1,45 @@
-"""All presets by name."""
+"""All presets by name: those of this package's modules, and a user's own."""
 
 from __future__ import annotations
 
-from experiments.presets import (
-    adabest,
-    adabest_grid,
-    drift_methods,
-    fed_opt,
-    large_cohort,
-    scaffold,
-    uga,
-    uga_models,
-)
+import importlib
+import pathlib
+
 from experiments.presets.preset import Preset
 
-PRESETS: dict[str, Preset] = {
-    preset.name: preset
-    for paper in (
-        fed_opt,
-        large_cohort,
-        scaffold,
-        adabest,
-        adabest_grid,
-        uga,
-        uga_models,
-        drift_methods,
-    )
-    for preset in paper.PRESETS
-}
+PRESETS: dict[str, Preset] = {}
+
+
+def register(preset: Preset) -> Preset:
+    """Adds a preset to those that `tff-drift preset` runs.
+
+    Args:
+      preset: The preset.
+
+    Returns:
+      The preset.
+
+    Raises:
+      TypeError: If it is not a `Preset`.
+      ValueError: If another preset has its name.
+    """
+    if not isinstance(preset, Preset):
+        raise TypeError(f"preset must be a Preset, found {type(preset).__name__}.")
+    if PRESETS.get(preset.name, preset) != preset:
+        raise ValueError(
+            f"a preset named {preset.name!r} is registered already. Choose another "
+            "name."
+        )
+    PRESETS[preset.name] = preset
+    return preset
+
+
+def _register_those_of_this_package() -> None:
+    for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
+        if "\nPRESETS = " in path.read_text(encoding="utf-8"):
+            module = importlib.import_module(f"experiments.presets.{path.stem}")
+            for preset in module.PRESETS:
+                register(preset)
+
+
+_register_those_of_this_package()

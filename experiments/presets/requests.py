@@ -14,7 +14,7 @@ from experiments.flags.placement import ON_THIS_MACHINE, Placement
 from experiments.presets.catalogue import PRESETS
 from experiments.presets.preset import Preset, Study
 
-_CIRCUMSTANCES = ("cache_dir", "execution", "ray_address", "settings")
+_CIRCUMSTANCES = ("cache_dir", "execution", "plugin", "ray_address", "settings")
 
 
 @dataclasses.dataclass(frozen=True)

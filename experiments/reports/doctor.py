@@ -105,22 +105,6 @@ def _python() -> Iterator[Finding]:
     if sys.version_info >= (3, 12):
         support = "which TFF 0.87 does not declare, and tff_drift makes it run on"
     yield Finding(OK, "Python", f"{platform.python_version()}, {support}")
-    if not _has_start_up_file():
-        yield Finding(
-            NOTE,
-            "start-up file",
-            "not installed",
-            "Import tff_drift before tensorflow_federated, or install tff_drift: "
-            "pip install -e .",
-        )
-
-
-def _has_start_up_file() -> bool:
-    try:
-        files = metadata.files("tff-drift") or []
-    except metadata.PackageNotFoundError:
-        return False
-    return any(str(file).endswith("_tff_drift_startup.pth") for file in files)
 
 
 def _version(distribution: str) -> str | None:

@@ -84,9 +84,7 @@ def train(
 
 
 @contextlib.contextmanager
-def open_pool(
-    placement: Placement, most_runs: int, paths: Sequence[str] = ()
-) -> Iterator[Pool]:
+def open_pool(placement: Placement, most_runs: int) -> Iterator[Pool]:
     """Opens a pool, whose processes start when there is something for them to do.
 
     What has not begun when an exception ends the context does not begin any more, and
@@ -96,7 +94,6 @@ def open_pool(
     Args:
       placement: Where they are to be.
       most_runs: No more than so many runs will be trained.
-      paths: Files of the user that they need.
 
     Raises:
       UserError: If Ray is asked for, and cannot be had, or a run's process is killed.
@@ -105,7 +102,7 @@ def open_pool(
         # Here, so that who does without it does without TensorFlow.
         from experiments.training import ray_tasks
 
-        tasks = ray_tasks.RayTasks(placement, most_runs, paths)
+        tasks = ray_tasks.RayTasks(placement, most_runs)
         try:
             yield Pool(tasks, tasks.size)
         except BaseException:
@@ -119,7 +116,7 @@ def open_pool(
         # A process that was forked from one with threads may hang.
         multiprocessing.get_context("spawn"),
         _begin,
-        (paths, max(1, system.processors() // processes)),
+        (placement.plugins, max(1, system.processors() // processes)),
     ) as executor:
         try:
             yield Pool(executor, processes)

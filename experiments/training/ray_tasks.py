@@ -6,7 +6,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tff_drift
@@ -65,15 +65,12 @@ class RayTasks(concurrent.futures.Executor):
       size: How many calls are made at a time.
     """
 
-    def __init__(
-        self, placement: Placement, most_runs: int, paths: Sequence[str]
-    ) -> None:
+    def __init__(self, placement: Placement, most_runs: int) -> None:
         """Connects to Ray, or starts a local instance.
 
         Args:
           placement: What was asked for.
           most_runs: No more than so many runs will be trained.
-          paths: Files of the user that they need.
 
         Raises:
           UserError: If Ray is not installed, or the cluster has no processor.
@@ -85,7 +82,7 @@ class RayTasks(concurrent.futures.Executor):
         processors = cluster.share(counts, self.size)
         self._process = _Process(
             os.getcwd(),
-            tuple(os.path.abspath(path) for path in paths),
+            tuple(os.path.abspath(path) for path in placement.plugins),
             max(1, int(processors)),
             tff_drift.__version__,
         )

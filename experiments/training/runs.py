@@ -16,6 +16,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
+from experiments import terminal
 from experiments.analysis import style
 from experiments.flags.errors import MachineError, UserError, as_user_errors
 from experiments.flags.flag import TASK
@@ -165,7 +166,8 @@ class Runs:
             if run not in self._finished and run.label not in built:
                 task = self._load(run)
                 cohorts.build_cohorts(run, task.train)
-                self._processes[run] = processes.build_process(run, task)
+                with terminal.saying(f"building {run.label}"):
+                    self._processes[run] = processes.build_process(run, task)
                 built.add(run.label)
 
     def finished_before(self, settings: RunSettings) -> str:
@@ -294,7 +296,6 @@ def _train(
                 process,
                 task.train,
                 rounds=settings.rounds,
-                cohort_size=configuration["clients_per_round"],
                 seed=settings.seed,
                 sampling=sampling,
                 client_states=states,

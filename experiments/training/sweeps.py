@@ -55,7 +55,7 @@ def run(sweep: Sweep, opened: pool.Pool | None = None) -> list[Mapping[str, Any]
     with contextlib.ExitStack() as stack:
         if opened is None:
             opened = stack.enter_context(
-                pool.open_pool(sweep.placement, sweep.num_points, sweep.plugins)
+                pool.open_pool(sweep.placement, sweep.num_points)
             )
         _Training(sweep, points, opened).run()
     return points.points()

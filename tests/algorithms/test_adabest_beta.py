@@ -17,7 +17,7 @@ def rule(beta="auto", decay=1.0, patience=1):
 
 
 def cohort(num_clients, mean_squared_drift):
-    values = [num_clients, 1, 1, mean_squared_drift, 0.1]
+    values = [*[num_clients] * 3, 1, 1, mean_squared_drift, 0.1]
     return Cohort(*map(tf.constant, map(float, values)), tf.constant(0))
 
 

@@ -224,8 +224,17 @@ NUM_EXAMPLES = {"client_weighting": stateful.NUM_EXAMPLES}
             TypeError,
             "server_optimizer_fn must be",
         ),
-        ("scaffold", {"total_examples": 9}, ValueError, "total_examples must be given"),
-        ("scaffold", NUM_EXAMPLES, ValueError, "total_examples must be given exactly"),
+        *(
+            (method, options, ValueError, "total_examples must be given exactly if")
+            for method in ("scaffold", "scaffold_m", "scaffold_momentum", "fed_dyn")
+            for options in ({"total_examples": 9}, NUM_EXAMPLES)
+        ),
+        (
+            "fed_dyn",
+            {**NUM_EXAMPLES, "total_examples": 9, "mean_examples": 3},
+            ValueError,
+            "mean_examples must be None with client_weighting NUM_EXAMPLES",
+        ),
         (
             "scaffold",
             {**NUM_EXAMPLES, "total_examples": -9},

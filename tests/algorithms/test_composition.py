@@ -270,6 +270,26 @@ def test_messages_travel_both_ways_without_client_state():
         np.testing.assert_allclose(driver.state.finalizer["message"], steps, rtol=1e-6)
 
 
+def test_messages_have_the_weights_of_the_updates_or_are_refused():
+    alike = tff.aggregators.UnweightedMeanFactory()
+    for method in ("mime", "mime_lite", "fed_nova"):
+        with pytest.raises(ValueError, match="message_aggregator must be a weighted"):
+            algorithms.methods()[method].build(
+                stateful.LinearRegression,
+                client_learning_rate=RATE,
+                message_aggregator=alike,
+            )
+    # Where all weigh the same, there is nothing to mix.
+    for options in (
+        {"client_weighting": stateful.UNIFORM},
+        {"model_aggregator": alike},
+    ):
+        process = algorithms.build_mime_lite(
+            stateful.LinearRegression, RATE, message_aggregator=alike, **options
+        )
+        assert isinstance(process, algorithms.ComposedLearningProcess)
+
+
 @pytest.mark.parametrize("name", sorted(algorithms.methods()))
 def test_completion_and_help_list_the_options(name):
     builder = algorithms.methods()[name].builder

@@ -3,14 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
 import textwrap
-import time
 
 import numpy as np
 import pytest
 import tensorflow_federated as tff
 
+from tests.forks.programs import PATIENCE, Popen, wait_until
 from tff_drift import compat, execution
 from tff_drift.execution import worker as worker_lib
 
@@ -39,8 +38,8 @@ def increment(value):
 
 def start_program(code, *arguments):
     """Starts a Python program whose output is a pipe."""
-    return subprocess.Popen(
-        [sys.executable, "-c", PROLOGUE + textwrap.dedent(code), *arguments],
+    return Popen(
+        ["-c", PROLOGUE + textwrap.dedent(code), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -57,11 +56,8 @@ def is_running(pid):
         return False
 
 
-def wait_until_ended(pid, seconds=10):
-    deadline = time.monotonic() + seconds
-    while is_running(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not is_running(pid)
+def wait_until_ended(pid):
+    wait_until(lambda: not is_running(pid), f"process {pid} ends")
 
 
 def test_computes_on_clients_and_server():
@@ -89,8 +85,8 @@ def test_the_worker_ends_with_its_parent_and_lets_go_of_the_pipe(ending):
         assert is_running(worker_pid)
         program.send_signal(signal.SIGKILL)
     # The pipe ends only when no process holds it any more.
-    _, errors = program.communicate(timeout=60)
-    assert wait_until_ended(worker_pid)
+    _, errors = program.communicate(PATIENCE)
+    wait_until_ended(worker_pid)
     if ending == "exit":
         assert program.returncode == 0
         assert "Traceback" not in errors
@@ -102,7 +98,7 @@ def test_a_program_that_ignores_interrupts_leaves_no_traceback_at_exit():
         "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "assert increment(1) == 2"
     )
-    output, errors = program.communicate(timeout=120)
+    output, errors = program.communicate(PATIENCE)
     assert program.returncode == 0
     assert output == ""
     assert "Traceback" not in errors
@@ -129,7 +125,7 @@ def test_a_worker_that_dies_gives_an_error_and_no_hang():
         with stack.install(context):
             assert increment(1) == 2
             os.kill(started[0].pid, signal.SIGKILL)
-            assert wait_until_ended(started[0].pid)
+            wait_until_ended(started[0].pid)
             with pytest.raises(execution.WorkerError, match="exit code -9"):
                 increment(1)
 

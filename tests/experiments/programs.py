@@ -4,10 +4,10 @@ import dataclasses
 import json
 import pathlib
 import subprocess
-import sys
 
 from experiments.commands import COMMANDS
 from experiments.flags import settings
+from tests.forks import programs as forks
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -29,17 +29,23 @@ class Outcome:
     stderr: str
 
 
-def run_process(folder, *words):
-    """Runs the command as a user does, without a terminal."""
+def run_process(folder, *words, python=None):
+    """Runs the command as a user does, without a terminal.
+
+    Args:
+      folder: What the program prints is kept there.
+      *words: Those after `tff-drift`.
+      python: The words that start Python; by default those of a fork.
+    """
     # To files: nothing of the program may keep a pipe open.
     with open(folder / "stdout", "w+") as out, open(folder / "stderr", "w+") as err:
         status = subprocess.run(
-            [sys.executable, "-m", "experiments", *map(str, words)],
+            [*(python or forks.python()), "-m", "experiments", *map(str, words)],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
-            timeout=300,
+            timeout=forks.PATIENCE,
         ).returncode
     return Outcome(
         status, (folder / "stdout").read_text(), (folder / "stderr").read_text()

@@ -16,6 +16,7 @@ from experiments import analysis
 from experiments.analysis import figures
 from experiments.flags import declarations
 from tests.experiments import made_up_runs, programs
+from tests.forks.programs import PATIENCE
 from tests.simulation import fakes
 from tff_drift import simulation
 
@@ -505,6 +506,6 @@ sys.exit(status)
         cwd=programs.ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr

@@ -1,5 +1,7 @@
 """One command, run twice."""
 
+import sys
+
 import pytest
 
 from tests.experiments import programs
@@ -35,3 +37,14 @@ def test_two_runs_are_bit_identical(comparison, run_command, tmp_path):
     assert rows == expected_rows
     assert leaves == expected
     assert len(leaves) > 3
+
+
+def test_a_program_that_begins_from_nothing_gives_the_bits_of_a_fork(
+    comparison, tmp_path
+):
+    folder = tmp_path / "run"
+    outcome = programs.run_process(
+        tmp_path, "train", *_WORDS, f"--output_dir={folder}", python=[sys.executable]
+    )
+    assert outcome.status == 0, outcome.stderr
+    assert _end(folder) == _end(comparison.folder / "fed_adam" / "seed_6")

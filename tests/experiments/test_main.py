@@ -1,6 +1,7 @@
 """What a user sees: help, lists, errors and exit statuses."""
 
 import errno
+import io
 import json
 import os
 import signal
@@ -15,9 +16,11 @@ import tasks
 import tff_drift
 from experiments import terminal
 from experiments.flags import declarations
+from experiments.presets.catalogue import PRESETS
 from experiments.training import runs
 from tests.experiments import programs
-from tff_drift import from_source
+from tests.forks.programs import PATIENCE, Popen, python, wait_until
+from tff_drift import from_source, module_source
 
 
 def test_help_lists_and_mistakes_do_not_import_tensorflow():
@@ -36,7 +39,7 @@ print("statuses", statuses)
         cwd=programs.ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert process.stdout.splitlines()[-1] == "statuses [0, 0, 0, 0, 2]", process.stderr
     assert process.stderr == (
@@ -53,30 +56,75 @@ def test_overview(run_command, words):
         assert f"\n  {command} " in outcome.stdout
 
 
-def test_list_shows_every_name_and_flag(run_command):
+def test_list_shows_every_name_on_one_screen(run_command):
     outcome = run_command("list")
     assert outcome.status == 0
-    for task in tasks.names():
-        assert f"\n  {task} " in outcome.stdout
+    lines = outcome.stdout.splitlines()
+    assert len(lines) < 60
+    assert max(map(len, lines)) <= 88
+    for name in (*tasks.names(), *from_source.methods()):
+        assert f"\n  {name} " in outcome.stdout
+    words = set(outcome.stdout.replace(",", " ").split())
+    assert set(PRESETS) <= words
+
+
+def test_list_of_a_name_shows_all_of_it(run_command):
+    names = (*tasks.names(), *from_source.methods(), *PRESETS)
+    listed = run_command("list", *names).stdout
     for algorithm in from_source.methods().values():
-        assert f"\n  {algorithm.name} " in outcome.stdout
-        assert algorithm.url in outcome.stdout
+        assert algorithm.url in listed
     for flag in declarations.flags_of("train").values():
         if flag.of:
-            assert f"--{flag.name}=" in outcome.stdout
+            assert f"--{flag.name}=" in listed
+    for preset in PRESETS.values():
+        assert all(part in listed for part in preset.local.parts)
+    assert listed.count("Needs no files.") == 2
+    assert "Needs emnist_all.sqlite. --synthetic tries it without." in listed
 
 
 def test_list_of_one_kind(run_command):
     assert "fed_adam" not in run_command("list", "tasks").stdout
     assert "Dirichlet" not in run_command("list", "algorithms").stdout
-    listed = run_command("list", "tasks").stdout
-    assert listed.count("Needs no files.") == 2
-    assert "Needs emnist_all.sqlite. --synthetic tries it without." in listed
+    for name in PRESETS:
+        assert f"\n  {name} " in run_command("list", "presets").stdout
     outcome = run_command("list", "task")
     assert outcome.status == 2
     assert outcome.stderr == (
-        "tff-drift: error: unknown list 'task'. Did you mean tasks?\n"
+        "tff-drift: error: unknown name 'task'. Did you mean tasks?\n"
     )
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "seconds", "told"),
+    [
+        (_Terminal, 0.2, "tff-drift: loading ...\n"),
+        (_Terminal, 0.0, ""),
+        (io.StringIO, 0.2, ""),
+    ],
+)
+def test_a_terminal_is_told_what_takes_long(monkeypatch, stream, seconds, told):
+    monkeypatch.setattr(terminal, "_SECONDS_OF_SILENCE", 0.1)
+    monkeypatch.setattr(sys, "stderr", stream())
+    with terminal.saying("loading"):
+        time.sleep(seconds)
+    time.sleep(0.15)
+    assert sys.stderr.getvalue() == told
+
+
+def test_a_spec_that_cannot_be_read_is_one_line(run_command, monkeypatch):
+    def read():
+        raise module_source.UnreadableError("mine.py:3: NameError: no 'x'.")
+
+    monkeypatch.setattr(from_source, "read", read)
+    outcome = run_command("list")
+    assert outcome.status == 1
+    assert outcome.stderr == "tff-drift: error: mine.py:3: NameError: no 'x'.\n"
+    assert run_command("--version").status == 0
 
 
 @pytest.mark.parametrize(
@@ -282,7 +330,7 @@ def test_an_output_that_cannot_be_written(words):
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
     assert process.returncode == 1
     assert process.stderr == (
@@ -309,7 +357,7 @@ def test_a_reader_that_has_seen_enough():
         cwd=programs.ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert process.stdout.startswith("Tasks (--task)")
     assert process.stderr == ""
@@ -324,11 +372,11 @@ sys.exit(main.run(sys.argv[1:]))
 """
     words = ["train", "--task=digits", "--rounds=2", f"--output_dir={tmp_path / 'out'}"]
     process = subprocess.run(
-        [sys.executable, "-c", program, *words],
+        [*python(), "-c", program, *words],
         cwd=programs.ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
     )
     assert process.returncode == 1
     assert "Traceback" not in process.stderr
@@ -341,16 +389,6 @@ def test_version(run_command):
     assert run_command("--version").stdout == f"tff-drift {tff_drift.__version__}\n"
 
 
-def _start(tmp_path, words, err):
-    return subprocess.Popen(
-        [sys.executable, "-m", "experiments", *words],
-        cwd=programs.ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=err,
-    )
-
-
 @pytest.mark.parametrize(
     ("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
@@ -358,11 +396,17 @@ def test_interrupted_and_continued(tmp_path, number, expected):
     folder = tmp_path / "run"
     words = ["train", "--task=quadratic", "--rounds=100000", f"--output_dir={folder}"]
     with open(tmp_path / "stderr", "w+") as err:
-        process = _start(tmp_path, words, err)
+        process = Popen(
+            ["-m", "experiments", *words],
+            cwd=programs.ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=err,
+        )
         try:
             _wait_for_rounds(process, folder / "metrics.csv", 3)
             process.send_signal(number)
-            status = process.wait(timeout=60)
+            status = process.wait(PATIENCE)
         finally:
             process.kill()
     stderr = (tmp_path / "stderr").read_text()
@@ -379,11 +423,17 @@ def test_interrupted_and_continued(tmp_path, number, expected):
 def test_interrupted_before_anything_has_begun(tmp_path, seconds):
     words = ["train", f"--output_dir={tmp_path / 'run'}"]
     with open(tmp_path / "stderr", "w+") as err:
-        process = _start(tmp_path, words, err)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "experiments", *words],
+            cwd=programs.ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=err,
+        )
         try:
             time.sleep(seconds)
             process.send_signal(signal.SIGINT)
-            status = process.wait(timeout=60)
+            status = process.wait(PATIENCE)
         finally:
             process.kill()
     assert status == 130
@@ -393,9 +443,7 @@ def test_interrupted_before_anything_has_begun(tmp_path, seconds):
 
 
 def _wait_for_rounds(process, path, rounds):
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and process.poll() is None:
-        if path.exists() and len(path.read_text().splitlines()) > rounds + 1:
-            return
-        time.sleep(0.2)
-    raise AssertionError("the run did not get going")
+    def written():
+        return path.exists() and len(path.read_text().splitlines()) > rounds + 1
+
+    wait_until(written, f"{rounds} rounds in {path}", process)

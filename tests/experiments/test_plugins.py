@@ -2,11 +2,12 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
+from experiments.flags import placement
 from tests.experiments import programs
+from tests.forks.programs import PATIENCE, python
 
 pytestmark = pytest.mark.whole_programs
 
@@ -50,6 +51,19 @@ tasks.register(
     )
 )
 """
+PRESET = """
+from experiments import presets
+
+study = presets.Study(
+    "only",
+    {"task": "toy_task", "rounds": 1, "clients_per_round": 2},
+    (presets.Variant("mine", "toy", {"toy_gain": 0.25}),),
+)
+scale = presets.Scale([study], hours=0.01, gigabytes=1)
+presets.register(
+    presets.Preset("toy_preset", "A toy.", "I (2026), Table 1.", scale, scale)
+)
+"""
 PROGRAM = """
 import sys
 from experiments import main
@@ -64,23 +78,25 @@ def outputs(tmp_path_factory):
     """What commands with the plugin print, by command."""
     folder = tmp_path_factory.mktemp("plugin")
     path = folder / "mine.py"
-    path.write_text(PLUGIN + TASK)
+    path.write_text(PLUGIN + TASK + PRESET)
     flags = "--rounds=1 --clients_per_round=2 --rounds_per_evaluation=1"
     lines = {
-        "list": f"list --plugin={path}",
+        "list": f"list toy toy_task toy_preset --plugin={path}",
         "help": f"train --help-all --plugin={path}",
         "train": f"train --plugin {path} --algorithm=toy --toy_gain=0.25 "
         f"--task=toy_task --size=3 {flags} --output_dir={folder / 'train'}",
         "compare": f"compare --plugin={path} --algorithms=fed_avg,toy --seeds=1 "
         f"--task=toy_task {flags} --output_dir={folder / 'compare'}",
+        "preset": f"preset toy_preset --plugin={path} --seeds=1 --processes=1 "
+        f"--output_dir={folder / 'preset'}",
         "other": f"train --plugin={path} --toy_gain=2",
     }
     process = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *lines.values()],
+        [*python(), "-c", PROGRAM, *lines.values()],
         cwd=programs.ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )
     parts = process.stdout.split("== ")[1:]
     assert len(parts) == len(lines), process.stderr
@@ -93,6 +109,7 @@ def test_lists_and_help_have_what_it_registers(outputs):
         assert "--toy_gain" in outputs[name]
         assert "toy_task" in outputs[name]
     assert "I (2026), Mine. https://example.org/mine" in outputs["list"]
+    assert "A toy. I (2026), Table 1." in outputs["list"]
     assert "0.5 (toy)" in outputs["help"]
 
 
@@ -104,6 +121,43 @@ def test_it_trains(outputs):
     assert config["circumstances"]["plugin"] == [str(outputs["folder"] / "mine.py")]
     assert "-> status 0" in outputs["compare"], outputs["errors"]
     assert (outputs["folder"] / "compare" / "toy" / "seed_1" / "metrics.csv").is_file()
+
+
+def test_its_preset_runs(outputs):
+    assert "-> status 0" in outputs["preset"], outputs["errors"]
+    run = outputs["folder"] / "preset" / "only" / "mine" / "seed_1"
+    config = json.loads((run / "config.json").read_text())
+    assert config["configuration"]["toy_gain"] == 0.25
+    assert config["circumstances"]["plugin"] == [str(outputs["folder"] / "mine.py")]
+
+
+def test_processes_of_runs_load_it():
+    place, _ = placement.take({"plugin": ["mine.py"], "processes": 2})
+    assert place == placement.Placement(2, plugins=("mine.py",))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("import tasks\n\n1 / 0\n", "3: ZeroDivisionError: division by zero"),
+        ("x = (\n", "1: SyntaxError: '(' was never closed"),
+        ("import nothing_of_this_name\n", "1: ModuleNotFoundError: No module named"),
+        (
+            "from experiments import presets\n\n\npresets.register(3)\n",
+            "4: TypeError: preset must be a Preset, found int.",
+        ),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_line_with_its_place(
+    run_command, tmp_path, text, told
+):
+    path = tmp_path / "mistaken.py"
+    path.write_text(text)
+    for _ in range(2):  # A file that failed counts as not loaded.
+        outcome = run_command("list", f"--plugin={path}")
+        assert outcome.status == 2
+        assert outcome.stderr.startswith(f"tff-drift: error: --plugin: {path}:{told}")
+        assert outcome.stderr.count("\n") == 1
 
 
 def test_its_flags_have_their_meaning_checked(outputs):

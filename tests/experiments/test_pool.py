@@ -5,13 +5,13 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from experiments.flags.errors import UserError
 from experiments.flags.placement import Placement
 from experiments.training import pool
+from tests.forks.programs import PATIENCE, wait_until
 
 PROGRAM = """
 import os, time
@@ -23,8 +23,6 @@ with pool.open_pool(Placement(processes=1), 1) as opened:
     print(pid, flush=True)
     time.sleep(600)
 """
-# How long a test waits for what should take a second or two.
-PATIENCE = 60.0
 
 
 # Of the program alone: a terminal's Ctrl-C comes to all of them.
@@ -42,10 +40,7 @@ def test_they_end_with_the_program_that_began_them(sent):
         pid = int(program.stdout.readline())
         program.send_signal(sent)
         program.wait(PATIENCE)
-        end = time.monotonic() + PATIENCE
-        while time.monotonic() < end and is_running(pid):
-            time.sleep(0.1)
-        assert not is_running(pid)
+        wait_until(lambda: not is_running(pid), f"process {pid} ends")
     finally:
         program.kill()
         program.stdout.close()

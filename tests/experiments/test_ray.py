@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import csv
+import dataclasses
 import importlib.util
 import os
 import pathlib
@@ -116,7 +117,8 @@ def instance():
 def test_whole_runs_are_tasks_on_the_cluster(instance, tmp_path):
     plugin = tmp_path / "plugin.py"
     plugin.write_text("")
-    with pool.open_pool(ON_RAY, 10, [str(plugin)]) as opened:
+    with_plugin = dataclasses.replace(ON_RAY, plugins=(str(plugin),))
+    with pool.open_pool(with_plugin, 10) as opened:
         assert opened.size == 2
         asked = opened.executor.submit(where, [plugin])
         failed = opened.executor.submit(fail)

@@ -12,6 +12,7 @@ import pytest
 from experiments.analysis import finished, folders
 from experiments.reports import page, page_limits, report
 from tests.experiments import made_up_runs, programs
+from tests.forks.programs import PATIENCE
 
 NASTY = "<script>alert('x')</script> & a|b *c* `d` [e](f)"
 
@@ -386,7 +387,7 @@ assert not {{"tensorflow", "tensorflow_federated"}} & set(sys.modules)
 """
     process = subprocess.run(
         [sys.executable, "-c", program], cwd=programs.ROOT, capture_output=True,
-        text=True, timeout=120,
+        text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
 

@@ -515,14 +515,14 @@ def test_a_search_needs_clients_to_hold_out(tmp_path):
         training.load_held_out(run)
 
 
-def test_a_sweep_from_words_to_its_files(tmp_path):
+def test_a_sweep_from_words_to_its_files(run_command, tmp_path):
     folder = tmp_path / "out"
     words = (
         "sweep", "server_learning_rate=1,1e8", "--task=quadratic",
         "--rounds=3", "--num_clients=5", "--clients_per_round=2",
         "--processes=2", f"--output_dir={folder}",
     )  # fmt: skip
-    outcome = programs.run_process(tmp_path, *words)
+    outcome = run_command(*words)
     assert outcome.status == 0, outcome.stderr
     assert "server_learning_rate=1e+08, seed 0: diverged: " in outcome.stderr
     table = pd.read_csv(folder / "points.csv")
@@ -532,22 +532,23 @@ def test_a_sweep_from_words_to_its_files(tmp_path):
         (folder / "server_learning_rate=1" / "seed_0" / "config.json").read_text()
     )["configuration"]
     assert config["held_out_fraction"] == 0.2
-    again = programs.run_process(tmp_path, *words)
+    again = run_command(*words)
     assert again.status == 0, again.stderr
     assert "2 runs, 2 done before" in again.stderr
     assert "seed 0: done" not in again.stderr
 
 
-def test_tpe_with_pruning_from_words_to_its_files(tmp_path):
+@pytest.mark.conformance
+def test_tpe_with_pruning_from_words_to_its_files(run_command, tmp_path):
     folder = tmp_path / "out"
     words = (
         "sweep", "client_learning_rate=log:0.00001:0.01:2", "--sampler=tpe", "--prune",
         "--task=quadratic", "--rounds=6", "--num_clients=5", "--clients_per_round=2",
         "--rounds_per_evaluation=1", "--processes=1", f"--output_dir={folder}",
     )  # fmt: skip
-    outcome = programs.run_process(tmp_path, *words, "--points=5")
+    outcome = run_command(*words, "--points=5")
     assert outcome.status == 0, outcome.stderr
-    outcome = programs.run_process(tmp_path, *words, "--points=9")
+    outcome = run_command(*words, "--points=9")
     assert outcome.status == 0, outcome.stderr
     assert "9 runs, 5 done before" in outcome.stderr
     assert outcome.stderr.count("seed 0: ") == 4

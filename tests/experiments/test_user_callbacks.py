@@ -10,6 +10,7 @@ import pytest
 from experiments.flags import errors
 from experiments.training import user_callbacks
 from tests.experiments import programs
+from tests.forks.programs import PATIENCE, python
 from tff_drift.simulation import callbacks
 
 MODULE = """
@@ -87,7 +88,7 @@ def test_a_command_takes_them_from_the_folder_that_it_is_called_in(tmp_path):
     (tmp_path / "users_own.py").write_text(MODULE)
     outcome = subprocess.run(
         [
-            sys.executable, "-m", "experiments", "train", "--task=quadratic",
+            *python(), "-m", "experiments", "train", "--task=quadratic",
             "--rounds=9", "--num_clients=4", "--clients_per_round=2",
             "--callbacks=users_own:Doubled,users_own:stop_after_three",
             "--output_dir=out",
@@ -96,7 +97,7 @@ def test_a_command_takes_them_from_the_folder_that_it_is_called_in(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )  # fmt: skip
     assert outcome.returncode == 0, outcome.stderr
     rows = pd.read_csv(tmp_path / "out" / "metrics.csv")
@@ -105,7 +106,7 @@ def test_a_command_takes_them_from_the_folder_that_it_is_called_in(tmp_path):
     # Without the callback that stopped it the run has rounds to go.
     again = subprocess.run(
         [
-            sys.executable, "-m", "experiments", "train", "--task=quadratic",
+            *python(), "-m", "experiments", "train", "--task=quadratic",
             "--rounds=9", "--num_clients=4", "--clients_per_round=2",
             "--output_dir=out",
         ],
@@ -113,7 +114,7 @@ def test_a_command_takes_them_from_the_folder_that_it_is_called_in(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
     )  # fmt: skip
     assert again.returncode == 0, again.stderr
     assert "stopped" not in again.stdout

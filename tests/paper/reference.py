@@ -144,10 +144,23 @@ class Scaffold:
         self.c = self.c + np.tensordot(weights, changes, axes=1) / total
 
 
-class ScaffoldM:
-    """SCAFFOLD/m of AdaBest's Algorithm 1."""
+def weights(cohort, total_weight):
+    """A cohort's weights: n_i where there is a sum of all clients', otherwise 1."""
+    return np.array(
+        [1 if total_weight is None else num_examples(b) for b in cohort.values()]
+    )
 
-    def __init__(self, dimension, num_clients, rate):
+
+class ScaffoldM:
+    """SCAFFOLD/m of AdaBest's Algorithm 1.
+
+    Args:
+      total_weight: None for uniform clients; otherwise the sum over all clients of
+        their examples, by which client i weighs n_i.
+    """
+
+    def __init__(self, dimension, num_clients, rate, total_weight=None):
+        self.total_weight = total_weight
         self.theta = np.zeros(dimension)
         self.h = np.zeros(dimension)
         self.h_i = {}
@@ -163,9 +176,10 @@ class ScaffoldM:
             g_i = theta - theta_i
             self.h_i[client] = h_i - h + g_i / (len(batches) * eta)
             local_models.append(theta_i)
-        theta_bar = np.mean(local_models, axis=0)
-        m, n = len(cohort), self.num_clients
-        k = np.mean([len(batches) for batches in cohort.values()])
+        w = weights(cohort, self.total_weight)
+        theta_bar = np.average(local_models, axis=0, weights=w)
+        m, n = np.sum(w), self.total_weight or self.num_clients
+        k = np.average([len(batches) for batches in cohort.values()], weights=w)
         self.h = (n - m) / n * h + m / (k * eta * n) * (theta - theta_bar)
         self.theta = theta_bar
 
@@ -175,9 +189,20 @@ class FedDyn:
 
     Args:
       mean_examples: n̄, where client i's μ is μ n̄ / n_i, as in the code of FedDyn.
+      total_weight: None for uniform clients; otherwise the sum over all clients of
+        their examples, by which client i weighs n_i.
     """
 
-    def __init__(self, dimension, num_clients, rate, mu, mean_examples=None):
+    def __init__(
+        self,
+        dimension,
+        num_clients,
+        rate,
+        mu,
+        mean_examples=None,
+        total_weight=None,
+    ):
+        self.total_weight = total_weight
         self.theta = np.zeros(dimension)
         self.theta_bar = np.zeros(dimension)
         self.h = np.zeros(dimension)
@@ -203,8 +228,10 @@ class FedDyn:
             )
             self.h_i[client] = h_i + mu * (theta - theta_i)
             local_models.append(theta_i)
-        self.theta_bar = np.mean(local_models, axis=0)
-        self.h = self.h + len(cohort) / self.num_clients * (theta - self.theta_bar)
+        w = weights(cohort, self.total_weight)
+        self.theta_bar = np.average(local_models, axis=0, weights=w)
+        share = np.sum(w) / (self.total_weight or self.num_clients)
+        self.h = self.h + share * (theta - self.theta_bar)
         self.theta = self.theta_bar - self.h
 
 

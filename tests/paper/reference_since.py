@@ -63,18 +63,31 @@ class ScaffoldMomentum:
 
     Args:
       num_clients: N; None for no variates.
-      rate_of_momentum: γ, which multiplies m⁺ in the server's step.
+      rate_of_momentum: γ, which multiplies m⁺ in the server's step; None for the way
+        of the mean client, η K.
+      total_weight: None for uniform clients; otherwise the sum over all clients of
+        their examples, by which client i weighs n_i.
     """
 
-    def __init__(self, dimension, num_clients, rate, beta, rate_of_momentum):
+    def __init__(
+        self,
+        dimension,
+        num_clients,
+        rate,
+        beta,
+        rate_of_momentum=None,
+        total_weight=None,
+    ):
+        self.total_weight = total_weight
         self.x, self.m, self.c = (np.zeros(dimension) for _ in range(3))
         self.c_i = {}
         self.num_clients, self.rate, self.beta = num_clients, rate, beta
         self.gamma = rate_of_momentum
 
     def round(self, cohort):
-        change, directions = np.zeros_like(self.x), []
-        for client, batches in cohort.items():
+        change, moves = np.zeros_like(self.x), []
+        weights = reference.weights(cohort, self.total_weight)
+        for weight, (client, batches) in zip(weights, cohort.items()):
             y, gradients = self.x, []
             c_i = self.c_i.get(client, np.zeros_like(self.x))
             for batch in batches:
@@ -83,14 +96,16 @@ class ScaffoldMomentum:
                 y = y - self.rate * (
                     self.beta * (g - c_i + self.c) + (1 - self.beta) * self.m
                 )
-            directions.append((self.x - y) / (self.rate * len(batches)))
+            moves.append(self.x - y)
             if self.num_clients:
                 self.c_i[client] = np.mean(gradients, axis=0)
-                change += self.c_i[client] - c_i
-        self.m = np.mean(directions, axis=0)
-        self.x = self.x - self.gamma * self.m
+                change += weight * (self.c_i[client] - c_i)
+        steps = [len(batches) for batches in cohort.values()]
+        path = self.rate * np.average(steps, weights=weights)
+        self.m = np.average(moves, axis=0, weights=weights) / path
+        self.x = self.x - (self.gamma or path) * self.m
         if self.num_clients:
-            self.c = self.c + change / self.num_clients
+            self.c = self.c + change / (self.total_weight or self.num_clients)
 
 
 class FedDc:
@@ -148,9 +163,14 @@ class Adam:
 
 
 class Mime:
-    """Karimireddy et al. (2020), Algorithm 1, weighted by numbers of examples."""
+    """Karimireddy et al. (2020), Algorithm 1, weighted by numbers of examples.
 
-    def __init__(self, dimension, base, is_lite=False):
+    Args:
+      weight_decay: λ of the losses f_i(w) + λ ‖w‖² / 2.
+    """
+
+    def __init__(self, dimension, base, is_lite=False, weight_decay=0.0):
+        self.weight_decay = weight_decay
         self.x, self.s = np.zeros(dimension), base.start(dimension)
         self.base, self.is_lite = base, is_lite
 
@@ -159,13 +179,15 @@ class Mime:
         sizes = [reference.num_examples(batches) for batches in clients]
         gradients = [reference.full_gradient(self.x, b) for b in clients]
         c = np.average(gradients, axis=0, weights=sizes)
+        c = c + self.weight_decay * self.x
         models = []
         for batches in clients:
             y = self.x
             for batch in batches:
-                g = reference.batch_gradient(y, batch)
+                g = reference.batch_gradient(y, batch) + self.weight_decay * y
                 if not self.is_lite:
-                    g = g - reference.batch_gradient(self.x, batch) + c
+                    at_x = reference.batch_gradient(self.x, batch)
+                    g = g - at_x - self.weight_decay * self.x + c
                 _, y = self.base.next(self.s, y, g)
             models.append(y)
         self.s, _ = self.base.next(self.s, self.x, c)

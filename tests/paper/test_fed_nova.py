@@ -37,6 +37,18 @@ def test_rounds_equal_the_paper(momentum, mu, each_context):
         np.testing.assert_allclose(driver.model, paper.x, atol=1e-6)
 
 
+def test_with_mu_the_norms_are_those_of_the_rate_of_the_round():
+    # (1 - (1 - ημ)^K) / μ: that of one rate is no multiple of that of another.
+    process = build(0.2, mu=2.0, client_rate_schedule=lambda k: 1 / (1 + k))
+    driver = stateful.Driver(process, RAGGED)
+    paper = reference_since.FedNova(D, 0.2, mu=2.0)
+    for number, cohort in enumerate(COHORTS):
+        paper.rate = paper.sgd.rate = 0.2 / (1 + number)
+        driver.round(cohort)
+        paper.round(stateful.batches(RAGGED, cohort))
+        np.testing.assert_allclose(driver.model, paper.x, atol=1e-6)
+
+
 @pytest.mark.parametrize("options", stateful.LOCAL_OPTIONS)
 def test_with_equal_K_and_plain_sgd_it_is_fed_avg_bit_for_bit(options):
     clients = stateful.quadratic_clients(4, steps=1)

@@ -48,6 +48,21 @@ def test_rounds_equal_algorithm_1(method, base, each_context):
         np.testing.assert_allclose(driver.model, paper.x, atol=1e-6)
 
 
+@both
+def test_weight_decay_is_part_of_every_gradient_that_of_the_server_too(method):
+    process = BUILDERS[method](
+        stateful.LinearRegression, BASES["momentum"][0], client_weight_decay=0.5
+    )
+    driver = stateful.Driver(process, RAGGED)
+    paper = reference_since.Mime(
+        D, BASES["momentum"][1], method == "mime_lite", weight_decay=0.5
+    )
+    for cohort in COHORTS:
+        driver.round(cohort)
+        paper.round(stateful.batches(RAGGED, cohort))
+        np.testing.assert_allclose(driver.model, paper.x, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("method", "base"),
     # MimeLite's clients step along their own gradients, of which Adam's steps are no

@@ -4,6 +4,7 @@ https://arxiv.org/abs/2202.09357
 """
 
 import functools
+import types
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import tensorflow as tf
 from tests import stateful
 from tests.paper import reference, reference_since
 from tff_drift import algorithms, simulation
+from tff_drift.algorithms import scaffnew
 
 D = stateful.DIMENSION
 RATE, P = 0.05, 0.4
@@ -102,6 +104,19 @@ def test_numbers_of_steps_are_geometric_and_depend_on_the_seed_alone():
         assert abs(np.mean(drawn >= k) - share) <= 4 * error
     assert numbers(0, 10) == list(drawn[:10])
     assert numbers(1, 10) != list(drawn[:10])
+
+
+def test_the_second_round_has_a_number_of_its_own():
+    p, seeds, equal = 0.25, 200, 0
+    for seed in range(seeds):
+        step = scaffnew.ScaffnewStep(p, seed)
+        first = step.initial_state((tf.zeros([1]),))
+        cohort = types.SimpleNamespace(round_number=tf.constant(0))
+        second = step.next(first, (tf.zeros([1]),), (tf.zeros([1]),), cohort).state
+        equal += int(first["local_steps"]) == int(second["local_steps"])
+    # Two geometric numbers are equal with the probability p / (2 - p).
+    share = p / (2 - p)
+    assert abs(equal / seeds - share) < 4 * np.sqrt(share * (1 - share) / seeds)
 
 
 def test_with_probability_1_it_is_gradient_descent():

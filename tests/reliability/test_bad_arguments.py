@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests.reliability import bad_values, program
+from tests.reliability import bad_values
 from tests.reliability.bad_values import (
     ANY,
     COUNT,
@@ -25,6 +25,7 @@ from tests.reliability.bad_values import (
     SMALL,
     TEXT,
 )
+from tests.soak import program
 from tff_drift import aggregators, algorithms, client_works, compat, optimizers
 
 _MODEL = program.linear_regression()

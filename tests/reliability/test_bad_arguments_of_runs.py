@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import tensorflow_federated as tff
 
-from tests.reliability import bad_values, program
+from tests.reliability import bad_values
 from tests.reliability.bad_values import (
     ANY,
     COUNT,
@@ -26,6 +26,7 @@ from tests.reliability.bad_values import (
     SMALL,
     TEXT,
 )
+from tests.soak import program
 from tff_drift import client_states, compat, execution, layers, simulation
 from tff_drift.simulation import callbacks
 
@@ -291,6 +292,11 @@ _CASES = [
         _train,
         {"train": _TRAIN, "rounds": 1},
         {"sampling": [*FUNCTION, lambda _: None, lambda _: "client_0", lambda _: 3]},
+    ),
+    (
+        _train,
+        {"train": _TRAIN, "rounds": 1, "sampling": lambda _: ["client_0"]},
+        {"cohort_size": [1, 7, "a"]},
     ),
     (
         callbacks.PeriodicEvaluation,

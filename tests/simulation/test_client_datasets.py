@@ -1,9 +1,11 @@
 import collections
 import contextlib
 import hashlib
+import pickle
 import sqlite3
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.simulation.fakes import labelled_clients
 from tff_drift.simulation import ClientDatasets
+from tff_drift.simulation.data.client_data_reader import ClientDataReader
 
 
 def _label_batches(dataset):
@@ -217,13 +220,32 @@ def test_client_data_with_an_empty_client_says_which():
         datasets.examples("0")
 
 
-def test_client_data_in_sqlite_with_an_apostrophe_says_which(tmp_path):
-    path = tmp_path / "clients.sqlite"
-    example = tf.train.Example(
-        features=tf.train.Features(
-            feature={"v": tf.train.Feature(int64_list=tf.train.Int64List(value=[7]))}
-        )
-    )
+def _example(value):
+    values = tf.train.Int64List(value=[value])
+    feature = {"v": tf.train.Feature(int64_list=values)}
+    example = tf.train.Example(features=tf.train.Features(feature=feature))
+    return example.SerializeToString()
+
+
+# Each is a whole query's end: of all clients, of the other split, of another table.
+STRANGE_IDS = [
+    "ann",
+    "O'Brien",
+    "''",
+    "zz' OR 'a'='a",
+    "' OR 1=1 --",
+    "' UNION SELECT secret FROM other --",
+    "'; DROP TABLE examples; --",
+    'a"b',
+    "50 %_\\'",
+    "ü'\n",
+]
+
+
+@pytest.fixture(scope="module")
+def strange_file(tmp_path_factory):
+    """Clients of one example each in TFF's format, and one more of another split."""
+    path = tmp_path_factory.mktemp("sqlite") / "clients.sqlite"
     with contextlib.closing(sqlite3.connect(path)) as file:
         file.execute(
             "CREATE TABLE examples "
@@ -233,20 +255,88 @@ def test_client_data_in_sqlite_with_an_apostrophe_says_which(tmp_path):
             "CREATE TABLE client_metadata "
             "(client_id TEXT, split_name TEXT, num_examples INTEGER)"
         )
-        for name in ("ann", "O'Brien"):
-            row = ("train", name, example.SerializeToString())
+        file.execute("CREATE TABLE other (secret BLOB)")
+        file.execute("INSERT INTO other VALUES (?)", (_example(-1),))
+        for value, name in enumerate([*STRANGE_IDS, "a\0b"]):
+            row = ("train", name, _example(value))
             file.execute("INSERT INTO examples VALUES (?, ?, ?)", row)
             file.execute("INSERT INTO client_metadata VALUES (?, 'train', 1)", (name,))
+        file.execute("INSERT INTO examples VALUES ('test', 'bob', ?)", (_example(-2),))
         file.commit()
-    client_data = tff.simulation.datasets.load_and_parse_sql_client_data(
-        str(path), {"v": tf.TensorSpec([], tf.int64)}, "train"
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def strange_clients(strange_file):
+    return tff.simulation.datasets.load_and_parse_sql_client_data(
+        strange_file, {"v": tf.TensorSpec([], tf.int64)}, "train"
+    )
+
+
+@pytest.mark.parametrize("way", ["parsed", "preprocessed", "transformed"])
+def test_clients_in_sqlite_have_their_own_rows_whatever_their_ids(strange_clients, way):
+    client_data = strange_clients
+    if way == "preprocessed":
+        client_data = client_data.preprocess(lambda dataset: dataset.repeat(1))
+    if way == "transformed":
+        client_data = tff.simulation.datasets.TransformingClientData(
+            client_data, lambda client_id: lambda example: example
+        )
+    datasets = ClientDatasets.from_client_data(client_data, batch_size=2)
+    found = {name: datasets.examples(name)["v"].tolist() for name in STRANGE_IDS}
+    assert found == {name: [value] for value, name in enumerate(STRANGE_IDS)}
+
+
+def test_so_do_those_of_a_reader_that_was_sent_to_another_process(strange_file):
+    client_data = tff.simulation.datasets.SqlClientData(strange_file, "train")
+    reader = pickle.loads(pickle.dumps(ClientDataReader(client_data, None)))
+    found = {name: reader(name).tolist() for name in STRANGE_IDS}
+    assert found == {name: [_example(i)] for i, name in enumerate(STRANGE_IDS)}
+
+
+def test_clients_in_sqlite_behind_other_classes_are_refused(strange_clients):
+    client_data = tff.simulation.datasets.ClientData.from_clients_and_tf_fn(
+        strange_clients.client_ids, strange_clients.serializable_dataset_fn
     )
     datasets = ClientDatasets.from_client_data(client_data, batch_size=2)
+    assert datasets.examples("ann")["v"].tolist() == [0]
+    assert datasets.examples('a"b')["v"].tolist() == [7]
+    for name in STRANGE_IDS:
+        if "'" in name:
+            with pytest.raises(ValueError, match="cannot read the client ") as at:
+                datasets.examples(name)
+            assert "\n" not in str(at.value)
 
-    assert datasets.examples("ann")["v"].tolist() == [7]
-    with pytest.raises(ValueError, match=r"cannot read the client \"O'Brien\": ") as at:
-        datasets.examples("O'Brien")
-    assert "\n" not in str(at.value)
+
+def test_a_null_character_in_an_id_is_refused_where_it_ends_a_query(strange_clients):
+    datasets = ClientDatasets.from_client_data(strange_clients, batch_size=2)
+    with pytest.raises(ValueError, match="take a null character for the end of the id"):
+        datasets.examples("a\0b")
+
+
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_tables_of_nullable_types_are_arrays_of_numpys(backend):
+    table = pd.DataFrame({"age": [1, 2], "size": [0.5, 1.5], "ill": [True, False]})
+    nullable = table.convert_dtypes(dtype_backend=backend)
+    assert not isinstance(nullable["age"].dtype, np.dtype)
+    clients = {"ann": (nullable[["age", "size"]], nullable["ill"])}
+    x, y = ClientDatasets.from_arrays(clients, batch_size=2).examples("ann")
+    np.testing.assert_array_equal(x, table[["age", "size"]].to_numpy())
+    assert (x.dtype, y.dtype, y.tolist()) == (np.float64, np.bool_, [True, False])
+    names = pd.Series(["a", "b"]).convert_dtypes(dtype_backend=backend)
+    texts = ClientDatasets.from_arrays({"ann": {"name": names}}, batch_size=2)
+    assert texts.examples("ann")["name"].tolist() == ["a", "b"]
+    nullable.loc[1, "size"] = pd.NA
+    with pytest.raises(ValueError, match="'ann', example 1, has a missing value"):
+        ClientDatasets.from_arrays({"ann": nullable[["size"]]}, batch_size=2)
+
+
+def test_nested_lists_are_refused_in_one_short_line():
+    clients = {"u": {"x": np.zeros((50, 784)).tolist(), "y": [0] * 50}}
+    with pytest.raises(ValueError, match=r"Stack the examples of each array") as caught:
+        ClientDatasets.from_arrays(clients, batch_size=4)
+    assert len(str(caught.value)) < 400
+    assert "\n" not in str(caught.value)
 
 
 def _load(client_id):

@@ -11,12 +11,13 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 
+from tests import tiers
+from tests.forks.programs import PATIENCE, Popen, wait_until
 from tests.simulation import kill_target
 from tff_drift import client_states
 from tff_drift.simulation import read_rows, without_timing
@@ -26,13 +27,12 @@ pytestmark = pytest.mark.whole_programs
 
 KILLS = int(os.environ.get("TFF_DRIFT_KILLS", "1"))
 ROOT = pathlib.Path(__file__).parents[2]
-PATIENCE = 120  # Seconds.
 
 
 def _start(output_dir, log, algorithm="fed_adam"):
     # The log goes to a file: a pipe would wait for the worker that holds it too.
-    return subprocess.Popen(
-        [sys.executable, "-m", kill_target.__name__, str(output_dir), algorithm],
+    return Popen(
+        ["-m", kill_target.__name__, str(output_dir), algorithm],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=log,
@@ -50,14 +50,13 @@ def _rounds_in(output_dir):
 
 def _wait_for_round(program, output_dir, round_, log_path):
     """Waits until the running program has written the row of a round."""
-    deadline = time.monotonic() + PATIENCE
-    while _rounds_in(output_dir) < round_:
-        assert program.poll() is None, log_path.read_text()
-        assert time.monotonic() < deadline, log_path.read_text()
-        time.sleep(0.002)
+    try:
+        wait_until(lambda: _rounds_in(output_dir) >= round_, f"round {round_}", program)
+    except AssertionError as error:
+        raise AssertionError(log_path.read_text()) from error
 
 
-@pytest.fixture(params=["fed_adam", "scaffold"])
+@pytest.fixture(params=tiers.first(["scaffold"], ["fed_adam", "scaffold"]))
 def algorithm(request):
     """A method without client states, and one that keeps them on disk."""
     return request.param
@@ -113,16 +112,14 @@ def test_killed_and_restarted_run_equals_an_uninterrupted_one(algorithm, tmp_pat
             assert np.any(one != 0)
 
 
-def test_interrupt_stops_promptly_with_one_line(tmp_path):
+def test_interrupt_stops_after_a_round_with_one_line(tmp_path):
     output_dir, log_path = tmp_path / "run", tmp_path / "log"
     with open(log_path, "wb") as log:
         program = _start(output_dir, log)
         _wait_for_round(program, output_dir, 4, log_path)
-        rounds_then, start = _rounds_in(output_dir), time.monotonic()
+        rounds_then = _rounds_in(output_dir)
         program.send_signal(signal.SIGINT)
         program.wait(PATIENCE)
-        # Exit alone, of TensorFlow and the worker, takes seconds on a busy machine.
-        assert time.monotonic() - start < 30
     # The fourth row is written a moment before the fourth round counts as done.
     [kept] = re.findall(r"continue after round (\d+) from", log_path.read_text())
     saved = load_checkpoint(output_dir / "checkpoint.npz")

@@ -1,6 +1,9 @@
 """A run that is resumed is the same run, or is refused with what differs."""
 
 import copy
+import functools
+import json
+import shutil
 
 import numpy as np
 import pytest
@@ -181,6 +184,22 @@ def test_a_schedule_that_differs_in_the_future_is_refused(tmp_path):
         run(tmp_path, sampling=sampling(30, 50))
 
 
+def test_a_size_that_was_given_beside_a_sampling_is_no_difference(tmp_path):
+    # Earlier versions took it, and kept it.
+    ids = list(arrays())
+    run(tmp_path, sampling=build_uniform_sampling(ids, 2))
+    checkpoint = tmp_path / "checkpoint.npz"
+    with np.load(checkpoint) as kept:
+        members = dict(kept)
+    header = json.loads(members["header"].tobytes())
+    assert header["description"]["training"]["cohort_size"] is None
+    header["description"]["training"]["cohort_size"] = 2
+    members["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(checkpoint, **members)
+    result = run(tmp_path, rounds=5, sampling=build_uniform_sampling(ids, 2))
+    assert [row["round"] for row in result.rows] == [1, 2, 3, 4, 5]
+
+
 def test_a_function_that_samples_others_is_refused(tmp_path):
     run(tmp_path, sampling=lambda number: [f"client_{number}"])
     with pytest.raises(ValueError, match="sampling returns other clients for round 2"):
@@ -219,6 +238,7 @@ def of_total(total_examples):
     )
 
 
+@functools.cache
 def built(method):
     model = models.softmax_regression
     builders = {
@@ -274,6 +294,26 @@ def built(method):
     return builders[method]()
 
 
+_FEW = {f"client_{k}": client for k, client in enumerate(models.client_arrays([4] * 3))}
+
+
+@pytest.fixture(scope="module")
+def first_round(tmp_path_factory):
+    """Makes folders with the first round of a method, trained once for each method."""
+
+    @functools.cache
+    def trained(method):
+        folder = tmp_path_factory.mktemp("run")
+        run(folder, _FEW, rounds=1, process=built(method))
+        return folder
+
+    return lambda method, folder: shutil.copytree(trained(method), folder)
+
+
+def _files(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("*.*")}
+
+
 @pytest.mark.parametrize(
     ("method", "other", "message"),
     [
@@ -301,14 +341,20 @@ def built(method):
         ("meta", "meta at a schedule", r"method\.meta\.rate_schedule was "),
     ],
 )
-def test_another_method_is_refused(method, other, message, tmp_path):
-    clients = {
-        f"client_{k}": client for k, client in enumerate(models.client_arrays([4] * 3))
-    }
-    run(tmp_path, clients, rounds=1, process=built(method))
+def test_another_method_is_refused(method, other, message, first_round, tmp_path):
+    folder = first_round(method, tmp_path / "run")
+    before = _files(folder)
     with pytest.raises(ValueError, match=message):
-        run(tmp_path, clients, rounds=2, process=built(other))
-    again = run(tmp_path, clients, rounds=2, process=built(method))
+        run(folder, _FEW, rounds=2, process=built(other))
+    assert len(before) > 2
+    assert _files(folder) == before
+
+
+def test_after_another_method_was_refused_the_run_goes_on(first_round, tmp_path):
+    folder = first_round("scaffold", tmp_path / "run")
+    with pytest.raises(ValueError, match=r"method\.client_work\.\S+ was "):
+        run(folder, _FEW, rounds=2, process=built("option I"))
+    again = run(folder, _FEW, rounds=2, process=built("scaffold"))
     assert again.totals.rounds == 2
 
 

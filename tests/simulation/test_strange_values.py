@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 import zipfile
 
 import numpy as np
@@ -101,10 +100,9 @@ def test_pipes_are_refused_at_once(name, tmp_path):
     run(tmp_path)
     (tmp_path / name).unlink()
     os.mkfifo(tmp_path / name)
-    start = time.monotonic()
+    # Whoever opens one waits for ever.
     with pytest.raises(ValueError, match=r"regular file|not a whole|did not write"):
         run(tmp_path, rounds=3)
-    assert time.monotonic() - start < 10
 
 
 def test_only_regular_files_are_opened(tmp_path):

@@ -78,9 +78,9 @@ def test_a_tiny_alpha_gives_every_client_one_class():
 
 @pytest.mark.parametrize("alpha", [1e-300, 1e-12, 1e-5, 9.9e-4])
 def test_the_smallest_alphas_take_no_time_and_choose_classes_evenly(alpha):
-    start = time.monotonic()
+    start = time.process_time()
     proportions = partitioners.dirichlet_proportions(20_000, 5, alpha, 0)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
     np.testing.assert_allclose(proportions.sum(axis=1), 1)
     # The chance of two classes with a share of a thousandth is about α · 5 · log 1000.
     several = (proportions > 1e-3).sum(axis=1) > 1

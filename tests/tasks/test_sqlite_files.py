@@ -56,6 +56,27 @@ def test_reads_each_clients_rows_in_order(path, indexed):
         assert reader.read(split, client)["snippets"].tolist() == expected
 
 
+def test_reads_clients_by_their_exact_ids(tmp_path, write_sqlite):
+    ids = [
+        "ann",
+        "Ann",
+        "O'Brien",
+        "zz' OR 'a'='a",
+        "' OR 1=1 --",
+        "a\0b",
+        "",
+        "%",
+        "?",
+    ]
+    rows = [("train", name, {"snippets": f"of {name}".encode()}) for name in ids]
+    rows.append(("test", "bob", {"snippets": b"held out"}))
+    path = write_sqlite(tmp_path / "shakespeare.sqlite", rows)
+    reader = sqlite_files.SqliteExamples(path, _SPLITS, _SPEC)
+    assert reader.client_ids("train") == sorted(ids)
+    found = {name: reader.read("train", name)["snippets"].tolist() for name in ids}
+    assert found == {name: [f"of {name}".encode()] for name in ids}
+
+
 def test_reads_what_tffs_loader_reads(path):
     train, _ = tff.simulation.datasets.shakespeare.load_data(str(path.parent))
     reader = sqlite_files.SqliteExamples(path, _SPLITS, _SPEC)

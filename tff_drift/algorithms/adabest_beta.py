@@ -125,6 +125,8 @@ def choose_beta(
     β = min(0.98, (R - 1) / (R + 1))
     ```
 
+    With weights by examples the means have them, and M is (Σ w_i)² / Σ w_i².
+
     Where clients have nothing in common, R is M: β is 0.33, 0.67 and 0.82 for 2, 5 and
     10 clients, and 0.98 for 100. Where they agree it is 0.98. With a single client the
     variance is unknown and the round counts as noise: β falls to 0, and the server's
@@ -144,8 +146,8 @@ def choose_beta(
     if rule.automatic:
         excess = tf.maximum(cohort.mean_squared_drift - squared_norm, 0.0)
         noise = tf.where(
-            cohort.num_clients > 1.5,
-            tf.math.divide_no_nan(excess, cohort.num_clients - 1.0),
+            cohort.effective_clients > 1.5,
+            tf.math.divide_no_nan(excess, cohort.effective_clients - 1.0),
             squared_norm,
         )
         for name, value in (("noise", noise), ("total", cohort.mean_squared_drift)):

@@ -47,7 +47,8 @@ class FedCmWork(client_works.LocalSgd):
 class ClientMomentumStep(StepAround):
     """Another step, and beside it m <- Δ̄ / (η K), which the clients receive.
 
-    Where the clients' K_i differ, K is their mean, which the server knows.
+    Where the clients' K_i differ, K is their mean, with the weights of Δ̄: then m is a
+    mean of the clients' directions, and no longer than the longest of them.
 
     Args:
       step: The step that moves the model.
@@ -72,7 +73,7 @@ class ClientMomentumStep(StepAround):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the inner step and renews m."""
-        result = self._step.next(state["step"], trainable, pseudo_gradient, cohort)
+        result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
         dtype = cohort.mean_steps.dtype
         path = cohort.mean_steps * tf.cast(cohort.learning_rate, dtype)
         momentum = tuple(tf.math.divide_no_nan(g, path) for g in pseudo_gradient)
@@ -114,8 +115,9 @@ def build_fed_cm(
     | η_g | η K times the rate of `server_optimizer_fn` | per round |
 
     The paper's η_g multiplies m; the rate here multiplies Δ̄, as in every other
-    builder, so that 1 takes the mean of the clients' models. K is the same for all in
-    the paper. Where the K_i of a cohort differ, it is their mean.
+    builder, so that 1 takes the mean of the clients' models. K and the weights are the
+    same for all in the paper. Where the K_i of a cohort differ, K is their mean, and
+    with weights p_i by examples both means have them: m = Σ p_i Δ_i / (η Σ p_i K_i).
 
     Degenerate case: with α = 1 it is FedAvg with the same server optimizer, bit for
     bit. Under a constant gradient, m is α of it after the first round, because the

@@ -149,7 +149,9 @@ def build_fed_dc(
     server:  x <- mean (y_i + h_i);  δ <- mean δ_i
     ```
 
-    with h_i as it is after its update.
+    with h_i as it is after its update. With weights p_i by examples both means have
+    them. Where the K_i differ, a client takes its own K_i for K, and δ stands for the
+    mean of the δ_i / (-η K_i): a mean of directions, however unequal the K_i.
 
     | paper | argument | unit |
     |---|---|---|

@@ -18,7 +18,13 @@ from typing_extensions import Unpack
 
 from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
-from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
+from tff_drift.algorithms.options import (
+    StatefulOptions,
+    explicit_options,
+    split,
+    total_weight,
+    weighs_by_examples,
+)
 from tff_drift.algorithms.server_steps import (
     Cohort,
     CorrectedCloudStep,
@@ -80,9 +86,13 @@ class FedDynWork(client_works.LocalSgd):
 
 
 class FedDynStep(CorrectedCloudStep):
-    """The server's half: h <- h + (M/N) (θ - θ̄), θ <- θ̄ - h."""
+    """The server's half: h <- h + (M/N) (θ - θ̄), θ <- θ̄ - h.
 
-    def __init__(self, num_clients: int) -> None:
+    Args:
+      num_clients: N. For weighted clients the sum of the weights of all clients.
+    """
+
+    def __init__(self, num_clients: float) -> None:
         self._num_clients = num_clients
 
     def initial_state(self, trainable: Tensors) -> ServerState:
@@ -101,7 +111,7 @@ class FedDynStep(CorrectedCloudStep):
     ) -> ServerResult:
         """Takes the step."""
         dtype = pseudo_gradient[0].dtype
-        share = tf.cast(cohort.num_clients, dtype) / self._num_clients
+        share = tf.cast(cohort.total_weight, dtype) / self._num_clients
         before = tuple(state["gradient_estimate"])
         h = tuple(old + share * g for old, g in zip(before, pseudo_gradient))
         aggregate = tuple(x - g for x, g in zip(trainable, pseudo_gradient))
@@ -151,6 +161,7 @@ def build_fed_dyn(
     *,
     mu: float = 0.02,
     mean_examples: float | None = None,
+    total_examples: float | None = None,
     **options: Unpack[StatefulOptions],
 ) -> StatefulLearningProcess:
     """Builds FedDyn, whose clients and server keep sums of past pseudo-gradients.
@@ -180,6 +191,10 @@ def build_fed_dyn(
     as `growth_cosine` and `growth_bound`. With μ = 0 clients do not correct, but the
     server still adds h to its step.
 
+    The paper has equal weights. With weights p_i by examples θ̄ and the share M / N have
+    them, so that h stays the mean of all clients' Σ g_i and the minimum is that of
+    Σ p_i L_i.
+
     The process is a `StatefulLearningProcess` with the type signatures of
     `build_scaffold`'s and `C = <gradient_estimate=float32[n]>`. The traffic is that
     of FedAvg: n down and n up.
@@ -191,9 +206,12 @@ def build_fed_dyn(
       mu: μ, at least 0; 0.02 is what Varno et al. use throughout.
       mean_examples: n̄, the mean over *all* clients of the examples of one round,
         epochs included. With it client i, which trains on n_i, has μ n̄ / n_i in place
-        of
-        μ, as Acar et al. have it in their code for unbalanced clients, where models and
-        h_i are still averaged alike. That costs clients a pass that counts examples.
+        of μ, as Acar et al. have it in their code for unbalanced clients, where models
+        and h_i are still averaged alike. That costs clients a pass that counts
+        examples. With client_weighting NUM_EXAMPLES too, clients would count by n_i².
+      total_examples: With client_weighting NUM_EXAMPLES, the sum over *all* clients
+        of the examples of one round, epochs included: a cohort's share of it
+        stands for M / N. Needed exactly then.
       **options: See `tff_drift.algorithms.StatefulOptions`.
 
     Returns:
@@ -204,13 +222,19 @@ def build_fed_dyn(
       ValueError: If an argument is out of its range; the message names it.
     """
     local, shared = split(options, StatefulOptions)
-    checks.check_integer("num_clients", num_clients)
+    total = total_weight(shared, num_clients, total_examples)
     if mean_examples is not None:
         checks.check_positive("mean_examples", mean_examples)
+        if weighs_by_examples(shared):
+            raise ValueError(
+                "mean_examples must be None with client_weighting NUM_EXAMPLES, because"
+                " each alone makes clients count by their examples, found "
+                f"{checks.shown(mean_examples)}."
+            )
     return compose(
         model_fn,
         FedDynWork(client_optimizer_fn, mu, mean_examples, **local),
-        FedDynStep(num_clients),
+        FedDynStep(total),
         num_clients=num_clients,
         **shared,
     )
@@ -228,7 +252,7 @@ METHOD = register(
         keeps_client_states=True,
         client_cost=Cost(repeated_sums=3, repeated_products=1, sums=1, products=1),
         server_cost=Cost(repeated_sums=1, sums=3, products=1),
-        needs=("num_clients", "mean_examples"),
+        needs=("num_clients", "mean_examples", "total_examples"),
         options=(
             Option(
                 "mu",

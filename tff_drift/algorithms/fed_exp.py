@@ -43,9 +43,10 @@ class FedExpStep(ServerStep):
     """x <- x - η_g Δ̄ with η_g = max(1, mean ‖Δ_i‖² / (2 (‖Δ̄‖² + ε))).
 
     It is a `server_optimizer_fn` of `build_fed_avg`, `build_fed_prox` and
-    `build_scaffold` too. There the ‖Δ_i‖² are of the updates before any clipping, while
-    Δ̄ is the mean of the clipped ones, so that the step undoes the clipping: give them
-    no `model_aggregator` that clips. `build_fed_exp` can clip both.
+    `build_scaffold` too, with the weights of the clients' updates in both means. There
+    the ‖Δ_i‖² are of the updates before any clipping, while Δ̄ is the mean of the
+    clipped ones, so that the step undoes the clipping: give them no `model_aggregator`
+    that clips. `build_fed_exp` can clip both.
 
     Args:
       epsilon: ε, greater than 0.
@@ -106,7 +107,7 @@ def build_fed_exp(
     Jhunjhunwala et al. (2023), Algorithm 1. https://arxiv.org/abs/2301.09604
 
     Clients train as FedAvg's and send Δ_i = x - y_i, and besides the number ‖Δ_i‖².
-    With Δ̄ their mean over the M clients of the cohort S,
+    With Δ̄ their mean over the M clients of the cohort S, all of one weight,
 
     ```
     η_g = max(1, Σ_{i in S} ‖Δ_i‖² / (2 M (‖Δ̄‖² + ε)))
@@ -120,6 +121,8 @@ def build_fed_exp(
     |---|---|---|
     | η_l | the learning rate of `client_optimizer_fn` | per local step |
     | ε | `epsilon` | of a squared update |
+
+    With weights p_i by examples both means have them, Σ p_i ‖Δ_i‖² / Σ p_i and Δ̄.
 
     The server needs two sums, so that both can be secure: `model_aggregator` and
     `message_aggregator`. Where the first clips, the second has to clip alike: the
@@ -149,7 +152,8 @@ def build_fed_exp(
       epsilon: ε, greater than 0; the larger, the more cautious.
       mu: μ of FedProx's local loss, at least 0; by default 0, for none.
       message_aggregator: How the mean of ‖Δ_i‖² is taken, a factory such as for
-        `model_aggregator`, for instance of a secure sum; by default the plain mean.
+        `model_aggregator`, for instance of a secure sum; by default the mean with the
+        weights of the updates.
       **options: See `tff_drift.algorithms.TrainingOptions`.
 
     Returns:

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from typing_extensions import Unpack
 
-from tff_drift import client_works, optimizers
+from tff_drift import autograph, client_works, optimizers
 from tff_drift.algorithms.composition import compose
 from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
 from tff_drift.method_specs import Cost, Method, Option, register
@@ -41,8 +41,10 @@ class FedNovaWork(client_works.ProximalSgd):
     def init(self, context: client_works.LocalContext) -> Any:
         """Returns the state of the local steps and that of z."""
         z = tf.zeros([], context.initial_trainable[0].dtype)
-        of_z = self._optimizer.initialize(tf.TensorSpec(z.shape, z.dtype))
-        of_z = self._optimizer.set_hparams(of_z, context.hparams)
+        of_z = autograph.of_user(self._optimizer.initialize)(
+            tf.TensorSpec(z.shape, z.dtype)
+        )
+        of_z = autograph.of_user(self._optimizer.set_hparams)(of_z, context.hparams)
         return super().init(context), (of_z, z)
 
     def step(
@@ -51,7 +53,9 @@ class FedNovaWork(client_works.ProximalSgd):
         """Takes a local step, and one of z."""
         local, (of_z, z) = state
         local, trainable = super().step(context, local, step)
-        of_z, z = self._optimizer.next(of_z, z, 1 + tf.cast(self._mu, z.dtype) * z)
+        of_z, z = autograph.of_user(self._optimizer.next)(
+            of_z, z, 1 + tf.cast(self._mu, z.dtype) * z
+        )
         return (local, (of_z, z)), trainable
 
     def update_client_state(
@@ -136,7 +140,8 @@ def build_fed_nova(
       server_optimizer_fn: As in `build_fed_avg`.
       mu: μ of FedProx's local loss, at least 0; by default 0, for none.
       message_aggregator: How the mean of ‖a_i‖₁ is taken, a factory such as for
-        `model_aggregator`, for instance of a secure sum; by default the plain mean.
+        `model_aggregator`, for instance of a secure sum; by default the mean with the
+        weights of the updates.
       **options: See `tff_drift.algorithms.TrainingOptions`.
 
     Returns:

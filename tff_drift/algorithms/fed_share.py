@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from typing_extensions import Unpack
 
-from tff_drift import checks, client_works, compat, optimizers
+from tff_drift import autograph, checks, client_works, compat, optimizers
 from tff_drift.algorithms import fed_avg
 from tff_drift.algorithms.composition import ComposedLearningProcess
 from tff_drift.algorithms.composition.server_state import Accessors
@@ -137,11 +137,14 @@ def _add_to_every_epoch(
     """Returns the dataset with the batches after each of its epochs."""
     first, *others = batches
     shared = functools.reduce(_concatenate, others, tf.data.Dataset.from_tensors(first))
-    count = own.reduce(np.int64(0), lambda count, batch: count + 1)
+    count = own.reduce(
+        np.int64(0), autograph.as_written(lambda count, batch: count + 1)
+    )
     with tf.control_dependencies([keep_trace.assert_divisible(count, local_epochs)]):
         own_in_an_epoch = tf.identity(count // local_epochs)
     in_an_epoch = own_in_an_epoch + len(batches)
 
+    @autograph.as_written
     def choose(position: tf.Tensor) -> tf.Tensor:
         return tf.cast(position % in_an_epoch >= own_in_an_epoch, tf.int64)
 

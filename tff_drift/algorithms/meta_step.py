@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks, client_works, compat, optimizers
+from tff_drift import autograph, checks, client_works, compat, optimizers
 from tff_drift.algorithms.appended_step import AppendedStep, append_step
 from tff_drift.algorithms.composition.settings import digest_of, settings_of
 from tff_drift.tensors import Tensors, global_norm, selected
@@ -203,6 +203,7 @@ class _Minibatches:
         self._batch_size = batch_size or self._num_examples
 
     def batches(self, round_number: tf.Tensor) -> tf.data.Dataset:
+        @autograph.as_written
         def epoch(number: tf.Tensor) -> tf.data.Dataset:
             order = tf.argsort(
                 tf.random.stateless_uniform(
@@ -211,6 +212,7 @@ class _Minibatches:
             )
             return tf.data.Dataset.from_tensor_slices(order).batch(self._batch_size)
 
+        @autograph.as_written
         def minibatch(order: tf.Tensor) -> Any:
             return tf.nest.map_structure(
                 lambda leaf: tf.gather(leaf, order), self._examples
@@ -246,6 +248,7 @@ def _build_meta_step(
         model = spec.build()
 
         @tf.function
+        @autograph.as_written
         def step(weights: Any, meta: Any) -> Any:
             round_number = meta["round_number"]
             rate = meta[_RATE] * tf.cast(schedule(round_number), tf.float32)

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from typing_extensions import Unpack
 
-from tff_drift import client_works, optimizers
+from tff_drift import autograph, client_works, optimizers
 from tff_drift.algorithms.composition import compose
 from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
 from tff_drift.algorithms.server_steps import (
@@ -112,12 +112,12 @@ class MimeStep(StepAround):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the inner step and renews s."""
-        result = self._step.next(state["step"], trainable, pseudo_gradient, cohort)
+        result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
         c = from_vector(cohort.message, trainable)
         if self._weight_decay:
             c = tuple(g + self._weight_decay * x for g, x in zip(c, trainable))
         base = self._with_hparams_of_clients(state["base"], cohort)
-        base, _ = self._base.next(base, trainable, c)
+        base, _ = autograph.of_user(self._base.next)(base, trainable, c)
         return result._replace(
             state=collections.OrderedDict(step=result.state, base=base)
         )
@@ -128,7 +128,7 @@ class MimeStep(StepAround):
             (name, tf.cast(cohort.client_hparams[name], value.dtype))
             for name, value in self._base.get_hparams(base).items()
         )
-        return self._base.set_hparams(base, hparams)
+        return autograph.of_user(self._base.set_hparams)(base, hparams)
 
 
 def compose_mime(
@@ -215,7 +215,7 @@ def build_mime(
       client_optimizer_fn: The base optimizer, as in `build_fed_avg`.
       server_optimizer_fn: As in `build_fed_avg`.
       message_aggregator: How the mean c is taken, a factory such as for
-        `model_aggregator`; by default the plain mean.
+        `model_aggregator`; by default the mean with the weights of the updates.
       **options: See `tff_drift.algorithms.TrainingOptions`.
 
     Returns:

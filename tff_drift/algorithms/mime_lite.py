@@ -50,7 +50,7 @@ def build_mime_lite(
       client_optimizer_fn: The base optimizer, as in `build_fed_avg`.
       server_optimizer_fn: As in `build_fed_avg`.
       message_aggregator: How the mean of the ∇f_i(x) is taken, a factory such as for
-        `model_aggregator`; by default the plain mean.
+        `model_aggregator`; by default the mean with the weights of the updates.
       **options: See `tff_drift.algorithms.TrainingOptions`.
 
     Returns:

@@ -34,8 +34,9 @@ class ProcessOptions(TypedDict, total=False):
         default `tff.learning.metrics.sum_then_finalize`.
       client_weighting: A client's weight p_i in the mean, a
         `tff.learning.ClientWeighting`: by default NUM_EXAMPLES, the number of
-        examples it trained on; UNIFORM gives every client weight 1. A client that
-        trained on nothing has weight 0 either way, unlike in TFF's own methods. With an
+        examples it trained on; UNIFORM gives every client weight 1. What a method
+        averages beside the updates has these weights too. A client that trained on
+        nothing has weight 0 either way, unlike in TFF's own methods. With an
         unweighted `model_aggregator` it is UNIFORM, whatever is given.
       loop_implementation: How the loop over a client's batches is built, a
         `tff.learning.LoopImplementation`. The default depends on the model.
@@ -65,7 +66,8 @@ class StatefulOptions(TrainingOptions, total=False):
     """`TrainingOptions`, and what methods whose clients keep a state accept besides.
 
     `client_weighting`, a client's weight in the mean of the models, is UNIFORM by
-    default, as in the papers of these methods.
+    default, as in the papers of these methods. With NUM_EXAMPLES those whose server
+    keeps a sum over all clients need the `total_examples` of these.
 
     Attributes:
       keep_latest_models: Whether a client's state holds, as `latest_model`, the model
@@ -86,9 +88,10 @@ class StatefulOptions(TrainingOptions, total=False):
     keep_latest_models: bool
 
 
+_NUM_EXAMPLES = tff.learning.ClientWeighting.NUM_EXAMPLES
 _DEFAULTS = {
     "client_weight_decay": 0.0,
-    "client_weighting": tff.learning.ClientWeighting.NUM_EXAMPLES,
+    "client_weighting": _NUM_EXAMPLES,
     "evaluated_model": "aggregate",
     "averaging_growth": 1.0,
     "keep_latest_models": False,
@@ -184,6 +187,58 @@ def split(
     local = {name: options[name] for name in options if name in local_names}
     rest = {name: options[name] for name in options if name not in local_names}
     return client_works.LocalOptions(**local), rest  # type: ignore[typeddict-item]
+
+
+def weighs_by_examples(options: Mapping[str, Any]) -> bool:
+    """Returns whether the clients' updates are weighed by their examples.
+
+    Args:
+      options: The options of a builder whose default is UNIFORM.
+    """
+    is_weighted = not isinstance(
+        options.get("model_aggregator"), tff.aggregators.UnweightedAggregationFactory
+    )
+    return is_weighted and options.get("client_weighting") == _NUM_EXAMPLES
+
+
+def total_weight(
+    options: Mapping[str, Any],
+    num_clients: int,
+    total_examples: float | None,
+    *,
+    needs_examples: bool = False,
+) -> float:
+    """Returns the weights of all clients, added up, of which a cohort has a share.
+
+    Args:
+      options: The options of a builder whose default is UNIFORM.
+      num_clients: N, the number of all clients.
+      total_examples: The sum over all clients of the examples of one round.
+      needs_examples: Whether `total_examples` is needed with UNIFORM, too.
+
+    Returns:
+      `total_examples` where clients weigh as many as their examples, otherwise N.
+
+    Raises:
+      TypeError: If an argument has the wrong type.
+      ValueError: If an argument is out of its range, or `total_examples` is missing or
+        without use.
+    """
+    checks.check_integer("num_clients", num_clients)
+    weighting = options.get("client_weighting", tff.learning.ClientWeighting.UNIFORM)
+    if (needs_examples or weighting == _NUM_EXAMPLES) != (total_examples is not None):
+        also = " or with variates_by_examples" if needs_examples else ""
+        raise ValueError(
+            f"total_examples must be given exactly if client_weighting is NUM_EXAMPLES"
+            f"{also}, found {checks.shown(total_examples)} with weighting {weighting}. "
+            "It is the sum over all clients of the examples of one round."
+        )
+    if total_examples is None:
+        return num_clients
+    checks.check_positive("total_examples", total_examples)
+    if needs_examples or weighs_by_examples(options):
+        return total_examples
+    return num_clients
 
 
 def refuse_local_options(options: Mapping[str, Any], reason: str) -> dict[str, Any]:

@@ -196,8 +196,12 @@ def build_scaffnew(
     Σ h_i = 0 needs an x that is the plain mean of the ŷ_i, and what is once added to
     the sum stays there: from then on the model goes to another point than the optimum.
     It does where `model_aggregator` returns another mean, such as that of clipped
-    updates, where `model_distributor` rounds x, with weights by examples, and once the
-    model is set from outside. `add_meta_step`, which moves x, refuses Scaffnew.
+    updates, where `model_distributor` rounds x, and once the model is set from outside.
+    `add_meta_step`, which moves x, refuses Scaffnew.
+
+    The paper has equal weights. With weights n_i by examples it is Σ n_i h_i that stays
+    0, as long as no client's n_i changes, and the minimum is that of Σ n_i f_i. Such a
+    change moves the point to which the model goes.
 
     The process is a `StatefulLearningProcess` with the type signatures of
     `build_scaffold`'s and

@@ -16,7 +16,13 @@ from typing_extensions import Unpack
 from tff_drift import aggregators, checks, client_works, optimizers
 from tff_drift.aggregators import wrapping
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
-from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
+from tff_drift.algorithms.options import (
+    StatefulOptions,
+    explicit_options,
+    split,
+    total_weight,
+    weighs_by_examples,
+)
 from tff_drift.method_specs import Cost, Method, Option, register
 from tff_drift.tensors import to_vector
 
@@ -162,25 +168,17 @@ def build_scaffold(
       ValueError: If an argument is out of its range; the message names it.
     """
     local, shared = split(options, StatefulOptions)
-    checks.check_integer("num_clients", num_clients)
     checks.check_flag("variates_by_examples", variates_by_examples)
-    weighted = variates_by_examples or (
-        shared.get("client_weighting") == tff.learning.ClientWeighting.NUM_EXAMPLES
+    total = total_weight(
+        shared, num_clients, total_examples, needs_examples=variates_by_examples
     )
-    if weighted != (total_examples is not None):
-        raise ValueError(
-            "total_examples must be given exactly if client_weighting is NUM_EXAMPLES "
-            f"or with variates_by_examples, found {checks.shown(total_examples)} with "
-            f"weighting {shared.get('client_weighting', 'UNIFORM')}."
-        )
-    if total_examples is not None:
-        checks.check_positive("total_examples", total_examples)
+    weighted = variates_by_examples or weighs_by_examples(shared)
     return compose(
         model_fn,
         ScaffoldWork(client_optimizer_fn, option, weighted, **local),
         server_optimizer_fn,
         control_variate_factory=aggregators.ControlVariateFactory(
-            num_clients if total_examples is None else total_examples,
+            total,
             wrapping.sum_factory_or_default(
                 "control_variate_sum_factory", control_variate_sum_factory
             ),

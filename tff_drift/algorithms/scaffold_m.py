@@ -14,9 +14,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from typing_extensions import Unpack
 
-from tff_drift import checks, client_works
+from tff_drift import client_works
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
-from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
+from tff_drift.algorithms.options import (
+    StatefulOptions,
+    explicit_options,
+    split,
+    total_weight,
+)
 from tff_drift.algorithms.server_steps import (
     Cohort,
     ServerResult,
@@ -55,11 +60,15 @@ class ScaffoldMWork(client_works.LocalSgd):
 
 
 class ScaffoldMStep(ServerStep):
-    """The server's half: h from the cohort's mean pseudo-gradient; θ = θ̄."""
+    """The server's half: h from the cohort's mean pseudo-gradient; θ = θ̄.
+
+    Args:
+      num_clients: N. For weighted clients the sum of the weights of all clients.
+    """
 
     has_control_variate = True
 
-    def __init__(self, num_clients: int) -> None:
+    def __init__(self, num_clients: float) -> None:
         self._num_clients = num_clients
 
     def initial_state(self, trainable: Tensors) -> ServerState:
@@ -85,7 +94,7 @@ class ScaffoldMStep(ServerStep):
     ) -> ServerResult:
         """Takes the step."""
         dtype = cohort.mean_steps.dtype
-        share = tf.cast(cohort.num_clients, dtype) / self._num_clients
+        share = tf.cast(cohort.total_weight, dtype) / self._num_clients
         # The clients' K_i may differ; the server knows their mean.
         mean_path = cohort.mean_steps * tf.cast(cohort.learning_rate, dtype)
         scale = tf.math.divide_no_nan(share, mean_path)
@@ -105,6 +114,8 @@ def build_scaffold_m(
     model_fn: client_works.ModelFn,
     client_learning_rate: float,
     num_clients: int,
+    *,
+    total_examples: float | None = None,
     **options: Unpack[StatefulOptions],
 ) -> StatefulLearningProcess:
     """Builds SCAFFOLD/m, which saves a quarter of SCAFFOLD's traffic.
@@ -123,10 +134,14 @@ def build_scaffold_m(
 
     η is `client_learning_rate` and N `num_clients`. It equals `build_scaffold` with
     option II, and h is the mean of all N h_i, as long as the clients of each round
-    take equally many steps (K may change from round to round) and the update is
-    their plain mean; how many clients take part does not matter. Where the K_i of a
-    round differ, the server uses their mean for K, and h only approximates the mean
-    of the h_i.
+    take equally many steps (K may change from round to round); how many clients take
+    part does not matter. Where the K_i of a round differ, the server uses their mean
+    for K, and h only approximates the mean of the h_i.
+
+    The paper has equal weights. With weights p_i by examples θ̄, K and the share M / N
+    have them: K is Σ p_i K_i / Σ p_i, so that (θ - θ̄) / (K η) stays a mean of the
+    clients' directions, however unequal the K_i, and h is the weighted mean of all h_i
+    where the K_i are equal.
 
     The process is a `StatefulLearningProcess` with the type signatures of
     `build_scaffold`'s and `C = <control_variate=float32[n]>`; `finalizer` reports
@@ -138,6 +153,9 @@ def build_scaffold_m(
         is g_i / (K η) the mean of the local gradients. `build_scaffold` with option
         I takes any client optimizer.
       num_clients: N, the number of all clients, not of those in a round.
+      total_examples: With client_weighting NUM_EXAMPLES, the sum over *all* clients
+        of the examples of one round, epochs included: a cohort's share of it
+        stands for M / N. Needed exactly then.
       **options: See `tff_drift.algorithms.StatefulOptions`.
 
     Returns:
@@ -152,11 +170,10 @@ def build_scaffold_m(
         client_learning_rate,
         "(θ - θ_i) / (K η) is the mean of the local gradients for SGD alone",
     )
-    checks.check_integer("num_clients", num_clients)
     return compose(
         model_fn,
         ScaffoldMWork(client_learning_rate, **local),
-        ScaffoldMStep(num_clients),
+        ScaffoldMStep(total_weight(shared, num_clients, total_examples)),
         num_clients=num_clients,
         **shared,
     )
@@ -176,6 +193,6 @@ METHOD = register(
         traffic=(2, 1),
         client_cost=Cost(repeated_sums=2, sums=2, products=2),
         server_cost=Cost(repeated_sums=1, sums=2, products=2),
-        needs=("num_clients",),
+        needs=("num_clients", "total_examples"),
     )
 )

@@ -16,7 +16,13 @@ from typing_extensions import Unpack
 from tff_drift import aggregators, checks, client_works, optimizers
 from tff_drift.algorithms.composition import StatefulLearningProcess, compose
 from tff_drift.algorithms.fed_cm import ClientMomentumStep, FedCmWork
-from tff_drift.algorithms.options import StatefulOptions, explicit_options, split
+from tff_drift.algorithms.options import (
+    StatefulOptions,
+    explicit_options,
+    split,
+    total_weight,
+    weighs_by_examples,
+)
 from tff_drift.algorithms.server_steps import OptimizerStep
 from tff_drift.method_specs import Cost, Method, Option, register
 
@@ -55,6 +61,17 @@ class ScaffoldMomentumWork(FedCmWork):
         )
 
 
+class WeighedScaffoldMomentumWork(ScaffoldMomentumWork):
+    """The same for clients that weigh n_i, who send n_i (c_i⁺ - c_i)."""
+
+    def update_client_state(
+        self, context: client_works.LocalContext, local: client_works.LocalResult
+    ) -> client_works.ClientOutput:
+        """Returns c_i⁺ and n_i (c_i⁺ - c_i)."""
+        output = super().update_client_state(context, local)
+        return output._replace(message=output.message * local.num_examples)
+
+
 @explicit_options(StatefulOptions)
 def build_scaffold_momentum(
     model_fn: client_works.ModelFn,
@@ -63,6 +80,7 @@ def build_scaffold_momentum(
     server_optimizer_fn: optimizers.OptimizerOrRate = 1.0,
     *,
     beta: float = 0.1,
+    total_examples: float | None = None,
     **options: Unpack[StatefulOptions],
 ) -> StatefulLearningProcess:
     """Builds SCAFFOLD-M, SCAFFOLD whose clients step along the last round as well.
@@ -88,8 +106,10 @@ def build_scaffold_momentum(
     | γ | η K times the rate of `server_optimizer_fn` | per round |
 
     The paper's γ multiplies m; the rate here multiplies Δ̄, as in every other builder.
-    c_i⁺ is worked out of the way that the client went. K is the same for all in the
-    paper; where the K_i of a cohort differ, m takes their mean.
+    c_i⁺ is worked out of the way that the client went. K and the weights are the same
+    for all in the paper; where the K_i of a cohort differ, m takes their mean. With
+    weights p_i by examples Δ̄, this mean and c have them: c is the weighted mean of all
+    c_i, and the minimum that of Σ p_i f_i.
 
     It is not SCAFFOLD/m (`build_scaffold_m`), which has no momentum.
 
@@ -107,6 +127,9 @@ def build_scaffold_momentum(
       num_clients: N, the number of all clients, not of those in a round.
       server_optimizer_fn: As in `build_fed_avg`.
       beta: β, above 0, at most 1.
+      total_examples: With client_weighting NUM_EXAMPLES, the sum over *all* clients
+        of the examples of one round, epochs included: the
+        weight of all c_i in c. Needed exactly then.
       **options: See `tff_drift.algorithms.StatefulOptions`.
 
     Returns:
@@ -121,16 +144,19 @@ def build_scaffold_momentum(
         client_learning_rate,
         "(x - y_i) / (K η) is the mean of the local directions for SGD alone",
     )
-    checks.check_integer("num_clients", num_clients)
+    total = total_weight(shared, num_clients, total_examples)
     checks.check_fraction("beta", beta)
+    work_class = ScaffoldMomentumWork
+    if weighs_by_examples(shared):
+        work_class = WeighedScaffoldMomentumWork
     server_optimizer = optimizers.as_optimizer(
         "server_optimizer_fn", server_optimizer_fn
     )
     return compose(
         model_fn,
-        ScaffoldMomentumWork(client_learning_rate, beta, **local),
+        work_class(client_learning_rate, beta, **local),
         ClientMomentumStep(OptimizerStep(server_optimizer)),
-        control_variate_factory=aggregators.ControlVariateFactory(num_clients),
+        control_variate_factory=aggregators.ControlVariateFactory(total),
         num_clients=num_clients,
         **shared,
     )
@@ -150,7 +176,7 @@ METHOD = register(
         traffic=(3, 2),
         client_cost=Cost(repeated_sums=1, repeated_products=1, sums=5, products=5),
         server_cost=Cost(repeated_sums=2, sums=1, products=2),
-        needs=("num_clients",),
+        needs=("num_clients", "total_examples"),
         options=(
             Option(
                 "beta",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks, optimizers
+from tff_drift import autograph, checks, optimizers
 from tff_drift.tensors import Tensors
 
 ServerState = collections.OrderedDict[str, Any]
@@ -21,13 +21,17 @@ ServerState = collections.OrderedDict[str, Any]
 class Cohort(NamedTuple):
     """What the server knows of the cohort, `float32` scalars except for `mean_steps`.
 
-    Means are over the clients that count, uniformly, and of what they did, before
-    anything was clipped.
+    Means are over the clients that count, and of what they did, before anything was
+    clipped. They have the weights w_i of the updates, so that they can be set against
+    the mean pseudo-gradient; `mean_examples` alone is plain.
 
     Attributes:
       num_clients: M, the clients of the cohort whose update was finite.
+      total_weight: Σ w_i of the cohort: M where all have the same weight.
+      effective_clients: (Σ w_i)² / Σ w_i², of how many clients of equal weight the mean
+        is as random: M where all have the same weight.
       mean_steps: Mean of K_i, the local steps, in the dtype of the weights.
-      mean_examples: Mean of the examples trained on, epochs included.
+      mean_examples: Mean of the examples trained on, epochs included: the plain mean.
       mean_squared_drift: Mean of ‖g_i‖², g_i being what a client computed to send: for
         most methods its pseudo-gradient θ - θ_i.
       learning_rate: η, the clients' step size in this round; None if their
@@ -39,6 +43,8 @@ class Cohort(NamedTuple):
     """
 
     num_clients: tf.Tensor
+    total_weight: tf.Tensor
+    effective_clients: tf.Tensor
     mean_steps: tf.Tensor
     mean_examples: tf.Tensor
     mean_squared_drift: tf.Tensor
@@ -177,7 +183,7 @@ class OptimizerStep(ServerStep):
     ) -> ServerResult:
         """Takes a step of the optimizer."""
         del cohort
-        optimizer_state, trainable = self._optimizer.next(
+        optimizer_state, trainable = autograph.of_user(self._optimizer.next)(
             state["optimizer"], tuple(trainable), tuple(pseudo_gradient)
         )
         return ServerResult(
@@ -229,7 +235,7 @@ class PlainOptimizerStep(OptimizerStep):
     ) -> ServerResult:
         """Takes a step of the optimizer."""
         del cohort
-        state, weights = self._optimizer.next(
+        state, weights = autograph.of_user(self._optimizer.next)(
             state,
             tf.nest.pack_sequence_as(self._like, trainable),
             tf.nest.pack_sequence_as(self._like, pseudo_gradient),
@@ -262,6 +268,18 @@ class StepAround(ServerStep):
         scheduled = copy.copy(self)
         scheduled._step = self._step.scheduled(schedule)
         return scheduled
+
+    def next_of_step(
+        self,
+        state: ServerState,
+        trainable: Tensors,
+        pseudo_gradient: Tensors,
+        cohort: Cohort,
+    ) -> ServerResult:
+        """Takes the inner step; the arguments are those of `next`."""
+        return autograph.of_user(self._step.next)(
+            state["step"], trainable, pseudo_gradient, cohort
+        )
 
     def get_hparams(self, state: ServerState) -> collections.OrderedDict[str, Any]:
         """Returns the inner step's hyperparameters."""
@@ -311,9 +329,10 @@ class AveragedStep(StepAround):
         cohort: Cohort,
     ) -> ServerResult:
         """Takes the inner step and averages its aggregate model."""
-        result = self._step.next(state["step"], trainable, pseudo_gradient, cohort)
+        result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
         total = state["total_weight"] / self._growth + 1.0
-        aggregate = self._step.aggregate_model(result.state, result.trainable)
+        aggregate_model = autograph.of_user(self._step.aggregate_model)
+        aggregate = aggregate_model(result.state, result.trainable)
         average = tuple(
             mean + (model - mean) / tf.cast(total, model.dtype)
             for mean, model in zip(state["average_model"], aggregate)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import tensors
+from tff_drift import autograph, tensors
 from tff_drift.client_works.local_models import LocalModel
 from tff_drift.client_works.local_sgd import LocalSgd
 from tff_drift.client_works.local_work import (
@@ -90,6 +90,7 @@ def _collect(
         for spec in tf.nest.flatten(dataset.element_spec)
     )
 
+    @autograph.as_written
     def add(state: Any, batch: Any) -> Any:
         count, lists = state
         return count + 1, tuple(

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks, compat
+from tff_drift import autograph, checks, compat
 from tff_drift.client_works.keep_trace import run_keep_trace
 from tff_drift.client_works.local_models import ModelSpec
 from tff_drift.client_works.local_sgd import LocalSgd, check_sgd_rate
@@ -96,6 +96,7 @@ def _check_replay(spec: ModelSpec) -> None:
         model = spec.build()
 
         @tf.function
+        @autograph.as_written
         def probe(weights: Any, batch: Any, seed: tf.Tensor) -> Any:
             state = model.start(weights)
             return model.hessian_product(

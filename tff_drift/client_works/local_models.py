@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import compat
+from tff_drift import autograph, compat
 from tff_drift.layers import step_seed
 from tff_drift.models import ModelFn, build_variable_model, check_model_fn
 from tff_drift.models.functional import leaves_placeholders
@@ -114,7 +114,13 @@ class _VariableLocalModel(LocalModel):
     """A `VariableModel`: all state is in its variables."""
 
     def __init__(self, model: tff.learning.models.VariableModel) -> None:
+        # Methods that are a `tf.function` do not keep their object alive.
         self._model = model
+        self._forward_pass = autograph.of_model(model, "forward_pass")
+        self._reset_metrics = autograph.of_model(model, "reset_metrics")
+        self._report_metrics = autograph.of_model(
+            model, "report_local_unfinalized_metrics"
+        )
         self._weights = tff.learning.models.ModelWeights.from_model(model)
         self._seed = tf.Variable(tf.zeros([2], tf.int64), trainable=False)
 
@@ -139,7 +145,7 @@ class _VariableLocalModel(LocalModel):
     def gradients(self, model_state: Any, batch: Any, seed: tf.Tensor) -> StepResult:
         self._seed.assign(seed)
         with step_seed.step_seed(self._seed), tf.GradientTape() as tape:
-            output = self._model.forward_pass(batch, training=True)
+            output = self._forward_pass(batch, training=True)
         gradients = tape.gradient(
             output.loss,
             tf.nest.flatten(self._weights.trainable),
@@ -167,11 +173,11 @@ class _VariableLocalModel(LocalModel):
 
     def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
         def reset() -> tf.Tensor:
-            self._model.reset_metrics()
+            self._reset_metrics()
             return discard
 
         tf.cond(discard, reset, lambda: discard)
-        return self._model.report_local_unfinalized_metrics()
+        return self._report_metrics()
 
 
 class _FunctionalLocalModel(LocalModel):
@@ -186,7 +192,7 @@ class _FunctionalLocalModel(LocalModel):
         self._seed = _graph_seed()
 
     def start(self, weights: tff.learning.models.ModelWeights) -> Any:
-        metrics_state = self._model.initialize_metrics_state()
+        metrics_state = autograph.of_user(self._model.initialize_metrics_state)()
         self._metrics_state = tf.nest.map_structure(lambda _: None, metrics_state)
         return tuple(_flat(part) for part in (*weights, metrics_state))
 
@@ -208,13 +214,14 @@ class _FunctionalLocalModel(LocalModel):
                     self._model.initial_weights, (trainable, rest)
                 )
             )
-            output = self._model.predict_on_batch(weights, features, training=True)
-            loss = self._model.loss(output=output, label=labels)
+            predict_on_batch = autograph.of_user(self._model.predict_on_batch)
+            output = predict_on_batch(weights, features, training=True)
+            loss = autograph.of_user(self._model.loss)(output=output, label=labels)
         gradients = tape.gradient(
             loss, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
         num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
-        new_metrics_state = self._model.update_metrics_state(
+        new_metrics_state = autograph.of_user(self._model.update_metrics_state)(
             self._pack_metrics(metrics_state),
             batch_output=tff.learning.models.BatchOutput(
                 loss=loss, predictions=output, num_examples=num_examples
@@ -246,7 +253,7 @@ class _FunctionalLocalModel(LocalModel):
     def metrics(self, model_state: Any, discard: tf.Tensor) -> Any:
         return tf.cond(
             discard,
-            self._model.initialize_metrics_state,
+            autograph.of_user(self._model.initialize_metrics_state),
             lambda: self._pack_metrics(model_state[2]),
         )
 
@@ -343,7 +350,7 @@ def _variable_model_spec(
         model = build_variable_model(model_fn)
         weights_type = tff.learning.models.weights_type_from_model(model)
         input_spec = model.input_spec
-        finalizers = model.metric_finalizers()
+        finalizers = autograph.metric_finalizers(model)
 
     @compat.tf_computation
     def initial_weights() -> tff.learning.models.ModelWeights:

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks, optimizers
+from tff_drift import autograph, checks, optimizers
 from tff_drift.client_works.local_work import LocalContext, LocalWork, Step
 from tff_drift.optimizers.conversion import is_sgd
 from tff_drift.tensors import Tensors, clipped, clipped_product, from_vector
@@ -123,8 +123,10 @@ class LocalSgd(LocalWork):
             lambda tensor: tf.TensorSpec(tensor.shape, tensor.dtype),
             context.initial_trainable,
         )
-        state = self.initial_optimizer_state(context, self._optimizer.initialize(specs))
-        state = self._optimizer.set_hparams(state, context.hparams)
+        fresh = autograph.of_user(self._optimizer.initialize)(specs)
+        state = self.initial_optimizer_state(context, fresh)
+        set_hparams = autograph.of_user(self._optimizer.set_hparams)
+        state = set_hparams(state, context.hparams)
         vector = self.correction(context)
         correction: Tensors = ()
         if vector is not None:
@@ -243,7 +245,7 @@ class LocalSgd(LocalWork):
         optimizer_state, correction = state
         if self._is_linear(context, optimizer_state):
             return state, self._linear_step(context, correction, step)
-        new_state, trainable = self._optimizer.next(
+        new_state, trainable = autograph.of_user(self._optimizer.next)(
             optimizer_state,
             step.trainable,
             self.direction(context, correction, step),
@@ -276,7 +278,8 @@ class LocalSgd(LocalWork):
         zeros = tuple(tf.zeros_like(tensor) for tensor in x)
         if _has_momentum(optimizer_state):
             # Where the optimizer goes without a gradient.
-            _, fixed = self._optimizer.next(optimizer_state, zeros, correction or zeros)
+            next_of_optimizer = autograph.of_user(self._optimizer.next)
+            _, fixed = next_of_optimizer(optimizer_state, zeros, correction or zeros)
         else:
             fixed = _times(-context.hparams[_RATE], correction or zeros)
         if not self._pulls(context):

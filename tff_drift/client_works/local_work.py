@@ -22,6 +22,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_drift import autograph
 from tff_drift.client_works.client_state import (
     ClientOutput,
     ClientState,
@@ -283,6 +284,7 @@ def run_local_work(
     """
     initial_state = () if initial_model is None else initial_model.start(weights)
 
+    @autograph.as_written
     def take_step(state: Any, batch: Any) -> Any:
         model_state, work_state, num_examples, num_steps = state
         seed = step_seed.build_step_seed(context.round_number, num_steps, batch)
@@ -291,7 +293,7 @@ def run_local_work(
         at_x: Tensors = ()
         if initial_model is not None:
             at_x = initial_model.gradients(initial_state, batch, seed).gradients
-        work_state, trainable = work.step(
+        work_state, trainable = autograph.of_user(work.step)(
             context,
             work_state,
             Step(trainable, result.gradients, result.num_examples, at_x),
@@ -306,14 +308,14 @@ def run_local_work(
 
     state = (
         model.start(weights),
-        work.init(context),
+        autograph.of_user(work.init)(context),
         tf.constant(0, tf.int64),
         tf.constant(0, tf.int32),
     )
     state = _loop(take_step, state, dataset, loop_implementation)
     model_state, work_state, num_examples, num_steps = state
     trainable = model.trainable(model_state)
-    update = work.finish(context, work_state, trainable)
+    update = autograph.of_user(work.finish)(context, work_state, trainable)
     update, rejected = reject_if_not_finite(update)
     return LocalOutcome(
         update=update,
@@ -350,6 +352,11 @@ def _loop(
 ) -> Any:
     if loop_implementation == tff.learning.LoopImplementation.DATASET_REDUCE:
         return dataset.reduce(state, take_step)
+    return autograph.converted(_iterate)(take_step, state, dataset)
+
+
+def _iterate(take_step: Any, state: Any, dataset: tf.data.Dataset) -> Any:
+    # AutoGraph's loop over the optional values of an iterator.
     for batch in iter(dataset):
         state = take_step(state, batch)
     return state

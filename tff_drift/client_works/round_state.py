@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from typing import Any, Callable, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 import tensorflow_federated as tff

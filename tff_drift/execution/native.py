@@ -107,6 +107,8 @@ def create_native_execution_context(
     *,
     max_concurrent_computation_calls: int | None = None,
     startup_seconds: float = 60.0,
+    default_num_clients: int = 0,
+    stream_structs: bool = False,
 ) -> compat.framework.SyncExecutionContext:
     """Returns TFF's native execution context with a well-behaved worker.
 
@@ -118,14 +120,18 @@ def create_native_execution_context(
         0 for no limit. The default is the number of processors this process may
         use.
       startup_seconds: How long the worker may take to start, in seconds.
+      default_num_clients: The number of clients of a computation whose argument does
+        not say how many there are, as of TFF's own function.
+      stream_structs: Whether the elements of structures are sent one by one, as of
+        TFF's own function.
 
     Returns:
       An execution context for `tff.framework.set_default_context`.
 
     Raises:
-      TypeError: If an argument is not a number.
-      ValueError: If `max_concurrent_computation_calls` is negative or
-        `startup_seconds` not positive.
+      TypeError: If an argument has the wrong type.
+      ValueError: If `max_concurrent_computation_calls` or `default_num_clients` is
+        negative or `startup_seconds` not positive.
       WorkerError: If TFF was installed without its worker, as on macOS and on ARM.
     """
     if max_concurrent_computation_calls is None:
@@ -134,14 +140,18 @@ def create_native_execution_context(
         "max_concurrent_computation_calls", max_concurrent_computation_calls, 0
     )
     checks.check_positive("startup_seconds", startup_seconds)
+    checks.check_integer("default_num_clients", default_num_clients, 0)
+    checks.check_flag("stream_structs", stream_structs)
     worker_binary()  # Without it, here and not at the first computation.
     pool = _WorkerPool(max_concurrent_computation_calls, startup_seconds)
 
     def executor_stack(
         cardinalities: dict[Any, int],
     ) -> compat.framework.RemoteExecutor:
-        cardinalities.setdefault(compat.CLIENTS, 0)
-        executor = compat.framework.RemoteExecutor(pool.stub())
+        cardinalities.setdefault(compat.CLIENTS, int(default_num_clients))
+        executor = compat.framework.RemoteExecutor(
+            pool.stub(), stream_structs=stream_structs
+        )
         executor.set_cardinalities(cardinalities)
         return executor
 
@@ -153,28 +163,16 @@ def create_native_execution_context(
     )
 
 
-def set_native_execution_context(
-    *,
-    max_concurrent_computation_calls: int | None = None,
-    startup_seconds: float = 60.0,
-) -> None:
+@checks.with_options_of(create_native_execution_context)
+def set_native_execution_context(**options: Any) -> None:
     """Makes `create_native_execution_context`'s result TFF's default context.
 
     Args:
-      max_concurrent_computation_calls: How many clients are trained at a time;
-        0 for no limit. The default is the number of processors this process may
-        use.
-      startup_seconds: How long the worker may take to start, in seconds.
+      **options: Those of `create_native_execution_context`, by name.
 
     Raises:
-      TypeError: If an argument is not a number.
-      ValueError: If `max_concurrent_computation_calls` is negative or
-        `startup_seconds` not positive.
+      TypeError: If an option is unknown or has the wrong type.
+      ValueError: If an option is out of its range.
       WorkerError: If TFF was installed without its worker, as on macOS and on ARM.
     """
-    compat.framework.set_default_context(
-        create_native_execution_context(
-            max_concurrent_computation_calls=max_concurrent_computation_calls,
-            startup_seconds=startup_seconds,
-        )
-    )
+    compat.framework.set_default_context(create_native_execution_context(**options))

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks
+from tff_drift import autograph, checks
 from tff_drift.optimizers import schedules
 from tff_drift.optimizers.tensorwise import LEARNING_RATE
 
@@ -26,7 +26,7 @@ class _Scheduled(tff.learning.optimizers.Optimizer):
         self._schedule = schedule
 
     def initialize(self, specs: Any) -> collections.OrderedDict[str, Any]:
-        inner = self._optimizer.initialize(specs)
+        inner = autograph.of_user(self._optimizer.initialize)(specs)
         if not isinstance(inner, Mapping) or LEARNING_RATE not in inner:
             raise ValueError(
                 f"optimizer must keep {LEARNING_RATE!r} in its state to be scheduled, "
@@ -48,7 +48,7 @@ class _Scheduled(tff.learning.optimizers.Optimizer):
         base_rate = inner[LEARNING_RATE]
         factor = self._schedule(round_number)
         rate = base_rate * tf.cast(factor, tf.convert_to_tensor(base_rate).dtype)
-        inner, weights = self._optimizer.next(
+        inner, weights = autograph.of_user(self._optimizer.next)(
             _with_rate(inner, rate), weights, gradients
         )
         new_state = collections.OrderedDict(
@@ -66,7 +66,9 @@ class _Scheduled(tff.learning.optimizers.Optimizer):
     ) -> collections.OrderedDict[str, Any]:
         return collections.OrderedDict(
             round_number=state["round_number"],
-            optimizer=self._optimizer.set_hparams(state["optimizer"], hparams),
+            optimizer=autograph.of_user(self._optimizer.set_hparams)(
+                state["optimizer"], hparams
+            ),
         )
 
 

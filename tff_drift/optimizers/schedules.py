@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any, Callable, Union
+from collections.abc import Callable
+from typing import Any, Union
 
 import tensorflow as tf
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests import tiers
 from tests.execution.local import support
 from tff_drift import execution
 
@@ -19,10 +20,16 @@ def local_contexts():
     }
 
 
-@pytest.fixture(params=list(support.MODES))
+@pytest.fixture(params=tiers.first(["fast"], list(support.MODES)))
 def local(request, local_contexts):
-    """Each mode of the local context in turn."""
+    """Each mode of the local context in turn, in the first tier the fast one."""
     return local_contexts[request.param]
+
+
+@pytest.fixture
+def contexts(local, request):
+    """A mode of the local context, by its name."""
+    return {request.node.callspec.params["local"]: local}
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,9 @@ import os
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "0"
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import tensorflow as tf
 
 # Both have to come before TensorFlow is used for the first time.

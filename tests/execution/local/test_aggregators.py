@@ -162,18 +162,18 @@ def create(factory, value_type):
 
 
 @pytest.mark.parametrize("name", list(CASES))
-def test_aggregates_as_the_native_context_does(name, local_contexts, native):
+def test_aggregates_as_the_native_context_does(name, contexts, native):
     build, value_type = CASES[name]
     process, weighted = create(build(), value_type)
     arguments = client_values(value_type, weighted)
     state = call_native(native, process.initialize)
     tolerance = {"rtol": 1e-3, "atol": 1e-3} if name in LOOSE else {"rtol": 1e-6}
-    for context in local_contexts.values():
+    for context in contexts.values():
         if name not in RESULT_ONLY:
             assert_same(call(context, process.initialize), state)
     for _ in range(2):
         expected = call_native(native, process.next, state, *arguments)
-        for context in local_contexts.values():
+        for context in contexts.values():
             output = call(context, process.next, state, *arguments)
             if name == "reservoir":
                 # All three clients fit into the sample; their order is drawn.

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests.execution.local.support import call
-from tff_drift import algorithms, compat, simulation
+from tff_drift import algorithms, compat, execution, simulation
 from tff_drift.execution.local.data import batch_cache, client_data, sequences, stacks
 
 slices = tf.data.Dataset.from_tensor_slices
@@ -26,6 +26,31 @@ def test_batches_know_how_many_of_a_shape_follow_each_other():
     assert own.shapes == [((size, 2),) for size in (4, 4, 2, 4)]
     assert own.num_bytes == [32, 32, 16, 32]
     assert len(own) == 4
+
+
+@pytest.mark.parametrize(
+    ("batch", "wanted"),
+    [
+        (np.array([0.0, 1.9]), np.int32),
+        (np.array([0, 2**32 + 1]), np.int32),
+        (np.array([0, -1]), np.uint8),
+        (np.array([0.0, np.nan]), np.int64),
+        (np.array([0, 2**24 + 1]), np.float32),
+        (np.array([0.0, 1e39]), np.float32),
+        (np.array([0, 2]), np.bool_),
+    ],
+)
+def test_batches_of_which_a_cast_would_change_a_value_are_refused(batch, wanted):
+    computation = tff.tensorflow.computation(
+        lambda batches: batches.reduce(0, lambda count, _: count + 1),
+        tff.SequenceType(tff.TensorType(wanted, [None])),
+    )
+    context = execution.create_local_execution_context()
+    # What it changes to nothing else is cast, as ever.
+    assert call(context, computation, [batch[:1], batch[:1]]) == 2
+    with pytest.raises(ValueError, match="which would be another value there") as at:
+        call(context, computation, [batch[:1], batch])
+    assert "\n" not in str(at.value)
 
 
 def _bytes(num_bytes):

@@ -5,6 +5,7 @@ import sys
 import pytest
 import tensorflow as tf
 
+from tests.forks.programs import PATIENCE
 from tff_drift import execution
 from tff_drift.execution.local.graphs import devices
 
@@ -17,7 +18,7 @@ def test_compute_goes_to_the_clients_devices_and_datasets_stay(tmp_path):
             stdout=output,
             stderr=subprocess.STDOUT,
             check=True,
-            timeout=600,
+            timeout=PATIENCE,
         )
     text = log.read_text(errors="replace")
     assert "done" in text

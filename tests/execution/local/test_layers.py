@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import tiers
 from tests.execution.local.support import assert_same, call, training
 from tests.execution.local.test_convolutions import LOCKSTEP, data_of, keras_model_fn
 from tff_drift import algorithms, layers
@@ -175,7 +176,7 @@ def _told(context, process, data):
     return training(context, process.next, state, data)[0]
 
 
-@pytest.mark.parametrize("name", VECTORIZED)
+@pytest.mark.parametrize("name", tiers.first(["images"], list(VECTORIZED)))
 def test_vectorized_layers_train_as_one_by_one(context, one_by_one, name):
     shape, make_layers = VECTORIZED[name]
     process = algorithms.build_fed_avg(keras_model_fn(shape, make_layers), 0.1)
@@ -211,7 +212,9 @@ def test_layers_that_draw_numbers_are_vectorized(context):
     assert _told(context, process, data_of(shape)).startswith(LOCKSTEP)
 
 
-@pytest.mark.parametrize("name", ONE_BY_ONE)
+@pytest.mark.parametrize(
+    "name", tiers.first([0, "tff_drift.layers.LSTM"], list(ONE_BY_ONE))
+)
 def test_layers_that_train_one_by_one(context, name):
     shape, make, reason = ONE_BY_ONE[name]
     process = algorithms.build_fed_avg(keras_model_fn(shape, lambda: [make()]), 0.1)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import methods, models
+from tests import methods, models, tiers
 from tests.execution.local.support import assert_same, call, containers
 from tff_drift import algorithms, layers
 
@@ -98,6 +98,8 @@ STOCK = {
         _recon_model, loss_fn=_recon_loss, metrics_fn=_recon_metrics
     ),
 }
+# Of which the others are varieties, as a client sees them.
+FIRST = ("weighted_fed_avg", "fed_avg_functional", "mime_lite", "fed_recon", "fed_eval")
 # Of this library's, what the rows of methods do not say.
 OURS = {
     "dropout": lambda: algorithms.build_fed_avg(_with_dropout, 0.3),
@@ -120,28 +122,21 @@ def assert_rounds_agree(process, data, contexts, native, rounds=2, **tolerance):
         state = expected.state
 
 
-@pytest.mark.parametrize("name", list(STOCK))
-def test_processes_of_tff(name, local_contexts, native):
-    assert_rounds_agree(
-        STOCK[name](), DATA, local_contexts, native, rtol=1e-5, atol=1e-6
-    )
+@pytest.mark.parametrize("name", tiers.first(FIRST, list(STOCK)))
+def test_processes_of_tff(name, contexts, native):
+    assert_rounds_agree(STOCK[name](), DATA, contexts, native, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", list(OURS))
-def test_processes_of_this_library(name, local_contexts, native):
-    assert_rounds_agree(
-        OURS[name](), DATA, local_contexts, native, 1, rtol=1e-5, atol=1e-6
-    )
+def test_processes_of_this_library(name, contexts, native):
+    assert_rounds_agree(OURS[name](), DATA, contexts, native, 1, rtol=1e-5, atol=1e-6)
 
 
-@methods.every_variant
-def test_every_method_of_this_library(method, options, local_contexts, native):
+@methods.every_client_program
+def test_every_method_of_this_library(method, options, contexts, native):
     process = methods.drive(method, options).process
     data = [client.dataset() for client in methods.CLIENTS.values()]
-    contexts = {"fast": local_contexts["fast"]}
     if isinstance(process, algorithms.StatefulLearningProcess):
-        # Of the others, FedAvg's and UGA's clients are stacked in tests of their own.
-        contexts = local_contexts
         data = [_with_state(process, *client) for client in enumerate(data)]
     assert_rounds_agree(process, data, contexts, native, 1, rtol=1e-5, atol=1e-5)
 
@@ -158,13 +153,13 @@ def _with_state(process, index, dataset):
     )
 
 
-def test_k_means(local_contexts, native):
+def test_k_means(contexts, native):
     process = learn.algorithms.build_fed_kmeans(2, (3,), random_seed=(1, 2))
     data = [
         tf.data.Dataset.from_tensor_slices(features)
         for features, _ in models.client_arrays([10, 7, 3], seed=3)
     ]
-    assert_rounds_agree(process, data, local_contexts, native, rtol=1e-5)
+    assert_rounds_agree(process, data, contexts, native, rtol=1e-5)
 
 
 def test_initialize_and_the_process_functions(local, native):

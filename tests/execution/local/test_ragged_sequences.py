@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import tiers
 from tests.execution.local.probes import digest
 from tests.execution.local.support import assert_same, call
 
@@ -92,7 +93,7 @@ def _dataset(elements, like):
     return dataset.skip(1)
 
 
-@pytest.mark.parametrize("sizes", list(SIZES))
+@pytest.mark.parametrize("sizes", tiers.first(["short_between"], list(SIZES)))
 @pytest.mark.parametrize("name", list(KINDS))
 def test_ragged_sequences(name, sizes, native, local_contexts):
     element_type, make = KINDS[name]

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import models
+from tests import models, tiers
 from tests.execution.local.support import (
     assert_same,
     call,
@@ -164,12 +164,15 @@ def _uga():
 
 @pytest.mark.parametrize(
     "sizes",
-    [
-        [6] * 9,
-        # Short last batches, batches that few have, and no batch at all.
-        [8, 5, 8, 5, 3],
-        [23, 9, 4, 0, 11, 2, 16],
-    ],
+    tiers.first(
+        [1],
+        [
+            [6] * 9,
+            # Short last batches, batches that few have, and no batch at all.
+            [8, 5, 8, 5, 3],
+            [23, 9, 4, 0, 11, 2, 16],
+        ],
+    ),
 )
 def test_keep_trace_clients_run_together(sizes):
     data = _epochs(sizes, epochs=2)
@@ -195,35 +198,38 @@ def test_keep_trace_clients_of_unequal_sizes_run_together_where_it_pays():
 
 @pytest.mark.parametrize(
     ("build", "epochs"),
-    [
-        (
-            lambda: algorithms.build_uga(
-                models.softmax_regression, 0.1, 0.5, local_epochs=1
+    tiers.first(
+        ["functional"],
+        [
+            (
+                lambda: algorithms.build_uga(
+                    models.softmax_regression, 0.1, 0.5, local_epochs=1
+                ),
+                1,
             ),
-            1,
-        ),
-        (
-            lambda: algorithms.build_uga(
-                models.functional(models.keras_softmax_regression),
-                0.1,
-                0.5,
-                local_epochs=3,
+            (
+                lambda: algorithms.build_uga(
+                    models.functional(models.keras_softmax_regression),
+                    0.1,
+                    0.5,
+                    local_epochs=3,
+                ),
+                3,
             ),
-            3,
-        ),
-        (
-            lambda: algorithms.build_uga(
-                models.softmax_regression,
-                0.1,
-                0.5,
-                local_epochs=3,
-                gradient_clipping_norm=0.1,
-                client_weight_decay=0.1,
+            (
+                lambda: algorithms.build_uga(
+                    models.softmax_regression,
+                    0.1,
+                    0.5,
+                    local_epochs=3,
+                    gradient_clipping_norm=0.1,
+                    client_weight_decay=0.1,
+                ),
+                3,
             ),
-            3,
-        ),
-    ],
-    ids=["nothing traced", "functional", "with clipping and decay"],
+        ],
+        ["nothing traced", "functional", "with clipping and decay"],
+    ),
 )
 def test_keep_trace_in_all_its_forms_is_stacked(build, epochs):
     process, data = build(), _epochs([9, 7, 4, 13], epochs)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import tiers
 from tests.execution.local.operation_cases import CASES, NUM_CLIENTS, Own
 from tff_drift.execution.local.client_program import vectorizable
 from tff_drift.execution.local.client_program.interpreter import GraphInterpreter
@@ -138,7 +139,13 @@ def _has_kernels(graph_def, own, values, fetches):
     return True
 
 
-@pytest.mark.parametrize("operation", sorted({each.operation for each in CASES}))
+OPERATIONS = sorted({each.operation for each in CASES})
+
+
+# In the first tier every fifth.
+@pytest.mark.parametrize(
+    "operation", tiers.first(range(0, len(OPERATIONS), 5), OPERATIONS)
+)
 def test_vectorized_as_one_by_one(operation):
     for each in CASES:
         if each.operation != operation:

@@ -20,10 +20,7 @@ from tff_drift.execution.on_ray import cluster
 from tff_drift.simulation import ClientDatasets
 
 pytestmark = [
-    pytest.mark.whole_programs,
-    pytest.mark.skipif(
-        not os.environ.get("TFF_DRIFT_SOAK"), reason="takes minutes: make soak"
-    ),
+    pytest.mark.soak,
     pytest.mark.skipif(
         importlib.util.find_spec("ray") is None,
         reason="Ray, the optional extra, is not installed",

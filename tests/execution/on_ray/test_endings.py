@@ -29,6 +29,22 @@ def test_a_closed_context_is_named(instance):
         context.open_client_states({"seen": np.zeros(2, np.float32)})
 
 
+def test_a_computation_that_takes_no_clients_has_the_default_number(instance):
+    half = compat.tf_computation(lambda: np.float32(0.5))
+    at_clients = compat.federated_computation(
+        lambda: compat.federated_eval(half, compat.CLIENTS)
+    )
+    context = execution.create_ray_execution_context(**OPTIONS, default_num_clients=3)
+    try:
+        assert call(context, at_clients) == [0.5] * 3
+        assert call(context, total, [1, 2]) == 3
+        assert call(context, total, []) == 0
+    finally:
+        context.close()
+    with pytest.raises(ValueError, match="default_num_clients must be at least 0"):
+        execution.create_ray_execution_context(default_num_clients=-1)
+
+
 @pytest.fixture
 def default_as_before():
     """TFF's default context is after a test what it was before."""

@@ -130,9 +130,7 @@ def train_while_objects_are_lost():
     print("equal without", *losses.lost, flush=True)
 
 
-@pytest.mark.skipif(
-    not os.environ.get("TFF_DRIFT_SOAK"), reason="takes minutes: make soak"
-)
+@pytest.mark.soak
 def test_objects_that_ray_loses_change_no_number(instance):
     environment = {
         name: value for name, value in os.environ.items() if "RAY_" not in name

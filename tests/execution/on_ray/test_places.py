@@ -1,5 +1,7 @@
 """Processors are shared out so that all actors find room, each on one node."""
 
+import socket
+
 import pytest
 
 from tff_drift.execution import WorkerError
@@ -75,3 +77,23 @@ def test_actors_share_the_processors_of_a_local_instance(instance):
     assert cluster.places(instance, number, None, 0) == (
         [cluster.Place(0.5, 0, None)] * number
     )
+
+
+def test_a_local_instance_listens_to_this_machine_alone(instance):
+    (node,) = instance.nodes()
+    ports = [
+        int(cluster.address_of(instance).rpartition(":")[2]),
+        node["NodeManagerPort"],
+        node["ObjectManagerPort"],
+    ]
+    # The address by which others would reach this machine; nothing is sent.
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("203.0.113.9", 9))
+        except OSError:
+            pytest.skip("this machine has no interface but the loopback")
+        outer = probe.getsockname()[0]
+    for port in ports:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((outer, port), 5)

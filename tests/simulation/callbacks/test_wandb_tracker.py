@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.forks.programs import wait_until
 from tests.simulation import fakes
 from tff_drift import simulation
 from tff_drift.simulation.callbacks import WandbTracker
@@ -38,11 +39,9 @@ def train(rounds=3, tracker=None):
 
 def read(folder):
     """Returns what W&B's own file of an offline run says, when it is whole."""
-    deadline = time.monotonic() + 60
     # W&B writes it in a process of its own.
-    while (found := read_now(folder))["exit"] is None and time.monotonic() < deadline:
-        time.sleep(0.2)
-    return found
+    wait_until(lambda: read_now(folder)["exit"] is not None, "the end of the file")
+    return read_now(folder)
 
 
 def read_now(folder):

@@ -141,6 +141,28 @@ def build_weighted_aggregator(
     return process
 
 
+def check_message_aggregator(
+    factory: Any, weighting: tff.learning.ClientWeighting
+) -> None:
+    """Raises unless messages are averaged with the weights of the updates.
+
+    Args:
+      factory: The factory for messages; None for the weighted mean.
+      weighting: How updates are weighted.
+
+    Raises:
+      ValueError: If messages would be averaged alike, and updates by examples.
+    """
+    is_plain = isinstance(factory, tff.aggregators.UnweightedAggregationFactory)
+    if is_plain and weighting != tff.learning.ClientWeighting.UNIFORM:
+        raise ValueError(
+            "message_aggregator must be a weighted factory with client_weighting "
+            "NUM_EXAMPLES, because updates and messages have to have the same weights, "
+            f"found {checks.shown(factory)}. Give one such as "
+            "tff.aggregators.MeanFactory(), or client_weighting UNIFORM."
+        )
+
+
 def check_loop_implementation(loop_implementation: Any) -> None:
     """Raises unless a value is a `tff.learning.LoopImplementation` or `None`.
 

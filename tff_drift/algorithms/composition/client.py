@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import client_works, compat, tensors
+from tff_drift import autograph, client_works, compat, tensors
 from tff_drift.algorithms.composition.aggregation import is_empty
 from tff_drift.client_works import round_state
 
@@ -95,6 +95,7 @@ def build_client_half(
             )
 
         @tf.function
+        @autograph.as_written
         def update(state: Any, weights: Any, message: Any, client: Any) -> Any:
             examples = client if initial_state is None else client["examples"]
             context = client_works.LocalContext(
@@ -106,7 +107,7 @@ def build_client_half(
                 _count(examples) if work.needs_num_examples else (),
                 message[COHORT_GRADIENT] if work.needs_cohort_gradient else (),
             )
-            outcome = run(weights, examples, context)
+            outcome = autograph.of_user(run)(weights, examples, context)
             full_gradient = None
             if run_gradient is not None:
                 at_server = run_gradient(weights, examples, context)
@@ -121,17 +122,18 @@ def build_client_half(
                 stays = idle | tf.equal(context.hparams[round_state.RATE], 0)
             output = client_works.ClientOutput()
             if work.has_client_output:
-                output = work.update_client_state(
+                output = autograph.of_user(work.update_client_state)(
                     context, _local_result(outcome, full_gradient)
                 )
+            weight = client_weight(client_weighting, outcome.num_examples, idle)
             result = collections.OrderedDict(
                 update=tf.nest.pack_sequence_as(weights.trainable, outcome.update),
-                weight=client_weight(client_weighting, outcome.num_examples, idle),
+                weight=weight,
                 message=tf.nest.map_structure(
                     lambda new: tf.where(stays, tf.zeros_like(new), new), output.message
                 ),
                 metrics=outcome.metrics,
-                sums=_sums(outcome, idle),
+                sums=_sums(outcome, idle, weight),
             )
             if initial_state is not None:
                 result["index"] = client["index"]
@@ -194,6 +196,7 @@ def _build_gradient(
         has_state = isinstance(data_type, compat.StructType)
 
         @tf.function
+        @autograph.as_written
         def of_client(state: Any, weights: Any, client: Any) -> Any:
             context = client_works.LocalContext(
                 tuple(tf.nest.flatten(weights.trainable)),
@@ -271,6 +274,7 @@ def _data_type_with_state(
 def _count(dataset: tf.data.Dataset) -> tf.Tensor:
     """Returns the number of examples in a dataset of batches."""
 
+    @autograph.as_written
     def add(total: tf.Tensor, batch: Any) -> tf.Tensor:
         return total + tf.shape(tf.nest.flatten(batch)[0], tf.int64)[0]
 
@@ -300,7 +304,8 @@ def _new_state(
     keep_latest_models: bool,
 ) -> Any:
     """Returns a client's state after the round."""
-    old_state = collections.OrderedDict(work.idle_client_state(context))
+    idle_client_state = autograph.of_user(work.idle_client_state)
+    old_state = collections.OrderedDict(idle_client_state(context))
     new_state = collections.OrderedDict(output.client_state)
     if keep_latest_models:
         # A client that stays has the server's. Of others y itself, since not every
@@ -310,16 +315,24 @@ def _new_state(
     return tensors.selected(stays, old_state, new_state)
 
 
-def _sums(outcome: client_works.LocalOutcome, idle: tf.Tensor) -> Any:
-    """Returns what a client reports, of `SUMS_TYPE`; an idle one counts nowhere."""
+def _sums(
+    outcome: client_works.LocalOutcome, idle: tf.Tensor, weight: tf.Tensor
+) -> Any:
+    """Returns what a client reports, of `SUMS_TYPE`; an idle one counts nowhere.
+
+    What the server sets against the mean update is weighed as the update is. Otherwise
+    their ratio has no bound where the clients' weights and their work are unequal.
+    """
     counts = tf.cast(tf.logical_not(idle), tf.float32)
     # A rejected update is zero.
     drift = tensors.global_norm(outcome.update)
     return collections.OrderedDict(
         clients=counts,
-        steps=tf.cast(outcome.num_steps, tf.float32) * counts,
+        weight=weight,
+        squared_weight=tf.square(weight),
+        steps=tf.cast(outcome.num_steps, tf.float32) * weight,
         examples=tf.cast(outcome.num_examples, tf.float32) * counts,
         drift=drift * counts,
-        squared_drift=tf.square(drift * counts),
+        squared_drift=tf.square(drift * counts) * weight,
         rejected=tf.cast(outcome.rejected, tf.int32),
     )

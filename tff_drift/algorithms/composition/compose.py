@@ -58,8 +58,9 @@ def compose(
       control_variate_factory: Sums the clients' messages, and holds the server's
         control variate, which is sent to the clients; None for methods without.
       message_aggregator: How messages are averaged otherwise, a factory as
-        `model_aggregator`; by default as `Cohort.message` they reach the server step as
-        the mean with the weights of the updates.
+        `model_aggregator`, but weighted where updates are weighted by examples; by
+        default as `Cohort.message` they reach the server step as the mean with the
+        weights of the updates.
       num_clients: N, for a driver that knows all clients; None if
         the method does not depend on it.
       client_rate_schedule: See `TrainingOptions`.
@@ -114,6 +115,7 @@ def compose(
     if isinstance(model_aggregator, tff.aggregators.UnweightedAggregationFactory):
         # Messages are averaged alike, or a method would mix two means.
         weighting = tff.learning.ClientWeighting.UNIFORM
+    arguments.check_message_aggregator(message_aggregator, weighting)
     client = build_client_half(
         spec,
         rounds,

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import client_works, compat
+from tff_drift import autograph, client_works, compat
 from tff_drift.algorithms.composition.aggregation import CohortAggregation
 from tff_drift.algorithms.composition.server_state import Accessors, replace
 from tff_drift.algorithms.server_steps import Cohort, ServerStep
@@ -22,10 +22,13 @@ CLOUD = "cloud"
 AVERAGE = "average"
 EVALUATED_MODELS = (AGGREGATE, CLOUD, AVERAGE)
 
-# What the clients report of themselves, summed over the cohort.
+# What the clients report of themselves, summed over the cohort. `steps` and
+# `squared_drift` are multiplied by the clients' weights.
 SUMS_TYPE = compat.to_type(
     collections.OrderedDict(
         clients=np.float32,
+        weight=np.float32,
+        squared_weight=np.float32,
         steps=np.float32,
         examples=np.float32,
         drift=np.float32,
@@ -178,6 +181,7 @@ def _build_next(
         reports_type,
     )
     @tf.function
+    @autograph.as_written
     def server_next(
         step_state: Any, state: Any, weights: Any, update: Any, reports: Any
     ) -> Any:
@@ -185,26 +189,34 @@ def _build_next(
         trainable = tuple(tf.nest.flatten(weights.trainable))
         pseudo_gradient = tuple(tf.nest.flatten(update))
 
-        def mean(name: str, dtype: tf.DType = tf.float32) -> tf.Tensor:
+        def mean(
+            name: str, over: str = "clients", dtype: tf.DType = tf.float32
+        ) -> tf.Tensor:
             # Half precision has no place for the sum of many clients.
             wide = tf.float64 if dtype == tf.float64 else tf.float32
             quotient = tf.math.divide_no_nan(
-                tf.cast(sums[name], wide), tf.cast(sums["clients"], wide)
+                tf.cast(sums[name], wide), tf.cast(sums[over], wide)
             )
             return tf.cast(quotient, dtype)
 
         client_hparams = dict(rounds.hparams_of_round(state))
         cohort = Cohort(
             num_clients=sums["clients"],
-            mean_steps=mean("steps", pseudo_gradient[0].dtype),
+            total_weight=sums["weight"],
+            effective_clients=tf.math.divide_no_nan(
+                sums["weight"], mean("squared_weight", over="weight")
+            ),
+            mean_steps=mean("steps", "weight", pseudo_gradient[0].dtype),
             mean_examples=mean("examples"),
-            mean_squared_drift=mean("squared_drift"),
+            mean_squared_drift=mean("squared_drift", over="weight"),
             learning_rate=client_hparams.get(round_state.RATE),
             round_number=state["round_number"],
             message=reports.get("message", ()),
             client_hparams=client_hparams,
         )
-        result = server_step.next(step_state, trainable, pseudo_gradient, cohort)
+        result = autograph.of_user(server_step.next)(
+            step_state, trainable, pseudo_gradient, cohort
+        )
         # The model too: a step may take more of the clients than their mean.
         finite = _all(tf.math.is_finite, (*pseudo_gradient, *tuple(result.trainable)))
         is_zero = _all(lambda tensor: tf.equal(tensor, 0), pseudo_gradient)

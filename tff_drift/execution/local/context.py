@@ -12,8 +12,10 @@ from tff_drift.execution import containers
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.data.arguments import ArgumentReader
 from tff_drift.execution.local.data.batch_cache import BatchCache
+from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.explain import explain_plan
 from tff_drift.execution.local.graphs import devices
+from tff_drift.execution.local.limits import Limits
 from tff_drift.execution.local.placement import Placement, function_options
 from tff_drift.execution.local.plan_cache import PlanCache
 from tff_drift.execution.local.runners.options import Options
@@ -22,9 +24,11 @@ from tff_drift.execution.local.runners.options import Options
 class LocalExecutionContext(compat.framework.SyncContext):
     """Runs TFF computations in this process, see `create_local_execution_context`."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, default_num_clients: int = 0) -> None:
         self._plans = PlanCache(options)
+        self._limits = options.limits
         self._reader = ArgumentReader()
+        self._default_num_clients = default_num_clients
 
     @property
     def takes_batches_on_demand(self) -> bool:
@@ -42,7 +46,7 @@ class LocalExecutionContext(compat.framework.SyncContext):
           True for states of more than 1 MiB each, which take long to copy.
         """
         del num_clients
-        return policy.keep_states_at_clients(client_bytes)
+        return policy.keep_states_at_clients(self._limits, client_bytes)
 
     def invoke(self, comp: Any, arg: Any) -> Any:
         """Runs a computation.
@@ -115,7 +119,7 @@ class LocalExecutionContext(compat.framework.SyncContext):
     def _explain(self, computation: Any, argument: Any) -> str:
         plan, _ = self._plans.get(computation)
         arguments: list[Any] | None = None
-        num_clients = 0
+        num_clients = self._default_num_clients
         if argument is not None or computation.type_signature.parameter is None:
             arguments, num_clients = self._read(computation, argument)
         return "\n".join(explain_plan(plan, arguments, num_clients))
@@ -123,11 +127,11 @@ class LocalExecutionContext(compat.framework.SyncContext):
     def _read(self, comp: Any, arg: Any) -> tuple[list[Any], int]:
         """Returns the values of the parameter's leaves, and the number of clients."""
         if arg is None:
-            return [], 0
+            return [], self._default_num_clients
         parameter = comp.type_signature.parameter
         counts = containers.cardinalities(arg, parameter)
         arguments = list(self._reader.read(arg, parameter))
-        return arguments, counts.get(compat.CLIENTS, 0)
+        return arguments, counts.get(compat.CLIENTS, self._default_num_clients)
 
 
 class AsyncLocalExecutionContext(compat.framework.AsyncContext):
@@ -161,7 +165,10 @@ class AsyncLocalExecutionContext(compat.framework.AsyncContext):
         return await loop.run_in_executor(self._pool, self._context.invoke, comp, arg)
 
 
-@checks.suggesting_names(vectorized="batch_clients")
+@checks.suggesting_names(
+    vectorized="batch_clients",
+    max_concurrent_computation_calls="max_concurrent_clients",
+)
 def create_local_execution_context(
     *,
     server_device: str | None = None,
@@ -170,6 +177,8 @@ def create_local_execution_context(
     batch_clients: bool | None = None,
     dataset_cache_bytes: int = 2**30,
     functionalize_clients: bool = True,
+    default_num_clients: int = 0,
+    limits: Limits | None = None,
 ) -> LocalExecutionContext:
     """Returns an execution context that runs computations in this process.
 
@@ -200,6 +209,11 @@ def create_local_execution_context(
       functionalize_clients: Whether clients that train one by one run as programs of
         tensors, with a loop over their batches, where that is possible: it is faster
         and gives the same results. False runs them as the graphs that TFF makes.
+      default_num_clients: The number of clients of a computation whose argument does
+        not say how many there are, because it takes nothing at clients, or the same
+        value for all; 0 as in TFF's own contexts.
+      limits: The numbers by which it decides which clients are trained many at a time,
+        and how many, to be tuned to a machine. By default those of `Limits()`.
 
     Returns:
       An execution context for `tff.framework.set_default_context`.
@@ -207,7 +221,7 @@ def create_local_execution_context(
     Raises:
       TypeError: If an argument has the wrong type.
       ValueError: If there is no such device, `max_concurrent_clients` is below 1, or
-        `dataset_cache_bytes` below 0.
+        `dataset_cache_bytes` or `default_num_clients` below 0.
     """
     clients: tuple[str, ...] = ()
     if client_devices is not None:
@@ -224,13 +238,17 @@ def create_local_execution_context(
             f"{checks.shown(batch_clients)}."
         )
     checks.check_flag("functionalize_clients", functionalize_clients)
+    checks.check_integer("default_num_clients", default_num_clients, 0)
+    limits = Limits() if limits is None else limits
+    checks.check_instance("limits", limits, Limits, "a tff_drift.execution.Limits")
     pool = concurrent.futures.ThreadPoolExecutor(
         max_concurrent_clients, thread_name_prefix="tff-drift-client"
     )
     placement = Placement(server_device, clients, max_concurrent_clients, pool)
-    batches = BatchCache(dataset_cache_bytes)
+    batches: BatchCache[ClientData] = BatchCache(dataset_cache_bytes, limits.cohorts)
     return LocalExecutionContext(
-        Options(placement, batch_clients, functionalize_clients, batches)
+        Options(limits, placement, batch_clients, functionalize_clients, batches),
+        int(default_num_clients),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import ipaddress
 import math
@@ -9,7 +10,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from absl import logging
@@ -19,6 +20,8 @@ from tff_drift.execution.worker import WorkerError
 
 _AUTHENTICATION = "RAY_AUTH_MODE"
 _TOKEN = "RAY_AUTH_TOKEN"
+# Says whether nodes may be other machines. By default they may, but on macOS.
+_OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # How long a cluster may take to answer at all.
 _SECONDS = 10.0
 # The session of the local instance that was started here last.
@@ -54,7 +57,7 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
     """Connects this process to Ray, unless it is connected already.
 
     Ray's token authentication is switched on unless the environment says otherwise; a
-    local instance has a token of its own.
+    local instance has a token of its own, and listens on the loopback interface alone.
 
     Args:
       address: Of a cluster; None is for the one that this process is connected to,
@@ -92,7 +95,8 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
         options.update(address=address)
     global _local
     try:
-        ray.init(**options)
+        with contextlib.nullcontext() if address else _on_loopback(ray):
+            ray.init(**options)
     # Ray raises a dozen kinds of errors here, of the network, of versions, of tokens.
     except Exception as error:
         where = "start here" if address is None else f"be joined at {address!r}"
@@ -117,6 +121,26 @@ def set_environment(address: str | None) -> None:
         os.environ.setdefault(name, value)
     if address is None and mode == "token":
         os.environ.setdefault(_TOKEN, secrets.token_hex(32))
+
+
+@contextlib.contextmanager
+def _on_loopback(ray: Any) -> Iterator[None]:
+    """Has an instance that starts here listen to this machine alone.
+
+    Ray does so where no other machine can be a node. It reads that from the environment
+    when it is imported, and a process may join a cluster later.
+    """
+    constants = ray._private.ray_constants
+    if _OTHER_MACHINES in os.environ:
+        yield  # What the user has set.
+        return
+    before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
+    os.environ[_OTHER_MACHINES] = "0"
+    try:
+        yield
+    finally:
+        del os.environ[_OTHER_MACHINES]
+        constants.ENABLE_RAY_CLUSTER = before
 
 
 def _check_is_no_client(address: str | None) -> None:

@@ -44,10 +44,18 @@ class _Plan:
 class RayExecutionContext(compat.framework.SyncContext):
     """Runs TFF computations, see `create_ray_execution_context`."""
 
-    def __init__(self, actors: Actors, address: str) -> None:
+    def __init__(
+        self, actors: Actors, address: str, default_num_clients: int = 0
+    ) -> None:
         self._actors = actors
         self._address = address
         self._server = create_local_execution_context()
+        # For computations that take nothing of single clients.
+        self._alone = self._server
+        if default_num_clients:
+            self._alone = create_local_execution_context(
+                default_num_clients=default_num_clients
+            )
         self._dealer = Dealer(actors)
         self._functions = SentFunctions(actors, self._dealer)
         # By the identity of a computation, with which they go: to hash one is to
@@ -191,7 +199,7 @@ class RayExecutionContext(compat.framework.SyncContext):
         with self._lock, tf.init_scope():
             parameter = comp.type_signature.parameter
             if not partition.client_types(parameter):
-                return self._server.invoke(comp, arg)
+                return self._alone.invoke(comp, arg)
             plan = self._plan(comp)
             argument = self._dealer.deal(arg, parameter, whole=plan.form is None)
             results = self._run(plan.clients, argument, keeps_states=True)
@@ -295,8 +303,8 @@ class RayExecutionContext(compat.framework.SyncContext):
             )
         parameter = computation.type_signature.parameter
         if not partition.client_types(parameter):
-            told = self._server.explain(computation, argument)
-            return f"in this process, for it has no clients:\n{_indented(told)}"
+            told = self._alone.explain(computation, argument)
+            return f"in this process, for it takes no clients:\n{_indented(told)}"
         with self._lock, tf.init_scope():
             plan = self._plan(computation)
             shared, part, numbers = None, None, []

@@ -25,13 +25,14 @@ def create_ray_execution_context(
     start_seconds: float = 300.0,
     part_seconds: float = 3600.0,
     max_retries: int = 3,
+    default_num_clients: int = 0,
 ) -> RayExecutionContext:
     """Returns an execution context that trains clients on actors on Ray.
 
     The clients of a cohort are dealt to actors, processes on the nodes of a Ray
     cluster. Each runs its clients on the local execution context and sends back one
     aggregate; this process merges the aggregates and does the server's part. The split
-    is TFF's own, its mergeable form. A computation without clients runs in this
+    is TFF's own, its mergeable form. A computation that takes no clients runs in this
     process, one that cannot be split on one actor.
 
     Results are those of the local context, up to the rounding of sums that are added
@@ -63,6 +64,8 @@ def create_ray_execution_context(
       part_seconds: How long an actor may take for its part of a computation, that is,
         for training all of its clients of a round. It is started anew then.
       max_retries: How often a part of the clients is run again whose actor was lost.
+      default_num_clients: The number of clients of a computation that takes none, as in
+        `create_local_execution_context`.
 
     Returns:
       An execution context for `tff.framework.set_default_context`.
@@ -74,6 +77,7 @@ def create_ray_execution_context(
       WorkerError: If Ray cannot be started or joined, or the actors are too many, do
         not start or have other versions than this process.
     """
+    checks.check_integer("default_num_clients", default_num_clients, 0)
     ray, places = cluster.prepare(
         address=address,
         num_actors=num_actors,
@@ -93,7 +97,7 @@ def create_ray_execution_context(
         part_seconds=part_seconds,
         max_retries=max_retries,
     )
-    return RayExecutionContext(actors, cluster.address_of(ray))
+    return RayExecutionContext(actors, cluster.address_of(ray), default_num_clients)
 
 
 @checks.with_options_of(create_ray_execution_context)
@@ -128,6 +132,8 @@ def _in_place_of(
     """Closes a context unless options are wrong, and says so where no other starts."""
     arguments = inspect.signature(create_ray_execution_context).bind(**options)
     arguments.apply_defaults()
+    default_num_clients = arguments.arguments.pop("default_num_clients")
+    checks.check_integer("default_num_clients", default_num_clients, 0)
     cluster.prepare(**arguments.arguments)
     former.close()
     try:

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
+from tff_drift.simulation.data import quoted_ids
 from tff_drift.simulation.data.examples import Examples
 
 
@@ -44,13 +45,15 @@ class ClientDataReader:
         self._preprocess = preprocess
         self._read = self._build()
 
-    def _build(self) -> Callable[[tf.Tensor], Any]:
+    def _build(self) -> Any:
         # One traced function for all clients. `create_tf_dataset_for_client` would
         # trace the data's parsing functions anew for every client, which takes longer
         # than reading it, and TensorFlow keeps part of every trace.
+        self._quoted = quoted_ids.with_quoted_ids(self._client_data)
+
         @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
         def read(client_id: tf.Tensor) -> Any:
-            dataset = self._client_data.serializable_dataset_fn(client_id)
+            dataset = self._quoted.serializable_dataset_fn(client_id)
             # More than any client holds: one batch has them all.
             return dataset.batch(2**40).get_single_element()
 
@@ -69,22 +72,28 @@ class ClientDataReader:
         Raises:
           ValueError: If there are none, or they cannot be read.
         """
+        self._check_query(client_id)
         try:
             tensors = self._read(tf.constant(client_id))
         except tf.errors.InvalidArgumentError as error:
-            dataset = self._client_data.create_tf_dataset_for_client(client_id)
+            dataset = self._quoted.create_tf_dataset_for_client(client_id)
             if next(iter(dataset), None) is None:
                 raise ValueError(
                     f"Client {client_id!r} has no examples. Leave it out."
                 ) from error
             raise
-        except tf.errors.UnknownError as error:
-            if "'" in client_id:
-                raise ValueError(
-                    f"client_data cannot read the client {client_id!r}: queries of "
-                    "SQLite take an apostrophe for the end of the id. Leave the client "
-                    "out, or rename it in the file."
-                ) from error
-            raise
         examples = tf.nest.map_structure(lambda tensor: tensor.numpy(), tensors)
         return examples if self._preprocess is None else self._preprocess(examples)
+
+    def _check_query(self, client_id: str) -> None:
+        """Raises if the id would be more than an id in a query of SQLite."""
+        ends = [] if self._quoted is not self._client_data else [("an apostrophe", "'")]
+        for name, character in [*ends, ("a null character", "\0")]:
+            if character not in client_id:
+                continue
+            if quoted_ids.queries_sqlite(self._read.get_concrete_function()):
+                raise ValueError(
+                    f"client_data cannot read the client {client_id!r}: queries of "
+                    f"SQLite take {name} for the end of the id. Leave the client out, "
+                    "or rename it in the file."
+                )

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks
+from tff_drift import autograph, checks
 from tff_drift.models import ModelFn, build_variable_model, check_model_fn
 from tff_drift.simulation.data import model_fit
 
@@ -56,7 +56,7 @@ class _FunctionalModelWithVariables:
             for variables in (self.trainable_variables, self.non_trainable_variables)
         )
         output = self._model.predict_on_batch(weights, x, training)
-        loss = self._model.loss(output=output, label=y)
+        loss = autograph.of_user(self._model.loss)(output=output, label=y)
         num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
         state = self._model.update_metrics_state(
             tf.nest.map_structure(lambda variable: variable.read_value(), self._state),
@@ -88,7 +88,7 @@ class _FunctionalModelWithVariables:
 
 
 def _finalize_each(model: Any, unfinalized: Mapping[str, Any]) -> Mapping[str, Any]:
-    finalizers = model.metric_finalizers()
+    finalizers = autograph.metric_finalizers(model)
     return collections.OrderedDict(
         (name, finalizers[name](value)) for name, value in unfinalized.items()
     )
@@ -152,19 +152,23 @@ class ModelEvaluator:
         batch = _placeholders(model_fit.as_taken(element_spec, self.input_spec))
         self._batch_inputs = tf.nest.flatten(batch)
 
+        forward_pass = autograph.of_model(model, "forward_pass")
+        reset_metrics = autograph.of_model(model, "reset_metrics")
+        report_metrics = autograph.of_model(model, "report_local_unfinalized_metrics")
+
         # A tf.function runs its stateful operations in the order of its lines.
         @tf.function
+        @autograph.as_written
         def reset() -> tf.Tensor:
-            model.reset_metrics()
+            reset_metrics()
             return tf.constant(0)
 
         @tf.function
+        @autograph.as_written
         def evaluate(batch: Any) -> Any:
-            model.forward_pass(batch, training=False)
+            forward_pass(batch, training=False)
             # Models may report their variables, which have to be read here.
-            return tf.nest.map_structure(
-                tf.convert_to_tensor, model.report_local_unfinalized_metrics()
-            )
+            return tf.nest.map_structure(tf.convert_to_tensor, report_metrics())
 
         self._reset = reset()
         unfinalized = evaluate(batch)

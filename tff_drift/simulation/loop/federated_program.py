@@ -16,10 +16,10 @@ import numpy as np
 from tff_drift import checks, compat
 from tff_drift.client_states import ClientStatesError, InMemoryClientStates
 from tff_drift.simulation.data.client_datasets import ClientDatasets
+from tff_drift.simulation.data.round_data import client_data
 from tff_drift.simulation.data.sampling import build_uniform_sampling
 from tff_drift.simulation.loop.client_state_types import rounds_of
 from tff_drift.simulation.loop.process_with_client_states import ProcessWithClientStates
-from tff_drift.simulation.loop.rounds import client_data
 
 
 class ClientDataSource(compat.FederatedDataSource):

@@ -14,15 +14,13 @@ from tff_drift import checks, compat
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
 from tff_drift.execution import preferences
-from tff_drift.simulation.callbacks import (
-    Callback,
-    FailureWatch,
-    Progress,
-    ReleaseRows,
-)
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Sampling, build_uniform_sampling
 from tff_drift.simulation.loop import identity
+from tff_drift.simulation.loop.callbacks.base import Callback
+from tff_drift.simulation.loop.callbacks.failure_watch import FailureWatch
+from tff_drift.simulation.loop.callbacks.progress import Progress
+from tff_drift.simulation.loop.callbacks.release import ReleaseRows
 from tff_drift.simulation.loop.process_with_client_states import check_participation
 from tff_drift.simulation.loop.rounds import RoundRunner
 from tff_drift.simulation.loop.traffic import check_process
@@ -89,7 +87,7 @@ def run_training(
       train: The clients to train on.
       rounds: The number of rounds in all, those of an earlier run included.
       cohort_size: The clients per round, sampled uniformly without replacement;
-        needed unless `sampling` is given.
+        needed exactly if `sampling` is not given.
       seed: The seed of the sampling.
       sampling: A function of a round number (from 0) that returns the ids of the
         round's clients; it replaces uniform sampling. For a run that resumes
@@ -226,7 +224,10 @@ def _choose_sampling(
     if sampling is not None:
         checks.check_callable("sampling", sampling, "a function of a round number")
         if cohort_size is not None:
-            checks.check_integer("cohort_size", cohort_size)
+            raise ValueError(
+                "cohort_size must be None with sampling, which says how many clients a "
+                f"round has, found {checks.shown(cohort_size)}. Leave one of them out."
+            )
         checks.check_integer("seed", seed, at_least=0)
         return sampling
     if cohort_size is None:

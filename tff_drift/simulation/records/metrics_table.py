@@ -47,7 +47,7 @@ class MetricsTable(Sequence[MetricsRecord]):
     @overload
     def __getitem__(self, index: slice) -> list[MetricsRecord]: ...
 
-    def __getitem__(self, index: Union[int, slice]) -> Any:  # noqa: UP007
+    def __getitem__(self, index: Union[int, slice]) -> Any:
         if isinstance(index, slice):
             return [_unpack(record) for record in self._records[index]]
         return _unpack(self._records[index])

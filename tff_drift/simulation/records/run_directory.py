@@ -27,7 +27,6 @@ from tff_drift.client_states import (
     InMemoryClientStates,
 )
 from tff_drift.simulation.data import examples_digest
-from tff_drift.simulation.loop.callbacks.release import TENSORBOARD_FOLDER
 from tff_drift.simulation.records import checkpoint, configuration
 from tff_drift.simulation.records.metrics import ROUND, MetricsRecord
 from tff_drift.simulation.records.metrics_file import (
@@ -41,6 +40,7 @@ from tff_drift.simulation.records.output_dir import (
     CHECKPOINT_FILE,
     CONFIGURATION_FILE,
     METRICS_FILE,
+    TENSORBOARD_FOLDER,
     TRACKERS_FILE,
 )
 from tff_drift.simulation.records.run_store import TrainingState, check_rounds
@@ -56,6 +56,7 @@ _ROWS = "rows_sha256"
 _OUR_FILES = (CHECKPOINT_FILE, CONFIGURATION_FILE, METRICS_FILE, TRACKERS_FILE)
 _TRAINING = "training"
 _CALLBACKS = "callbacks"
+_COHORT_SIZE = "cohort_size"
 _EVALUATION = "evaluation"
 _ADDED = ("method", "sampling")
 _COHORT = "cohort_sha256"
@@ -110,7 +111,8 @@ def _as_then(training: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, A
     """Returns the arguments of a training as the version wrote them that saved others.
 
     Earlier versions kept callbacks' settings among the run's own, and did not know the
-    method, the sampling, and what examples there are.
+    method, the sampling, and what examples there are. They took a cohort's size beside
+    a sampling, to which it meant nothing.
     """
     plain = {
         name: value
@@ -121,6 +123,8 @@ def _as_then(training: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, A
     if _CALLBACKS not in was:
         for settings in plain.pop(_CALLBACKS, {}).values():
             plain.update({k: v for k, v in settings.items() if k != _EVALUATION})
+    if plain.get(_COHORT_SIZE) is None and _COHORT_SIZE in was:
+        plain[_COHORT_SIZE] = was[_COHORT_SIZE]
     return plain
 
 

@@ -9,7 +9,7 @@ from typing import Any, Union
 import numpy as np
 import tensorflow as tf
 
-from tff_drift import compat
+from tff_drift import casts, compat
 from tff_drift.execution import containers
 from tff_drift.execution.local import tensors
 from tff_drift.execution.local.plan import trees
@@ -194,6 +194,8 @@ def _slices(columns: list[tf.Tensor], element_type: compat.Type) -> tf.data.Data
 
 def _element_leaf(value: Any, tensor_type: compat.TensorType) -> np.ndarray | tf.Tensor:
     if not isinstance(value, np.ndarray) or value.dtype != tensor_type.dtype:
+        if isinstance(value, (np.ndarray, np.generic)):
+            _check_cast(value, tensor_type)
         value = tf.convert_to_tensor(value, tensor_type.dtype)
     if not fits(value.shape, tensor_type.shape):
         raise ValueError(
@@ -201,6 +203,25 @@ def _element_leaf(value: Any, tensor_type: compat.TensorType) -> np.ndarray | tf
             f"{tuple(value.shape)}."
         )
     return value
+
+
+def _check_cast(value: Any, tensor_type: compat.TensorType) -> None:
+    """Raises if TensorFlow would cast a number to another one, without a word."""
+    array, wanted = np.asarray(value), tf.as_dtype(tensor_type.dtype)
+    if array.dtype.kind not in "biufc" or wanted == tf.string:
+        return
+    if array.dtype.kind == "f" and wanted.is_floating:
+        # The quick answer, for the inputs of a model.
+        with np.errstate(over="ignore"):
+            if np.isfinite(array.astype(wanted.as_numpy_dtype)).all():
+                return
+    changed = casts.changed_values(array, wanted)
+    if changed is not None and changed.any():
+        raise ValueError(
+            f"Expected elements of type {tensor_type}, found {array[changed][0]!s} of "
+            f"{array.dtype}, which would be another value there. Correct it, or build "
+            "the model for what it is."
+        )
 
 
 def fits(shape: Sequence[int], expected: Sequence[int | None] | None) -> bool:

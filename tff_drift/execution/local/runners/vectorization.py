@@ -41,7 +41,7 @@ def vectorized_results(
     Where a result is one of two tensors, such as the state of a client whose training
     may have broken down, and all clients have the second, it is taken as it is.
     """
-    choices: list[Optional[patterns.Choice]] = []  # noqa: UP045
+    choices: list[Optional[patterns.Choice]] = []
 
     def parts(element: Any) -> TensorList:
         results = function(element)
