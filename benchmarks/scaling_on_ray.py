@@ -30,7 +30,7 @@ from scaling_rows import (
 
 from tff_drift import execution, simulation
 from tff_drift.execution.on_ray import cluster
-from tff_drift.simulation.loop.rounds import client_data
+from tff_drift.simulation.data.round_data import client_data
 
 # Of whom everybody has a state after some rounds.
 _FEW_CLIENTS = 400

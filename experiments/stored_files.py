@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from tff_drift import files
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -113,7 +115,7 @@ def find(folder: pathlib.Path, names: Collection[str]) -> Iterator[pathlib.Path]
       ValueError: If folders lie too deep in one another, or are too many.
     """
     start = len(folder.parts)
-    for number, (place, folders, files) in enumerate(os.walk(folder)):
+    for number, (place, folders, found) in enumerate(os.walk(folder)):
         path = pathlib.Path(place)
         if len(path.parts) - start > _DEEPEST or number > _MOST_FOLDERS:
             raise ValueError(
@@ -121,7 +123,7 @@ def find(folder: pathlib.Path, names: Collection[str]) -> Iterator[pathlib.Path]
                 f"more than {_MOST_FOLDERS:,} in all. Name the folder of the results."
             )
         folders.sort()
-        yield from (path / name for name in sorted(set(files) & set(names)))
+        yield from (path / name for name in sorted(set(found) & set(names)))
 
 
 def is_file(path: pathlib.Path) -> bool:
@@ -154,8 +156,7 @@ def read_bytes(
         raise ValueError(f"{str(path)!r} is a link, not a file. Copy the file there.")
     if not stat.S_ISREG(kind):
         raise ValueError(f"{str(path)!r} is not a regular file. Leave it out.")
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(path, flags), "rb") as file:
+    with files.open_regular(path, follow_links=False) as file:
         content = file.read(most + 1)
     if len(content) > most:
         raise ValueError(f"{str(path)!r} is larger than {most:,} bytes. Leave it out.")

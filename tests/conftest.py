@@ -127,6 +127,34 @@ def log_of_absl():
     logger.setLevel(logging.NOTSET)
 
 
+class _Falls(logging.Handler):
+    """Keeps the warnings of the local context that vectorized clients have failed."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.messages = []
+
+    def emit(self, record):
+        message = record.getMessage()
+        if "train one by one from now on" in message:
+            self.messages.append(message)
+
+
+@pytest.fixture
+def may_fall():
+    """For tests in which vectorized clients fail, and train one by one from then on."""
+
+
+@pytest.fixture(autouse=True)
+def no_falls(request, log_of_absl):
+    """Fails tests with such clients, whose results are right, if they do not ask."""
+    falls, logger = _Falls(), logging.getLogger("absl")
+    logger.addHandler(falls)
+    yield
+    logger.removeHandler(falls)
+    assert "may_fall" in request.fixturenames or not falls.messages
+
+
 @pytest.fixture(scope="session")
 def real_data():
     """The folder with the unpacked SQLite files of TFF's data sets."""

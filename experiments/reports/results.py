@@ -230,7 +230,8 @@ def read_finished(settings: RunSettings) -> Result | None:
 
     Returns:
       The result; `None` if the run has rounds to go, which it has too if one of other
-      callbacks stopped it, or its summary is damaged, which is then written anew.
+      callbacks stopped it, or its summary is damaged or that of another run. It is
+      then written anew.
 
     Raises:
       MetricsFileError: If the metrics are damaged.
@@ -246,9 +247,27 @@ def read_finished(settings: RunSettings) -> Result | None:
     # A run that was to go on, and was killed, has rows after those of its summary.
     if not summary["rounds"] == asked == settings.rounds:
         return None
+    if not _is_of(summary, rows, settings.task):
+        return None
     if summary.get("stop_reason") and "callbacks" in changed_circumstances(settings):
         return None
     return Result(settings, rows, summary)
+
+
+def _is_of(summary: Mapping[str, Any], rows: Sequence[Row], task: str) -> bool:
+    """Returns whether a summary says of a run what its rows say."""
+    evaluations = [row for row in rows if headline_of(task) in row]
+    if not evaluations:
+        return False
+    found = json_values(
+        {"final": _final(rows, evaluations), "best": _best(evaluations, task)}
+    )
+    # Another version may have said more, or less.
+    return all(
+        isinstance(summary[part], dict)
+        and all(said == summary[part].get(name, said) for name, said in what.items())
+        for part, what in found.items()
+    )
 
 
 def changed_circumstances(settings: RunSettings) -> list[str]:

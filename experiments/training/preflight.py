@@ -10,24 +10,31 @@ import json
 import os
 import pathlib
 import tempfile
+from collections.abc import Sequence
 
 from experiments.flags.errors import UserError
 from experiments.flags.settings import RunSettings
 from experiments.reports import comparison
+from tff_drift import files
 from tff_drift.simulation.records import checkpoint, run_directory
 
 
-def check_comparison_folder(folder: pathlib.Path) -> None:
+def check_comparison_folder(
+    folder: pathlib.Path, runs: Sequence[RunSettings] = ()
+) -> None:
     """Creates the folder of a comparison and checks that it may be used.
 
     Args:
       folder: The folder.
+      runs: Its runs, whose folders are in it.
 
     Raises:
       UserError: If it cannot be written, or holds something else.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(folder)
+        for run in runs:
+            files.check_inside(run.folder, folder)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UserError(

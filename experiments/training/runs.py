@@ -295,7 +295,6 @@ def _train(
                 process,
                 task.train,
                 rounds=settings.rounds,
-                cohort_size=configuration["clients_per_round"],
                 seed=settings.seed,
                 sampling=sampling,
                 client_states=states,
@@ -385,7 +384,9 @@ def _open_client_states(
     if not keeps or settings.configuration["execution"] == "ray":
         yield None
         return
-    folder = settings.folder / run_directory.CLIENT_STATES_FOLDER
+    folder = run_directory.own_folder(
+        settings.folder, run_directory.CLIENT_STATES_FOLDER
+    )
     on_disk = settings.circumstances["client_states"] == "disk"
     has_begun = (settings.folder / run_directory.CHECKPOINT_FILE).is_file()
     if has_begun and folder.is_dir() and not on_disk:

@@ -15,7 +15,7 @@ import stat
 import pytest
 
 from experiments import analysis, escape
-from experiments.flags import errors, tuned_settings
+from experiments.flags import analyses, errors, tuned_settings
 from experiments.reports import analysis as tables
 from experiments.reports import report, texts, writing
 from tests.experiments import made_up_runs
@@ -299,3 +299,36 @@ def test_settings_that_are_none_are_refused(tmp_path, content):
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(errors.UserError, match=r"is not a file of `tff-drift sweep`"):
         tuned_settings.with_found({"settings": (str(path),)})
+
+
+def test_links_lead_no_page_out_of_its_folder(tmp_path, no_figures):
+    elsewhere, out = tmp_path / "elsewhere", make(tmp_path / "in") / "out"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("precious")
+    out.mkdir()
+    for name in ("report.html", "report.md"):
+        (out / name).symlink_to(elsewhere / "precious")
+        (out / f".{name}.tmp").symlink_to(elsewhere / "precious")
+    (out / ".table.csv.tmp").symlink_to(elsewhere / "none")
+    page = report.write([tmp_path / "in"], out)
+    assert "fed_adam" in page.read_text()
+    wanted = analyses.request({"folders": [str(tmp_path / "in")], "output_dir": out})
+    tables.write(wanted)
+    assert not [path for path in out.iterdir() if path.is_symlink()]
+    assert os.listdir(elsewhere) == ["precious"]
+    assert (elsewhere / "precious").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["out", "out/report_figures"])
+def test_links_lead_no_folder_out_of_what_is_read(tmp_path, name):
+    elsewhere, folder = tmp_path / "elsewhere", make(tmp_path / "in")
+    elsewhere.mkdir()
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).symlink_to(elsewhere)
+    with pytest.raises((ValueError, OSError), match="link leads out of") as caught:
+        report.write([folder], folder / "out")
+    assert "\n" not in str(caught.value)
+    assert os.listdir(elsewhere) == []
+    # What is not read may be wherever the user's own links lead.
+    (tmp_path / "own").symlink_to(elsewhere)
+    assert report.write([folder / "a"], tmp_path / "own").exists()

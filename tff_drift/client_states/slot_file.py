@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tff_drift import system
+from tff_drift import files, system
 
 
 class SlotFile:
@@ -30,7 +30,7 @@ class SlotFile:
           slots_in_use: The slots in use, ascending; all others are free.
 
         Raises:
-          OSError: If the file cannot be opened.
+          OSError: If the file cannot be opened, or is a link.
         """
         self._slot_nbytes = slot_nbytes
         self._free: list[int] = []
@@ -38,7 +38,7 @@ class SlotFile:
         for slot in slots_in_use:
             self._free.extend(range(self._end, slot))
             self._end = slot + 1
-        self._file = os.open(path, os.O_RDWR)
+        self._file = files.open_in_place(path, os.O_RDWR)
 
     def read(self, slot: int) -> np.ndarray:
         """Returns a slot's bytes, `uint8[slot_nbytes]`, in a new array.

@@ -114,6 +114,8 @@ class _VariableLocalModel(LocalModel):
     """A `VariableModel`: all state is in its variables."""
 
     def __init__(self, model: tff.learning.models.VariableModel) -> None:
+        # Methods that are a `tf.function` do not keep their object alive.
+        self._model = model
         self._forward_pass = autograph.of_model(model, "forward_pass")
         self._reset_metrics = autograph.of_model(model, "reset_metrics")
         self._report_metrics = autograph.of_model(

@@ -1,6 +1,7 @@
 """Execution contexts for TFF computations."""
 
 from tff_drift.execution.local import (
+    Limits,
     LocalExecutionContext,
     create_async_local_execution_context,
     create_local_execution_context,
@@ -19,6 +20,7 @@ from tff_drift.execution.preferences import Preferences, current_preferences
 from tff_drift.execution.worker import WorkerError
 
 __all__ = [
+    "Limits",
     "LocalExecutionContext",
     "Preferences",
     "RayExecutionContext",

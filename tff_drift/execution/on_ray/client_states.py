@@ -14,6 +14,7 @@ its place finds them, and no copy in another process has to be kept up to date.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pathlib
@@ -82,7 +83,7 @@ class RayClientStates(ClientStates):
 
     def _open(self, path: pathlib.Path) -> None:
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            files.make_folder(path)
             files.temporary_path(path / shards.MANIFEST_FILE).unlink(missing_ok=True)
             if not os.listdir(path):
                 self._write_manifest()
@@ -290,6 +291,13 @@ class RayClientStates(ClientStates):
             self.actors.run([self.call("sync", shard) for shard in self._unsynced])
         self._replace_versions({**self._versions, version: list(self._present)})
         self._unsynced = set()
+
+    def _fingerprint(self, version: int) -> str:
+        shards_of = enumerate(self._versions[version])
+        found = self.actors.run(
+            [self.call("fingerprint", shard, each) for shard, each in shards_of]
+        )
+        return f"{self._key}-{hashlib.sha256(' '.join(found).encode()).hexdigest()}"
 
     def _restore(self, version: int) -> None:
         kept = {each: of for each, of in self._versions.items() if each <= version}

@@ -129,7 +129,15 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
         check_participation(self.process, len(cohort))
         context = compat.get_context_stack().current
         if isinstance(context, compat.FederatedContext):
-            return program_rounds.next_of_program(self, state, cohort)
+            return program_rounds.next_of_program(
+                self.next_of_columns,
+                self,
+                lambda rounds, result: self.end(
+                    rounds, cohort, result, at_clients=False
+                ),
+                state,
+                cohort,
+            )
         rounds = self.enter(state)
         kept = preferences.states_of_round(self.client_states)
         states = self.gather(cohort) if kept is None else map(kept.state_of, cohort)

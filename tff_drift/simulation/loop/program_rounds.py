@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import tree
@@ -17,20 +17,23 @@ import tree
 from tff_drift import compat
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.simulation.loop.client_state_types import without_client_states
-
-if TYPE_CHECKING:
-    from tff_drift.simulation.loop.process_with_client_states import (
-        ProcessWithClientStates,
-    )
+from tff_drift.simulation.loop.store_in_step import StoreInStep
 
 
 def next_of_program(
-    process: ProcessWithClientStates, state: Any, cohort: Mapping[str, Any]
+    next_of_columns: compat.Computation,
+    store: StoreInStep,
+    end: Callable[[int, Any], Any],
+    state: Any,
+    cohort: Mapping[str, Any],
 ) -> Any:
     """Runs a round in a federated program.
 
     Args:
-      process: The process beside its store.
+      next_of_columns: What `build_next_of_columns` made of the process.
+      store: The clients' states.
+      end: Keeps the clients' new states when the round has ended: of the rounds of
+        `state` and of the values that the process returned to the output without them.
       state: The server state.
       cohort: The cohort's data by client id.
 
@@ -50,20 +53,20 @@ def next_of_program(
             "it must be known. Await tff.program.materialize_value(state) first, "
             "as tff.learning.programs.train_model does."
         )
-    rounds = process.enter(state)
-    leaves = [tree.flatten(each) for each in process.gather(cohort)]
-    output = process.next_of_columns(
+    rounds = store.enter(state)
+    leaves = [tree.flatten(each) for each in store.gather(cohort)]
+    output = next_of_columns(
         state,
         list(cohort.values()),
         [list(column) for column in zip(*leaves)],
         [np.int32(index) for index in range(len(cohort))],
     )
 
-    async def end() -> list[Any]:
+    async def end_later() -> list[Any]:
         values = await compat.materialize_value(output)
-        return tree.flatten(process.end(rounds, cohort, values, at_clients=False))
+        return tree.flatten(end(rounds, values))
 
-    ending = asyncio.get_running_loop().create_task(end())
+    ending = asyncio.get_running_loop().create_task(end_later())
     visible = without_client_states(output)
     references = [
         _Reference(ending, index, reference.type_signature)

@@ -7,12 +7,11 @@ from typing import Any
 
 import tensorflow_federated as tff
 
-from tff_drift import execution
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
-from tff_drift.execution import batches_on_demand, preferences
 from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.client_datasets import ClientDatasets
+from tff_drift.simulation.data.round_data import client_data
 from tff_drift.simulation.loop.process_with_client_states import ProcessWithClientStates
 
 
@@ -80,21 +79,3 @@ class RoundRunner:
         with label_errors.naming_bad_labels(self._train, cohort):
             output = self._process.next(state, data)
         return output.state, output.metrics
-
-
-def client_data(train: ClientDatasets, client_id: str, round_number: int) -> Any:
-    """Returns a client's batches in the form that the context prefers.
-
-    Args:
-      train: The clients' data.
-      client_id: The client.
-      round_number: The round, from 0.
-
-    Returns:
-      Batches that are named or made on demand, or a `tf.data.Dataset`.
-    """
-    if preferences.takes_rounds_of_clients():
-        return batches_on_demand.RoundOfClient(train, client_id, round_number)
-    if execution.current_preferences().takes_batches_on_demand:
-        return train.batches_on_demand(client_id, round_number)
-    return train.training_data(client_id, round_number)

@@ -22,7 +22,7 @@ from tff_drift.simulation.loop.rounds import RoundRunner
 from tff_drift.simulation.loop.traffic import Traffic, model_traffic
 from tff_drift.simulation.records import failures, metrics
 from tff_drift.simulation.records.results import TrainingResult, build_result
-from tff_drift.simulation.records.run_directory import OutputDirError
+from tff_drift.simulation.records.run_directory import OutputDirError, RunDirectory
 from tff_drift.simulation.records.run_store import (
     RunStore,
     TrainingState,
@@ -69,9 +69,10 @@ class TrainingLoop:
             _hyperparameters(process, initial_state)
         )
         training_state = self._run_store.resume(initial_state, hyperparameters)
-        begins = training_state is None
-        if begins:
+        if training_state is None:
             self._check_store_is_new(initial_state_is_given)
+        elif not isinstance(self._run_store, RunDirectory):
+            self._check_store_is_at(training_state.rounds_completed)
         self._training_state = training_state or TrainingState(0, initial_state)
         self._saved = self._training_state.rounds_completed
         check_rounds(rounds, self._saved)
@@ -87,7 +88,7 @@ class TrainingLoop:
             lambda: self._training_state,
         )
         with contextlib.ExitStack() as ending:
-            self._start_callbacks(run, begins, ending)
+            self._start_callbacks(run, training_state is None, ending)
             self._run_rounds(run, traffic)
             self._result = result = build_result(
                 run.state,
@@ -117,6 +118,22 @@ class TrainingLoop:
                 f"client_states holds the states of {len(store)} clients, but the run "
                 "begins with the process's initial state. Begin with an empty store, "
                 "or give the server state that they belong to as initial_state."
+            )
+
+    def _check_store_is_at(self, rounds: int) -> None:
+        """Raises if the clients' states are not of the round that a run goes on from.
+
+        A folder brings the store there itself; of what others keep only this is known.
+        """
+        store = self._runner.client_states
+        if store is None or not rounds:
+            return
+        held = max(store.versions, default=rounds if len(store) else 0)
+        if held != rounds:
+            raise ClientStatesError(
+                f"client_states holds the states of {len(store)} clients after {held} "
+                f"rounds, but the run goes on after {rounds}. Have the resume of "
+                "output_dir bring the store to that round, by restore or load_leaves."
             )
 
     def _start_callbacks(
