@@ -88,6 +88,7 @@ RUN_BY = {
     "README.md": "tests/test_readme.py",
     "docs/client_state.md": "here",
     "docs/composing.md": "here",
+    "docs/engine.md": "here",
     "docs/execution.md": "here",
     "docs/extending.md": "here",
     "docs/getting_started.md": "here",
@@ -183,6 +184,16 @@ def test_the_devices_of_the_document_on_execution_are_used(script, monkeypatch):
     assert "clients: on /CPU:0" in told
     kernel = process.get_model_weights(output.state).trainable[0]
     assert np.any(kernel != 0)
+
+
+def test_a_context_takes_the_limits_of_the_document_on_the_engine(script, monkeypatch):
+    (code,) = python_blocks("docs/engine.md")
+    contexts = []
+    monkeypatch.setattr(tff.framework, "set_default_context", contexts.append)
+    exec(code, script)
+    [context] = contexts
+    assert isinstance(context, tff_drift.execution.LocalExecutionContext)
+    assert script["limits"].largest_state_bytes == 2**23
 
 
 def test_a_method_of_the_documents_is_one(script):
