@@ -88,6 +88,7 @@ RUN_BY = {
     "README.md": "tests/test_readme.py",
     "docs/client_state.md": "here",
     "docs/composing.md": "here",
+    "docs/engine.md": "here",
     "docs/execution.md": "here",
     "docs/extending.md": "here",
     "docs/getting_started.md": "here",
@@ -183,6 +184,19 @@ def test_the_devices_of_the_document_on_execution_are_used(script, monkeypatch):
     assert "clients: on /CPU:0" in told
     kernel = process.get_model_weights(output.state).trainable[0]
     assert np.any(kernel != 0)
+
+
+def test_the_limits_of_the_document_on_the_engine_are_taken(script, monkeypatch):
+    [code] = python_blocks("docs/engine.md")
+    contexts = []
+    monkeypatch.setattr(tff.framework, "set_default_context", contexts.append)
+    exec(code, script)
+    assert script["limits"] != tff_drift.execution.Limits()
+    [context] = contexts
+    process = algorithms.build_fed_avg(script["model_fn"], 0.1)
+    with tff.framework.get_context_stack().install(context):
+        output = process.next(process.initialize(), script["client_data"])
+    assert np.any(process.get_model_weights(output.state).trainable[0] != 0)
 
 
 def test_a_method_of_the_documents_is_one(script):
