@@ -76,7 +76,8 @@ def test_client_states_may_stay_at_the_clients(method):
 
 
 @pytest.mark.parametrize(
-    "method", tiers.first(["adabest", "fed_avg", "mime", "scaffold"], list(program.METHODS))
+    "method",
+    tiers.first(["adabest", "fed_avg", "mime", "scaffold"], list(program.METHODS)),
 )
 def test_no_metric_has_the_size_of_the_model(method):
     process = program.build(method)

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import tiers
 from tests.execution.local.support import assert_same, call
 from tff_drift import algorithms, execution, layers
 
@@ -123,7 +124,7 @@ PROCESSES = {
 }
 
 
-@pytest.mark.parametrize("name", list(PROCESSES))
+@pytest.mark.parametrize("name", tiers.first(["iterator", "ours"], list(PROCESSES)))
 def test_images(name, contexts, native):
     process = PROCESSES[name]()
 
