@@ -186,16 +186,6 @@ def test_the_devices_of_the_document_on_execution_are_used(script, monkeypatch):
     assert np.any(kernel != 0)
 
 
-<<<<<<< HEAD
-def test_a_context_takes_the_limits_of_the_document_on_the_engine(script, monkeypatch):
-    (code,) = python_blocks("docs/engine.md")
-    contexts = []
-    monkeypatch.setattr(tff.framework, "set_default_context", contexts.append)
-    exec(code, script)
-    [context] = contexts
-    assert isinstance(context, tff_drift.execution.LocalExecutionContext)
-    assert script["limits"].largest_state_bytes == 2**23
-=======
 def test_the_limits_of_the_document_on_the_engine_are_taken(script, monkeypatch):
     [code] = python_blocks("docs/engine.md")
     contexts = []
@@ -207,7 +197,6 @@ def test_the_limits_of_the_document_on_the_engine_are_taken(script, monkeypatch)
     with tff.framework.get_context_stack().install(context):
         output = process.next(process.initialize(), script["client_data"])
     assert np.any(process.get_model_weights(output.state).trainable[0] != 0)
->>>>>>> suite
 
 
 def test_a_method_of_the_documents_is_one(script):
