@@ -87,6 +87,9 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("max_clients_per_round", "count",
              "The largest cohort that doubling may reach.",
              _ALL, needs="cohort_doubling"),
+        Flag("initial_weights", "text",
+             "A saved Keras model (.keras, .h5, or the folder of a SavedModel) whose "
+             "weights training starts from; by default they are drawn."),
         Flag("seed", "seed",
              "Seed of the split, the initial model, sampling and shuffling.", 1,
              commands=(TRAIN, DATA), is_first=True),

@@ -299,6 +299,7 @@ def _train(
                 seed=settings.seed,
                 sampling=sampling,
                 client_states=states,
+                initial_weights=configuration["initial_weights"],
                 callbacks=participants,
                 output_dir=simulation.OutputDir(
                     settings.folder,

@@ -176,6 +176,7 @@ GIVEN = {
     "meta_step_batch_size": (64, "--meta_step=0.1"),
     "meta_labels": ("1+2", "--meta_step=0.1"),
     "meta_overlap": (0.5, "--algorithm=fed_meta"),
+    "initial_weights": ("model.keras", ""),
     "meta_file": ("some.npz", "--algorithm=fed_meta"),
     "meta_fraction": (0.2, "--algorithm=fed_meta"),
     "meta_learning_rate": (0.0, "--algorithm=fed_meta"),

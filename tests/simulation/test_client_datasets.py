@@ -457,3 +457,31 @@ def test_raises_on_bad_use():
         TypeError, match=r"must be a tff.simulation.datasets.ClientData"
     ):
         ClientDatasets.from_client_data({"a": np.zeros(2)}, batch_size=2)
+
+
+def _read_by_tensorflow(client_id):
+    return {"x": tf.ones([7, 3]).numpy(), "y": np.zeros(7, np.int64)}
+
+
+def _double(examples, generator=None):
+    return {**examples, "x": (2 * tf.constant(examples["x"])).numpy()}
+
+
+@pytest.mark.parametrize("kind", ["client_data", "preprocess", "load", "transform"])
+def test_the_first_client_is_read_in_a_graph(kind):
+    arrays = {"a": _read_by_tensorflow("a")}
+    client_data = tff.simulation.datasets.TestClientData(arrays)
+    build = ClientDatasets.from_client_data
+    datasets = {
+        "client_data": lambda: build(client_data, batch_size=4),
+        "preprocess": lambda: build(client_data, _double, batch_size=4),
+        "load": lambda: ClientDatasets(["a"], _read_by_tensorflow, batch_size=4),
+        "transform": lambda: ClientDatasets(
+            ["a"], _read_by_tensorflow, batch_size=4, transform=_double
+        ),
+    }[kind]()
+    with tf.Graph().as_default():
+        spec = datasets.element_spec
+    assert spec["x"] == tf.TensorSpec([None, 3], tf.float32)
+    assert spec["y"] == tf.TensorSpec([None], tf.int64)
+    assert datasets.num_examples("a") == 7

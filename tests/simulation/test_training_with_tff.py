@@ -74,7 +74,7 @@ def test_equals_a_loop_over_next(process, train, tmp_path):
 def test_initial_weights_take_the_place_of_the_model(process, train):
     trained = simulation.run_training(process, train, rounds=2, cohort_size=2)
     again = simulation.run_training(
-        process, train, rounds=1, cohort_size=2, initial_state=trained.model_weights
+        process, train, rounds=1, cohort_size=2, initial_weights=trained.model_weights
     )
     state = process.set_model_weights(process.initialize(), trained.model_weights)
     cohort = simulation.build_uniform_sampling(train.client_ids, 2)(0)

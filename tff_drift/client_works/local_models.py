@@ -17,7 +17,12 @@ import tensorflow_federated as tff
 
 from tff_drift import autograph, compat
 from tff_drift.layers import step_seed
-from tff_drift.models import ModelFn, build_variable_model, check_model_fn
+from tff_drift.models import (
+    ModelFn,
+    build_variable_model,
+    check_model_fn,
+    loaded_weights,
+)
 from tff_drift.models.functional import leaves_placeholders
 from tff_drift.tensors import Tensors
 
@@ -335,6 +340,7 @@ def build_model_spec(model_fn: ModelFn) -> ModelSpec:
 
     Raises:
       TypeError: If `model_fn` is neither; the message says what to pass.
+      ValueError: If it uses a model that was made outside of it.
     """
     check_model_fn(model_fn)
     if isinstance(model_fn, tff.learning.models.FunctionalModel):
@@ -351,10 +357,15 @@ def _variable_model_spec(
         weights_type = tff.learning.models.weights_type_from_model(model)
         input_spec = model.input_spec
         finalizers = autograph.metric_finalizers(model)
+        loaded = loaded_weights(model_fn, model)
 
     @compat.tf_computation
     def initial_weights() -> tff.learning.models.ModelWeights:
-        return tff.learning.models.ModelWeights.from_model(model_fn())
+        weights = tff.learning.models.ModelWeights.from_model(model_fn())
+        flat = tf.nest.flatten(weights)
+        for place, value in loaded.items():
+            flat[place] = tf.constant(value)
+        return tf.nest.pack_sequence_as(weights, flat)
 
     return ModelSpec(
         build=lambda: _VariableLocalModel(model_fn()),

@@ -1,6 +1,8 @@
 """Models for TFF: those of Keras 3, and the checks that all models pass."""
 
+from tff_drift.models.initial_weights import initial_weights_of
 from tff_drift.models.keras3 import assign_to_keras3, from_keras3
+from tff_drift.models.loaded_weights import loaded_weights
 from tff_drift.models.model_fn import ModelFn, build_variable_model, check_model_fn
 
 __all__ = [
@@ -9,4 +11,6 @@ __all__ = [
     "build_variable_model",
     "check_model_fn",
     "from_keras3",
+    "initial_weights_of",
+    "loaded_weights",
 ]

@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
+from tff_drift.models.loaded_weights import is_set_in_graph
 from tff_drift.models.metric_states import MetricState, Seen, build_metric_states
 from tff_drift.models.outputs import Objective
 from tff_drift.models.stateless import (
@@ -235,10 +236,18 @@ class _Keras3Model(tff.learning.models.VariableModel):
         self._non_trainable = [
             tf.Variable(value, trainable=False) for value in non_trainable
         ]
+        self._pass_on_what_is_set()
         self._states = [
             [tf.Variable(value, trainable=False) for value in metric.initial()]
             for metric in metrics
         ]
+
+    def _pass_on_what_is_set(self) -> None:
+        """Has the variables tell what `loaded_weights` asks of those of Keras."""
+        of_keras = [*self._model.trainable, *self._model.non_trainable]
+        for variable, origin in zip(self._trainable + self._non_trainable, of_keras):
+            if is_set_in_graph(origin.value):
+                variable.assign(origin.value)
 
     @property
     def trainable_variables(self) -> list[tf.Variable]:

@@ -12,7 +12,8 @@ import tensorflow as tf
 from tff_drift import checks
 from tff_drift.models.keras_internals import class_name, may_be_automatic
 from tff_drift.models.outputs import by_output, named_outputs
-from tff_drift.models.stateless import import_keras3, outside_graphs, where_made
+from tff_drift.models.stateless import import_keras3, where_made
+from tff_drift.tensors import eagerly
 
 _METRICS = (
     "a list of metrics of Keras 3, such as keras.metrics.SparseCategoricalAccuracy(), "
@@ -238,7 +239,7 @@ def _made(metric: Any) -> Any:
     made = metric
     if callable(metric) and not isinstance(metric, tf.keras.metrics.Metric):
         # The metric's own variables are never used: none of them in TFF's graphs.
-        made = outside_graphs(metric)
+        made = eagerly(metric)
         if isinstance(made, keras.Metric):
             return made
     kind = "a metric of Keras 2: " if isinstance(made, tf.keras.metrics.Metric) else ""

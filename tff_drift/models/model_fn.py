@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 from tff_drift import checks
 from tff_drift.models.keras3 import check_training
+from tff_drift.models.loaded_weights import explain_if_outside
 
 # A model: a function without arguments that builds a new
 # `tff.learning.models.VariableModel`, or a `tff.learning.models.FunctionalModel`.
@@ -75,13 +76,15 @@ def build_variable_model(
       TypeError: If the function returns something else, or gives TFF's
         `from_keras_model` a model, a loss or a metric of Keras 3; the message says
         what to do.
-      ValueError: If clients cannot train a model of Keras 3, see `from_keras3`.
+      ValueError: If clients cannot train a model of Keras 3, see `from_keras3`, or
+        the function fails in graphs alone: it uses what was made outside of it.
     """
     try:
         model = model_fn()
     except Exception as error:
         found = next(_keras3_arguments(error.__traceback__), None)
         if found is None:
+            explain_if_outside(model_fn, error)
             raise
         function, value = found
         raise TypeError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -11,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift.layers import step_seed
+from tff_drift.tensors import eagerly
 
 T = TypeVar("T")
 
@@ -42,19 +42,6 @@ def import_keras3() -> Any:
     return keras
 
 
-def outside_graphs(function: Callable[[], T]) -> T:
-    """Returns what a function returns where operations have values.
-
-    Args:
-      function: A function without arguments.
-    """
-    if tf.executing_eagerly():
-        return function()
-    # TFF builds models in graphs. A new thread is outside of all of them.
-    with concurrent.futures.ThreadPoolExecutor(1) as executor:
-        return executor.submit(function).result()
-
-
 def where_made(variables: Sequence[Any], function: Callable[[], T]) -> T:
     """Returns what a function returns where Keras' variables can be read.
 
@@ -62,7 +49,7 @@ def where_made(variables: Sequence[Any], function: Callable[[], T]) -> T:
       variables: The variables: of the present graph, or of none.
       function: A function without arguments.
     """
-    return function() if any(map(_is_in_graph, variables)) else outside_graphs(function)
+    return function() if any(map(_is_in_graph, variables)) else eagerly(function)
 
 
 class ModelOutput(NamedTuple):
@@ -280,4 +267,4 @@ def _is_in_graph(variable: Any) -> bool:
 def _values(variables: Sequence[Any]) -> list[Any]:
     if any(map(_is_in_graph, variables)):
         return [variable.value.initial_value for variable in variables]
-    return outside_graphs(lambda: [np.asarray(v.value.numpy()) for v in variables])
+    return eagerly(lambda: [np.asarray(v.value.numpy()) for v in variables])

@@ -22,6 +22,7 @@ from tff_drift.simulation.data.examples import (
     num_rows,
     take,
 )
+from tff_drift.tensors import eagerly
 
 # The options of a store, the others being those of `Batching`.
 STORE_OPTIONS = ("max_examples", "cache_bytes", "transform")
@@ -153,6 +154,10 @@ class ExampleStore:
         known = self.known_spec
         if known is not None:
             return known
+        # TFF calls model functions, which ask for it, in graphs.
+        return eagerly(lambda: self._read_spec(any_client_id))
+
+    def _read_spec(self, any_client_id: str) -> Any:
         with self._loading:
             examples = self.examples(any_client_id)
             if self.transform is not None:
@@ -181,13 +186,17 @@ class ExampleStore:
         """Returns a client's examples, from the cache where they are in it."""
         found = self._find(client_id)
         if found is None:
-            with self._loading:
-                # Another thread may have loaded it meanwhile.
-                found = self._find(client_id)
-                if found is None:
-                    found = self._load(client_id)
-                    self._keep(client_id, found)
+            found = eagerly(lambda: self._load_and_keep(client_id))
         return found
+
+    def _load_and_keep(self, client_id: str) -> Examples:
+        with self._loading:
+            # Another thread may have loaded it meanwhile.
+            found = self._find(client_id)
+            if found is None:
+                found = self._load(client_id)
+                self._keep(client_id, found)
+            return found
 
     def load_ahead(self, client_ids: Iterable[str]) -> None:
         """Loads clients that are needed next, as many as half of the cache holds.

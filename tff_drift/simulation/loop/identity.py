@@ -20,7 +20,7 @@ from tff_drift.simulation.loop.process_with_client_states import ProcessWithClie
 def training_arguments(
     process: Any,
     train: ClientDatasets,
-    initial_state: Any,
+    start: Any,
     callbacks: Sequence[Callback],
 ) -> dict[str, Any]:
     """Returns what the results of a run depend on, besides numbers of the run.
@@ -28,7 +28,7 @@ def training_arguments(
     Args:
       process: The learning process. Methods of this library say what they are.
       train: The clients.
-      initial_state: The state that the run begins with, or `None`.
+      start: The state or the weights that the run begins with, or `None`.
       callbacks: What takes part in the run.
 
     Returns:
@@ -47,8 +47,8 @@ def training_arguments(
         "method": getattr(process, "settings", None),
         "callbacks": _callback_settings(callbacks),
     }
-    if initial_state is not None:
-        arguments["initial_state_sha256"] = digest_of(tree.flatten(initial_state))
+    if start is not None:
+        arguments["initial_state_sha256"] = digest_of(tree.flatten(start))
     return arguments
 
 

@@ -14,6 +14,7 @@ from tff_drift import checks, compat
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
 from tff_drift.execution import preferences
+from tff_drift.models import initial_weights_of
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Sampling, build_uniform_sampling
 from tff_drift.simulation.loop import identity
@@ -55,6 +56,7 @@ def run_training(
     sampling: Sampling | None = None,
     client_states: ClientStates | None = None,
     initial_state: Any = None,
+    initial_weights: Any = None,
     callbacks: Sequence[Participant] = (),
     output_dir: Output = None,
 ) -> TrainingResult:
@@ -97,9 +99,13 @@ def run_training(
         any: by default in RAM and in the checkpoint; on Ray at its actors, in the
         folder `client_states` of `output_dir`, which all nodes must see then. A
         `tff_drift.client_states.DiskClientStates` keeps them on disk; it is left open.
-      initial_state: The server state to begin with, or a
-        `tff.learning.models.ModelWeights`, which takes the place of the model in the
-        process's own initial state; by default that state as it is.
+      initial_state: The server state to begin with; by default the process's own
+        initial state.
+      initial_weights: What takes the place of the model in that state, such as
+        pre-trained weights: a Keras model whose weights are those of the process's
+        model, the path of a saved one (`.keras`, `.h5`, or the folder of a SavedModel),
+        a `tff.learning.models.ModelWeights`, or, of a model without non-trainable
+        weights, a list of arrays.
       callbacks: What takes part in the run, see `tff_drift.simulation.callbacks`:
         `PeriodicEvaluation` evaluates the model, `EarlyStopping` ends a run that
         improves no more, `TensorBoard` writes events, `SoftInterrupt` handles Ctrl-C. A
@@ -127,11 +133,14 @@ def run_training(
       ValueError: If a number is out of its range, `cohort_size` is above the number
         of clients, or below it for a method that needs all, the process was built for
         another number of them, `rounds` is below the rounds completed, an argument is
-        given without the one that it needs, or a callback gives a column that is there.
+        given without the one that it needs, `initial_weights` are not those of the
+        process's model, or a callback gives a column that is there.
     """
     _check_process_and_data(process, train)
     checks.check_integer("rounds", rounds)
     train = _fitting(process, train)
+    if initial_weights is not None:
+        initial_weights = _checked_weights(process, initial_state, initial_weights)
     choose = _choose_sampling(train, cohort_size, seed, sampling)
     if sampling is None and cohort_size is not None:
         check_participation(process, cohort_size)
@@ -141,7 +150,10 @@ def run_training(
     with _states_where_trained(process, client_states, output_dir) as states:
         runner = RoundRunner(process, train, states)
         training = identity.training_arguments(
-            process, train, initial_state, participants
+            process,
+            train,
+            initial_state if initial_weights is None else initial_weights,
+            participants,
         )
         training.update(rounds=int(rounds), seed=int(seed))
         training["cohort_size"] = None if cohort_size is None else int(cohort_size)
@@ -155,7 +167,9 @@ def run_training(
             )
             own = output_dir.configuration if isinstance(output_dir, OutputDir) else {}
             settings = {**training, "configuration": dict(own)}
-            return loop.train(process, train, rounds, initial_state, settings)
+            return loop.train(
+                process, train, rounds, initial_state, initial_weights, settings
+            )
 
 
 @contextlib.contextmanager
@@ -213,6 +227,17 @@ def _fitting(process: Any, train: ClientDatasets) -> ClientDatasets:
     if not isinstance(clients, compat.SequenceType):
         return train
     return train.fitting("train", clients.element)
+
+
+def _checked_weights(
+    process: Any, initial_state: Any, weights: Any
+) -> tff.learning.models.ModelWeights:
+    if initial_state is not None:
+        raise ValueError(
+            "initial_state and initial_weights are both given. Give the state alone, "
+            "process.set_model_weights(initial_state, weights)."
+        )
+    return initial_weights_of(weights, process.get_model_weights.type_signature.result)
 
 
 def _choose_sampling(

@@ -59,12 +59,14 @@ class TrainingLoop:
         train: ClientDatasets,
         rounds: int,
         initial_state: Any,
+        initial_weights: tff.learning.models.ModelWeights | None,
         settings: Mapping[str, Any],
     ) -> TrainingResult:
         """Trains from where the store stands to the last round."""
         traffic = model_traffic(process)
         initial_state_is_given = initial_state is not None
-        initial_state = _build_initial_state(process, initial_state)
+        if initial_state is None:
+            initial_state = _build_initial_state(process, initial_weights)
         hyperparameters = metrics.flatten_metrics(
             _hyperparameters(process, initial_state)
         )
@@ -252,18 +254,11 @@ def _checked_cohort(cohort: Any, round_number: int) -> Sequence[str]:
 
 
 def _build_initial_state(
-    process: tff.learning.templates.LearningProcess, initial_state: Any
+    process: tff.learning.templates.LearningProcess,
+    weights: tff.learning.models.ModelWeights | None,
 ) -> Any:
-    if initial_state is None:
-        return process.initialize()
-    if isinstance(initial_state, tff.learning.models.ModelWeights):
-        try:
-            return process.set_model_weights(process.initialize(), initial_state)
-        except TypeError as error:
-            raise TypeError(
-                f"initial_state has other weights than the model of process: {error}"
-            ) from error
-    return initial_state
+    state = process.initialize()
+    return state if weights is None else process.set_model_weights(state, weights)
 
 
 def _hyperparameters(
@@ -274,8 +269,8 @@ def _hyperparameters(
     except TypeError as error:
         raise TypeError(
             "initial_state must be a server state of process, as initialize and next "
-            "return it, or a tff.learning.models.ModelWeights, found "
-            f"{type(initial_state).__name__}."
+            f"return it, found {type(initial_state).__name__}. Give the weights of a "
+            "model as initial_weights."
         ) from error
 
 

@@ -1,0 +1,67 @@
+"""Training begins with the weights that a Keras 3 model has."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests import keras3_models, models
+from tff_drift import algorithms, simulation
+
+pytestmark = keras3_models.needed
+
+SHAPES = [(models.NUM_FEATURES, models.NUM_CLASSES), (models.NUM_CLASSES,)]
+VALUES = [np.full(shape, 3.0, np.float32) for shape in SHAPES]
+
+
+def trained():
+    keras_model = keras3_models.softmax_regression()
+    keras_model.set_weights(VALUES)
+    return keras_model
+
+
+def begin(model_fn):
+    process = algorithms.build_fed_avg(model_fn, 0.1)
+    return models.trainable(process, process.initialize())
+
+
+def test_present_weights_of_a_model_from_outside():
+    models.assert_bit_equal(begin(keras3_models.model_fn(trained())), VALUES)
+
+
+def test_weights_that_model_fn_sets_or_loads(tmp_path):
+    trained().save(tmp_path / "model.keras")
+    trained().save_weights(tmp_path / "model.weights.h5")
+
+    def loaded():
+        keras_model = keras3_models.softmax_regression()
+        keras_model.load_weights(tmp_path / "model.weights.h5")
+        return keras_model
+
+    for build in (
+        trained,
+        loaded,
+        lambda: keras.models.load_model(tmp_path / "model.keras"),
+    ):
+
+        def model_fn(build=build):
+            return keras3_models.model_fn(build())()
+
+        models.assert_bit_equal(begin(model_fn), VALUES)
+
+
+@pytest.mark.parametrize("name", [None, "model.keras", "model.h5", "model"])
+def test_initial_weights_of_a_run(tmp_path, name):
+    given = trained()
+    if name is not None:
+        save = given.save if "." in name else given.export
+        given = tmp_path / name
+        save(given)
+    process = algorithms.build_fed_avg(
+        keras3_models.model_fn(keras3_models.softmax_regression()), 1e-30
+    )
+    clients = {"a": models.client_arrays([4])[0]}
+    train = simulation.ClientDatasets.from_arrays(clients, batch_size=4)
+    result = simulation.run_training(
+        process, train, rounds=1, cohort_size=1, initial_weights=given
+    )
+    models.assert_bit_equal(result.model_weights.trainable, VALUES)

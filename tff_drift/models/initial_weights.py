@@ -1,0 +1,187 @@
+"""Weights to begin with, in the forms in which people have them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import zipfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import checks, compat
+from tff_drift.models.stateless import split_variables
+from tff_drift.tensors import eagerly
+
+_FORMS = (
+    "a Keras model, the path of one that was saved (.keras, .h5 or the folder of a "
+    "SavedModel), a tff.learning.models.ModelWeights, or a list of arrays"
+)
+# Files of a SavedModel's folder: of all, and of those that Keras 2 saves.
+_SAVED_MODEL = "saved_model.pb"
+_OF_KERAS_2 = "keras_metadata.pb"
+
+
+def initial_weights_of(
+    given: Any, weights_type: compat.Type
+) -> tff.learning.models.ModelWeights:
+    """Returns weights that were given to begin with as a process takes them.
+
+    Args:
+      given: The weights.
+      weights_type: The TFF type of the process's model.
+
+    Returns:
+      The weights, NumPy arrays of the structure and types of the process's model.
+
+    Raises:
+      TypeError: If `given` is none of the forms.
+      ValueError: If a file cannot be read, or the weights are not those of the model,
+        or not finite.
+    """
+    wanted = compat.type_to_tf_tensor_specs(weights_type)
+    expected = [
+        tf.nest.flatten(wanted.trainable),
+        tf.nest.flatten(wanted.non_trainable),
+    ]
+    parts = _parts(given, len(expected[1]))
+    values = [
+        _fitting(kind, part, specs)
+        for kind, part, specs in zip(("trainable", "non-trainable"), parts, expected)
+    ]
+    return tff.learning.models.ModelWeights(
+        tf.nest.pack_sequence_as(wanted.trainable, values[0]),
+        tf.nest.pack_sequence_as(wanted.non_trainable, values[1]),
+    )
+
+
+def _parts(given: Any, num_non_trainable: int) -> tuple[list[Any], list[Any]]:
+    """Returns the trainable and the other weights."""
+    if isinstance(given, (str, os.PathLike)):
+        given = _load(pathlib.Path(given))
+    if checks.is_of_keras3(given) and hasattr(given, "trainable_variables"):
+        _check_built(given)
+        trainable, others, _ = split_variables(given)
+        return trainable, others
+    if isinstance(given, tf.keras.Model):
+        _check_built(given)
+        return list(given.trainable_variables), list(given.non_trainable_variables)
+    if isinstance(given, tff.learning.models.ModelWeights):
+        return tf.nest.flatten(given.trainable), tf.nest.flatten(given.non_trainable)
+    if isinstance(given, (list, tuple)):
+        if num_non_trainable:
+            raise ValueError(
+                "initial_weights is a list of arrays, and the model of process also "
+                f"has {num_non_trainable} non-trainable weights, whose places in a "
+                "list differ. Give the Keras model, or tff.learning.models."
+                "ModelWeights(trainable, non_trainable)."
+            )
+        return list(given), []
+    raise TypeError(f"initial_weights must be {_FORMS}, found {checks.shown(given)}.")
+
+
+def _check_built(model: Any) -> None:
+    if not model.built:
+        raise ValueError(
+            f"initial_weights is the Keras model {model.name!r}, which is not built "
+            "and has no weights yet. Call it once on a batch."
+        )
+
+
+def _fitting(kind: str, values: Sequence[Any], specs: Sequence[Any]) -> list[Any]:
+    """Returns weights as arrays of the model's types."""
+    if len(values) != len(specs):
+        raise ValueError(
+            f"initial_weights has {len(values)} {kind} weights, and the model of "
+            f"process has {len(specs)}. Give the weights of the same model, with the "
+            "same layers trainable."
+        )
+    return [
+        _array(f"initial_weights, {kind} weight {place}", value, spec)
+        for place, (value, spec) in enumerate(zip(values, specs))
+    ]
+
+
+def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
+    try:
+        array = eagerly(lambda: np.asarray(value))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name}, is no array: {checks.shown(value)}.") from error
+    if array.dtype.kind not in "fiub" and array.dtype != spec.dtype.as_numpy_dtype:
+        raise TypeError(
+            f"{name}, must be an array of numbers, found values of type {array.dtype}."
+        )
+    if array.shape != tuple(spec.shape):
+        raise ValueError(
+            f"{name}, has the shape {array.shape}, and in the model of process "
+            f"{tuple(spec.shape)}. Give the weights of the same model, in the order of "
+            "its layers."
+        )
+    array = array.astype(spec.dtype.as_numpy_dtype)
+    if not np.isfinite(array.astype(np.float64)).all():
+        raise ValueError(
+            f"{name}, has values that are not finite. Training cannot begin there."
+        )
+    return array
+
+
+def _load(path: pathlib.Path) -> Any:
+    """Returns the Keras model of a file, or what a SavedModel holds of it."""
+    if not path.exists():
+        raise ValueError(f"initial_weights: there is no file {str(path)!r}.")
+    try:
+        if path.is_dir():
+            return _load_folder(path)
+        if path.suffix not in (".keras", ".h5", ".hdf5"):
+            raise ValueError("its name ends in neither .keras nor .h5")
+        if path.name.endswith(".weights.h5") or not _holds_a_model(path):
+            raise ValueError("it holds weights alone, and not the model")
+        return _keras_of(path).models.load_model(path, compile=False)
+    except Exception as error:
+        raise ValueError(
+            f"initial_weights: {str(path)!r} cannot be read as a saved Keras model "
+            f"({checks.shown(str(error))}). Load it yourself, such as with "
+            "tf.keras.models.load_model or load_weights, and give the Keras model."
+        ) from error
+
+
+def _load_folder(path: pathlib.Path) -> Any:
+    if not (path / _SAVED_MODEL).is_file():
+        raise ValueError(f"the folder has no {_SAVED_MODEL}")
+    if (path / _OF_KERAS_2).is_file():
+        return tf.keras.models.load_model(path, compile=False)
+    # What Keras 3 exports has no model, and the variables under these names.
+    loaded = eagerly(lambda: tf.saved_model.load(str(path)))
+    return tff.learning.models.ModelWeights(
+        list(loaded.trainable_variables), list(loaded.non_trainable_variables)
+    )
+
+
+def _holds_a_model(path: pathlib.Path) -> bool:
+    if path.suffix == ".keras":
+        return True
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        return "model_config" in file.attrs
+
+
+def _keras_of(path: pathlib.Path) -> Any:
+    """Returns the Keras whose release a file was saved with: `tf.keras` is Keras 2."""
+    if path.suffix == ".keras":
+        with zipfile.ZipFile(path) as file:
+            version = json.loads(file.read("metadata.json"))["keras_version"]
+    else:
+        import h5py
+
+        with h5py.File(path, "r") as file:
+            version = str(file.attrs.get("keras_version", "2"))
+    if version.startswith("3"):
+        import keras
+
+        return keras
+    return tf.keras
