@@ -173,7 +173,6 @@ def test_without_a_worker_the_local_context_is_the_default(monkeypatch, tmp_path
     monkeypatch.setattr(_tff_exit, "worker_path", lambda: tmp_path / "worker_binary")
     _tff_default.do_without_worker()
     stack = tff.framework.get_context_stack()
-    assert stack.current.takes_batches_on_demand
     assert _increment(1) == 2
     assert type(stack.current) is type(execution.create_local_execution_context())
 

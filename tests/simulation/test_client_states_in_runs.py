@@ -178,13 +178,20 @@ def test_a_store_without_need_or_of_another_kind_is_refused(process, train):
         run(process, train, client_states={})
 
 
-class _Preferences:
-    """Leaves every state at its client."""
+class _LeavingStates(tff.framework.SyncContext):
+    """Runs rounds on another context, and leaves every state at its client."""
 
-    takes_batches_on_demand = False
+    def __init__(self, context):
+        self._context = context
 
-    def prefers_states_at_clients(self, client_bytes, num_clients):
-        return client_bytes == 64 and num_clients == 2
+    def invoke(self, comp, arg):
+        return self._context.invoke(comp, arg)
+
+    def run_round(self, process, server_state, cohort):
+        assert cohort.state_nbytes == 64
+        assert len(cohort.clients) == 2
+        data = cohort.read(simulation.ClientDatasets.training_data)
+        return cohort.run(process, server_state, data, states_stay=True)
 
 
 @pytest.mark.parametrize(
@@ -198,9 +205,10 @@ def test_states_stay_at_the_clients_where_the_context_prefers_it(
     process, train, monkeypatch, create_context
 ):
     stores = [store("ram", process, None) for _ in range(2)]
-    with tff.framework.get_context_stack().install(create_context()):
+    context, stack = create_context(), tff.framework.get_context_stack()
+    with stack.install(context):
         collected = run(process, train, client_states=stores[0])
-        monkeypatch.setattr(execution, "current_preferences", _Preferences)
+    with stack.install(_LeavingStates(context)):
         # It has a type, and cannot be called.
         unused = types.SimpleNamespace(type_signature=process.next.type_signature)
         monkeypatch.setattr(process, "_next_fn", unused)

@@ -344,38 +344,35 @@ def program_context(name):
     return tff.program.NativeFederatedContext(context)
 
 
-async def last_state(kept, folder):
-    manager = tff.program.FileProgramStateManager(folder / "program")
-    version = max(await manager.get_versions())
-    return version
+@pytest.fixture
+def server_states(monkeypatch):
+    """The server states that a program comes to."""
+    states, end = [], simulation.Cohort.end
 
-
-class Watched(simulation.ProcessWithClientStates):
-    """Remembers the server state that a program has come to."""
-
-    state = None
-
-    def end(self, *arguments, **options):
-        output = super().end(*arguments, **options)
-        self.state = output.state
+    def noting(*arguments, **options):
+        output = end(*arguments, **options)
+        states.append(output.state)
         return output
+
+    monkeypatch.setattr(simulation.Cohort, "end", noting)
+    return states
 
 
 @pytest.mark.parametrize("context", ["local", "native"])
-def test_tffs_program_trains_them(context, process, train, tmp_path):
-    kept = Watched(process)
+def test_tffs_program_trains_them(context, process, train, tmp_path, server_states):
+    kept = simulation.ProcessWithClientStates(process)
     with tff.framework.get_context_stack().install(program_context(context)):
         train_model(kept, train, tmp_path)
-    assert_as_expected(process, kept.state, kept.client_states)
+    assert_as_expected(process, server_states[-1], kept.client_states)
 
 
 @pytest.mark.parametrize("kind", ["ram", "disk"])
-def test_tffs_program_resumes(kind, train, tmp_path):
+def test_tffs_program_resumes(kind, train, tmp_path, server_states):
     process = built("scaffold")
     with tff.framework.get_context_stack().install(program_context("local")):
         for rounds in (1, 3, ROUNDS):
             states = store(kind, process, tmp_path / "states")
-            kept = Watched(process, states)
+            kept = simulation.ProcessWithClientStates(process, states)
             train_model(kept, train, tmp_path, rounds)
             found = contents(states)
             states.close()
@@ -384,10 +381,10 @@ def test_tffs_program_resumes(kind, train, tmp_path):
         list(CLIENTS),
         [dict(zip(process.initial_client_state, [leaf])) for leaf in found],
     )
-    assert_as_expected(process, kept.state, again)
+    assert_as_expected(process, server_states[-1], again)
 
 
-def test_tffs_program_may_discard_a_round(train, tmp_path):
+def test_tffs_program_may_discard_a_round(train, tmp_path, server_states):
     process = built("scaffold")
     outputs = []
 
@@ -395,11 +392,11 @@ def test_tffs_program_may_discard_a_round(train, tmp_path):
         outputs.append(output)
         return len(outputs) in (1, 3)
 
-    kept = Watched(process)
+    kept = simulation.ProcessWithClientStates(process)
     with tff.framework.get_context_stack().install(program_context("local")):
         train_model(kept, train, tmp_path, discard=discard)
     assert len(outputs) == ROUNDS + 2
-    assert_as_expected(process, kept.state, kept.client_states)
+    assert_as_expected(process, server_states[-1], kept.client_states)
 
 
 def test_a_data_source_selects_what_run_training_samples(train):

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tests import models
 from tests.execution.local.support import call, training
 from tff_drift import execution
+from tff_drift.execution.local import policy
 from tff_drift.execution.local.client_program import convolutions
 
 DATA = models.datasets(models.client_arrays([8] * 20))
@@ -47,9 +48,8 @@ def test_a_context_decides_by_its_limits():
 
 def test_states_stay_at_clients_from_a_size_on():
     limits = execution.Limits(collected_state_bytes=100)
-    context = execution.create_local_execution_context(limits=limits)
-    assert not context.prefers_states_at_clients(100, 10)
-    assert context.prefers_states_at_clients(101, 10)
+    assert not policy.keep_states_at_clients(limits, 100)
+    assert policy.keep_states_at_clients(limits, 101)
 
 
 @pytest.mark.parametrize(("largest", "is_product"), [(36, True), (35, False)])

@@ -9,6 +9,7 @@ from typing import Any
 
 from tff_drift import checks, compat, tensors
 from tff_drift.execution import containers
+from tff_drift.execution.batches_on_demand import BatchesOnDemand
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.data.arguments import ArgumentReader
 from tff_drift.execution.local.data.batch_cache import BatchCache
@@ -21,6 +22,10 @@ from tff_drift.execution.local.plan_cache import PlanCache
 from tff_drift.execution.local.runners.options import Options
 
 
+def _on_demand(source: Any, client_id: str, round_number: int) -> BatchesOnDemand:
+    return source.batches_on_demand(client_id, round_number)
+
+
 class LocalExecutionContext(compat.framework.SyncContext):
     """Runs TFF computations in this process, see `create_local_execution_context`."""
 
@@ -30,23 +35,23 @@ class LocalExecutionContext(compat.framework.SyncContext):
         self._reader = ArgumentReader()
         self._default_num_clients = default_num_clients
 
-    @property
-    def takes_batches_on_demand(self) -> bool:
-        """True: clients' batches may be given as `BatchesOnDemand`."""
-        return True
+    def run_round(self, process: Any, server_state: Any, cohort: Any) -> Any:
+        """Runs a round, see `tff_drift.simulation.RoundRunner`.
 
-    def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
-        """Whether the clients' new states are better returned one by one.
+        The batches of clients are made when they train. Clients' states of more than
+        1 MiB each, which take long to copy, are returned one by one.
 
         Args:
-          client_bytes: The size of one client's state, in bytes.
-          num_clients: The number of clients in the cohort.
+          process: The process.
+          server_state: The server state.
+          cohort: The clients, a `tff_drift.simulation.Cohort`.
 
         Returns:
-          True for states of more than 1 MiB each, which take long to copy.
+          The output of the round, without the clients' states.
         """
-        del num_clients
-        return policy.keep_states_at_clients(self._limits, client_bytes)
+        data = cohort.read(_on_demand)
+        stay = policy.keep_states_at_clients(self._limits, cohort.state_nbytes)
+        return cohort.run(process, server_state, data, states_stay=stay)
 
     def invoke(self, comp: Any, arg: Any) -> Any:
         """Runs a computation.
@@ -144,14 +149,9 @@ class AsyncLocalExecutionContext(compat.framework.AsyncContext):
             1, thread_name_prefix="tff-drift-async"
         )
 
-    @property
-    def takes_batches_on_demand(self) -> bool:
-        """See `LocalExecutionContext.takes_batches_on_demand`."""
-        return self._context.takes_batches_on_demand
-
-    def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
-        """See `LocalExecutionContext.prefers_states_at_clients`."""
-        return self._context.prefers_states_at_clients(client_bytes, num_clients)
+    def run_round(self, process: Any, server_state: Any, cohort: Any) -> Any:
+        """See `LocalExecutionContext.run_round`; returns an awaitable."""
+        return self._context.run_round(process, server_state, cohort)
 
     def explain(self, computation: Any, argument: Any = None) -> str:
         """See `LocalExecutionContext.explain`."""

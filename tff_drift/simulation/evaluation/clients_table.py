@@ -13,9 +13,9 @@ from absl import logging
 
 from tff_drift import algorithms, checks
 from tff_drift.models import ModelFn
+from tff_drift.simulation.cohorts import Cohort, run_round
 from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.client_datasets import ClientDatasets
-from tff_drift.simulation.data.round_data import client_data
 from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator
 
 if TYPE_CHECKING:
@@ -174,9 +174,9 @@ def _build_training(
     clients = train.fitting("train", parameter.element)
 
     def personalize(client_id: str) -> tuple[Any, bool]:
-        data = [client_data(clients, client_id, 0)]
+        cohort = Cohort(0, [client_id], clients)
         with label_errors.naming_bad_labels(clients, [client_id]):
-            state, metrics = process.next(initial, data)
+            state, metrics = run_round(process, initial, cohort)
         is_finite = metrics["client_work"]["rejected_clients"] == 0
         return process.get_model_weights(state), is_finite
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from tff_drift import checks, compat
 from tff_drift.client_states import ClientStatesError, InMemoryClientStates
+from tff_drift.simulation.cohorts import Selection
 from tff_drift.simulation.data.client_datasets import ClientDatasets
-from tff_drift.simulation.data.round_data import client_data
 from tff_drift.simulation.data.sampling import build_uniform_sampling
 from tff_drift.simulation.loop.client_state_types import rounds_of
 from tff_drift.simulation.loop.process_with_client_states import ProcessWithClientStates
@@ -73,7 +73,7 @@ class ClientDataSource(compat.FederatedDataSource):
         """Hashes of the clients' examples, see `ClientDatasets.digest`."""
         return self._train.digest()
 
-    def select(self, round_number: int, cohort_size: int) -> dict[str, Any]:
+    def select(self, round_number: int, cohort_size: int) -> Selection:
         """Returns the datasets of a round's clients.
 
         Args:
@@ -81,18 +81,15 @@ class ClientDataSource(compat.FederatedDataSource):
           cohort_size: The number of clients.
 
         Returns:
-          The batches of each, by client id, in the form that the execution context
-          prefers: made on demand, a list, or a `tf.data.Dataset`.
+          The datasets by client id. Execution contexts that run rounds do not read
+          them, but the clients' data in the form that they take best.
 
         Raises:
           TypeError: If `cohort_size` is not an integer.
           ValueError: If it is below 1 or above the number of clients.
         """
         sample = build_uniform_sampling(self._train.client_ids, cohort_size, self._seed)
-        return {
-            name: client_data(self._train, name, round_number)
-            for name in sample(round_number)
-        }
+        return Selection(self._train, sample(round_number), round_number)
 
     def iterator(self) -> compat.FederatedDataSourceIterator:
         """Returns an iterator that begins with round 0."""
@@ -141,7 +138,7 @@ class _Iterator(compat.FederatedDataSourceIterator):
     def federated_type(self) -> compat.FederatedType:
         return self._source.federated_type
 
-    def select(self, k: int | None = None) -> dict[str, Any]:
+    def select(self, k: int | None = None) -> Selection:
         if k is None:
             raise ValueError("k is None. Give the number of clients to select.")
         selection = self._source.select(self._round_number, k)

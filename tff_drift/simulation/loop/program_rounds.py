@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,34 +16,11 @@ import tree
 
 from tff_drift import compat
 from tff_drift.algorithms import StatefulLearningProcess
-from tff_drift.simulation.loop.client_state_types import without_client_states
-from tff_drift.simulation.loop.store_in_step import StoreInStep
+from tff_drift.simulation.cohorts import Cohort, without_client_states
 
 
-def next_of_program(
-    next_of_columns: compat.Computation,
-    store: StoreInStep,
-    end: Callable[[int, Any], Any],
-    state: Any,
-    cohort: Mapping[str, Any],
-) -> Any:
-    """Runs a round in a federated program.
-
-    Args:
-      next_of_columns: What `build_next_of_columns` made of the process.
-      store: The clients' states.
-      end: Keeps the clients' new states when the round has ended: of the rounds of
-        `state` and of the values that the process returned to the output without them.
-      state: The server state.
-      cohort: The cohort's data by client id.
-
-    Returns:
-      References to the output of the round, without the clients' states.
-
-    Raises:
-      ClientStatesError: If the store is at another round than the server state.
-      TypeError: If `state` holds references.
-    """
+def check_no_references(state: Any) -> None:
+    """Raises a `TypeError` if a server state holds references to values."""
     if any(
         isinstance(leaf, compat.MaterializableValueReference)
         for leaf in tree.flatten(state)
@@ -53,18 +30,40 @@ def next_of_program(
             "it must be known. Await tff.program.materialize_value(state) first, "
             "as tff.learning.programs.train_model does."
         )
-    rounds = store.enter(state)
-    leaves = [tree.flatten(each) for each in store.gather(cohort)]
+
+
+def next_of_program(
+    process: StatefulLearningProcess,
+    next_of_columns: compat.Computation,
+    state: Any,
+    cohort: Cohort,
+    data: Sequence[Any],
+) -> Any:
+    """Runs a round in a federated program.
+
+    Args:
+      process: The process.
+      next_of_columns: What `build_next_of_columns` made of it.
+      state: The server state.
+      cohort: The clients, with their states.
+      data: The clients' datasets.
+
+    Returns:
+      References to the output of the round, without the clients' states.
+    """
+    assert cohort.states is not None
+    states = cohort.states.gather(list(cohort.clients), copy=False)
+    leaves = [tree.flatten(each) for each in states]
     output = next_of_columns(
         state,
-        list(cohort.values()),
+        list(data),
         [list(column) for column in zip(*leaves)],
-        [np.int32(index) for index in range(len(cohort))],
+        [np.int32(index) for index in range(len(data))],
     )
 
     async def end_later() -> list[Any]:
         values = await compat.materialize_value(output)
-        return tree.flatten(end(rounds, values))
+        return tree.flatten(cohort.end(process, values))
 
     ending = asyncio.get_running_loop().create_task(end_later())
     visible = without_client_states(output)

@@ -13,8 +13,8 @@ import tensorflow_federated as tff
 from tff_drift import checks, compat
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
-from tff_drift.execution import preferences
 from tff_drift.models import initial_weights_of
+from tff_drift.simulation.cohorts import open_client_states
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Sampling, build_uniform_sampling
 from tff_drift.simulation.loop import identity
@@ -23,7 +23,7 @@ from tff_drift.simulation.loop.callbacks.failure_watch import FailureWatch
 from tff_drift.simulation.loop.callbacks.progress import Progress
 from tff_drift.simulation.loop.callbacks.release import ReleaseRows
 from tff_drift.simulation.loop.process_with_client_states import check_participation
-from tff_drift.simulation.loop.rounds import RoundRunner
+from tff_drift.simulation.loop.rounds import Rounds
 from tff_drift.simulation.loop.traffic import check_process
 from tff_drift.simulation.loop.training_loop import TrainingLoop
 from tff_drift.simulation.records import configuration as configurations
@@ -148,7 +148,7 @@ def run_training(
     if not isinstance(output_dir, (OutputDir, RunStore, type(None))):
         output_dir = OutputDir(output_dir)
     with _states_where_trained(process, client_states, output_dir) as states:
-        runner = RoundRunner(process, train, states)
+        runner = Rounds(process, train, states)
         training = identity.training_arguments(
             process,
             train,
@@ -181,9 +181,9 @@ def _states_where_trained(
         yield given
         return
     folder = _client_states_folder(output_dir)
-    states = preferences.open_client_states(process.initial_client_state, folder)
-    with contextlib.nullcontext() if states is None else states:
-        yield states
+    states = open_client_states(process.initial_client_state, folder)
+    with contextlib.ExitStack() as closing:
+        yield None if states is None else closing.enter_context(states)
 
 
 def _client_states_folder(output_dir: _Kept) -> pathlib.Path | None:
@@ -295,7 +295,7 @@ def _open_run_store(
     output_dir: _Kept,
     training: Mapping[str, Any],
     train: ClientDatasets,
-    runner: RoundRunner,
+    runner: Rounds,
 ) -> tuple[RunStore, int]:
     """Returns where the run is kept, and the rounds from checkpoint to checkpoint."""
     if output_dir is None:

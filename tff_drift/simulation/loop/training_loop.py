@@ -13,12 +13,11 @@ from absl import logging
 
 from tff_drift import checks
 from tff_drift.client_states import ClientStatesError
-from tff_drift.execution import preferences
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Described, Sampling
 from tff_drift.simulation.loop import identity
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
-from tff_drift.simulation.loop.rounds import RoundRunner
+from tff_drift.simulation.loop.rounds import Rounds
 from tff_drift.simulation.loop.traffic import Traffic, model_traffic
 from tff_drift.simulation.records import failures, metrics
 from tff_drift.simulation.records.results import TrainingResult, build_result
@@ -35,7 +34,7 @@ class TrainingLoop:
 
     def __init__(
         self,
-        runner: RoundRunner,
+        runner: Rounds,
         sampling: Sampling,
         run_store: RunStore,
         callbacks: Sequence[Callback],
@@ -200,8 +199,10 @@ class TrainingLoop:
         cohort = self._next_cohort or self._sample(round_number)
         self._next_cohort = None
         if round_number + 1 < run.rounds:
-            self._load_ahead(run.train, round_number + 1)
-        state, found = self._runner.run(run.state, cohort, round_number)
+            self._sample_ahead(round_number + 1)
+        state, found = self._runner.run(
+            run.state, cohort, round_number, self._next_cohort or ()
+        )
         seconds = metrics.seconds_since(start)
         row: metrics.MetricsRecord = {
             metrics.ROUND: round_number + 1,
@@ -231,16 +232,14 @@ class TrainingLoop:
     def _sample(self, round_number: int) -> Sequence[str]:
         return _checked_cohort(self._sampling(round_number), round_number)
 
-    def _load_ahead(self, train: ClientDatasets, round_number: int) -> None:
-        """Has a round's clients loaded before it begins, where that is of use.
+    def _sample_ahead(self, round_number: int) -> None:
+        """Samples a round's clients before it begins: a context may load them.
 
         Another sampling than one of the library's may depend on what comes before.
         """
-        load, sampling = preferences.loading_ahead(), self._sampling
-        is_known = isinstance(sampling, Described) and sampling.is_described_whole
-        if load is not None and is_known:
+        sampling = self._sampling
+        if isinstance(sampling, Described) and sampling.is_described_whole:
             self._next_cohort = self._sample(round_number)
-            load(train, self._next_cohort)
 
 
 def _checked_cohort(cohort: Any, round_number: int) -> Sequence[str]:
