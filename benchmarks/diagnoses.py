@@ -5,7 +5,8 @@
 For every kept comparison of FedAvg with SCAFFOLD, FedDyn or AdaBest whose data is
 there, FedAvg's clients are diagnosed with its settings, and a row tells the errors of a
 round and what the others gained. `experiments/results/diagnosis/known.csv` holds the
-rows; `--correlate` prints rank correlations of that file alone.
+rows; `--correlate` prints rank correlations of that file alone, `--cost` what a
+diagnosis takes beside rounds of FedAvg on `dense_mixed`.
 """
 
 from __future__ import annotations
@@ -71,7 +72,11 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--output", type=pathlib.Path, default=KNOWN)
     parser.add_argument("--correlate", action="store_true")
+    parser.add_argument("--cost", action="store_true")
     options = parser.parse_args()
+    if options.cost:
+        cost()
+        return
     if not options.correlate:
         _diagnose(options)
     correlate(pd.read_csv(options.output))
@@ -115,6 +120,41 @@ def _diagnose(options: argparse.Namespace) -> None:
             )
             options.output.parent.mkdir(parents=True, exist_ok=True)
             pd.DataFrame(found).to_csv(options.output, index=False, float_format="%.4g")
+
+
+def cost() -> None:
+    """Prints the seconds of a diagnosis and of five rounds, first and later ones."""
+    import models
+    import populations
+
+    from tff_drift import algorithms, execution, simulation
+
+    execution.set_local_execution_context()
+    work = populations.WORKS["dense_mixed"]
+    clients = {f"{i}": each for i, each in enumerate(populations.examples(work))}
+    train = simulation.ClientDatasets.from_arrays(clients, batch_size=work.batch_size)
+    model_fn, cohort = models._model_fn(work, ours=True), work.cohort_size
+
+    def five_rounds() -> None:
+        start = time.perf_counter()
+        process = algorithms.build_fed_avg(model_fn, populations.RATE)
+        result = simulation.run_training(process, train, rounds=5, cohort_size=cohort)
+        each = [row["seconds"] for row in result.rows]
+        seconds = time.perf_counter() - start
+        print(
+            f"five rounds {seconds:.2f} s, of which later ones {min(each):.3f} s each"
+        )
+
+    def diagnosis() -> None:
+        start = time.perf_counter()
+        simulation.diagnose(
+            model_fn, train, client_optimizer_fn=populations.RATE, cohort_size=cohort
+        )
+        print(f"diagnosis {time.perf_counter() - start:.2f} s")
+
+    for _ in range(3):
+        five_rounds()
+        diagnosis()
 
 
 def correlate(table: pd.DataFrame) -> None:

@@ -52,8 +52,9 @@ def diagnose(
     Trains a few rounds of FedAvg. At the start, halfway and at the end each of a
     sample of clients computes the gradient of its whole loss on two random halves of
     its examples; at the end it also trains locally, for 1, 2, 5, 10, ... steps and for
-    as many as in a round, with its batches in two orders. From these follow, with
-    intervals over clients:
+    as many as in a round, with its batches in two orders, and a client that has
+    everyone's examples takes as many steps. From these follow, with intervals over
+    clients:
 
     *   how different clients are: the mean squared length of their gradients beyond
         that of their mean, G² = Σ p_i ‖∇f_i‖² - ‖∇f‖², and the ratio of the two, B², as
@@ -62,15 +63,14 @@ def diagnose(
         Inner products of halves take the noise of small clients out;
     *   how far their labels are from everyone's, and how far chance would put them;
     *   how far they drift: ‖y_i - x‖, the cosine of a client's update and the mean of
-        the others', and the bias of the mean update across ∇f(x), which no server
-        rate mends, as local steps grow;
+        the others', and the bias of the mean update: what of it is not along the update
+        on everyone's examples, which no server rate mends, as local steps grow;
     *   what limits a round: that bias, the noise of drawing a cohort, or the noise of
-        minibatches, each relative to ‖∇f(x)‖². The cohort at which its noise equals the
-        update is the noise scale of McCandlish et al. (2018),
-        https://arxiv.org/abs/1812.06162, for clients.
+        minibatches. The cohort at which its noise equals the update is the noise scale
+        of McCandlish et al. (2018), https://arxiv.org/abs/1812.06162, for clients.
 
     Clients are measured under the execution context that is set, as they are trained.
-    The cost is that of the rounds, and of about five rounds of `max_clients` clients.
+    The cost is that of the rounds, and of about eight rounds of `max_clients` clients.
 
     Args:
       model_fn: A function that builds a `tff.learning.models.VariableModel`, or a
@@ -131,31 +131,36 @@ def diagnose(
     spec = client_works.build_model_spec(model_fn)
     passes = Passes(spec, optimizer, train, ids, seed)
     models = _models(process, train, rounds, cohort_size, seed, initial_weights)
-    means = statistics.Means(len(train))
     gradients = {number: passes.gradients(model) for number, model in models.items()}
-    last = gradients[rounds].mean
     updates, examples, steps = passes.updates(models[rounds], None, rounds)
     weights = examples
     if client_weighting == tff.learning.ClientWeighting.UNIFORM:
         weights = np.ones_like(examples)
 
+    shares = weights / weights.sum()
+    mean_steps = float(shares @ steps)
+
     def measured(found: Twice, each: np.ndarray) -> dict[str, statistics.Estimate]:
+        first, second = passes.central(
+            models[rounds], shares, max(1, round(float(shares @ each))), rounds
+        )
         inner = statistics.LocalTraining(
             _products(found.mean, found.mean),
             found.squares,
             found.noise,
-            _products(found.mean, last),
-            _products(last, last),
+            _products(found.mean, (first + second) / 2),
+            float(_products(first, second)),
             _scales(optimizer, each),
         )
-        statistic = statistics.drift(means, inner, cohort_size)
+        statistic = statistics.drift(len(train), inner, cohort_size)
         return statistics.jackknife(statistic, weights)
 
     as_trained = measured(updates, steps)
     drift = {}
-    for number in _rungs(float(np.average(steps, weights=weights))):
+    for number in _rungs(mean_steps):
         rung, _, own_steps = passes.updates(models[rounds], number, rounds)
         drift[number] = measured(rung, own_steps)
+    means = statistics.Means(len(train))
     differences = {
         number: statistics.jackknife(
             statistics.dissimilarity(

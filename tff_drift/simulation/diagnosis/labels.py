@@ -31,10 +31,11 @@ def label_distances(
       are drawn at random from everyone's; None where an example has no label that is
       a number.
     """
-    labels = [_labels(train.examples(each)) for each in ids]
-    if any(each is None for each in labels):
+    found = [_labels(train.examples(each)) for each in ids]
+    labels = [each for each in found if each is not None]
+    if len(labels) < len(found):
         return None
-    everyone = np.concatenate(labels)
+    everyone: np.ndarray = np.concatenate(labels)
     if everyone.dtype.kind == "f":
         edges = np.quantile(everyone, np.linspace(0, 1, _BINS + 1)[1:-1])
         labels = [np.digitize(each, np.unique(edges)) for each in labels]

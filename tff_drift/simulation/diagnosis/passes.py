@@ -187,6 +187,59 @@ class Passes:
         half = np.full(len(self.ids), 0.5, np.float32)
         return Twice.of(first, second, half), examples, steps
 
+    def central(
+        self, weights: Any, shares: np.ndarray, local_steps: int, number: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the updates of local training on everyone's examples, drawn twice.
+
+        A batch has as many examples as those of all clients together, and of each its
+        share: what local steps would do if clients were alike.
+
+        Args:
+          weights: The model.
+          shares: The clients' weights in the mean, which sum to 1.
+          local_steps: The number of steps.
+          number: The round; it changes the draws.
+        """
+        train = self._train
+        total = sum(map(train.num_examples, self.ids))
+        size = min(total, len(self.ids) * train.batching.batch_size)
+
+        def load(draw: str) -> Examples:
+            random = generator(train.batching.seed, number, draw)
+            rows = _stratified(random, self.ids, shares, size, local_steps, train)
+            return tf.nest.map_structure(lambda *leaves: np.concatenate(leaves), *rows)
+
+        names = ["first", "second"]
+        everyone = ClientDatasets(names, load, batch_size=size, shuffle=False)
+        everyone = everyone.fitting("train", train.element_spec)
+        found, _, _ = self._training(weights, everyone, names)
+        return found[0], found[1]
+
+
+def _stratified(
+    random: np.random.Generator,
+    ids: Sequence[str],
+    shares: np.ndarray,
+    size: int,
+    steps: int,
+    train: ClientDatasets,
+) -> list[Examples]:
+    """Returns the batches of some steps, with each client's share in every one."""
+    orders = [random.permutation(train.num_examples(each)) for each in ids]
+    taken = np.zeros(len(ids), int)
+    ends = np.cumsum(shares) * size
+    batches = []
+    for _ in range(steps):
+        # A draw at equal distances has each share rounded up or down.
+        marks = np.searchsorted(ends, random.random() + np.arange(size))
+        counts = np.bincount(np.minimum(marks, len(ids) - 1), minlength=len(ids))
+        for place, count in enumerate(counts):
+            rows = (taken[place] + np.arange(count)) % len(orders[place])
+            batches.append(take(train.examples(ids[place]), orders[place][rows]))
+            taken[place] += count
+    return batches
+
 
 def _halved(
     train: ClientDatasets, ids: Sequence[str], seed: int

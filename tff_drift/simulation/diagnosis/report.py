@@ -6,13 +6,13 @@ import base64
 import dataclasses
 import html
 import io
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tff_drift import summaries
 from tff_drift.simulation.diagnosis import findings
+from tff_drift.simulation.diagnosis.measurements import Measurements
 from tff_drift.simulation.diagnosis.statistics import Estimate
 
 if TYPE_CHECKING:
@@ -20,56 +20,18 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import pandas as pd
 
-Estimates = Mapping[str, Estimate]
 _BLUE, _ORANGE, _GREY = "#0072b2", "#d55e00", "#777777"
 
 
 @dataclasses.dataclass
-class Diagnosis:
+class Diagnosis(Measurements):
     """What `diagnose` measured, and what follows.
 
     Attributes:
-      clients: N, the number of all clients.
-      cohort_size: M, the clients per round.
-      sizes: The examples of each measured client.
-      steps: The local steps of each, in a round.
-      labels: For each the total variation between its labels and everyone's, and what
-        chance gives clients of its size; None where labels are no numbers.
-      differences: By rounds completed, estimates of how different gradients are:
-        `mean_squared_length`, `squared_length_of_mean`, `g2`, `agreement`, which is
-        1 / B², the same without halves (`g2_naive`, `agreement_naive`), and
-        `noise_share`.
-      drift: By local steps K, the same for all clients, estimates of what they lead to:
-        `drift`, the mean ‖y_i − x‖; `drift_over_mean`, over the length of the mean
-        update; `cosine`, of a client's update and the others' mean; `shrinkage`, by how
-        much the update's part along ∇f(x) differs from K steps along it; and `bias`,
-        `cohort_noise` and `minibatch_noise`, the squared lengths of what is not along
-        ∇f(x), relative to that of this part, with their shares of the sum.
-      as_trained: The same for the steps that clients take in a round, with
-        `bias_of_unequal_work`, what FedNova's weights would remove, and `noise_scale`,
-        the cohort whose noise is as large as the update.
       race: The table of a race, if there was one.
     """
 
-    clients: int
-    cohort_size: int
-    sizes: np.ndarray
-    steps: np.ndarray
-    labels: tuple[np.ndarray, np.ndarray] | None
-    differences: Mapping[int, Estimates]
-    drift: Mapping[int, Estimates]
-    as_trained: Estimates
     race: Any = None
-
-    def b2(self, number: int) -> Estimate:
-        """Returns B² after some rounds, infinite where the mean may be zero.
-
-        Args:
-          number: The rounds completed, of `differences`.
-        """
-        found = self.differences[number]["agreement"]
-        value, high, low = (1 / each if each > 0 else np.inf for each in found)
-        return Estimate(value, low, high)
 
     @property
     def finding(self) -> str:
@@ -181,9 +143,9 @@ class Diagnosis:
         """
         if figure is None:
             # Slow to import, and of no use to programs that draw nothing.
-            import matplotlib.pyplot as plt
+            from matplotlib.figure import Figure
 
-            figure = plt.figure(figsize=(7.4, 5.6), layout="constrained", facecolor="w")
+            figure = Figure(figsize=(7.4, 5.6), layout="constrained", facecolor="white")
         elif not hasattr(figure, "subplots"):
             raise TypeError(
                 f"figure must be a matplotlib.figure.Figure, found {figure!r}."
@@ -244,7 +206,7 @@ def _draw_drift(report: Diagnosis, ax: matplotlib.axes.Axes) -> None:
     found = [*report.drift.values(), report.as_trained]
     biases = [max(0.0, each["bias"].value) ** 0.5 for each in found]
     cosines = [each["cosine"].value for each in found]
-    ax.plot(steps, biases, color=_ORANGE, marker="o", label="bias / step along ∇f")
+    ax.plot(steps, biases, color=_ORANGE, marker="o", label="bias / step")
     ax.plot(steps, cosines, color=_BLUE, marker="s", label="cosine with others")
     ax.axhline(0, color="0.8", zorder=0)
     ax.set(title="How far they drift", xlabel="local steps", xscale="log")

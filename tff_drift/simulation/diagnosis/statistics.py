@@ -29,6 +29,8 @@ class Estimate(NamedTuple):
     high: float
 
     def __str__(self) -> str:
+        if np.isnan(self.value):
+            return "not to be told"
         return f"{self.value:.3g} ({self.low:.2g} to {self.high:.2g})"
 
 
@@ -54,9 +56,26 @@ def jackknife(
 
 
 def mean_square(weights: np.ndarray, squares: np.ndarray) -> float:
-    """Returns the weighted mean of the clients' squares, of those that have one."""
+    """Returns the weighted mean of the clients' squares, of those that have one.
+
+    Args:
+      weights: The clients' weights.
+      squares: A number for each client; NaN where it has none.
+    """
     known = np.isfinite(squares)
     return float(np.average(squares[known], weights=weights[known]))
+
+
+def mean_of_pairs(weights: np.ndarray, products: np.ndarray) -> float:
+    """Returns the weighted mean of ⟨u_i, v_j⟩ of different clients.
+
+    Args:
+      weights: The clients' weights.
+      products: ⟨u_i, v_j⟩.
+    """
+    squared = weights**2
+    total = weights @ products @ weights - squared @ np.diag(products)
+    return float(total / (weights.sum() ** 2 - squared.sum()))
 
 
 class Means:
@@ -79,11 +98,9 @@ class Means:
           products: ⟨u_i, v_j⟩ of theirs.
           own: What stands for ⟨u_i, v_i⟩; NaN where it is not known.
         """
-        squared = weights**2
-        of_pairs = weights @ products @ weights - squared @ np.diag(products)
-        of_pairs /= weights.sum() ** 2 - squared.sum()
         share = self._shares(weights) @ weights / weights.sum()
-        return float(share * mean_square(squared, own) + (1 - share) * of_pairs)
+        of_pairs = mean_of_pairs(weights, products)
+        return float(share * mean_square(weights**2, own) + (1 - share) * of_pairs)
 
     def spread(
         self, weights: np.ndarray, products: np.ndarray, own: np.ndarray
@@ -134,6 +151,7 @@ def dissimilarity(
             "squared_length_of_mean": of_mean,
             "g2": length - of_mean,
             "agreement": _ratio(of_mean, length),
+            "agreement_of_others": _ratio(mean_of_pairs(weights, products), length),
             "g2_naive": plain_length - plain_of_mean,
             "agreement_naive": _ratio(plain_of_mean, plain_length),
             "noise_share": 1 - _ratio(length - of_mean, plain_length - plain_of_mean),
@@ -149,8 +167,8 @@ class LocalTraining(NamedTuple):
       updates: ⟨Δ_i, Δ_j⟩.
       own: ⟨Δ_ia, Δ_ib⟩ of two orders of the batches.
       noise: ‖Δ_ia − Δ_ib‖² / 2.
-      with_gradients: ⟨Δ_i, ∇f_j⟩.
-      gradients: ⟨∇f_i, ∇f_j⟩.
+      with_central: ⟨Δ_i, Δ⟩ with the update of as many steps on everyone's examples.
+      central: ⟨Δ_a, Δ_b⟩ of two draws of these.
       scales: c_i, by which K_i steps multiply a gradient that stays the same; None of
         an optimizer whose steps are not multiples of the gradient.
     """
@@ -158,49 +176,47 @@ class LocalTraining(NamedTuple):
     updates: np.ndarray
     own: np.ndarray
     noise: np.ndarray
-    with_gradients: np.ndarray
-    gradients: np.ndarray
+    with_central: np.ndarray
+    central: float
     scales: np.ndarray | None
 
 
 def drift(
-    means: Means, found: LocalTraining, cohort_size: int
+    population: int, found: LocalTraining, cohort_size: int
 ) -> Callable[[np.ndarray], Numbers]:
     """Returns the statistic of the clients' drift, its bias and the noise beside it.
 
-    What is an error of a round's update is relative to the squared length of the
-    mean update's part along ∇f(x): a server rate changes both alike.
+    What is an error of a round's update is relative to the squared length of the mean
+    update's part along the central one: a server rate changes both alike. The bias is
+    that of the measured clients, whose examples the central update has seen.
 
     Args:
-      means: The population.
+      population: N.
       found: The inner products.
       cohort_size: M.
     """
-    population = means.population
+    everyone, measured = Means(population), Means(len(found.own))
     left_out = (population - cohort_size) / max(1, population - 1) / cohort_size
     lengths = np.sqrt(np.maximum(np.diag(found.updates), 0))
-    own_with = np.diag(found.with_gradients)
+
+    def off(weights: np.ndarray, times: np.ndarray) -> tuple[float, float, float]:
+        """Returns ‖Δ‖², ⟨Δ, central⟩ and the squared tangent of their angle."""
+        products = np.outer(times, times) * found.updates
+        update = measured.product(weights, products, times**2 * found.own)
+        along = float(np.average(times * found.with_central, weights=weights))
+        return update, along, _ratio(update * found.central, along**2) - 1
 
     def statistic(weights: np.ndarray) -> Numbers:
-        gradient = means.product(weights, found.gradients, np.diag(found.gradients))
-        update = means.product(weights, found.updates, found.own)
-        along = means.product(weights, found.with_gradients, own_with)
-        unit = _ratio(along**2, gradient)
-        bias = _ratio(update, unit) - 1
-        normalized, shrunk = bias, 0.0
+        ones = np.ones_like(weights)
+        update, along, bias = off(weights, ones)
+        unit = _ratio(along**2, found.central)
+        unequal = 0.0
         if found.scales is not None:
-            scale = np.average(found.scales, weights=weights)
-            shrunk = _ratio(along, scale * gradient) - 1
             # As FedNova weighs clients.
-            times = scale / found.scales
-            there = times[:, np.newaxis] * found.with_gradients
-            along_there = means.product(weights, there, np.diag(there))
-            update_there = means.product(
-                weights, np.outer(times, times) * found.updates, times**2 * found.own
-            )
-            normalized = _ratio(update_there * gradient, along_there**2) - 1
-        spread = means.spread(weights, found.updates, found.own)
-        noise = means.unevenness(weights) * mean_square(weights**2, found.noise)
+            mean = np.average(found.scales, weights=weights)
+            unequal = bias - off(weights, mean / found.scales)[2]
+        spread = everyone.spread(weights, found.updates, found.own)
+        noise = everyone.unevenness(weights) * mean_square(weights**2, found.noise)
         errors = {
             "bias": bias,
             "cohort_noise": _ratio(spread * left_out, unit),
@@ -212,10 +228,10 @@ def drift(
             "drift": length,
             "drift_over_mean": _ratio(length, max(update, 0) ** 0.5),
             "cosine": mean_square(weights, _cosines(found.updates, weights)),
-            "shrinkage": shrunk,
+            "shrinkage": _ratio(along, found.central) - 1,
             **errors,
             **{f"{k}_share": _ratio(max(0.0, v), total) for k, v in errors.items()},
-            "bias_of_unequal_work": bias - normalized,
+            "bias_of_unequal_work": unequal,
             "noise_scale": _ratio(spread + noise, update),
         }
 
