@@ -148,7 +148,8 @@ def sentences(report: Measurements) -> list[str]:
     number = max(report.differences)
     last, trained = report.differences[number], report.as_trained
     dissimilarity, share = report.b2(number), last["noise_share"].value
-    where = f"after {number} rounds" if number else "at the start"
+    rounds = f"after {number} round{'s' * (number != 1)}"
+    where = rounds if number else "at the start"
     differ = "differ" if last["g2"].low > 0 else "cannot be told from alike"
     first = (
         f"Clients' gradients {differ} {where}: B², 1 for clients that are alike, is "

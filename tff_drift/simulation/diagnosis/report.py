@@ -28,6 +28,25 @@ class Diagnosis(Measurements):
     """What `diagnose` measured, and what follows.
 
     Attributes:
+      clients: N, the number of all clients.
+      cohort_size: M, the clients per round.
+      sizes: The examples of each measured client.
+      steps: The local steps of each, in a round.
+      labels: For each the total variation between its labels and everyone's, and what
+        chance gives clients of its size; None where labels are no numbers.
+      differences: By rounds completed, estimates of how different gradients are:
+        `mean_squared_length`, `squared_length_of_mean`, `g2`, `agreement`, which is
+        1 / B², `agreement_of_others`, of pairs of clients, the same without halves
+        (`g2_naive`, `agreement_naive`), and `noise_share`.
+      drift: By local steps K, the same for all clients, estimates of what they lead to:
+        `drift`, the mean ‖y_i − x‖; `drift_over_mean`, over the length of the mean
+        update; `cosine`, of a client's update and the others' mean; `shrinkage`, by how
+        much the mean update's part along that of K steps on everyone's examples differs
+        from it; and `bias`, `cohort_noise` and `minibatch_noise`, the squared lengths
+        of what is not along it, relative to that of this part, with their shares.
+      as_trained: The same for the steps that clients take in a round, with
+        `bias_of_unequal_work`, what FedNova's weights would remove, and `noise_scale`,
+        the cohort whose noise is as large as the update.
       race: The table of a race, if there was one.
     """
 
@@ -80,7 +99,8 @@ class Diagnosis(Measurements):
     def _fields(self) -> tuple[str, dict[str, str]]:
         fields = {}
         for number in self.differences:
-            fields[f"B² after {number} rounds"] = str(self.b2(number))
+            name = f"B² after {number} round{'s' * (number != 1)}"
+            fields[name] = str(self.b2(number))
         for name, text in findings.ERRORS.items():
             fields[f"{text}"] = str(self.as_trained[name])
         for remedy, share in self.gains.items():
