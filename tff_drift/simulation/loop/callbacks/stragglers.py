@@ -73,9 +73,7 @@ class StragglerClock(Callback):
         left_out: float = 0.0,
         seed: int = 0,
     ) -> None:
-        checks.check_instance(
-            "train", train, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
-        )
+        checks.check_instance("train", train, ClientDatasets)
         checks.check_callable("sampling", sampling, "a function of a round number")
         checks.check_non_negative("delay", delay)
         checks.check_non_negative("seconds_per_example", seconds_per_example)
