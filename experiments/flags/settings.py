@@ -1,4 +1,4 @@
-"""What one run is: every flag resolved, from what was given and from defaults."""
+"""The settings of a run: every flag resolved, from what was given and defaults."""
 
 from __future__ import annotations
 

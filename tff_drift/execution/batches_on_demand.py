@@ -15,7 +15,7 @@ Rows = Union[np.ndarray, slice]
 
 @dataclasses.dataclass(frozen=True)
 class BatchesOnDemand(Sequence[Any]):
-    """What the local context takes for a sequence in place of a list of batches.
+    """A sequence of batches, which the local context takes in place of a list.
 
     Lists have to be there before a round begins: the batches of the whole cohort.
     These are made on the threads that train, and freed when their client is done,

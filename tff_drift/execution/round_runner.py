@@ -1,4 +1,4 @@
-"""How an execution context runs the rounds of `tff_drift.simulation`."""
+"""The base class of execution contexts that run rounds in their own way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_COLLECTED_BYTES = 2**26
 
 
 class RoundRunner:
-    """How rounds are run under an execution context of TFF.
+    """Runs rounds under an execution context of TFF.
 
     As it stands, it serves any context: datasets go in, and the clients' new states
     are collected, or under TFF's own engine returned one by one where they would fill
@@ -23,7 +23,8 @@ class RoundRunner:
             def invoke(self, comp, arg): ...
 
             def run_round(self, process, server_state, cohort):
-                return cohort.run(process, server_state, cohort.batches())
+                data = [list(batches) for batches in cohort.batches()]
+                return cohort.run(process, server_state, data)
     """
 
     def run_round(self, process: Any, server_state: Any, cohort: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What one actor does: it runs its clients on the local context."""
+"""An actor, which runs its clients on the local context."""
 
 from __future__ import annotations
 

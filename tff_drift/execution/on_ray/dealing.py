@@ -26,8 +26,8 @@ class Argument:
       packed: The same, packed and stored for all actors.
       dealt: Of each actor the numbers of its clients.
       parts: Of each actor its part.
-      states: The clients' states, if they are there by name.
-      names: Of each client the name of its state, if it is there by name.
+      states: The clients' states, if they stay at the actors.
+      names: Client index → the key of its state, if it stays at the actors.
     """
 
     shared: Any
@@ -166,9 +166,10 @@ class _Packer:
     """Packs the values of clients.
 
     Attributes:
-      rounds: By the number of the client, what names its data, of those that have it.
-      names: By the number of the client, the name of its state, if it is there by name.
-      states: What these are states of.
+      rounds: Client index → the key of its data, of clients whose data stays at the
+        actors.
+      names: Client index → the key of its state, of clients whose states stay there.
+      states: The states of the round, which these keys are of.
     """
 
     def __init__(self) -> None:

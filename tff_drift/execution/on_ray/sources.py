@@ -23,7 +23,7 @@ _KEPT_SOURCES = 16
 
 
 class ClientSource(Protocol):
-    """Where the batches of clients come from, such as `ClientDatasets`; it is sent."""
+    """Clients' data that can be sent to actors, such as `ClientDatasets`."""
 
     @property
     def client_ids(self) -> Sequence[str]:

@@ -59,7 +59,7 @@ class Sent:
 
 
 class Kept:
-    """What an actor has made of what it was sent, as much as was used last."""
+    """An actor's cache of what it made of what it was sent, the last used ones."""
 
     def __init__(
         self, fetch: Callable[[Any], Any], make: Callable[[Any], Any], most: int
@@ -123,7 +123,7 @@ class SentState:
 
 @dataclasses.dataclass(frozen=True)
 class PartOfStates:
-    """Where an actor finds the states that `SentState`s name.
+    """The place at which an actor finds the states that `SentState`s name.
 
     Attributes:
       store: A `shards.Store`.

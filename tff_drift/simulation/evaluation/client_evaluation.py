@@ -83,7 +83,7 @@ def _zeros(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _is_finite(leaves: Iterable[Any]) -> bool:
-    """Whether no float of some arrays is infinite or not a number."""
+    """Returns whether all floats of some arrays are finite."""
     arrays = map(np.asarray, leaves)
     return all(np.isfinite(each).all() for each in arrays if each.dtype.kind in "fc")
 

@@ -1,4 +1,4 @@
-"""What TFF's federated programs need to train on `ClientDatasets`.
+"""A data source and a state manager, for TFF's federated programs.
 
 `tff.learning.programs.train_model` asks a data source for each round's clients, and
 saves the program's state, the position in the data among it, by a state manager.

@@ -1,4 +1,4 @@
-"""How long rounds would take if clients trained at the same time, some of them slowly.
+"""Simulated times of rounds whose clients train at once, some of them slowly.
 
 The model of Lee et al. (2017), Speeding Up Distributed Machine Learning Using Codes,
 https://arxiv.org/abs/1512.02673, as Charles et al. (2021), On Large-Cohort Training for
