@@ -85,7 +85,7 @@ def check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
     check_options(given, ALGORITHM, algorithms)
     check_together(given)
     for name, flag in flags.items():
-        for other in flag.requires.get(given.get(name), ()):
+        for other in flag.requires.get(given.get(name, ""), ()):
             if given.get(other) in _OFF:
                 text = f"--{name}={given[name]} needs --{other}."
                 raise UserError(f"{text} {flags[other].help}")

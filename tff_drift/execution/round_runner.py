@@ -60,6 +60,7 @@ class RoundRunner:
           A `tff_drift.client_states.ClientStates`; None for one in RAM.
         """
         del initial_state, path
+        return None
 
     def map_clients(
         self,
@@ -82,6 +83,7 @@ class RoundRunner:
           process, or the function cannot be sent to where it is.
         """
         del build, source, client_ids, arguments
+        return None
 
 
 def current_runner() -> RoundRunner:
