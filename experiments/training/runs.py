@@ -108,7 +108,7 @@ def load_clients(settings: RunSettings) -> tasks.Task:
         settings.task,
         settings.circumstances["cache_dir"],
         settings.seed,
-        tuple(settings.options_of(TASK).items()),
+        tuple(settings.options[TASK].items()),
     )
 
 

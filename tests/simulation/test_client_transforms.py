@@ -89,7 +89,7 @@ def test_raises_on_a_transform_that_loses_examples():
         ClientDatasets.from_arrays(labelled_clients([4]), batch_size=2, transform=3)
 
 
-@pytest.mark.parametrize("make", ["training_data", "batches_on_demand"])
+@pytest.mark.parametrize("make", ["training_data", "training_batches"])
 def test_raises_on_a_transform_of_other_dtypes_in_training(make):
     def transform(examples, generator):
         features, labels = examples

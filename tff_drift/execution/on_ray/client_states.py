@@ -25,7 +25,6 @@ from typing import Any
 from tff_drift import checks, files
 from tff_drift.client_states import ClientStates, ClientStatesError
 from tff_drift.client_states.store import Arrays
-from tff_drift.execution.batches_on_demand import StateOfClient
 from tff_drift.execution.on_ray import partition, shards, wire
 from tff_drift.execution.on_ray.actors import Actors, Call
 
@@ -329,7 +328,7 @@ def _damaged(path: pathlib.Path, error: Exception) -> ClientStatesError:
 
 
 class StatesOfRound:
-    """The states of the clients of a round, by name.
+    """The states of the clients of a round, by name: its cohort's store.
 
     Attributes:
       new: Shards and references to their clients' new states, once trained.
@@ -340,9 +339,10 @@ class StatesOfRound:
         self.new: list[tuple[int, Any]] | None = None
         self._store = store
 
-    def state_of(self, client_id: str) -> StateOfClient:
-        """Returns what stands for a client's state in the argument of a round."""
-        return StateOfClient(self, client_id)
+    def gather(self, client_ids: Sequence[str], copy: bool) -> list[wire.SentState]:
+        """Returns the names of clients' states, which are read where these train."""
+        del copy
+        return [wire.SentState(client_id, self) for client_id in client_ids]
 
     def of_actor(
         self, number: int, client_ids: Sequence[str]
@@ -350,8 +350,14 @@ class StatesOfRound:
         """Returns where an actor finds its clients' states, see `part_of`."""
         return self._store.part_of(number, client_ids)
 
-    def keep(self) -> None:
-        """Puts the new states in place of the old ones, all or none."""
+    def scatter(
+        self, client_ids: Sequence[str], states: Sequence[Any], copy: bool
+    ) -> None:
+        """Puts the new states, which stayed where they are, in place of the old ones.
+
+        All or none of them.
+        """
+        del client_ids, states, copy
         if self.new is None:
             raise RuntimeError("No round has been trained on these states.")
         self._store.write(self.new)

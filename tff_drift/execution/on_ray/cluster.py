@@ -196,7 +196,7 @@ def _check_reachable(address: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """What one actor has.
+    """The resources of one actor.
 
     Attributes:
       processors: Its processors.
