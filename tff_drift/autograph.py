@@ -89,6 +89,7 @@ def of_model(model: tff.learning.models.VariableModel, name: str) -> Any:
     """
     if not _is_of_keras2(model):
         return of_user(getattr(model, name))
+    _have_called_without_border(model)
     function = getattr(type(model), name).python_function
     return _traced_as_written(types.MethodType(function, model))
 
@@ -106,6 +107,26 @@ def metric_finalizers(model: tff.learning.models.VariableModel) -> Any:
         (name, _traced_as_written(finalizer.python_function))
         for name, finalizer in finalizers.items()
     )
+
+
+def _have_called_without_border(model: Any) -> None:
+    """Has the forward pass call its Keras 2 model directly, not as a `tf.function`.
+
+    Across that border the mask of the predictions would not reach the loss, and losses
+    that layers add would belong to another graph.
+
+    Args:
+      model: What TFF makes of the Keras model.
+    """
+    keras_model = model._keras_model
+
+    def predict_on_batch(x: Any, training: bool = True) -> Any:
+        # Of calls before, such as the one on placeholders that built the model.
+        for layer in keras_model._flatten_layers():
+            layer._losses.clear()
+        return keras_model(x, training=training)
+
+    model.predict_on_batch = predict_on_batch
 
 
 def _is_of_keras2(model: tff.learning.models.VariableModel) -> bool:
