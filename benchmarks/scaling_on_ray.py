@@ -30,7 +30,7 @@ from scaling_rows import (
 
 from tff_drift import execution, simulation
 from tff_drift.execution.on_ray import cluster
-from tff_drift.simulation.loop.rounds import client_data
+from tff_drift.simulation.cohorts import Cohort, Selection, run_round
 
 # Of whom everybody has a state after some rounds.
 _FEW_CLIENTS = 400
@@ -190,11 +190,12 @@ def _in_turns(
         for name, context in contexts.items():
             before = _readings(contexts["on Ray"])
             with tff.framework.get_context_stack().install(context):
-                data = {each: client_data(train, each, round_number) for each in cohort}
                 if stateful:
+                    data = Selection(train, cohort, round_number)
                     output = stateful[name].next(states[name], data)
                 else:
-                    output = process.next(states[name], list(data.values()))
+                    clients = Cohort(round_number, cohort, train)
+                    output = run_round(process, states[name], clients)
             states[name] = output.state
             times[name].append(_readings(contexts["on Ray"]) - before)
     for name, of_rounds in times.items():

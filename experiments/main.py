@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import tff_drift
 from experiments import escape, terminal
-from tff_drift import module_source
 
 _OVERVIEW = """\
 tff-drift: federated learning in simulation, and methods against client drift.
@@ -44,11 +43,7 @@ def _dispatch(words: list[str]) -> int:
         print(f"tff-drift {tff_drift.__version__}")
         return 0
     # Here, so that Ctrl-C is heard whatever is being imported.
-    try:
-        from experiments.commands import COMMANDS
-    except module_source.UnreadableError as error:
-        print(f"tff-drift: error: {error}", file=sys.stderr)
-        return 1
+    from experiments.commands import COMMANDS
     from experiments.flags import errors
 
     if words[:1] == ["help"]:
@@ -65,9 +60,6 @@ def _dispatch(words: list[str]) -> int:
             raise errors.unknown("command", name, tuple(COMMANDS))
         else:
             COMMANDS[name].call(words[1:])
-    except module_source.UnreadableError as error:
-        print(f"tff-drift: error: {error}", file=sys.stderr)
-        return 1
     except errors.UserError as error:
         print(f"tff-drift: error: {escape.terminal(str(error))}", file=sys.stderr)
         return error.status

@@ -7,29 +7,34 @@ limited, and what is read is held against a schema: a damaged or a crafted file 
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import os
 import pathlib
-import stat
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from tff_drift import files
+
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_BYTES = 2**26
+_MOST_BYTES = 2**24
+# Of all that is read in a folder and below.
 _MOST_METRICS = 2**30
 _MOST_COLUMNS = 10_000
 _DEEPEST = 32
 _MOST_FOLDERS = 100_000
 
-Value = bool | int | float | str | None
+# Beyond, tables and figures have no room for them.
+Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Value = bool | Integer | float | str | None
 Settings = Annotated[
-    dict[str, bool | int | float | str | list[Value] | None],
+    dict[str, bool | Integer | float | str | list[Value] | None],
     msgspec.Meta(max_length=1000),
 ]
 
@@ -38,9 +43,9 @@ class RunSettings(msgspec.Struct):
     """What every reader needs of a run's settings."""
 
     task: str
-    seed: int
-    rounds: int
-    clients_per_round: int
+    seed: Integer
+    rounds: Integer
+    clients_per_round: Integer
 
 
 class RunEntry(RunSettings):
@@ -69,7 +74,7 @@ class Machine(msgspec.Struct):
     """Where a run ran."""
 
     processor: str | None = None
-    processors: int | None = None
+    processors: Integer | None = None
     ram: float | None = None
     accelerators: list[str] = []
     system: str | None = None
@@ -79,8 +84,8 @@ class Summary(msgspec.Struct):
     """summary.json: of a run or of a comparison."""
 
     task: str | None = None
-    rounds: int | None = None
-    clients: int | None = None
+    rounds: Integer | None = None
+    clients: Integer | None = None
     totals: Totals | None = None
     versions: dict[str, str] | None = None
     git_revision: str | None = None
@@ -102,6 +107,35 @@ class FoundSettings(msgspec.Struct):
     flags: Settings
 
 
+class Allowance:
+    """The bytes that may still be read of a folder: small files may be many.
+
+    Attributes:
+      left: The bytes.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        """Begins with all of them; by default as many as metrics of runs may have."""
+        self.left = _MOST_METRICS if most is None else most
+
+    def take(self, path: pathlib.Path, nbytes: int) -> None:
+        """Takes the bytes of a file that was read.
+
+        Args:
+          path: The file.
+          nbytes: How many it holds.
+
+        Raises:
+          ValueError: If they are more than are left.
+        """
+        self.left -= nbytes
+        if self.left < 0:
+            raise ValueError(
+                f"{str(path)!r} is too large, with the files beside it that were read "
+                "before. Leave it out, or name fewer folders."
+            )
+
+
 def find(folder: pathlib.Path, names: Collection[str]) -> Iterator[pathlib.Path]:
     """Yields the files of some names in a folder and below, without following links.
 
@@ -113,7 +147,7 @@ def find(folder: pathlib.Path, names: Collection[str]) -> Iterator[pathlib.Path]
       ValueError: If folders lie too deep in one another, or are too many.
     """
     start = len(folder.parts)
-    for number, (place, folders, files) in enumerate(os.walk(folder)):
+    for number, (place, folders, found) in enumerate(os.walk(folder)):
         path = pathlib.Path(place)
         if len(path.parts) - start > _DEEPEST or number > _MOST_FOLDERS:
             raise ValueError(
@@ -121,19 +155,19 @@ def find(folder: pathlib.Path, names: Collection[str]) -> Iterator[pathlib.Path]
                 f"more than {_MOST_FOLDERS:,} in all. Name the folder of the results."
             )
         folders.sort()
-        yield from (path / name for name in sorted(set(files) & set(names)))
+        yield from (path / name for name in sorted(set(found) & set(names)))
 
 
 def is_file(path: pathlib.Path) -> bool:
     """Returns whether there is a regular file, rather than a link or a device."""
-    try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
-        return False
+    return files.is_file(path)
 
 
 def read_bytes(
-    path: pathlib.Path, most: int = _MOST_BYTES, inside: pathlib.Path | None = None
+    path: pathlib.Path,
+    most: int = _MOST_BYTES,
+    inside: pathlib.Path | None = None,
+    allowance: Allowance | None = None,
 ) -> bytes:
     """Returns what a regular file holds.
 
@@ -141,6 +175,7 @@ def read_bytes(
       path: The file.
       most: The largest number of bytes to read.
       inside: The folder that it must lie in, wherever links lead; default: not checked.
+      allowance: What may be read with it.
 
     Raises:
       FileNotFoundError: If there is no such file.
@@ -149,29 +184,39 @@ def read_bytes(
     """
     if inside is not None and not path.resolve().is_relative_to(inside.resolve()):
         raise ValueError(f"{str(path)!r} is not in {str(inside)!r}. Copy it there.")
-    kind = os.lstat(path).st_mode
-    if stat.S_ISLNK(kind):
-        raise ValueError(f"{str(path)!r} is a link, not a file. Copy the file there.")
-    if not stat.S_ISREG(kind):
-        raise ValueError(f"{str(path)!r} is not a regular file. Leave it out.")
-    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(path, flags), "rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise ValueError(f"{str(path)!r} is larger than {most:,} bytes. Leave it out.")
+    if allowance is not None:
+        most = min(most, allowance.left)
+    try:
+        content = files.read_bytes(path, most, follow_links=False)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            what = "a link, not a file" if path.is_symlink() else "not a regular file"
+            raise ValueError(f"{str(path)!r} is {what}. Leave it out.") from error
+        if error.errno == errno.EFBIG:
+            raise ValueError(
+                f"{str(path)!r} is larger than {most:,} bytes"
+                f"{', which are left of those of all files here' * bool(allowance)}. "
+                "Leave it out."
+            ) from error
+        raise
+    if allowance is not None:
+        allowance.take(path, len(content))
     return content
 
 
-def read_text(path: pathlib.Path) -> str:
+def read_text(path: pathlib.Path, allowance: Allowance | None = None) -> str:
     """Returns the text of a file, see `read_bytes`, which raises what this does."""
     try:
-        return read_bytes(path).decode("utf-8")
+        return read_bytes(path, allowance=allowance).decode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
 
 
 def read_json(
-    path: pathlib.Path, schema: Any, inside: pathlib.Path | None = None
+    path: pathlib.Path,
+    schema: Any,
+    inside: pathlib.Path | None = None,
+    allowance: Allowance | None = None,
 ) -> dict[str, Any]:
     """Returns what a JSON file says, nothing if there is none.
 
@@ -179,12 +224,15 @@ def read_json(
       path: The file.
       schema: The `msgspec.Struct` that it must fit; it may say more.
       inside: As for `read_bytes`.
+      allowance: Likewise.
 
     Raises:
       ValueError: If it is damaged, or not as it should be.
     """
     try:
-        content = msgspec.json.decode(read_bytes(path, inside=inside))
+        content = msgspec.json.decode(
+            read_bytes(path, inside=inside, allowance=allowance)
+        )
     except FileNotFoundError:
         return {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -209,12 +257,17 @@ def check(path: pathlib.Path, content: Any, schema: Any) -> None:
         raise ValueError(f"{str(path)!r} is damaged: {error}.") from error
 
 
-def read_metrics(path: pathlib.Path, names: Sequence[str] = ()) -> pd.DataFrame:
+def read_metrics(
+    path: pathlib.Path,
+    names: Sequence[str] = (),
+    allowance: Allowance | None = None,
+) -> pd.DataFrame:
     """Returns the metrics of runs: numbers, in a row per round.
 
     Args:
       path: The file, which may be compressed.
       names: The columns of names, which must be there as `round` must.
+      allowance: What may be read with it, decompressed.
 
     Raises:
       ValueError: If it is damaged: no table, texts among the numbers, or a run's
@@ -224,9 +277,11 @@ def read_metrics(path: pathlib.Path, names: Sequence[str] = ()) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        content = read_bytes(path, _MOST_METRICS)
+        allowance = allowance or Allowance()
+        content = read_bytes(path, _MOST_METRICS, allowance=allowance)
         if path.suffix == ".gz":
-            content = _decompressed(content)
+            content = _decompressed(content, allowance.left)
+            allowance.take(path, len(content))
         if content.split(b"\n", 1)[0].count(b",") >= _MOST_COLUMNS:
             raise ValueError(f"there are more than {_MOST_COLUMNS:,} columns")
         frame = pd.read_csv(
@@ -252,10 +307,10 @@ def read_metrics(path: pathlib.Path, names: Sequence[str] = ()) -> pd.DataFrame:
     return frame
 
 
-def _decompressed(content: bytes) -> bytes:
+def _decompressed(content: bytes, most: int) -> bytes:
     """Returns compressed bytes as they were, unless they were too many."""
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-        whole = file.read(_MOST_METRICS + 1)
-    if len(whole) > _MOST_METRICS:
-        raise ValueError(f"it holds more than {_MOST_METRICS:,} bytes")
+        whole = file.read(most + 1)
+    if len(whole) > most:
+        raise ValueError(f"it holds more than {most:,} bytes")
     return whole

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from tff_drift import system
+from tff_drift import module_source, system
 
 _INTERRUPTED = 130
 _STANDARD_ERROR = 2
@@ -54,6 +54,9 @@ def call(program: Callable[[list[str]], int], words: list[str]) -> int:
         if not system.lacks_tff(error):
             raise
         print(f"tff-drift: error: {system.MISSING_TFF}", file=sys.stderr)
+        status = 1
+    except module_source.UnreadableError as error:
+        print(f"tff-drift: error: {error}", file=sys.stderr)
         status = 1
     except OSError as error:
         _drop_unwritable_output()

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tasks import example_checks
+from tff_drift import files
 
 _SUFFIX = ".npy"
 
@@ -33,7 +34,7 @@ def read_arrays(
       DataError: If the file cannot be read, is damaged, or lacks an array.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with files.open_regular(path) as file, zipfile.ZipFile(file) as archive:
             found = sorted(name.removesuffix(_SUFFIX) for name in archive.namelist())
             arrays = {name: _read(archive, name) for name in names if name in found}
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,8 +29,8 @@ def find_classes(
 
     Raises:
       DataError: If an integer is too large to count classes, labels are of different
-        kinds or cannot be sorted, or other labels than integers are not as many as
-        `num_classes`.
+        kinds or cannot be sorted, a number is not whole, or other labels than integers
+        are not as many as `num_classes`.
     """
     values = {
         where: set(distinct(array, where).tolist()) for where, array in labels.items()
@@ -38,6 +39,7 @@ def find_classes(
         # A negative label, or one beyond `num_classes`, is found when it is numbered.
         return range(num_classes or _count(values))
     _check_one_kind(values)
+    _check_whole(values)
     try:
         classes = sorted(set().union(*values.values()))
     except TypeError as error:
@@ -108,6 +110,25 @@ def _check_one_kind(values: Mapping[str, set[Any]]) -> None:
             f"but {other!r} of {other_where} is not. Write all as strings, or all as "
             "numbers."
         )
+
+
+def _check_whole(values: Mapping[str, set[Any]]) -> None:
+    """Raises if a label is a number that counts nothing: what regression predicts."""
+    for where, distinct in values.items():
+        for value in distinct:
+            if isinstance(value, numbers.Number) and not _is_whole(value):
+                raise example_checks.DataError(
+                    f"{where}: found the label {value}, and a class is no such number. "
+                    "These are tasks of classification: put numbers into classes, as "
+                    "pandas.cut does, or write names such as '0.5' as strings."
+                )
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        return bool(int(value) == value)
+    except (OverflowError, TypeError, ValueError):  # Infinite, complex or no number.
+        return False
 
 
 def number_labels(labels: np.ndarray, classes: Sequence[Any], where: str) -> np.ndarray:

@@ -9,6 +9,10 @@ import numpy as np
 Features = Mapping[str, np.ndarray]
 
 
+# Beyond, float64 lacks some integers.
+_LARGEST_QUANTITY = 2**53
+
+
 class DataError(ValueError):
     """A client's examples that cannot be trained on; they are read when needed."""
 
@@ -52,6 +56,9 @@ def check_features(
 def to_float32(array: np.ndarray, where: str) -> np.ndarray:
     """Returns numbers as `float32`.
 
+    Digits are lost. An integer beyond 2^53, which is no number of float64 either, is
+    rather the code of something than how much there is of it.
+
     Args:
       array: The numbers, one row per example.
       where: The file, the client and the field, for messages.
@@ -60,9 +67,18 @@ def to_float32(array: np.ndarray, where: str) -> np.ndarray:
       An array of the same shape.
 
     Raises:
-      DataError: If a number is not finite, or no `float32` is as large.
+      DataError: If a number is not finite, no `float32` is as large, or an integer is
+        beyond 2^53.
     """
     _check_finite(array, where)
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
+        _check_all(
+            (array <= _LARGEST_QUANTITY) & (array >= -_LARGEST_QUANTITY),
+            array,
+            where,
+            "A model takes float32, in which such an integer is another one: leave out "
+            "a code, or write a quantity as a float.",
+        )
     limit = np.finfo(np.float32).max
     if array.dtype.kind == "f" and array.dtype.itemsize > 4:
         _check_all(

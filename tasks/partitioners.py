@@ -30,6 +30,8 @@ from tff_drift import checks
 
 # Below, NumPy draws from a Dirichlet law in a time that grows as 1/α.
 _SMALLEST_ALPHA = 1e-3
+# An id takes some 70 bytes.
+_MOST_CLIENTS = 10**8
 
 
 def client_ids(num_clients: int) -> list[str]:
@@ -40,9 +42,14 @@ def client_ids(num_clients: int) -> list[str]:
 
     Raises:
       TypeError: If `num_clients` is no integer.
-      ValueError: If it is below 1.
+      ValueError: If it is below 1, or above a hundred million.
     """
     checks.check_integer("num_clients", num_clients)
+    if num_clients > _MOST_CLIENTS:
+        raise ValueError(
+            f"num_clients is {num_clients:,}: the ids of more than {_MOST_CLIENTS:,} "
+            "clients take more RAM than machines have. Take fewer."
+        )
     digits = len(str(num_clients - 1))
     return [f"client_{index:0{digits}}" for index in range(num_clients)]
 

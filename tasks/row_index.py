@@ -128,15 +128,10 @@ def _open(path: pathlib.Path) -> sqlite3.Connection:
     kept = path.with_name(path.name + SUFFIX)
     is_large = path.stat().st_size >= _KEPT_FROM_BYTES
     if is_large and (_fits(path, kept) or _was_written(path, kept)):
-        return _connect(kept)
-    connection = _connect(":memory:")
+        return sqlite_access.connect(kept)
+    connection = sqlite3.connect(":memory:", check_same_thread=False)
     _build(path, connection)
     return connection
-
-
-def _connect(target: str | pathlib.Path) -> sqlite3.Connection:
-    # The instance's lock keeps threads apart.
-    return sqlite3.connect(target, check_same_thread=False)
 
 
 def _fingerprint(path: pathlib.Path) -> str:
@@ -150,9 +145,9 @@ def _fits(path: pathlib.Path, kept: pathlib.Path) -> bool:
     if not kept.is_file():
         return False
     try:
-        with contextlib.closing(_connect(kept)) as connection:
+        with sqlite_access.reading(kept) as connection:
             found = connection.execute("SELECT fingerprint FROM source").fetchone()
-    except sqlite3.Error:
+    except example_checks.DataError:
         return False
     return found is not None and found[0] == _fingerprint(path)
 
@@ -181,7 +176,7 @@ def _build_file(path: pathlib.Path, kept: pathlib.Path) -> None:
     handle, name = tempfile.mkstemp(prefix=kept.name, suffix=".part", dir=kept.parent)
     os.close(handle)
     try:
-        with contextlib.closing(_connect(name)) as connection:
+        with contextlib.closing(sqlite3.connect(name)) as connection:
             _build(path, connection)
         shutil.copymode(path, name)
         os.replace(name, kept)
@@ -198,7 +193,7 @@ def _build(path: pathlib.Path, index: sqlite3.Connection) -> None:
     index.execute("PRAGMA journal_mode = OFF")
     index.execute("PRAGMA synchronous = OFF")
     index.executescript(_TABLES)
-    with contextlib.closing(_connect(path.absolute())) as data:
+    with contextlib.closing(sqlite_access.connect(path)) as data:
         clients = data.execute(
             "SELECT DISTINCT split_name, client_id FROM client_metadata "
             "ORDER BY split_name, client_id"

@@ -9,6 +9,7 @@ import urllib.parse
 from collections.abc import Iterator
 
 from tasks import example_checks
+from tff_drift import files
 
 _HEADER_BYTES = 100
 _MAGIC = b"SQLite format 3\x00"
@@ -24,7 +25,7 @@ def check_header(path: pathlib.Path) -> None:
       DataError: If it is not.
     """
     try:
-        with path.open("rb") as file:
+        with files.open_regular(path) as file:
             header = file.read(_HEADER_BYTES)
         found = path.stat().st_size
     except OSError as error:
@@ -60,12 +61,23 @@ def reading(path: pathlib.Path) -> Iterator[sqlite3.Connection]:
     Raises:
       DataError: If the file cannot be read, is locked or damaged.
     """
-    uri = f"file:{urllib.parse.quote(str(path.absolute()))}?mode=ro"
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(errors_of(path))
-        connection = sqlite3.connect(uri, uri=True)
-        stack.callback(connection.close)
+    with errors_of(path), contextlib.closing(connect(path)) as connection:
         yield connection
+
+
+def connect(path: pathlib.Path) -> sqlite3.Connection:
+    """Opens a file to read, for threads that take turns.
+
+    Args:
+      path: The file.
+
+    Raises:
+      sqlite3.Error: If it cannot be opened.
+    """
+    if not path.is_file():
+        raise sqlite3.OperationalError("unable to open database file: it is no file")
+    uri = f"file:{urllib.parse.quote(str(path.absolute()))}?mode=ro"
+    return sqlite3.connect(uri, uri=True, check_same_thread=False)
 
 
 @contextlib.contextmanager

@@ -29,6 +29,7 @@ from tasks import (
     sqlite_access,
     sqlite_checksums,
 )
+from tff_drift import files
 
 _KINDS = {
     "bytes_list": tf.string,
@@ -87,7 +88,7 @@ def find_file(
 
 
 def _download(path: pathlib.Path, load_data: Callable[[str], Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    files.make_folder(path.parent)
     # TFF writes to the final name, so that a download cut short would look like
     # the file. It goes to a folder of its own first.
     folder = tempfile.mkdtemp(prefix=".download-", dir=path.parent)

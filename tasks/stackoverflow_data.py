@@ -17,6 +17,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions, example_checks, missing_data, official_data, seeds
+from tff_drift import files
 from tff_drift.simulation import ClientDatasets
 
 _source = tff.simulation.datasets.stackoverflow
@@ -200,7 +201,7 @@ def _read_tags(path: pathlib.Path) -> list[str]:
 
 
 def _lines(path: pathlib.Path) -> Iterator[str]:
-    with path.open("rb") as file:
+    with files.open_regular(path) as file:
         for number, line in enumerate(file, start=1):
             try:
                 yield line.decode("utf-8")

@@ -302,7 +302,8 @@ def from_sqlite(
         if len(names) > 1:
             flat = [found[name].reshape(len(x), -1) for name in names]
             x = np.concatenate(flat, axis=1)
-        return x.astype(np.float32), found[label].astype(np.int32)
+        where = f"{path}: client {owner!r} of split {split_name!r}"
+        return example_checks.to_float32(x, where), found[label].astype(np.int32)
 
     parts = [
         Part(reader.client_ids(split_name), functools.partial(load, split_name))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tasks import array_files, example_checks, user_tables
+from tff_drift import files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,15 +74,15 @@ def find_files(folder: pathlib.Path) -> dict[str, dict[str, pathlib.Path]]:
             f"{next(iter(own.values())).name}, and in its subfolder {parts[0]!r}. Put "
             "each in a subfolder 'train' or 'test'."
         )
-    files = {part: _files_in(folder / part) for part in parts} or {"train": own}
-    for part, paths in files.items():
+    found = {part: _files_in(folder / part) for part in parts} or {"train": own}
+    for part, paths in found.items():
         if not paths:
             place = folder / part if parts else folder
             raise FileNotFoundError(
                 f"{place} has no files of clients. Put one there for each, such as "
                 f"{place / 'ann.csv'} or {place / 'ann.npz'}."
             )
-    return files
+    return found
 
 
 def _files_in(place: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -273,7 +274,8 @@ def _read_parquet(path: pathlib.Path, where: str) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        table = pd.read_parquet(path)
+        with files.open_regular(path) as file:
+            table = pd.read_parquet(file)
     except ImportError as error:
         raise ValueError(
             f"{where} is read by pyarrow, which is not installed. Install it, or write "
@@ -292,7 +294,8 @@ def _read_parquet(path: pathlib.Path, where: str) -> pd.DataFrame:
 
 def _decode(path: pathlib.Path, where: str) -> str:
     try:
-        data = path.read_bytes()
+        with files.open_regular(path) as file:
+            data = file.read()
         if path.suffix.lower() == ".gz":
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:

@@ -180,8 +180,12 @@ def table_examples(
             )
         # What is missing has no place among integers.
         has_all = column.notna().all()
+        # Of a nullable column or one of pyarrow, the dtype without what is missing.
+        dtype = getattr(column.dtype, "numpy_dtype", column.dtype)
         numbers = (
-            column.to_numpy() if has_all else column.to_numpy(float, na_value=np.nan)
+            column.to_numpy(dtype)
+            if has_all
+            else column.to_numpy(float, na_value=np.nan)
         )
         arrays[name] = example_checks.to_float32(numbers, f"{where}, field {name!r}")
     labels = rows[label]

@@ -51,7 +51,7 @@ def write(cache_dir: str | None) -> tuple[pathlib.Path, dict[str, int]]:
         images, labels = _letters(part)
         arrays[f"x_{name}"], arrays[f"y_{name}"] = images, labels
         counts[name] = len(labels)
-    folder.mkdir(parents=True, exist_ok=True)
+    files.make_folder(folder)
     files.replace_file(path, lambda file: np.savez_compressed(file, **arrays))
     return path, counts
 

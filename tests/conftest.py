@@ -1,9 +1,13 @@
 """What all tests share: a quiet TensorFlow and the native execution context."""
 
+import argparse
+import ctypes
 import gc
 import logging
 import os
+import re
 import signal
+import sys
 
 # Started in the background of a shell, the tests would ignore interrupts, and so would
 # the programs that they start and interrupt.
@@ -26,6 +30,7 @@ import tff_drift  # noqa: E402, F401 (before TensorFlow Federated)
 # isort: split
 import pytest  # noqa: E402
 import tensorflow_federated as tff  # noqa: E402
+from tensorflow.python.eager import context as eager_context  # noqa: E402
 
 from tests.forks import programs  # noqa: E402
 from tff_drift import _tff_exit, execution  # noqa: E402
@@ -40,13 +45,36 @@ def pytest_addoption(parser):
         help="run the first test of every file that starts no programs which train",
     )
 
+    parser.addoption(
+        "--part",
+        type=_part,
+        default=(0, 1),
+        metavar="K/N",
+        help="of N parts of the files the one with the number K modulo N, such as a "
+        "day's",
+    )
 
+
+def _part(text):
+    match = re.fullmatch(r"(\d+)/([1-9]\d*)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not K/N, such as 3/7")
+    return int(match[1]), int(match[2])
+
+
+@pytest.hookimpl(trylast=True)  # Of the tests that markers choose.
 def pytest_collection_modifyitems(config, items):
-    if not config.getoption("--smoke"):
-        return
-    quick = [item for item in items if not item.get_closest_marker("whole_programs")]
-    first = {item.path: item for item in reversed(quick)}
-    chosen = set(first.values())
+    number, parts = config.getoption("--part")
+    files = list(dict.fromkeys(item.path for item in items))
+    # Neighbours share what takes long to build.
+    bounds = [len(files) * k // parts for k in (number % parts, number % parts + 1)]
+    of_part = set(files[slice(*bounds)])
+    chosen = {item for item in items if item.path in of_part}
+    if config.getoption("--smoke"):
+        quick = [
+            item for item in items if not item.get_closest_marker("whole_programs")
+        ]
+        chosen &= set({item.path: item for item in reversed(quick)}.values())
     config.hook.pytest_deselected(items=[each for each in items if each not in chosen])
     items[:] = [each for each in items if each in chosen]
 
@@ -59,12 +87,72 @@ def pytest_collection_finish():
     gc.set_threshold(20_000, 20, 20)
 
 
+_MEGABYTE = 2**20
+# By how much a process may grow from one look at its garbage to the next.
+_GROWTH = 200 * _MEGABYTE
+_kept = 0
+
+
+def _memory():
+    """The RAM of this process in bytes, or none where the system does not tell."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def garbage():
+    """Gives back what a module's tests have used.
+
+    Graphs are circles of objects, and TensorFlow keeps the kernels of functions that
+    nobody calls any more.
+    """
+    global _kept
+    yield
+    if _memory() > _kept + _GROWTH:
+        gc.collect()
+        eager_context.context().clear_kernel_cache()
+        if sys.platform == "linux":
+            ctypes.CDLL(None).malloc_trim(0)
+        _kept = _memory()
+
+
 @pytest.fixture(autouse=True)
 def log_of_absl():
     """Undoes what a command did to absl's log, which `caplog` would not hear then."""
     logger = logging.getLogger("absl")
     logger.handlers, logger.propagate = [], True
     logger.setLevel(logging.NOTSET)
+
+
+class _Falls(logging.Handler):
+    """Keeps the warnings of the local context that vectorized clients have failed."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.messages = []
+
+    def emit(self, record):
+        message = record.getMessage()
+        if "train one by one from now on" in message:
+            self.messages.append(message)
+
+
+@pytest.fixture
+def may_fall():
+    """For tests in which vectorized clients fail, and train one by one from then on."""
+
+
+@pytest.fixture(autouse=True)
+def no_falls(request, log_of_absl):
+    """Fails tests with such clients, whose results are right, if they do not ask."""
+    falls, logger = _Falls(), logging.getLogger("absl")
+    logger.addHandler(falls)
+    yield
+    logger.removeHandler(falls)
+    assert "may_fall" in request.fixturenames or not falls.messages
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ def fixture_scaling(monkeypatch):
             del sys.modules[name]
 
 
+@pytest.mark.documents
 def test_the_table_of_scale_tells_of_every_part(scaling, tmp_path, capsys):
     output = tmp_path / "scale.csv"
     options = ["--rounds=1", "--cohorts=1,3", "--population=5", f"--folder={tmp_path}"]

@@ -88,6 +88,7 @@ RUN_BY = {
     "README.md": "tests/test_readme.py",
     "docs/client_state.md": "here",
     "docs/composing.md": "here",
+    "docs/engine.md": "here",
     "docs/execution.md": "here",
     "docs/extending.md": "here",
     "docs/getting_started.md": "here",
@@ -169,7 +170,7 @@ def test_migrating_step_by_step_trains_the_same_model(script):
 
 
 def test_the_devices_of_the_document_on_execution_are_used(script, monkeypatch):
-    code, _ = python_blocks("docs/execution.md")
+    code, _, _ = python_blocks("docs/execution.md")
     assert '["/GPU:0", "/GPU:1"]' in code
     contexts = []
     monkeypatch.setattr(tff.framework, "set_default_context", contexts.append)
@@ -183,6 +184,46 @@ def test_the_devices_of_the_document_on_execution_are_used(script, monkeypatch):
     assert "clients: on /CPU:0" in told
     kernel = process.get_model_weights(output.state).trainable[0]
     assert np.any(kernel != 0)
+
+
+def test_a_context_of_ones_own_runs_rounds_as_the_document_says(script):
+    *_, code = python_blocks("docs/execution.md")
+    exec(code, script)
+    local = tff_drift.execution.create_local_execution_context()
+    cohorts = []
+
+    class Context(script["MyContext"]):
+        def invoke(self, comp, arg):
+            return local.invoke(comp, arg)
+
+        def run_round(self, process, server_state, cohort):
+            cohorts.append(cohort)
+            return super().run_round(process, server_state, cohort)
+
+    process = algorithms.build_scaffold(script["model_fn"], 0.1, len(_ARRAYS))
+    models_of = []
+    for context in (local, Context()):
+        with tff.framework.get_context_stack().install(context):
+            result = tff_drift.simulation.run_training(
+                process, script["train"], rounds=2, cohort_size=2
+            )
+        models_of.append(result.model_weights.trainable)
+    assert [cohort.round_number for cohort in cohorts] == [0, 1]
+    for one, other in zip(*models_of):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_limits_of_the_document_on_the_engine_are_taken(script, monkeypatch):
+    [code] = python_blocks("docs/engine.md")
+    contexts = []
+    monkeypatch.setattr(tff.framework, "set_default_context", contexts.append)
+    exec(code, script)
+    assert script["limits"] != tff_drift.execution.Limits()
+    [context] = contexts
+    process = algorithms.build_fed_avg(script["model_fn"], 0.1)
+    with tff.framework.get_context_stack().install(context):
+        output = process.next(process.initialize(), script["client_data"])
+    assert np.any(process.get_model_weights(output.state).trainable[0] != 0)
 
 
 def test_a_method_of_the_documents_is_one(script):

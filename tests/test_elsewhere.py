@@ -24,6 +24,7 @@ def _python(*words, **environment):
     )
 
 
+@pytest.mark.conformance
 @pytest.mark.whole_programs
 def test_the_tests_pass_without_what_linux_alone_has():
     paths = [f"tests/{each}" for each in [*FOLDERS, *FILES]]
@@ -63,6 +64,7 @@ def test_what_linux_alone_has_is_gone_for_a_process_and_its_children():
     assert outcome.stdout.splitlines() == SEEN * 2, outcome.stderr
 
 
+@pytest.mark.conformance
 def test_processes_are_spawned_and_the_worker_is_empty():
     program = (
         "from tests import elsewhere; elsewhere.take_linux_away();"

@@ -173,7 +173,6 @@ def test_without_a_worker_the_local_context_is_the_default(monkeypatch, tmp_path
     monkeypatch.setattr(_tff_exit, "worker_path", lambda: tmp_path / "worker_binary")
     _tff_default.do_without_worker()
     stack = tff.framework.get_context_stack()
-    assert stack.current.takes_batches_on_demand
     assert _increment(1) == 2
     assert type(stack.current) is type(execution.create_local_execution_context())
 
@@ -214,6 +213,7 @@ except execution.WorkerError as error:
 """
 
 
+@pytest.mark.conformance
 def test_tff_is_imported_and_computes_without_its_worker(tmp_path):
     installed = pathlib.Path(tff.__file__).parent
     copy = tmp_path / "tensorflow_federated"

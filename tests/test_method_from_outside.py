@@ -61,7 +61,7 @@ for words in sys.argv[1:]:
     output = run_program(
         "-c",
         program,
-        f"list algorithms --plugin={PLUGIN}",
+        f"list fed_echo --plugin={PLUGIN}",
         f"train --plugin={PLUGIN} --help-all",
         train,
     )

@@ -54,7 +54,7 @@ def test_the_notebook_keeps_its_outputs(script):
 @every
 def test_the_first_cell_installs_what_is_missing_and_imports_tff_drift(script):
     first, *_ = code_of(script)
-    install, imported, _ = first.partition("\n\nimport tff_drift\n")
+    install, imported, _ = first.partition("\n\nimport tff_drift  # Before ")
     assert imported
     assert "import tensorflow" not in install
     wheel = f"tff_drift-{tff_drift.__version__}-py3-none-any.whl"

@@ -99,13 +99,13 @@ def _disarm_destructors() -> None:
 
 
 def _drop_default_context() -> None:
-    tff = sys.modules.get("tensorflow_federated")
-    if not hasattr(tff, "framework"):  # Not imported, or not wholly.
+    framework = getattr(sys.modules.get("tensorflow_federated"), "framework", None)
+    if framework is None:  # TFF is not imported, or not wholly.
         return
     _ignore_refused_threads()
     end_workers(child_workers())
     _disarm_destructors()
-    tff.framework.set_default_context(_no_context())
+    framework.set_default_context(_no_context())
     gc.collect()
 
 

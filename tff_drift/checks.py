@@ -39,8 +39,14 @@ def shown(value: Any) -> str:
     return " ".join(_shortener.repr(value).split())
 
 
+def _is_number(value: Any, kind: type) -> bool:
+    """Whether a value is a number: to Python, a duration of NumPy is an integer."""
+    is_duration = getattr(getattr(value, "dtype", None), "kind", "") == "m"
+    return isinstance(value, kind) and not isinstance(value, bool) and not is_duration
+
+
 def _real(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if not _is_number(value, numbers.Real):
         raise TypeError(f"{name} must be a number, found {shown(value)}.")
     try:
         return float(value)
@@ -189,7 +195,7 @@ def check_integer(name: str, value: Any, at_least: int = 1) -> None:
       TypeError: If `value` is not an integer.
       ValueError: If `value` is below `at_least`, or too large for 64 bits.
     """
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    if not _is_number(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, found {shown(value)}.")
     if value < at_least:
         raise ValueError(f"{name} must be at least {at_least}, found {shown(value)}.")

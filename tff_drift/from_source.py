@@ -80,7 +80,7 @@ def _source(module: str) -> ModuleSource:
 def _rows(module: str) -> Iterator[method_specs.Method]:
     source = _source(module)
     for statement in source.tree.body:
-        if isinstance(statement, Function | ast.ClassDef):
+        if isinstance(statement, (Function, ast.ClassDef)):
             continue
         for node in ast.walk(statement):
             if isinstance(node, ast.Call) and _last_name(node.func) == "Method":
@@ -89,7 +89,7 @@ def _rows(module: str) -> Iterator[method_specs.Method]:
 
 def _last_name(node: ast.expr) -> str:
     """Returns `Method` for `Method` and for `algorithms.Method`."""
-    return getattr(node, "id", None) or getattr(node, "attr", "")
+    return str(getattr(node, "id", None) or getattr(node, "attr", ""))
 
 
 def _signature(source: ModuleSource, function: Function) -> inspect.Signature:

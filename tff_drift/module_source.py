@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable, Collection
 from typing import Any
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+Function = ast.FunctionDef
 
 
 class UnreadableError(ValueError):
@@ -31,12 +31,12 @@ def mistake(error: BaseException, path: pathlib.Path, line: int = 1) -> str:
       path: The file.
       line: Where it is, if the error itself does not say so.
     """
+    text = str(error)
     if isinstance(error, SyntaxError) and error.filename == str(path):
-        line = error.lineno or line
+        line, text = error.lineno or line, error.msg
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename == str(path):
             line = frame.lineno or line
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
     return f"{path}:{line}: {type(error).__name__}: {' '.join(text.split())}"
 
 
@@ -127,17 +127,21 @@ class ModuleSource:
         if name is None:
             return self._module(module)
         whole = f"{module}.{name}"
-        if whole in self._importable or _path(whole).is_file():
+        if whole in self._importable or self._is_read(whole):
             return self._module(whole)
         return getattr(self._module(module), name)
 
     def _module(self, name: str) -> Any:
-        package = name.partition(".")[0]
-        if name in self._importable or package in sys.stdlib_module_names:
+        if name in self._importable or _package(name) in sys.stdlib_module_names:
             return importlib.import_module(name)
-        if not _path(name).is_file():
+        if not self._is_read(name):
             raise NameError(f"{name} is not imported for this")
         return _Names(ModuleSource(name, self._function, self._importable))
+
+    def _is_read(self, name: str) -> bool:
+        """Returns whether there is such a module, in a package that is read."""
+        packages = map(_package, (self.name, *self._importable))
+        return _package(name) in packages and _path(name).is_file()
 
 
 class _Names:
@@ -150,6 +154,10 @@ class _Names:
         if name not in self._source:
             raise AttributeError(f"{self._source.name} has no {name!r}")
         return self._source[name]
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _path(module: str) -> pathlib.Path:

@@ -6,7 +6,6 @@ import sys
 import pytest
 
 if __name__ == "__main__":
-    # Caches have no place in a tree that Bazel made.
-    sys.exit(
-        pytest.main(["-p", "no:cacheprovider", "--rootdir", os.getcwd(), *sys.argv[1:]])
-    )
+    # Caches have no place in a tree that Bazel made. A file's tests are of all tiers.
+    options = ["-p", "no:cacheprovider", "-m", "", "--rootdir", os.getcwd()]
+    sys.exit(pytest.main([*options, *sys.argv[1:]]))

@@ -21,7 +21,7 @@ if importlib.util.find_spec("tff_drift") is None:
         "pip install -q tff_drift-0.1.0-py3-none-any.whl && tff-drift install-tff"
     )
 
-import tff_drift
+import tff_drift  # Before TensorFlow Federated and the tasks.
 
 # %%
 if importlib.util.find_spec("ray") is None:

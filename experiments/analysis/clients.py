@@ -37,18 +37,21 @@ def read(runs: FinishedRuns, column: str) -> dict[str, pd.DataFrame]:
       ValueError: If a file is damaged.
     """
     found = {}
+    allowance = stored_files.Allowance()
     for run in runs.settings.index:
         path = pathlib.Path(run) / CLIENTS_FILE
         if stored_files.is_file(path):
-            found[run] = _read(path, column.removeprefix("test_"))
+            found[run] = _read(path, column.removeprefix("test_"), allowance)
             metric = found[run].attrs["metric"]
             found[run].attrs["falls"] = measures.falls(runs, metric)
     return found
 
 
-def _read(path: pathlib.Path, metric: str) -> pd.DataFrame:
+def _read(
+    path: pathlib.Path, metric: str, allowance: stored_files.Allowance
+) -> pd.DataFrame:
     try:
-        content = stored_files.read_bytes(path, _LONGEST)
+        content = stored_files.read_bytes(path, _LONGEST, allowance=allowance)
         frame = pd.read_csv(io.BytesIO(content), dtype={"client": str})
         if f"{metric}_after" not in frame:
             metric = "loss"

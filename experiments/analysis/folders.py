@@ -48,18 +48,21 @@ def runs_below(folder: pathlib.Path) -> Iterator[Run]:
     """
     comparisons = []
     own = set()
+    allowance = stored_files.Allowance()
     for path in stored_files.find(folder, [CONFIGURATION]):
         metrics = _metrics(path.parent)
         if metrics is None:
             continue
-        content = stored_files.read_json(path, stored_files.Configuration)
+        content = stored_files.read_json(
+            path, stored_files.Configuration, allowance=allowance
+        )
         if content.get("format") == RUN:
             own.add(str(path.parent))
-            yield _run(path.parent, content, metrics)
+            yield _run(path.parent, content, metrics, allowance)
         elif content.get("format") == COMPARISON:
             comparisons.append(path.parent)
     for place in comparisons:
-        for run in kept(place):
+        for run in kept(place, allowance):
             if run.name not in own:
                 yield run
 
@@ -85,7 +88,10 @@ def read_summary(
 
 
 def _run(
-    folder: pathlib.Path, content: Mapping[str, Any], metrics: pathlib.Path
+    folder: pathlib.Path,
+    content: Mapping[str, Any],
+    metrics: pathlib.Path,
+    allowance: stored_files.Allowance,
 ) -> Run:
     configuration = content.get("configuration") or {}
     if "task" not in configuration:
@@ -104,7 +110,7 @@ def _run(
             "clients": _clients(folder, summary) if is_finished else None,
         },
         is_finished=is_finished,
-        read=lambda: stored_files.read_metrics(metrics),
+        read=lambda: stored_files.read_metrics(metrics, allowance=allowance),
     )
 
 
@@ -114,11 +120,14 @@ def _clients(folder: pathlib.Path, summary: Mapping[str, Any]) -> int:
     return summary["clients"]
 
 
-def kept(folder: pathlib.Path) -> Iterator[Run]:
+def kept(
+    folder: pathlib.Path, allowance: stored_files.Allowance | None = None
+) -> Iterator[Run]:
     """Yields the runs of a comparison that are in its one table of metrics.
 
     Args:
       folder: Its folder.
+      allowance: What may be read with it.
 
     Raises:
       ValueError: If there is no such table, or a file is damaged.
@@ -129,7 +138,7 @@ def kept(folder: pathlib.Path) -> Iterator[Run]:
     path = folder / CONFIGURATION
     content = stored_files.read_json(path, stored_files.Configuration)
     clients = _clients(folder, read_summary(folder))
-    table = stored_files.read_metrics(metrics, ["method"])
+    table = stored_files.read_metrics(metrics, ["method"], allowance)
     for settings in content.get("runs", []):
         stored_files.check(path, settings, stored_files.RunEntry)
         settings = dict(settings)

@@ -19,9 +19,8 @@ HELP_ALL = "--help-all"
 # A command with more flags than these shows the first ones alone.
 _ALL_SHOWN = 25
 CLOSING = """\
-Brackets hold defaults; those by task and algorithm are in `tff-drift list NAME`.
-Switches are set by --name and --noname. --flagfile=FILE reads flags from a file, one
-per line.
+Brackets hold defaults; `tff-drift list NAME` has those by task and algorithm. Switches
+are set by --name and --noname. --flagfile=FILE reads flags from a file, one per line.
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -14,6 +15,7 @@ from experiments import analysis, escape, stored_files
 from experiments.analysis import FinishedRuns, clients, folders, style
 from experiments.flags.analyses import Analysis
 from experiments.reports import texts, writing
+from tff_drift import files
 
 TABLE, THRESHOLDS, PERSONALIZATION = "table", "thresholds", "personalization"
 _REACHED = "reached"
@@ -57,7 +59,7 @@ def write(wanted: Analysis) -> None:
     if by_client:
         drawn[PERSONALIZATION] = clients.draw(by_client, labels)
         tables[PERSONALIZATION] = clients.tabulate(by_client, labels)
-    wanted.output_dir.mkdir(parents=True, exist_ok=True)
+    make_output_folder(wanted)
     for name, table in tables.items():
         headers, cells = readable(table, columns[0])
         text = f"{escape.markdown(title(name, wanted, columns[0]))}\n\n"
@@ -71,6 +73,27 @@ def write(wanted: Analysis) -> None:
     names = [f"{name}.{kind}" for name in tables for kind in ("md", "csv")]
     names += [f"{name}.png" for name in drawn]
     print(f"Files in {wanted.output_dir}: {', '.join(names)}")
+
+
+def make_output_folder(wanted: Analysis) -> None:
+    """Makes the folder for the files, unless what is read leads them elsewhere.
+
+    Args:
+      wanted: What to tell.
+
+    Raises:
+      OSError: If it cannot be made.
+      ValueError: If it is in a folder that is read, and a link there leads out of it.
+    """
+    output_dir = wanted.output_dir.absolute()
+    for name in wanted.folders:
+        folder = pathlib.Path(name)
+        if output_dir.is_relative_to(folder.absolute()):
+            try:
+                files.check_inside(output_dir, folder)
+            except OSError as error:
+                raise ValueError(f"output_dir: {error}. Give another.") from error
+    files.make_folder(wanted.output_dir)
 
 
 def with_measured_axes(wanted: Analysis, runs: analysis.FinishedRuns) -> Analysis:

@@ -13,6 +13,7 @@ from matplotlib import ticker
 import tasks
 from experiments.analysis import style
 from tasks import inventory, writers_letters
+from tff_drift import files
 from tff_drift.simulation import (
     ClientDatasets,
     build_uniform_sampling,
@@ -111,7 +112,7 @@ def describe(task: tasks.Task, output_dir: str) -> None:
     sizes = np.array([task.train.num_examples(client_id) for client_id in sample])
     folder, shares = pathlib.Path(output_dir), class_shares(task.train.subset(sample))
     figure = _draw(task.name, len(clients), sizes, shares)
-    folder.mkdir(parents=True, exist_ok=True)
+    files.make_folder(folder)
     style.save(figure, folder / _PICTURE)
     print(f"{task.name}: {task.description}")
     for part, datasets in (

@@ -19,6 +19,7 @@ import markupsafe
 
 from experiments import escape
 from experiments.reports import writing
+from tff_drift import files
 
 _TEMPLATES = pathlib.Path(__file__).with_name("templates")
 _MEDIA = {".svg": "image/svg+xml", ".png": "image/png"}
@@ -146,7 +147,9 @@ def write(page: Page, folder: pathlib.Path, name: str) -> list[str]:
     figures = f"{name}_figures"
     html, markdown = as_html(page), as_markdown(page, figures)
     pictures = [picture for section in page.sections for picture in section.pictures]
-    (folder / figures if pictures else folder).mkdir(parents=True, exist_ok=True)
+    files.make_folder(folder)
+    if pictures:
+        files.make_folder(folder / figures, inside=folder)
     for picture in pictures:
         writing.write_bytes(folder / figures / picture.file, picture.content)
     writing.write_text(folder / f"{name}.md", markdown)

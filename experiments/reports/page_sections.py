@@ -25,9 +25,12 @@ from experiments.reports import analysis as tables
 from experiments.reports import page_facts, page_limits, page_places
 from experiments.reports.page import Page, Picture, Section, Table
 from experiments.reports.page_places import Place
+from experiments.stored_files import Allowance
 from tff_drift import value_types
 
 _NOTHING = "-"
+# Bytes of pictures and tables, which a page holds several times while it is made.
+_MOST_ON_A_PAGE = 2**26
 # What files of a folder show that is told from its runs, if there are any.
 _FROM_RUNS = ("table.md", "curves.png")
 _PICTURES = {
@@ -71,9 +74,11 @@ def build(request: PageRequest, presets: Mapping[str, str]) -> Page:
     """
     places = list(page_places.find(request.analysis.folders))
     sections = []
+    allowance = stored_files.Allowance(_MOST_ON_A_PAGE)
     for number, place in enumerate(places, start=1):
         about = presets.get(place.flags.get("preset", ""), "")
-        sections.append(_section(request.analysis, place, about, number))
+        section = _section(request.analysis, place, number, allowance)
+        sections.append(dataclasses.replace(section, about=[about] if about else []))
     runs = {run.name: run for place in places for run in place.runs}
     unfinished = tuple(name for name, run in runs.items() if not run.is_finished)
     whole = ", ".join(request.analysis.folders)
@@ -81,7 +86,9 @@ def build(request: PageRequest, presets: Mapping[str, str]) -> Page:
     return Page(title, sections, unfinished)
 
 
-def _section(wanted: Analysis, place: Place, about: str, number: int) -> Section:
+def _section(
+    wanted: Analysis, place: Place, number: int, allowance: Allowance
+) -> Section:
     ended = [run for run in place.runs if run.is_finished]
     summaries = [folders.read_summary(place.folder)]
     summaries += [
@@ -89,15 +96,16 @@ def _section(wanted: Analysis, place: Place, about: str, number: int) -> Section
     ]
     # Points of a sweep are told by its own table.
     if place.is_sweep or not ended:
-        section = _without_runs(place, summaries, number)
-    else:
-        runs = finished.gather(ended, place.order)
-        section = _of_runs(wanted, place, runs, summaries, number)
-    return dataclasses.replace(section, about=[about] if about else [])
+        return _without_runs(place, summaries, number, allowance)
+    runs = finished.gather(ended, place.order)
+    return _of_runs(wanted, place, runs, summaries, number, allowance)
 
 
 def _without_runs(
-    place: Place, summaries: Sequence[Mapping[str, Any]], number: int
+    place: Place,
+    summaries: Sequence[Mapping[str, Any]],
+    number: int,
+    allowance: Allowance,
 ) -> Section:
     """Returns what the files that were written into a place tell alone."""
     flags = {name: value for name, value in place.flags.items() if value is not None}
@@ -107,8 +115,10 @@ def _without_runs(
         facts=page_facts.facts(None, place.flags, summaries),
         limits=[_OF_A_SWEEP if place.is_sweep else _WITHOUT_RUNS],
         differing=None,
-        tables=[read_table(path) for path in place.files(".md")],
-        pictures=[_read_picture(path, number) for path in place.files(".png")],
+        tables=[read_table(path, allowance) for path in place.files(".md")],
+        pictures=[
+            _read_picture(path, number, allowance) for path in place.files(".png")
+        ],
         shared=_two_columns(flags),
     )
 
@@ -119,14 +129,15 @@ def _of_runs(
     runs: FinishedRuns,
     summaries: Sequence[Mapping[str, Any]],
     number: int,
+    allowance: Allowance,
 ) -> Section:
     """Returns what runs tell, and the files that were written of them."""
     labels = _labels(wanted, place, runs)
     columns = wanted.columns or (analysis.headline(runs), "test_loss")
     wanted = tables.with_measured_axes(wanted, runs)
-    told = [read_table(path) for path in place.files(".md", _FROM_RUNS)]
+    told = [read_table(path, allowance) for path in place.files(".md", _FROM_RUNS)]
     written = {
-        path.stem: _read_picture(path, number)
+        path.stem: _read_picture(path, number, allowance)
         for path in place.files(".png", _FROM_RUNS)
     }
     for name, table in tables.tabulate(wanted, runs, columns, labels):
@@ -226,8 +237,8 @@ def _picture(
     )
 
 
-def _read_picture(path: pathlib.Path, number: int) -> Picture:
-    content = stored_files.read_bytes(path)
+def _read_picture(path: pathlib.Path, number: int, allowance: Allowance) -> Picture:
+    content = stored_files.read_bytes(path, allowance=allowance)
     if not content.startswith(_PNG) or len(content) < _PNG_HEAD:
         raise ValueError(f"{str(path)!r} is damaged: it is not a PNG.")
     title = path.stem.replace("_", " ")
@@ -244,17 +255,18 @@ def _file(number: int, name: str, ending: str) -> str:
     return f"{number}_{re.sub(r'[^A-Za-z0-9.-]+', '_', name)}{ending}"
 
 
-def read_table(path: pathlib.Path) -> Table:
+def read_table(path: pathlib.Path, allowance: Allowance | None = None) -> Table:
     """Returns a table that was written in Markdown, with what is said above it.
 
     Args:
       path: The file.
+      allowance: What may be read with it.
 
     Raises:
       ValueError: If it holds no table.
     """
     try:
-        lines = stored_files.read_text(path).splitlines()
+        lines = stored_files.read_text(path, allowance).splitlines()
         rule = next(i for i, line in enumerate(lines) if _RULE.match(line.strip()))
     except (StopIteration, ValueError) as error:
         raise ValueError(f"{str(path)!r} is damaged: it holds no table.") from error

@@ -17,6 +17,7 @@ from experiments import escape
 from experiments.flags import declarations, pages
 from experiments.flags.flag import REPORT
 from experiments.flags.pages import PageRequest
+from experiments.reports import analysis as tables
 from experiments.reports import page, page_sections
 
 
@@ -70,4 +71,5 @@ def _write(
     request: PageRequest, presets: Mapping[str, str]
 ) -> tuple[list[str], page.Page]:
     made = page_sections.build(request, presets)
+    tables.make_output_folder(request.analysis)
     return page.write(made, request.analysis.output_dir, request.name), made

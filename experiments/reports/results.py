@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 import os
 import pathlib
@@ -21,7 +20,7 @@ import tensorflow_federated as tff
 import tasks
 import tff_drift
 from experiments.flags.settings import RunSettings
-from tff_drift import algorithms, simulation
+from tff_drift import algorithms, files, simulation
 from tff_drift.simulation.records import run_directory
 
 SUMMARY_FILE = "summary.json"
@@ -230,25 +229,44 @@ def read_finished(settings: RunSettings) -> Result | None:
 
     Returns:
       The result; `None` if the run has rounds to go, which it has too if one of other
-      callbacks stopped it, or its summary is damaged, which is then written anew.
+      callbacks stopped it, or its summary is damaged or that of another run. It is
+      then written anew.
 
     Raises:
       MetricsFileError: If the metrics are damaged.
     """
     try:
-        summary = json.loads((settings.folder / SUMMARY_FILE).read_text())
+        summary = files.read_json(settings.folder / SUMMARY_FILE)
         _, rows = simulation.read_rows(settings.folder / run_directory.METRICS_FILE)
         asked = _said(settings)["configuration"]["rounds"]
-    except (FileNotFoundError, KeyError, TypeError, ValueError):
+    except (OSError, KeyError, TypeError, ValueError):
         return None
     if not isinstance(summary, dict) or not set(_SUMMARY_KEYS) <= set(summary):
         return None
     # A run that was to go on, and was killed, has rows after those of its summary.
     if not summary["rounds"] == asked == settings.rounds:
         return None
+    if not _is_of(summary, rows, settings.task):
+        return None
     if summary.get("stop_reason") and "callbacks" in changed_circumstances(settings):
         return None
     return Result(settings, rows, summary)
+
+
+def _is_of(summary: Mapping[str, Any], rows: Sequence[Row], task: str) -> bool:
+    """Returns whether a summary says of a run what its rows say."""
+    evaluations = [row for row in rows if headline_of(task) in row]
+    if not evaluations:
+        return False
+    found = json_values(
+        {"final": _final(rows, evaluations), "best": _best(evaluations, task)}
+    )
+    # Another version may have said more, or less.
+    return all(
+        isinstance(summary[part], dict)
+        and all(said == summary[part].get(name, said) for name, said in what.items())
+        for part, what in found.items()
+    )
 
 
 def changed_circumstances(settings: RunSettings) -> list[str]:
@@ -268,4 +286,4 @@ def changed_circumstances(settings: RunSettings) -> list[str]:
 def _said(settings: RunSettings) -> dict[str, Any]:
     """Returns what config.json says of a run."""
     path = settings.folder / run_directory.CONFIGURATION_FILE
-    return json.loads(path.read_text())
+    return files.read_json(path)

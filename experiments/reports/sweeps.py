@@ -18,6 +18,7 @@ from experiments.flags.flag import CIRCUMSTANCES, TRAIN
 from experiments.flags.settings import RunSettings
 from experiments.flags.sweeps import Sweep
 from experiments.reports import texts, writing
+from tff_drift import files
 
 TABLE, HEAT_MAP, BEST, PROTOCOL = "points", "heat_map.png", "best.json", "sweep.json"
 _FORMAT = "tff_drift sweep"
@@ -42,9 +43,9 @@ def write_protocol(sweep: Sweep) -> None:
     protocol = json.loads(json.dumps(protocol))
     path = sweep.folder / PROTOCOL
     try:
-        sweep.folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(sweep.folder)
         names = [entry.name for entry in sweep.folder.iterdir()]
-        before = json.loads(path.read_text()) if names else protocol
+        before = files.read_json(path) if names else protocol
         same = _comparable(before) == _comparable(protocol)
     except (FileNotFoundError, KeyError, TypeError, ValueError):
         same = False

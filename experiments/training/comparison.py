@@ -39,7 +39,7 @@ def run(
       KeyboardInterrupt: On Ctrl-C.
       UserError: If something asked for is not available.
     """
-    preflight.check_comparison_folder(folder)
+    preflight.check_comparison_folder(folder, runs)
     if placement.on_ray or pool.size(placement) > 1:
         comparison.write_configuration(folder, flags, runs)
         _train_side_by_side(runs, placement)

@@ -6,28 +6,34 @@ comparison wants to know of all its folders before it trains for hours.
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
 import tempfile
+from collections.abc import Sequence
 
 from experiments.flags.errors import UserError
 from experiments.flags.settings import RunSettings
 from experiments.reports import comparison
+from tff_drift import files
 from tff_drift.simulation.records import checkpoint, run_directory
 
 
-def check_comparison_folder(folder: pathlib.Path) -> None:
+def check_comparison_folder(
+    folder: pathlib.Path, runs: Sequence[RunSettings] = ()
+) -> None:
     """Creates the folder of a comparison and checks that it may be used.
 
     Args:
       folder: The folder.
+      runs: Its runs, whose folders are in it.
 
     Raises:
       UserError: If it cannot be written, or holds something else.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(folder)
+        for run in runs:
+            files.check_inside(run.folder, folder)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise UserError(
@@ -44,7 +50,7 @@ def check_comparison_folder(folder: pathlib.Path) -> None:
 
 def _is_comparison(path: pathlib.Path) -> bool:
     try:
-        return json.loads(path.read_text())["format"] == comparison.FORMAT
+        return files.read_json(path)["format"] == comparison.FORMAT
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

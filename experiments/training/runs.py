@@ -34,6 +34,7 @@ from tff_drift import (
     client_states,
     compat,
     execution,
+    files,
     simulation,
     system,
 )
@@ -295,7 +296,6 @@ def _train(
                 process,
                 task.train,
                 rounds=settings.rounds,
-                cohort_size=configuration["clients_per_round"],
                 seed=settings.seed,
                 sampling=sampling,
                 client_states=states,
@@ -386,7 +386,9 @@ def _open_client_states(
     if not keeps or settings.configuration["execution"] == "ray":
         yield None
         return
-    folder = settings.folder / run_directory.CLIENT_STATES_FOLDER
+    folder = run_directory.own_folder(
+        settings.folder, run_directory.CLIENT_STATES_FOLDER
+    )
     on_disk = settings.circumstances["client_states"] == "disk"
     has_begun = (settings.folder / run_directory.CHECKPOINT_FILE).is_file()
     if has_begun and folder.is_dir() and not on_disk:
@@ -425,7 +427,7 @@ def _record_circumstances(settings: RunSettings) -> None:
     path = settings.folder / run_directory.CONFIGURATION_FILE
     if not path.is_file():
         return  # The folder could not be used, which is an error already.
-    content = json.loads(path.read_text())
+    content = files.read_json(path)
     writing.write_json(path, {**content, "circumstances": settings.circumstances})
 
 

@@ -13,6 +13,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +26,7 @@ from optuna.trial import TrialState
 import tasks
 from experiments.flags import sweeps
 from experiments.flags.sweeps import GRID, RANDOM, Axis, Sweep
+from tff_drift import files
 
 JOURNAL_FILE = "optuna.log"
 # Points that are not pruned, so that there is a median to compare with.
@@ -78,6 +80,18 @@ class Search:
         found = {sweeps.label(asked.point): asked.point for asked in self._asked()}
         return list(found.values())
 
+    def told(self) -> list[tuple[Asked, float]]:
+        """Returns the points whose end was told, and what was told as in `tell`."""
+        trials = self._study.get_trials(deepcopy=False)
+        return [
+            (
+                Asked(trial.number, self._point(trial.params)),
+                math.nan if trial.value is None else trial.value,
+            )
+            for trial in trials
+            if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+        ]
+
     def unfinished(self) -> list[Asked]:
         """Returns the points that were asked for and whose end was not told."""
         return self._asked(TrialState.RUNNING)
@@ -126,14 +140,15 @@ class Search:
         """Tells how good a point is.
 
         Args:
-          asked: The point.
+          asked: The point. One that was told before, and whose runs were lost, is left
+            as it is.
           value: Its headline metric; NaN if it was given up, which the sampler takes
             for worse than all others.
         """
+        told: dict[str, Any] = {"values": value}
         if math.isnan(value):
-            self._study.tell(asked.number, state=TrialState.PRUNED)
-        else:
-            self._study.tell(asked.number, value)
+            told = {"state": TrialState.PRUNED}
+        self._study.tell(asked.number, **told, skip_if_finished=True)
 
     def reporter(self, asked: Asked) -> Reporter:
         """Returns what tells the search of a point that is being trained."""
@@ -182,6 +197,11 @@ def _space(axis: Axis, sweep: Sweep) -> distributions.BaseDistribution:
 
 
 def _open_journal(path: pathlib.Path) -> optuna.storages.JournalStorage:
+    # Optuna opens it by its name, and would follow a link.
+    if os.path.lexists(path):
+        files.check_in_place(path)
+    else:
+        files.create(path).close()
     # Optuna's usual lock is a link to the path as given, which leads nowhere from the
     # journal's own folder: what a kill leaves behind would never be found to be old.
     lock = journal.JournalFileOpenLock(str(path))
@@ -194,10 +214,11 @@ def mend(path: pathlib.Path) -> None:
     Args:
       path: The journal; it need not be there.
     """
-    if not path.is_file():
+    if not os.path.lexists(path):
         return
-    content = path.read_bytes()
+    with files.open_regular(path, follow_links=False) as journal_file:
+        content = journal_file.read()
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
-        with path.open("r+b") as file:
+        with os.fdopen(files.open_in_place(path, os.O_RDWR), "r+b") as file:
             file.truncate(whole)

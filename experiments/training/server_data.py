@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import tasks
-from tff_drift import simulation
+from tff_drift import files, simulation
 from tff_drift.simulation.data.examples import Examples, batch_spec, num_rows, take
 
 
@@ -96,7 +96,10 @@ def _read(path: str, train: Any, flag: str) -> Examples:
     """Returns the arrays of an NPZ file, by name in the clients' structure."""
     spec = train.element_spec
     try:
-        with np.load(pathlib.Path(path), allow_pickle=False) as arrays:
+        with (
+            files.open_regular(pathlib.Path(path)) as file,
+            np.load(file, allow_pickle=False) as arrays,
+        ):
             names = sorted(arrays.files)
             leaves = [arrays[name] for name in names]
     except (EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error) as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
-import json
 import math
 import pathlib
 import sys
@@ -21,11 +20,12 @@ from concurrent.futures import Future
 from typing import Any
 
 from experiments.flags import sweeps
-from experiments.flags.errors import UserError
+from experiments.flags.errors import UserError, as_user_errors
 from experiments.flags.settings import RunSettings
 from experiments.flags.sweeps import Sweep
 from experiments.reports import sweeps as report
 from experiments.training import pool
+from tff_drift import files
 
 HELD_OUT_FRACTION = 0.2
 # In the folder of a run that was given up, with the reason.
@@ -49,8 +49,9 @@ def run(sweep: Sweep, opened: pool.Pool | None = None) -> list[Mapping[str, Any]
     """
     from experiments.training import search
 
-    search.mend(sweep.folder / search.JOURNAL_FILE)
-    points = search.Search(sweep)
+    with as_user_errors(OSError):
+        search.mend(sweep.folder / search.JOURNAL_FILE)
+        points = search.Search(sweep)
     with contextlib.ExitStack() as stack:
         if opened is None:
             opened = stack.enter_context(
@@ -84,7 +85,7 @@ class _Training:
         runs = [run for point in known for run in self._sweep.runs(point)]
         done = sum(map(is_done, runs))
         print(f"{self._total} runs, {done} done before", file=sys.stderr)
-        for asked in self._search.unfinished():
+        for asked in [*self._lost(), *self._search.unfinished()]:
             self._begin(asked)
         while True:
             while len(self._futures) < self._processes:
@@ -99,14 +100,42 @@ class _Training:
             ).done:
                 self._end(future)
 
+    def _lost(self) -> list[Any]:
+        """Returns points that were told, and whose runs are not there.
+
+        Raises:
+          UserError: If a point was told to be another one than its runs are.
+        """
+        lost = []
+        for asked, value in self._search.told():
+            runs = self._sweep.runs(asked.point)
+            if not _is_over(runs):
+                lost.append(asked)
+                continue
+            found = report.headline(runs, given_up)
+            same = math.isclose(found, value, rel_tol=1e-9, abs_tol=1e-12)
+            if not same and not (math.isnan(found) and math.isnan(value)):
+                from experiments.training import search
+
+                journal = self._sweep.folder / search.JOURNAL_FILE
+                raise UserError(
+                    f"{str(journal)!r} says {value:g} of {sweeps.label(asked.point)}, "
+                    f"whose runs beside it come to {found:g}: it is that of another "
+                    "search. Remove it: what has been trained is told anew."
+                )
+        return lost
+
     def _begin(self, asked: Any) -> None:
         """Trains a point, unless it has been or is being trained."""
         label, runs = sweeps.label(asked.point), self._sweep.runs(asked.point)
+        with as_user_errors(OSError):
+            for run in runs:
+                files.check_inside(run.folder, self._sweep.folder)
         others = self._waiting.setdefault(label, [])
         others.append(asked)
         if len(others) > 1:
             return
-        if given_up(runs) or all(map(is_done, runs)):
+        if _is_over(runs):
             self._done += len(runs)
             self._tell(label)
             return
@@ -146,12 +175,17 @@ def given_up(runs: Sequence[RunSettings]) -> str:
     return "pruned" if any(_has(run, PRUNED_FILE) for run in runs) else ""
 
 
+def _is_over(point: Sequence[RunSettings]) -> bool:
+    """Returns whether nothing of a point is left to train."""
+    return bool(given_up(point)) or all(map(is_done, point))
+
+
 def is_done(run: RunSettings) -> bool:
     """Returns whether a run has come to its end, or was given up."""
     if has_diverged(run) or _has(run, PRUNED_FILE):
         return True
     try:
-        summary = json.loads((run.folder / _SUMMARY_FILE).read_text())
+        summary = files.read_json(run.folder / _SUMMARY_FILE)
     except (OSError, ValueError):
         return False
     return isinstance(summary, dict) and summary.get("rounds") == run.rounds

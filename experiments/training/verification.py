@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 import tempfile
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from experiments.presets.requests import Request
 from experiments.reports import results
 from experiments.training import log, studies
 from experiments.training.runs import Runs
+from tff_drift import files
 
 RESULTS = pathlib.Path(__file__).parents[1] / "results"
 ROUNDS = 20
@@ -68,7 +68,7 @@ def _read(request: Request, study: Study, folder: pathlib.Path) -> pd.DataFrame:
             f"{folder} to compare with. --verify needs a checkout, and --parts names "
             "parts that have results."
         )
-    scale = json.loads((folder / "config.json").read_text())["flags"]["scale"]
+    scale = files.read_json(folder / "config.json")["flags"]["scale"]
     if scale != request.scale:
         raise UserError(
             f"The results in {folder} are of the scale {scale}, found "
@@ -100,7 +100,7 @@ def _verify(
         )
         found = _train(study, run)
     name = f"{study.part}, {variant.label}, seed {seed}"
-    exact = is_same_platform(json.loads((folder / results.SUMMARY_FILE).read_text()))
+    exact = is_same_platform(files.read_json(folder / results.SUMMARY_FILE))
     wrong = differences(kept[kept["round"] < last], found, 0.0 if exact else _ELSEWHERE)
     how = "to the last digit" if exact else f"to {_ELSEWHERE:g}, on another platform"
     print(f"{name}: {len(found)} evaluations {'differ' if wrong else f'agree {how}'}")
@@ -120,7 +120,7 @@ def _flags(
     given = studies.flags_of(request, study, variant)
     if study.search is None or variant.label not in study.search.grids:
         return given
-    kept = json.loads((folder / "config.json").read_text())["runs"]
+    kept = files.read_json(folder / "config.json")["runs"]
     (chosen,) = [
         each
         for each in kept

@@ -82,6 +82,7 @@ def test_the_table_of_compositions_has_every_factory_once():
     assert [name for name, _, _ in COMPOSITIONS] == list(TFF_FACTORIES)
 
 
+@pytest.mark.documents
 @pytest.mark.parametrize(("name", "inside", "around"), COMPOSITIONS)
 def test_factories_compose_as_the_table_says(name, inside, around, local_context):
     build = TFF_FACTORIES[name]

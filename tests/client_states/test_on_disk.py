@@ -1,3 +1,4 @@
+import contextlib
 import os
 import pathlib
 import re
@@ -322,3 +323,154 @@ def test_an_interrupt_after_the_index_has_changed_frees_no_slot_of_it(
         states.scatter(["joe", "kim"], [state(5), state(6)])
         cohort = ["ann", "bob", "eve", "joe", "kim"]
         assert_states(states.gather(cohort), [8, 2, 9, 5, 6])
+
+
+def fingerprints(path, state, versions):
+    """Returns the fingerprints that a store says its versions have."""
+    with client_states.DiskClientStates(path, state(0), run_id="a") as states:
+        return [states._fingerprint(version) for version in versions]
+
+
+def test_a_fingerprint_follows_from_the_states_alone(path, state):
+    """However they were written, and whichever program asks."""
+    with client_states.DiskClientStates(path, state(0), run_id="a") as states:
+        states.scatter(["ann", "bob"], [state(1), state(2)])
+        first = states.commit(1)
+        states.scatter(["ann"], [state(7)])
+        states.scatter(["eve", "ann"], [state(3), state(8)])
+        second = states.commit(2)
+        states.restore(1)
+        states.scatter(["eve"], [state(3)])
+        states.scatter(["ann"], [state(8)])
+        assert states.commit(3) == second
+        assert states._fingerprint(1) == first
+        states.scatter(["bob"], [state(4)])
+        assert states._fingerprint(3) == second
+    assert fingerprints(path, state, [1, 3]) == [first, second]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "DELETE FROM states",
+        "DELETE FROM states WHERE slot = 1",
+        "UPDATE states SET checksum = checksum + 1 WHERE slot = 0",
+        "UPDATE states SET client_id = CAST('bo' AS BLOB) WHERE slot = 1",
+        "UPDATE properties SET value = 'another' WHERE name = 'store_id'",
+    ],
+)
+def test_a_store_that_was_changed_has_another_fingerprint(filled, state, change):
+    [before] = fingerprints(filled, state, [1])
+    with contextlib.closing(sqlite3.connect(filled / "index.sqlite")) as connection:
+        connection.execute(change)
+        connection.commit()
+    with (
+        client_states.DiskClientStates(filled, state(0), run_id="a") as states,
+        pytest.raises(client_states.ClientStatesError, match="has been changed"),
+    ):
+        states.restore(1, before)
+
+
+def test_a_store_of_an_earlier_version_gets_a_name(filled, state):
+    with contextlib.closing(sqlite3.connect(filled / "index.sqlite")) as connection:
+        connection.execute("DELETE FROM properties WHERE name = 'store_id'")
+        connection.commit()
+    [found] = fingerprints(filled, state, [1])
+    assert fingerprints(filled, state, [1]) == [found]
+    assert re.fullmatch("[0-9a-f]{32}-[0-9a-f]{32}", found)
+
+
+@pytest.mark.parametrize("name", ["states.bin", "index.sqlite"])
+@pytest.mark.parametrize("kind", ["link", "pipe", "device"])
+def test_what_is_no_file_is_not_opened(filled, state, tmp_path, name, kind):
+    elsewhere = tmp_path / "elsewhere"
+    (filled / name).rename(elsewhere)
+    before = elsewhere.read_bytes()
+    if kind == "pipe":
+        os.mkfifo(filled / name)
+    else:
+        (filled / name).symlink_to(elsewhere if kind == "link" else "/dev/zero")
+    with pytest.raises(
+        client_states.ClientStatesError, match=r"used: .*not a regular file"
+    ):
+        client_states.DiskClientStates(filled, state(0), run_id="a")
+    assert elsewhere.read_bytes() == before
+
+
+def test_a_store_is_made_in_its_folder(path, state, tmp_path):
+    path.mkdir(parents=True)
+    empty = tmp_path / "empty"
+    empty.touch()
+    (path / "states.bin").symlink_to(empty)
+    (path / ".index.sqlite.tmp").symlink_to(tmp_path / "none")
+    with client_states.DiskClientStates(path, state(0)) as states:
+        states.scatter(["ann"], [state(1)])
+        states.commit(1)
+    assert empty.read_bytes() == b""
+    assert not (tmp_path / "none").exists()
+    assert not [each for each in path.iterdir() if each.is_symlink()]
+
+
+@pytest.mark.parametrize("state_bytes", [38])
+def test_a_state_behind_a_large_hole_takes_no_ram(
+    filled, state, assert_states, state_bytes
+):
+    """The index may name any slot, and a file with holes take no space."""
+    far = 200_000_000
+    states = filled / "states.bin"
+    second = states.read_bytes()[state_bytes:]
+    with open(states, "r+b") as file:
+        file.seek(far * state_bytes)
+        file.write(second)
+    with contextlib.closing(sqlite3.connect(filled / "index.sqlite")) as connection:
+        connection.execute("UPDATE states SET slot = ? WHERE slot = 1", (far,))
+        connection.commit()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with client_states.DiskClientStates(filled, state(0), run_id="a") as opened:
+        assert_states(opened.gather(["ann", "bob"]), [1, 2])
+        opened.scatter(["eve", "ann"], [state(3), state(4)])
+        opened.commit(2)
+        assert_states(opened.gather(["ann", "bob", "eve"]), [4, 2, 3])
+    # Kilobytes.
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+def test_free_slots_are_written_before_the_file_grows(path, state, assert_states):
+    names = [f"client {k}" for k in range(9)]
+    with client_states.DiskClientStates(path, state(0)) as states:
+        states.commit(0)
+        states.scatter(names, [state(1)] * 9)
+        states.commit(1)
+    with contextlib.closing(sqlite3.connect(path / "index.sqlite")) as connection:
+        connection.execute("DELETE FROM states WHERE slot IN (0, 1, 2, 4, 6, 7)")
+        connection.commit()
+    size = (path / "states.bin").stat().st_size
+    with client_states.DiskClientStates(path, state(0)) as states:
+        kept = states.client_ids()
+        assert kept == ["client 3", "client 5", "client 8"]
+        states.scatter([f"new {k}" for k in range(6)], [state(k) for k in range(6)])
+        assert (path / "states.bin").stat().st_size == size
+        assert_states(states.gather(kept), [1] * 3)
+        assert_states(states.gather([f"new {k}" for k in range(6)]), list(range(6)))
+        states.scatter(["last"], [state(7)])
+        assert (path / "states.bin").stat().st_size > size
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE states SET slot = 'x' WHERE slot = 1",
+        "UPDATE states SET slot = -1 WHERE slot = 1",
+        "UPDATE states SET slot = 1.5 WHERE slot = 1",
+        "UPDATE states SET client_id = 'bob' WHERE slot = 1",
+        "UPDATE states SET checksum = 'x' WHERE slot = 1",
+        "UPDATE states SET valid_from = 'x' WHERE slot = 1",
+        "UPDATE states SET valid_to = 'x' WHERE slot = 1",
+        "UPDATE properties SET value = x'00' WHERE name = 'store_id'",
+    ],
+)
+def test_values_of_other_kinds_are_refused(filled, state, change):
+    with contextlib.closing(sqlite3.connect(filled / "index.sqlite")) as connection:
+        connection.execute(change)
+        connection.commit()
+    refused(filled, state(0), "is damaged: it holds a value of another kind")

@@ -265,3 +265,29 @@ def test_threads_may_share_a_store(states, state, assert_states):
         thread.join()
     assert not errors
     assert_states(states.gather([f"client {index}" for index in range(4)]), [20] * 4)
+
+
+def test_a_fingerprint_is_of_one_store_and_one_version(states, state, assert_states):
+    states.scatter(["ann"], [state(1)])
+    first = states.commit(1)
+    assert states.commit(1) == first
+    states.scatter(["ann", "bob"], [state(2), state(1)])
+    second = states.commit(2)
+    assert second != first
+    other = client_states.InMemoryClientStates(state(0))
+    other.scatter(["ann"], [state(1)])
+    foreign = other.commit(1)
+    for version, wrong in ((1, second), (2, first), (1, foreign), (2, "")):
+        with pytest.raises(
+            client_states.ClientStatesError,
+            match=f"other states of version {version} .* another run, or has been",
+        ):
+            states.restore(version, wrong)
+    # Nothing was dropped.
+    assert states.versions == (1, 2)
+    states.restore(2, second)
+    assert_states(states.gather(["ann", "bob"]), [2, 1])
+    states.restore(1, first)
+    assert_states(states.gather(["ann", "bob"]), [1, 0])
+    with pytest.raises(TypeError, match="fingerprint must be a string"):
+        states.restore(1, 1)

@@ -316,13 +316,16 @@ def test_an_extension_that_was_killed_may_be_taken_back(
     assert list(analysis.read(folder).rounds["round"]) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("content", ["[]", "{", "null", '{"rounds": 3}'])
+@pytest.mark.parametrize("content", ["[]", "{", "null", '{"rounds": 3}', "another"])
 def test_a_summary_that_is_none_is_written_anew(
     run_command, comparison, tmp_path, content
 ):
     folder = tmp_path / "run"
     shutil.copytree(comparison.folder / "fed_adam" / "seed_5", folder)
     before = json.loads((folder / "summary.json").read_text())
+    if content == "another":  # That of a run of the same length.
+        other = comparison.folder / "fed_adam" / "seed_6" / "summary.json"
+        content = other.read_text()
     (folder / "summary.json").write_text(content)
     flags = [w for w in programs.COMPARE_FLAGS if not w.startswith(("--al", "--seeds"))]
     flags += ["--algorithm=fed_adam", "--seed=5", f"--output_dir={folder}"]

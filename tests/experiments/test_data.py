@@ -178,6 +178,7 @@ def test_letters_are_made_of_the_writers(run_command, tmp_path):
     assert "exists already" in again.stderr
 
 
+@pytest.mark.conformance
 def test_letters_of_the_writers_that_are_here(real_data, tmp_path):
     (tmp_path / "emnist_all.sqlite").symlink_to(f"{real_data}/emnist_all.sqlite")
     path, counts = writers_letters.write(str(tmp_path))

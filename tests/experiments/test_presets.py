@@ -288,6 +288,7 @@ def test_on_ray_each_run_is_one_of_a_machine_of_its_own(request_for):
         studies.run(request_for("--ray_address=auto"))
 
 
+@pytest.mark.conformance
 def test_the_table_of_costs_has_the_papers_figures(request_for):
     request = request_for("--seeds=1", name="adabest_cost")
     studies.run(request)

@@ -70,9 +70,12 @@ def test_every_builder_gets_what_it_takes(build, captured, task, algorithm):
     assert arguments["client_weighting"].name.lower() == method.weighting
 
 
-def test_weighted_scaffold_knows_all_examples(build, captured):
-    build("--algorithm=scaffold")
-    build("--algorithm=scaffold", "--weighting=num_examples")
+@pytest.mark.parametrize(
+    "method", ["scaffold", "scaffold_m", "scaffold_momentum", "fed_dyn"]
+)
+def test_weighted_methods_with_variates_know_all_examples(method, build, captured):
+    build(f"--algorithm={method}")
+    build(f"--algorithm={method}", "--weighting=num_examples")
     assert [call["num_clients"] for call in captured] == [3, 3]
     # Three clients with two examples each, in ten epochs.
     assert [call.get("total_examples") for call in captured] == [None, 60]

@@ -3,6 +3,7 @@
 import json
 import math
 import pathlib
+import shutil
 import statistics
 import threading
 import types
@@ -16,7 +17,7 @@ from experiments.flags.placement import Placement
 from experiments.presets import requests
 from experiments.presets.preset import Study, Variant
 from experiments.reports import sweeps as report
-from experiments.training import studies
+from experiments.training import preflight, studies
 from experiments.training import sweeps as training
 from experiments.training.search import JOURNAL_FILE, Search, _open_journal, mend
 from tests.experiments import made_up_runs, programs
@@ -537,6 +538,7 @@ def test_a_sweep_from_words_to_its_files(run_command, tmp_path):
     assert "seed 0: done" not in again.stderr
 
 
+@pytest.mark.conformance
 def test_tpe_with_pruning_from_words_to_its_files(run_command, tmp_path):
     folder = tmp_path / "out"
     words = (
@@ -561,3 +563,50 @@ def test_tpe_with_pruning_from_words_to_its_files(run_command, tmp_path):
     assert len(pruned) == list(table["given_up"]).count("pruned") > 0
     kept = table[table["given_up"] == ""]["client_learning_rate"]
     assert max(float(each.split("=")[1]) for each in pruned) < kept.max()
+
+
+def test_a_journal_is_that_of_the_runs_beside_it(sweep):
+    def training_of():
+        opened = types.SimpleNamespace(executor=None, size=1)
+        return training._Training(sweep, search, opened)
+
+    search = Search(sweep)
+    # A point counts by the mean over its seeds: see the fixture.
+    for value in (0.6, 0.7, 0.9):
+        search.tell(search.ask(), value)
+    assert training_of()._lost() == []
+    # Of a point whose runs were deleted, they are trained again.
+    (first, _), *_ = search.told()
+    shutil.rmtree(sweep.runs(first.point)[0].folder)
+    assert training_of()._lost() == [first]
+    search.tell(first, 0.6)
+    assert [value for _, value in search.told()] == [0.6, 0.7, 0.9]
+    other = sweep.runs({"tau": 10.0})[0].folder
+    shutil.rmtree(other)
+    made_up_runs.write(other, [0.1, 0.1, 0.2, 0.2, 0.2], seed=1)
+    with pytest.raises(
+        errors.UserError,
+        match=r"0.9 of tau=10, .* come to 0.55: .* another search",
+    ):
+        training_of()._lost()
+
+
+def test_links_lead_no_search_out_of_its_folder(tmp_path):
+    (tmp_path / "precious").write_text("precious")
+    folder, words = tmp_path / "out", ("tau=0.1,1", "--algorithm=fed_adam")
+    folder.mkdir()
+    (folder / JOURNAL_FILE).symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="not a regular file"):
+        opened(folder, *words)
+    with pytest.raises(OSError, match="not a regular file"):
+        mend(folder / JOURNAL_FILE)
+    (folder / JOURNAL_FILE).unlink()
+    search = opened(folder, *words)
+    (folder / "tau=0.1").symlink_to(tmp_path)
+    sweep = request(*words, f"--output_dir={folder}")
+    pool = types.SimpleNamespace(executor=None, size=1)
+    with pytest.raises(errors.UserError, match="link leads out of"):
+        training._Training(sweep, search, pool).run()
+    assert (tmp_path / "precious").read_text() == "precious"
+    with pytest.raises(errors.UserError, match="link leads out of"):
+        preflight.check_comparison_folder(folder, sweep.runs({"tau": 0.1}))

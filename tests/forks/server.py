@@ -68,9 +68,7 @@ def _import():
     # TFF's default context has a thread; each program gets another one.
     import tensorflow_federated as tff
 
-    from tff_drift import _tff_exit
-
-    tff.framework.set_default_context(_tff_exit._NoContext())
+    tff.test.set_no_default_context()
     gc.collect()
     # Pages that the collector does not write to stay shared.
     gc.freeze()

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from sklearn import datasets
 
-from tests import stateful
+from tests import stateful, tiers
 from tests.paper import dense_net, reference
 from tff_drift import algorithms
 
@@ -92,7 +92,10 @@ def digits():
     return _clients(features, data.target, parts)
 
 
-@pytest.mark.parametrize("name", ["fed_avg", "scaffold", "fed_dyn", "adabest"])
+@pytest.mark.parametrize(
+    "name",
+    tiers.first(["fed_dyn", "adabest"], ["fed_avg", "scaffold", "fed_dyn", "adabest"]),
+)
 def test_rounds_equal_numpy(name, digits):
     features = 64
     net = dense_net.DenseNet(features, CLASSES)
@@ -128,6 +131,7 @@ def test_rounds_equal_numpy(name, digits):
     np.testing.assert_allclose(driver.model, moved, atol=2e-4)
 
 
+@pytest.mark.conformance
 def test_scaffold_learns_letters_with_clipping_and_diverges_without(letters):
     features, labels, test_features, test_labels = letters
     rounds = 14

@@ -9,7 +9,7 @@ the norm of gradient and correction together is clipped, before weight decay:
 import numpy as np
 import pytest
 
-from tests import stateful
+from tests import stateful, tiers
 from tests.paper import reference
 from tff_drift import algorithms
 
@@ -68,7 +68,7 @@ def _rounds(paper):
     return paper.x if hasattr(paper, "x") else paper.theta
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", tiers.first(["fed_prox", "scaffold_I"], list(METHODS)))
 def test_gradient_and_correction_are_clipped_together(name, each_context):
     build, build_paper = METHODS[name]
     driver, paper = stateful.Driver(build(), CLIENTS), build_paper()

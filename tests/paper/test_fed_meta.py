@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import models, stateful
+from tests import models, stateful, tiers
 from tests.paper.contexts import both_contexts
 from tff_drift import algorithms, optimizers, simulation
 
@@ -175,7 +175,7 @@ def quadratic_meta(rate, base):
     return with_meta(base, rate, stateful.LinearRegression, meta_data=data)
 
 
-@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("name", tiers.first(["uga", "scaffold"], list(BASES)))
 def test_without_a_rate_it_is_the_base(name):
     base = BASES[name]()
     wrapped = quadratic_meta(0.0, base)

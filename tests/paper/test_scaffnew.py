@@ -129,6 +129,7 @@ def test_with_probability_1_it_is_gradient_descent():
         np.testing.assert_allclose(driver.model, x, atol=1e-6)
 
 
+@pytest.mark.conformance
 def test_rounds_grow_with_the_root_of_the_condition_number_where_fed_avg_stalls():
     kappa, rounds = 100, 120
     p = 1 / np.sqrt(kappa)

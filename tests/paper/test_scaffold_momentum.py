@@ -8,7 +8,7 @@ import functools
 import numpy as np
 import pytest
 
-from tests import stateful
+from tests import stateful, tiers
 from tests.paper import reference, reference_since
 from tff_drift import algorithms
 
@@ -72,7 +72,7 @@ def test_without_variates_it_is_fed_cm_bit_for_bit():
         np.testing.assert_array_equal(driver.model, fed_cm.model)
 
 
-@pytest.mark.parametrize("cohort_size", [6, 2])
+@pytest.mark.parametrize("cohort_size", tiers.first([1], [6, 2]))
 def test_converges_on_quadratics_of_any_heterogeneity(cohort_size):
     clients = stateful.quadratic_clients(6, steps=10, heterogeneity=10.0, seed=3)
     optimum = reference.optimum([client.batches()[:1] for client in clients.values()])

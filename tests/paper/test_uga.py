@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import models, stateful
+from tests import models, stateful, tiers
 from tests.paper import reference
 from tests.paper.contexts import both_contexts
 from tff_drift import algorithms, client_works, optimizers
@@ -244,12 +244,15 @@ def sequences(random, size):
 
 @pytest.mark.parametrize(
     ("net", "draw", "decay", "norm"),
-    [
-        (convolutional_net, images, 0.0, None),
-        (recurrent_net, sequences, 0.0, None),
-        (compiled_recurrent_net, sequences, 0.3, 0.25),
-        (embedding_net, sequences, 0.3, 0.25),
-    ],
+    tiers.first(
+        [3],
+        [
+            (convolutional_net, images, 0.0, None),
+            (recurrent_net, sequences, 0.0, None),
+            (compiled_recurrent_net, sequences, 0.3, 0.25),
+            (embedding_net, sequences, 0.3, 0.25),
+        ],
+    ),
 )
 def test_the_gradient_agrees_with_finite_differences(net, draw, decay, norm):
     random = np.random.default_rng(0)

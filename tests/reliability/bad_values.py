@@ -18,10 +18,12 @@ _LONGEST = 1200
 # What only some functions forbid is added where they are tried.
 LONG = {k: np.arange(3000.0).reshape(-1, 3) for k in range(30)}
 ANY = [object(), np.zeros(2), {1: 2}, LONG, b"a"]
-INTEGER = [*ANY, None, "a", "", 1.5, _NAN, _INF, True, [], -1, 2**70]
+# To Python it is an integer.
+_DURATION = np.timedelta64(3, "s")
+INTEGER = [*ANY, None, "a", "", 1.5, _NAN, _INF, True, [], -1, 2**70, _DURATION]
 COUNT = [*INTEGER, 0]
 OPTIONAL = [value for value in COUNT if value is not None]
-WIDE_NUMBER = [*ANY, None, "a", _NAN, _INF, True, [], -1.0, 10**400]
+WIDE_NUMBER = [*ANY, None, "a", _NAN, _INF, True, [], -1.0, 10**400, _DURATION]
 # Infinite and 0 in float32, in which models are trained.
 NUMBER = [*WIDE_NUMBER, 1e39, 1e-46]
 POSITIVE = [*NUMBER, 0.0]

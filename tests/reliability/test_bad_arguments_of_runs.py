@@ -294,6 +294,11 @@ _CASES = [
         {"sampling": [*FUNCTION, lambda _: None, lambda _: "client_0", lambda _: 3]},
     ),
     (
+        _train,
+        {"train": _TRAIN, "rounds": 1, "sampling": lambda _: ["client_0"]},
+        {"cohort_size": [1, 7, "a"]},
+    ),
+    (
         callbacks.PeriodicEvaluation,
         {"evaluation": lambda weights: {}},
         {"evaluation": [*FUNCTION, None], "rounds_per_evaluation": COUNT},

@@ -8,6 +8,7 @@ hundred times as many files.
 import csv
 import io
 import json
+import os
 import pathlib
 import pickle
 import shutil
@@ -380,3 +381,20 @@ def test_a_locked_sqlite_file_is_not_called_damaged(place, sqlite_bytes):
     assert "delete" not in str(caught.value)
     assert _check_sqlite(path)
     assert sqlite_files.count_clients(path, ["train"]) == {"train": (3, 34)}
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+@pytest.mark.parametrize("name", ["ann.csv", "ann.csv.gz", "ann.npz", "ann.parquet"])
+def test_what_is_no_file_is_not_waited_for(tmp_path, name, kind):
+    path = tmp_path / name
+    os.mkfifo(path) if kind == "pipe" else path.symlink_to("/dev/zero")
+    with pytest.raises(tasks.DataError, match="not a regular file"):
+        user_files.find_layout(path, "label", None)
+
+
+def test_sqlite_that_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "data.sqlite")
+    with pytest.raises(tasks.DataError, match="not a regular file"):
+        sqlite_files.check_file(tmp_path / "data.sqlite", ["train"])
+    with pytest.raises(tasks.DataError, match="it is no file"):
+        row_index.RowIndex(tmp_path / "data.sqlite")

@@ -15,7 +15,7 @@ import stat
 import pytest
 
 from experiments import analysis, escape
-from experiments.flags import errors, tuned_settings
+from experiments.flags import analyses, errors, tuned_settings
 from experiments.reports import analysis as tables
 from experiments.reports import report, texts, writing
 from tests.experiments import made_up_runs
@@ -193,7 +193,7 @@ def test_deep_files_and_bombs_are_refused(tmp_path, monkeypatch):
     (run / "metrics.csv").unlink()
     monkeypatch.setattr("experiments.stored_files._MOST_METRICS", 10_000_000)
     (run / "metrics.csv.gz").write_bytes(gzip.compress(metrics + b"\n" * 20_000_000))
-    with pytest.raises(ValueError, match=r"holds more than 10,000,000 bytes"):
+    with pytest.raises(ValueError, match=r"holds more than 9,[0-9,]+ bytes"):
         analysis.read(tmp_path / "in")
     (run / "metrics.csv.gz").write_bytes(gzip.compress(metrics))
     assert len(analysis.read(tmp_path / "in").settings) == 2
@@ -299,3 +299,93 @@ def test_settings_that_are_none_are_refused(tmp_path, content):
     path.write_bytes(content.encode("latin-1"))
     with pytest.raises(errors.UserError, match=r"is not a file of `tff-drift sweep`"):
         tuned_settings.with_found({"settings": (str(path),)})
+
+
+def test_links_lead_no_page_out_of_its_folder(tmp_path, no_figures):
+    elsewhere, out = tmp_path / "elsewhere", make(tmp_path / "in") / "out"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("precious")
+    out.mkdir()
+    for name in ("report.html", "report.md"):
+        (out / name).symlink_to(elsewhere / "precious")
+        (out / f".{name}.tmp").symlink_to(elsewhere / "precious")
+    (out / ".table.csv.tmp").symlink_to(elsewhere / "none")
+    page = report.write([tmp_path / "in"], out)
+    assert "fed_adam" in page.read_text()
+    wanted = analyses.request({"folders": [str(tmp_path / "in")], "output_dir": out})
+    tables.write(wanted)
+    assert not [path for path in out.iterdir() if path.is_symlink()]
+    assert os.listdir(elsewhere) == ["precious"]
+    assert (elsewhere / "precious").read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["out", "out/report_figures"])
+def test_links_lead_no_folder_out_of_what_is_read(tmp_path, name):
+    elsewhere, folder = tmp_path / "elsewhere", make(tmp_path / "in")
+    elsewhere.mkdir()
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).symlink_to(elsewhere)
+    with pytest.raises((ValueError, OSError), match="link leads out of") as caught:
+        report.write([folder], folder / "out")
+    assert "\n" not in str(caught.value)
+    assert os.listdir(elsewhere) == []
+    # What is not read may be wherever the user's own links lead.
+    (tmp_path / "own").symlink_to(elsewhere)
+    assert report.write([folder / "a"], tmp_path / "own").exists()
+
+
+def as_study(folder):
+    made_up_runs.write_study(folder, [("fed_avg", {}, [0.1, 0.2])])
+    config = json.loads((folder / "config.json").read_text())
+    config["format"] = "tff_drift comparison"
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_many_pictures_with_holes_are_refused_together(tmp_path, no_figures):
+    study = as_study(tmp_path / "in")
+    head = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + b"\0\0\0\1" * 2
+    for k in range(5):
+        (study / f"{k}.png").write_bytes(head)
+        # Each alone is small enough.
+        os.truncate(study / f"{k}.png", 2**24)
+    with pytest.raises(ValueError, match=r"4\.png' is larger than .*all files here"):
+        report.write([study], tmp_path / "out")
+    (study / "4.png").unlink()
+    (study / "3.png").unlink()
+    assert report.write([study], tmp_path / "out").exists()
+
+
+def test_metrics_of_many_runs_are_refused_together(tmp_path, monkeypatch):
+    make(tmp_path / "in")
+    text = (tmp_path / "in" / RUN / "metrics.csv").read_text()
+    monkeypatch.setattr("experiments.stored_files._MOST_METRICS", 4000)
+    assert len(analysis.read(tmp_path / "in").settings) == 2
+    for name in ("a", "b"):
+        path = tmp_path / "in" / name / "seed_1" / "metrics.csv"
+        path.write_text(text + "\n" * (1900 - len(text)))
+    with pytest.raises(ValueError, match=r"metrics\.csv' is larger than .*all files"):
+        analysis.read(tmp_path / "in")
+    assert len(analysis.read(tmp_path / "in" / "a").settings) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("config.json", ("configuration", "seed")),
+        ("config.json", ("configuration", "rounds")),
+        ("config.json", ("configuration", "client_learning_rate")),
+        ("summary.json", ("clients",)),
+    ],
+)
+@pytest.mark.parametrize("digits", [30, 400, 5000])
+def test_numbers_without_end_are_refused(tmp_path, name, keys, digits):
+    path = make(tmp_path / "in") / RUN / name
+    content = changed(json.loads(path.read_text()), keys, "NUMBER")
+    text = json.dumps(content).replace('"NUMBER"', "1" + "0" * digits)
+    path.write_text(text)
+    wanted = analyses.request(
+        {"folders": [str(tmp_path / "in")], "output_dir": tmp_path}
+    )
+    with pytest.raises(ValueError, match=rf"{name}' is damaged"):
+        tables.write(wanted)

@@ -212,7 +212,8 @@ def as_before(folder):
         training.update(settings)
     for name in ("method", "sampling"):
         training.pop(name, None)
-    training["train"].pop("examples_sha256")
+    for name in ("examples_sha256", "contents_sha256"):
+        training["train"].pop(name)
     description = {**saved.description, "training": training}
     with np.load(path) as arrays:
         members = dict(arrays)

@@ -100,7 +100,7 @@ def test_failure_at_any_step_leaves_the_old_or_the_new(path, monkeypatch, step):
         return wrapped
 
     if step == "open":
-        monkeypatch.setattr("builtins.open", fail)
+        monkeypatch.setattr(files.os, "open", fail)
     elif step == "write":
         monkeypatch.setattr(checkpoint, "_write_arrays", fail)
     elif step == "fsync":

@@ -5,6 +5,7 @@ import pickle
 import sqlite3
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -311,6 +312,31 @@ def test_a_null_character_in_an_id_is_refused_where_it_ends_a_query(strange_clie
     datasets = ClientDatasets.from_client_data(strange_clients, batch_size=2)
     with pytest.raises(ValueError, match="take a null character for the end of the id"):
         datasets.examples("a\0b")
+
+
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_tables_of_nullable_types_are_arrays_of_numpys(backend):
+    table = pd.DataFrame({"age": [1, 2], "size": [0.5, 1.5], "ill": [True, False]})
+    nullable = table.convert_dtypes(dtype_backend=backend)
+    assert not isinstance(nullable["age"].dtype, np.dtype)
+    clients = {"ann": (nullable[["age", "size"]], nullable["ill"])}
+    x, y = ClientDatasets.from_arrays(clients, batch_size=2).examples("ann")
+    np.testing.assert_array_equal(x, table[["age", "size"]].to_numpy())
+    assert (x.dtype, y.dtype, y.tolist()) == (np.float64, np.bool_, [True, False])
+    names = pd.Series(["a", "b"]).convert_dtypes(dtype_backend=backend)
+    texts = ClientDatasets.from_arrays({"ann": {"name": names}}, batch_size=2)
+    assert texts.examples("ann")["name"].tolist() == ["a", "b"]
+    nullable.loc[1, "size"] = pd.NA
+    with pytest.raises(ValueError, match="'ann', example 1, has a missing value"):
+        ClientDatasets.from_arrays({"ann": nullable[["size"]]}, batch_size=2)
+
+
+def test_nested_lists_are_refused_in_one_short_line():
+    clients = {"u": {"x": np.zeros((50, 784)).tolist(), "y": [0] * 50}}
+    with pytest.raises(ValueError, match=r"Stack the examples of each array") as caught:
+        ClientDatasets.from_arrays(clients, batch_size=4)
+    assert len(str(caught.value)) < 400
+    assert "\n" not in str(caught.value)
 
 
 def _load(client_id):

@@ -1,6 +1,9 @@
 """The driver keeps clients' states in step with the server state."""
 
 import collections
+import contextlib
+import shutil
+import sqlite3
 import types
 
 import numpy as np
@@ -9,6 +12,8 @@ import tensorflow_federated as tff
 
 from tests import models
 from tff_drift import algorithms, client_states, execution, simulation
+from tff_drift.simulation.records import checkpoint
+from tff_drift.simulation.records.run_store import InMemoryRunStore, TrainingState
 
 CLIENTS = {
     f"client_{index}": client
@@ -173,13 +178,20 @@ def test_a_store_without_need_or_of_another_kind_is_refused(process, train):
         run(process, train, client_states={})
 
 
-class _Preferences:
-    """Leaves every state at its client."""
+class _LeavingStates(tff.framework.SyncContext):
+    """Runs rounds on another context, and leaves every state at its client."""
 
-    takes_batches_on_demand = False
+    def __init__(self, context):
+        self._context = context
 
-    def prefers_states_at_clients(self, client_bytes, num_clients):
-        return client_bytes == 64 and num_clients == 2
+    def invoke(self, comp, arg):
+        return self._context.invoke(comp, arg)
+
+    def run_round(self, process, server_state, cohort):
+        assert cohort.state_nbytes == 64
+        assert len(cohort.clients) == 2
+        data = cohort.read(simulation.ClientDatasets.training_data)
+        return cohort.run(process, server_state, data, states_stay=True)
 
 
 @pytest.mark.parametrize(
@@ -193,9 +205,10 @@ def test_states_stay_at_the_clients_where_the_context_prefers_it(
     process, train, monkeypatch, create_context
 ):
     stores = [store("ram", process, None) for _ in range(2)]
-    with tff.framework.get_context_stack().install(create_context()):
+    context, stack = create_context(), tff.framework.get_context_stack()
+    with stack.install(context):
         collected = run(process, train, client_states=stores[0])
-        monkeypatch.setattr(execution, "current_preferences", _Preferences)
+    with stack.install(_LeavingStates(context)):
         # It has a type, and cannot be called.
         unused = types.SimpleNamespace(type_signature=process.next.type_signature)
         monkeypatch.setattr(process, "_next_fn", unused)
@@ -207,3 +220,107 @@ def test_states_stay_at_the_clients_where_the_context_prefers_it(
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     for a, b in zip(*map(variates, stores)):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def two_runs(process, train, tmp_path_factory):
+    """Returns a folder of two runs of two rounds: a and b, states_a and states_b."""
+    folder = tmp_path_factory.mktemp("two")
+    for name, seed in (("a", 3), ("b", 4)):
+        with store("disk", process, folder / f"states_{name}") as states:
+            run(
+                process,
+                train.replace(seed=seed),
+                2,
+                client_states=states,
+                output_dir=folder / name,
+            )
+    return folder
+
+
+@pytest.fixture
+def copies(two_runs, tmp_path):
+    shutil.copytree(two_runs, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+def go_on(process, train, folder, states):
+    with store("disk", process, folder / states) as opened:
+        return run(process, train, 4, client_states=opened, output_dir=folder / "a")
+
+
+def edit_index(folder, statement):
+    with contextlib.closing(sqlite3.connect(folder / "index.sqlite")) as connection:
+        connection.execute(statement)
+        connection.commit()
+
+
+@pytest.mark.parametrize("how", ["another", "deleted", "of the checkpoint"])
+def test_a_store_that_is_not_the_checkpoints_is_refused(how, process, train, copies):
+    states, output_dir = "states_a", copies / "a"
+    message = "other states of version 2 .* another run, or has been changed"
+    if how == "another":
+        states = "states_b"
+    elif how == "deleted":
+        edit_index(copies / states, "DELETE FROM states")
+    else:
+        # The store in RAM that the run had, and one on disk of the same round.
+        shutil.rmtree(output_dir)
+        run(process, train.replace(seed=3), 2, output_dir=output_dir)
+        message = "its checkpoint holds them. Leave client_states out"
+    before = (output_dir / "checkpoint.npz").read_bytes()
+    with pytest.raises(client_states.ClientStatesError, match=message) as caught:
+        go_on(process, train.replace(seed=3), copies, states)
+    assert "\n" not in str(caught.value)
+    assert (output_dir / "checkpoint.npz").read_bytes() == before
+
+
+def test_a_checkpoint_that_names_no_store_takes_one_and_names_it(
+    process, train, copies
+):
+    """As those of earlier versions, whose stores have no name of their own either."""
+    train = train.replace(seed=3)
+    saved = checkpoint.load_checkpoint(copies / "a" / "checkpoint.npz")
+    description = dict(saved.description)
+    assert description.pop("client_states_fingerprint")
+    checkpoint.save_checkpoint(
+        copies / "a" / "checkpoint.npz",
+        2,
+        description,
+        {name: dict(leaves) for name, leaves in saved.leaves.items()},
+    )
+    edit_index(copies / "states_a", "DELETE FROM properties WHERE name = 'store_id'")
+    found = go_on(process, train, copies, "states_a")
+    expected = run(process, train, 4)
+    models.assert_bit_equal(
+        models.trainable(process, found.state),
+        models.trainable(process, expected.state),
+    )
+    edit_index(copies / "states_a", "DELETE FROM states")
+    with pytest.raises(client_states.ClientStatesError, match="has been changed"):
+        go_on(process, train, copies, "states_a")
+
+
+class _KeptElsewhere(InMemoryRunStore):
+    """A run store of one's own that says where a run stands, and knows no states."""
+
+    def __init__(self, state):
+        super().__init__()
+        self._state = state
+
+    def resume(self, initial_state, hyperparameters):
+        return TrainingState(2, self._state)
+
+
+def test_a_run_kept_elsewhere_does_not_go_on_without_its_states(process, train):
+    first = run(process, train, 2)
+    with pytest.raises(
+        client_states.ClientStatesError, match=r"0 clients after 0 rounds.*after 2"
+    ):
+        simulation.run_training(
+            process,
+            train,
+            rounds=3,
+            cohort_size=2,
+            output_dir=_KeptElsewhere(first.state),
+        )

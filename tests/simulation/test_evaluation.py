@@ -110,6 +110,29 @@ def test_every_kind_of_model_against_numpy(test_clients, model_name):
             )
 
 
+@pytest.mark.parametrize("broken", [[1, 3], []])
+def test_clients_that_are_not_finite_are_named_once(broken, caplog):
+    clients = {f"client_{index}": (x.copy(), y) for index, (x, y) in enumerate(ARRAYS)}
+    for index in broken:
+        clients[f"client_{index}"][0][2, 1] = np.nan
+    evaluation = build_evaluation(
+        models.softmax_regression, ClientDatasets.from_arrays(clients, batch_size=4)
+    )
+    infinite = _weights()
+    infinite.trainable[0][0, 0] = np.inf
+    # Of a model that is not finite, training tells.
+    for weights in (infinite, _weights(), _weights()):
+        metrics = evaluation(weights)
+    told = [each.getMessage() for each in caplog.records]
+    assert np.isnan(metrics["loss"]) == bool(broken)
+    expected = [
+        "The evaluation's sums are not finite for 2 of 5 clients, such as 'client_1'. "
+        "Suspect the data: client 'client_1', example 2, is not finite; client "
+        "'client_3', example 2, is not finite."
+    ]
+    assert told == expected * bool(broken)
+
+
 @pytest.mark.parametrize("model_name", ["keras", "functional"])
 def test_equals_a_direct_keras_evaluation(test_clients, model_name):
     weights = _weights()

@@ -57,7 +57,7 @@ def test_the_norm_of_a_model(leaves, norm):
 
 def test_the_first_rejection_and_rounds_that_leave_all_out_are_warned_of_once(caplog):
     watch = callbacks.FailureWatch()
-    run = types.SimpleNamespace(rows=[], cohort=(), state=())
+    run = types.SimpleNamespace(rows=[], cohort=(), state=(), train=None)
     watch.before_training(run)
     for number, rejected in enumerate([2, 3, 3, 0, 3], 1):
         row = {

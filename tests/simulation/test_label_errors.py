@@ -10,8 +10,8 @@ from tff_drift import algorithms, simulation
 from tff_drift.simulation.data import label_errors
 
 
-def _datasets(label=12, example=3):
-    labels = np.zeros(6, np.int32)
+def _datasets(label=12, example=3, dtype=np.int32):
+    labels = np.zeros(6, dtype)
     bad = labels.copy()
     bad[example] = label
     x = np.zeros((6, 3), np.float32)
@@ -20,14 +20,14 @@ def _datasets(label=12, example=3):
     )
 
 
-def _model():
+def _model(dtype=tf.int32):
     layer = tf.keras.layers.Dense(10, input_shape=(3,), kernel_initializer="zeros")
     return tff.learning.models.from_keras_model(
         tf.keras.Sequential([layer]),
         loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         input_spec=(
             tf.TensorSpec((None, 3), tf.float32),
-            tf.TensorSpec((None,), tf.int32),
+            tf.TensorSpec((None,), dtype),
         ),
     )
 
@@ -50,6 +50,17 @@ def test_a_label_without_output_is_named():
     process = algorithms.build_fed_avg(_model, 0.1)
     for _ in both_contexts():
         assert _message(process, 12) == _expected(12)
+
+
+@pytest.mark.parametrize("label", [12.0, 12.9, -1.0])
+def test_it_is_named_among_floats(label):
+    # Of which Keras' loss takes the whole part.
+    process = algorithms.build_fed_avg(lambda: _model(tf.float32), 0.1)
+    data = _datasets(label, dtype=np.float32)
+    for _ in both_contexts():
+        with pytest.raises(ValueError, match="found the label") as caught:
+            simulation.run_training(process, data, rounds=1, cohort_size=2)
+        assert str(caught.value) == _expected(int(label))
 
 
 def test_it_is_named_where_clients_keep_states_too():

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 import functools
+import json
 
 import numpy as np
 import pytest
@@ -283,6 +284,37 @@ def test_a_store_that_is_newer_than_the_program_state_is_refused(train, tmp_path
             run_tffs_loop(kept, train, tmp_path / "another")
 
 
+class WithoutFingerprints(tff.program.FileProgramStateManager):
+    """Saves program states as earlier versions of this library did."""
+
+    async def save(self, program_state, version):
+        await super().save(program_state[0], version)
+
+
+def test_a_program_state_takes_no_store_of_another_program(
+    train, tmp_path, monkeypatch
+):
+    process = built("scaffold")
+
+    def go_on(rounds, states, program="program"):
+        with store("disk", process, tmp_path / states) as opened:
+            kept = ProcessWithClientStates(process, opened)
+            return run_tffs_loop(kept, train, tmp_path / program, rounds)
+
+    go_on(2, "states")
+    go_on(2, "other states", "other")
+    with pytest.raises(client_states.ClientStatesError, match="that of another run"):
+        go_on(3, "other states")
+    monkeypatch.setattr(tff.program, "FileProgramStateManager", WithoutFingerprints)
+    go_on(2, "earlier states", "earlier")
+    monkeypatch.undo()
+    state = go_on(3, "earlier states", "earlier")
+    models.assert_bit_equal(
+        models.trainable(process, state),
+        models.trainable(process, go_on(3, "states")),
+    )
+
+
 def train_model(kept, train, folder, rounds=ROUNDS, discard=None):
     """Trains with `tff.learning.programs.train_model`."""
     asyncio.run(
@@ -312,38 +344,35 @@ def program_context(name):
     return tff.program.NativeFederatedContext(context)
 
 
-async def last_state(kept, folder):
-    manager = tff.program.FileProgramStateManager(folder / "program")
-    version = max(await manager.get_versions())
-    return version
+@pytest.fixture
+def server_states(monkeypatch):
+    """The server states that a program comes to."""
+    states, end = [], simulation.Cohort.end
 
-
-class Watched(simulation.ProcessWithClientStates):
-    """Remembers the server state that a program has come to."""
-
-    state = None
-
-    def end(self, *arguments, **options):
-        output = super().end(*arguments, **options)
-        self.state = output.state
+    def noting(*arguments, **options):
+        output = end(*arguments, **options)
+        states.append(output.state)
         return output
+
+    monkeypatch.setattr(simulation.Cohort, "end", noting)
+    return states
 
 
 @pytest.mark.parametrize("context", ["local", "native"])
-def test_tffs_program_trains_them(context, process, train, tmp_path):
-    kept = Watched(process)
+def test_tffs_program_trains_them(context, process, train, tmp_path, server_states):
+    kept = simulation.ProcessWithClientStates(process)
     with tff.framework.get_context_stack().install(program_context(context)):
         train_model(kept, train, tmp_path)
-    assert_as_expected(process, kept.state, kept.client_states)
+    assert_as_expected(process, server_states[-1], kept.client_states)
 
 
 @pytest.mark.parametrize("kind", ["ram", "disk"])
-def test_tffs_program_resumes(kind, train, tmp_path):
+def test_tffs_program_resumes(kind, train, tmp_path, server_states):
     process = built("scaffold")
     with tff.framework.get_context_stack().install(program_context("local")):
         for rounds in (1, 3, ROUNDS):
             states = store(kind, process, tmp_path / "states")
-            kept = Watched(process, states)
+            kept = simulation.ProcessWithClientStates(process, states)
             train_model(kept, train, tmp_path, rounds)
             found = contents(states)
             states.close()
@@ -352,10 +381,10 @@ def test_tffs_program_resumes(kind, train, tmp_path):
         list(CLIENTS),
         [dict(zip(process.initial_client_state, [leaf])) for leaf in found],
     )
-    assert_as_expected(process, kept.state, again)
+    assert_as_expected(process, server_states[-1], again)
 
 
-def test_tffs_program_may_discard_a_round(train, tmp_path):
+def test_tffs_program_may_discard_a_round(train, tmp_path, server_states):
     process = built("scaffold")
     outputs = []
 
@@ -363,11 +392,11 @@ def test_tffs_program_may_discard_a_round(train, tmp_path):
         outputs.append(output)
         return len(outputs) in (1, 3)
 
-    kept = Watched(process)
+    kept = simulation.ProcessWithClientStates(process)
     with tff.framework.get_context_stack().install(program_context("local")):
         train_model(kept, train, tmp_path, discard=discard)
     assert len(outputs) == ROUNDS + 2
-    assert_as_expected(process, kept.state, kept.client_states)
+    assert_as_expected(process, server_states[-1], kept.client_states)
 
 
 def test_a_data_source_selects_what_run_training_samples(train):
@@ -384,4 +413,16 @@ def test_a_data_source_selects_what_run_training_samples(train):
     changed = simulation.ClientDataSource(train.replace(batch_size=3), seed=SEED)
     with pytest.raises(ValueError, match="trained on other clients"):
         type(changed.iterator()).from_bytes(iterator.to_bytes())
+    x, y = CLIENTS["client_2"]
+    others = {**CLIENTS, "client_2": (np.roll(x, 1, axis=0), y)}
+    other = simulation.ClientDataSource(
+        train.from_arrays(others, batch_size=4, seed=6), seed=SEED
+    )
+    saved = json.loads(iterator.to_bytes())
+    with pytest.raises(ValueError, match="trained on other clients or examples"):
+        type(other.iterator()).from_bytes(json.dumps(saved).encode())
+    # Programs that earlier versions saved say nothing of examples.
+    del saved["examples"]
+    restored = type(other.iterator()).from_bytes(json.dumps(saved).encode())
+    assert list(restored.select(2)) == sampling(train)(3)
     assert source.federated_type == iterator.federated_type

@@ -29,7 +29,8 @@ def with_bad(*names, value=np.nan):
 
 
 def run(train, rounds=1, rate=0.1, **options):
-    options = {"cohort_size": 3, **options}
+    if "sampling" not in options:
+        options = {"cohort_size": 3, **options}
     return run_training(models.fed_avg(rate), train, rounds=rounds, **options)
 
 

@@ -2,13 +2,15 @@ import json
 import os
 import pathlib
 import resource
+import shutil
 import signal
 
 import numpy as np
 import pytest
 
+from tff_drift import files
 from tff_drift.simulation.records.checkpoint import CheckpointError
-from tff_drift.simulation.records.metrics_file import MetricsFileError
+from tff_drift.simulation.records.metrics_file import MetricsFileError, read_rows
 from tff_drift.simulation.records.run_directory import OutputDirError, RunDirectory
 from tff_drift.simulation.records.run_store import TrainingState
 
@@ -313,7 +315,7 @@ def test_read_only_folder_is_an_error_at_once(folder, monkeypatch):
     def fail(*args, **kwargs):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(pathlib.Path, "touch", fail)
+    monkeypatch.setattr(files, "create", fail)
     with pytest.raises(OutputDirError, match=r"cannot be written: .*Read-only"):
         _open(folder)
 
@@ -324,3 +326,40 @@ def test_only_one_program_at_a_time(folder):
         _open(folder)
     first.close()
     _open(folder).close()
+
+
+@pytest.mark.parametrize("target", ["precious", "none"])
+def test_links_lead_no_file_of_a_run_out_of_its_folder(tmp_path, target):
+    folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    for each in (folder, elsewhere):
+        each.mkdir()
+    (elsewhere / "precious").write_text("precious")
+    for name in ("checkpoint.npz", "config.json", "metrics.csv", "trackers.json"):
+        (folder / f".{name}.tmp").symlink_to(elsewhere / target)
+    run = _open(folder)
+    run.resume(STATE, {})
+    run.add({"round": 1, "train_loss": 0.5})
+    run.save(TrainingState(1, STATE))
+    run.close()
+    # Now at the names themselves.
+    for name in ("config.json", "metrics.csv", "checkpoint.npz"):
+        shutil.copy(folder / name, tmp_path / name)
+        (folder / name).unlink()
+        (folder / name).symlink_to(tmp_path / name)
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.*")}
+    run = _open(folder)
+    run.resume(STATE, {})
+    run.add({"round": 2, "train_loss": 0.25})
+    run.save(TrainingState(2, STATE))
+    run.close()
+    assert [row["round"] for row in read_rows(folder / "metrics.csv")[1]] == [1, 2]
+    assert {path: path.read_bytes() for path in before} == before
+    assert os.listdir(elsewhere) == ["precious"]
+    assert (elsewhere / "precious").read_text() == "precious"
+
+
+def test_links_lead_no_folder_of_a_run_elsewhere(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "tensorboard").symlink_to(tmp_path)
+    with pytest.raises(OutputDirError, match=r"link leads out of .* in place"):
+        _open(tmp_path / "run")

@@ -1,6 +1,8 @@
 """A run that is resumed is the same run, or is refused with what differs."""
 
+import copy
 import functools
+import json
 import shutil
 
 import numpy as np
@@ -12,6 +14,7 @@ from tests.simulation import fakes
 from tff_drift import algorithms, optimizers, simulation
 from tff_drift.simulation import ClientDatasets, build_uniform_sampling, run_training
 from tff_drift.simulation.callbacks import FinalEvaluation, PeriodicEvaluation
+from tff_drift.simulation.records import checkpoint
 
 
 def arrays(num_clients=6, size=5):
@@ -51,11 +54,17 @@ def changed(client_id, change):
     return clients
 
 
+def other_where_no_sample_looks(k):
+    """The third of five examples is a sample's, like the first and the last."""
+    return changed(f"client_{k}", lambda x, y: (x, y[[0, 3, 2, 1, 4]]))
+
+
 OTHER_DATA = {
     "a value": lambda: changed("client_3", lambda x, y: (x + (x == x[2]), y)),
     "another order": lambda: changed("client_0", lambda x, y: (x[::-1], y)),
     "other labels": lambda: changed("client_5", lambda x, y: (x, y[::-1])),
     "fewer examples": lambda: changed("client_2", lambda x, y: (x[:4], y[:4])),
+    "other labels between": lambda: other_where_no_sample_looks(4),
     "another dtype": lambda: {
         name: (x, y.astype(np.int64)) for name, (x, y) in arrays().items()
     },
@@ -66,9 +75,62 @@ OTHER_DATA = {
 @pytest.mark.parametrize("other", OTHER_DATA)
 def test_other_data_under_the_same_ids_are_refused(other, make, tmp_path):
     run(tmp_path, train=make(arrays()))
-    with pytest.raises(ValueError, match=r"train\.examples_sha256 was"):
+    with pytest.raises(ValueError, match=r"train\.contents_sha256 was"):
         run(tmp_path, rounds=5, train=make(OTHER_DATA[other]()))
     assert run(tmp_path, rounds=5, train=make(arrays())).totals.rounds == 5
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.arange(5),
+        np.arange(20.0).reshape(10, 2)[::2],
+        np.arange(40_000.0).reshape(20_000, 2)[::-2],
+        np.asfortranarray(np.arange(10, dtype=np.float16).reshape(5, 2)),
+        np.array([True, False, True, True, False]),
+        np.arange(5) * 1j,
+        np.array(["a", "b", "c", "d", "e"]),
+        np.array(["a", b"b", "c", b"d", "e"], object),
+        np.zeros([5, 0]),
+    ],
+    ids=lambda values: f"{values.dtype} {values.shape}",
+)
+def test_every_value_counts_of_every_dtype(values):
+    def digest(values):
+        return in_ram({"ann": (values,)}).digest()
+
+    assert digest(values.copy()) == digest(values)
+    if values.size:
+        other = values.copy()
+        other[1], other[3] = values[3], values[1]
+        assert digest(other)["contents_sha256"] != digest(values)["contents_sha256"]
+        # What an earlier version kept does not tell them apart.
+        assert digest(other)["examples_sha256"] == digest(values)["examples_sha256"]
+
+
+def test_examples_that_are_not_trained_on_do_not_count():
+    clients = arrays()
+    train = in_ram(clients).replace(max_examples=3)
+    other = changed("client_1", lambda x, y: (x, np.minimum(y, y[2])))
+    assert in_ram(other).digest() != in_ram(clients).digest()
+    assert in_ram(other).replace(max_examples=3).digest() == train.digest()
+
+
+def test_a_run_of_an_earlier_version_is_compared_by_what_it_kept(tmp_path):
+    run(tmp_path)
+    path = tmp_path / "checkpoint.npz"
+    saved = checkpoint.load_checkpoint(path)
+    description = copy.deepcopy(dict(saved.description))
+    contents = description["training"]["train"].pop("contents_sha256")
+    leaves = {name: dict(each) for name, each in saved.leaves.items()}
+    checkpoint.save_checkpoint(path, 3, description, leaves)
+    with pytest.raises(ValueError, match=r"train\.examples_sha256 was"):
+        run(tmp_path, OTHER_DATA["a value"](), rounds=5)
+    run(tmp_path, rounds=5)
+    train = checkpoint.load_checkpoint(path).description["training"]["train"]
+    assert train["contents_sha256"] == contents
+    with pytest.raises(ValueError, match=r"train\.contents_sha256 was"):
+        run(tmp_path, other_where_no_sample_looks(4), rounds=6)
 
 
 def test_of_many_clients_few_are_read():
@@ -120,6 +182,22 @@ def test_a_schedule_that_differs_in_the_future_is_refused(tmp_path):
     run(tmp_path, sampling=sampling(30, 60))
     with pytest.raises(ValueError, match=r"cohort_size\.rounds was \[30, 60\]"):
         run(tmp_path, sampling=sampling(30, 50))
+
+
+def test_a_size_that_was_given_beside_a_sampling_is_no_difference(tmp_path):
+    # Earlier versions took it, and kept it.
+    ids = list(arrays())
+    run(tmp_path, sampling=build_uniform_sampling(ids, 2))
+    checkpoint = tmp_path / "checkpoint.npz"
+    with np.load(checkpoint) as kept:
+        members = dict(kept)
+    header = json.loads(members["header"].tobytes())
+    assert header["description"]["training"]["cohort_size"] is None
+    header["description"]["training"]["cohort_size"] = 2
+    members["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(checkpoint, **members)
+    result = run(tmp_path, rounds=5, sampling=build_uniform_sampling(ids, 2))
+    assert [row["round"] for row in result.rows] == [1, 2, 3, 4, 5]
 
 
 def test_a_function_that_samples_others_is_refused(tmp_path):

@@ -4,11 +4,11 @@ import os
 
 import numpy as np
 import pytest
+import tensorflow_federated as tff
 from absl import logging
 
 from tests.simulation import fakes
-from tff_drift import simulation
-from tff_drift.execution import preferences
+from tff_drift import execution, simulation
 from tff_drift.simulation import (
     OutputDir,
     OutputDirError,
@@ -157,26 +157,36 @@ def test_sampling_replaces_uniform_sampling(train):
     assert [row.get("cohort_size") for row in result.rows] == [None, 1, 2, 3]
 
 
-def test_the_context_is_told_who_trains_next(train, monkeypatch):
-    told = []
+class _RoundRunner(tff.framework.SyncContext):
+    """A context that notes the cohorts whose rounds it runs."""
 
-    def load_ahead(source, client_ids):
-        assert source is train
-        told.append(list(client_ids))
+    def __init__(self):
+        self.cohorts = []
+        self._context = execution.create_local_execution_context()
 
-    monkeypatch.setattr(preferences, "loading_ahead", lambda: load_ahead)
-    process = fakes.AveragingProcess()
-    ahead = _run(process, train, rounds=4)
+    def invoke(self, comp, arg):
+        return self._context.invoke(comp, arg)
+
+    def run_round(self, process, server_state, cohort):
+        self.cohorts.append(cohort)
+        data = cohort.read(simulation.ClientDatasets.training_data)
+        return cohort.run(process, server_state, data)
+
+
+def test_the_context_is_told_who_trains_now_and_next(train):
+    context = _RoundRunner()
+    with tff.framework.get_context_stack().install(context):
+        _run(fakes.AveragingProcess(), train, rounds=4)
     sampling = simulation.build_uniform_sampling(train.client_ids, 3, seed=1)
-    assert told == [sampling(round_number) for round_number in (1, 2, 3)]
-    monkeypatch.undo()
-    plain = _run(process, train, rounds=4)
-    for one, other in zip(ahead.rows[1:], plain.rows[1:]):
-        assert one["total_examples"] == other["total_examples"]
+    expected = [sampling(round_number) for round_number in range(4)]
+    assert [each.round_number for each in context.cohorts] == [0, 1, 2, 3]
+    assert [each.clients for each in context.cohorts] == expected
+    assert [each.next_clients for each in context.cohorts] == [*expected[1:], ()]
+    assert all(each.data.client_ids == train.client_ids for each in context.cohorts)
 
 
 @pytest.mark.parametrize("is_own", [False, True])
-def test_a_sampling_that_may_look_back_is_not_asked_ahead(train, monkeypatch, is_own):
+def test_a_sampling_that_may_look_back_is_not_asked_ahead(train, is_own):
     asked, trained = [], []
 
     def size(round_number):
@@ -187,8 +197,6 @@ def test_a_sampling_that_may_look_back_is_not_asked_ahead(train, monkeypatch, is
     sampling = simulation.build_uniform_sampling(train.client_ids, size)
     if is_own:
         sampling = lambda number: train.client_ids[: size(number)]  # noqa: E731
-    told = []
-    monkeypatch.setattr(preferences, "loading_ahead", lambda: told.append)
 
     class Rounds(Callback):
         def after_round(self, round_number, state, row):
@@ -203,7 +211,6 @@ def test_a_sampling_that_may_look_back_is_not_asked_ahead(train, monkeypatch, is
         callbacks=[Rounds()],
     )
     assert asked == [(0, 0), (1, 1), (2, 2)]
-    assert told == []
 
 
 def test_failures_are_recorded_and_reported(train, warnings):

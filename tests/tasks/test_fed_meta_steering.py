@@ -50,6 +50,7 @@ def trained(task, process, clients):
     return result.model_weights
 
 
+@pytest.mark.conformance
 def test_the_model_moves_towards_one_class_or_one_group_of_writers(task):
     writers = task.train.client_ids
     clients, others = writers[:10], writers[10:]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tasks
-from tasks import registry
+from tasks import options, registry
 from tests.forks.programs import PATIENCE
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -240,3 +240,42 @@ def test_raises_on_bad_options(name, options, error, message):
 def test_a_folder_without_the_data_is_an_error_at_once(name, file_name, tmp_path):
     with pytest.raises(FileNotFoundError, match=f"{name}.*{file_name}.*does not exist"):
         tasks.load(name, cache_dir=str(tmp_path))
+
+
+def test_constants_of_a_definition_are_followed(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        """
+import tensorflow as tf
+
+from tasks import options
+from tasks.registry import Option, TaskDefinition
+
+_NAME = "mine"
+_CHOICES = ("a", "b")
+
+
+def build(cache_dir, seed, options):
+    return tf.function(None)
+
+
+TASK: TaskDefinition = TaskDefinition(
+    _NAME,
+    f"A task of {len(_CHOICES)}.",
+    (options.num_clients(7), Option("kind", "choice", "It.", "a", choices=_CHOICES)),
+    build,
+)
+"""
+    )
+    monkeypatch.setattr(tasks, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(registry, "__file__", str(tmp_path / "registry.py"))
+    assert registry._of_this_package.__wrapped__() == {
+        "mine": tasks.TaskDefinition(
+            "mine",
+            "A task of 2.",
+            (
+                options.num_clients(7),
+                tasks.Option("kind", "choice", "It.", "a", choices=("a", "b")),
+            ),
+            "tasks.mine.build",
+        )
+    }

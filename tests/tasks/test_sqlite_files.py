@@ -68,8 +68,8 @@ def test_reads_clients_by_their_exact_ids(tmp_path, write_sqlite):
         "%",
         "?",
     ]
-    rows = [("train", name, {"snippets": f"of {name}"}) for name in ids]
-    rows.append(("test", "bob", {"snippets": "held out"}))
+    rows = [("train", name, {"snippets": f"of {name}".encode()}) for name in ids]
+    rows.append(("test", "bob", {"snippets": b"held out"}))
     path = write_sqlite(tmp_path / "shakespeare.sqlite", rows)
     reader = sqlite_files.SqliteExamples(path, _SPLITS, _SPEC)
     assert reader.client_ids("train") == sorted(ids)

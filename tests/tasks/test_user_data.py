@@ -97,6 +97,52 @@ def test_names_of_files_are_taken_as_they_are(tmp_path, ending):
         assert set(x[:, 1]) == {number}
 
 
+@pytest.mark.parametrize("bad", [0.5, np.inf, -np.inf])
+def test_numbers_that_count_nothing_are_no_classes(load, bad):
+    frame = _frame()
+    frame["ill"] = np.arange(len(frame)) % 2.0
+    frame.loc[frame.index[frame["owner"] == "bob"][1], "ill"] = bad
+    with pytest.raises(
+        tasks.DataError,
+        match=r"client 'bob', field 'ill': found the label (-inf|inf|0)",
+    ) as caught:
+        load(frame)
+    assert "classification" in str(caught.value)
+
+
+def test_whole_numbers_are_classes_as_floats_too(load):
+    frame = _frame()
+    frame["ill"] = np.arange(len(frame)) % 3.0
+    assert load(frame).options["classes"] == (0.0, 1.0, 2.0)
+
+
+@pytest.mark.parametrize("dtype", [np.uint64, np.int64, "UInt64", "int64[pyarrow]"])
+def test_integers_beyond_the_exact_ones_of_float64_are_refused(dtype):
+    frame = _frame()
+    frame["visits"] = pd.Series([2**53] * len(frame)).astype(dtype)
+    x, _ = _from_frame(frame).train.examples("ann")
+    assert set(x[:, 1]) == {2.0**53}
+    frame.loc[14, "visits"] = 2**53 + 1
+    with pytest.raises(
+        tasks.DataError,
+        match=f"client 'bob', field 'visits', example 2: found {2**53 + 1}. A model",
+    ):
+        _from_frame(frame)
+
+
+def test_integers_beyond_the_exact_ones_are_refused_in_arrays_and_databases(tmp_path):
+    x, y = np.array([[1], [2**53 + 1]], np.uint64), np.array([0, 1])
+    np.savez(tmp_path / "ann.npz", x=x, label=y)
+    with pytest.raises(tasks.DataError, match=f"example 1: found {2**53 + 1}"):
+        tasks.from_folder(tmp_path)
+    path = tmp_path / "data.sqlite"
+    examples = {"x": x[:, 0].astype(np.int64), "label": y}
+    splits = {"train": [("ann", examples)], "test": [("bob", examples)]}
+    tasks.write_sqlite(path, splits)
+    with pytest.raises(tasks.DataError, match=f"'ann' .*found {2**53 + 1}"):
+        tasks.from_sqlite(path, num_classes=2)
+
+
 def test_what_is_held_out_follows_the_seed(load):
     first, same, other = (_rows(load(_frame(), seed=seed).test) for seed in (1, 1, 2))
 

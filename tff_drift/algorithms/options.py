@@ -34,8 +34,9 @@ class ProcessOptions(TypedDict, total=False):
         default `tff.learning.metrics.sum_then_finalize`.
       client_weighting: A client's weight p_i in the mean, a
         `tff.learning.ClientWeighting`: by default NUM_EXAMPLES, the number of
-        examples it trained on; UNIFORM gives every client weight 1. A client that
-        trained on nothing has weight 0 either way, unlike in TFF's own methods. With an
+        examples it trained on; UNIFORM gives every client weight 1. What a method
+        averages beside the updates has these weights too. A client that trained on
+        nothing has weight 0 either way, unlike in TFF's own methods. With an
         unweighted `model_aggregator` it is UNIFORM, whatever is given.
       loop_implementation: How the loop over a client's batches is built, a
         `tff.learning.LoopImplementation`. The default depends on the model.
@@ -65,9 +66,8 @@ class StatefulOptions(TrainingOptions, total=False):
     """`TrainingOptions`, and what methods whose clients keep a state accept besides.
 
     `client_weighting`, a client's weight in the mean of the models, is UNIFORM by
-    default, as in the papers of these methods. With NUM_EXAMPLES whatever a method
-    averages beside the models has these weights too, and the methods whose server keeps
-    a sum over all clients need the `total_examples` of these.
+    default, as in the papers of these methods. With NUM_EXAMPLES those whose server
+    keeps a sum over all clients need the `total_examples` of these.
 
     Attributes:
       keep_latest_models: Whether a client's state holds, as `latest_model`, the model

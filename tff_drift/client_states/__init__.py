@@ -24,7 +24,9 @@ With your own driver it takes three lines, marked below:
 
 `DiskClientStates` does the same in a folder, for states that RAM cannot hold. It
 takes part in checkpoints: the states that `restore` brings back are those of the
-checkpoint's round, whenever the program was killed.
+checkpoint's round, whenever the program was killed. The fingerprint that `commit`
+returns goes into the checkpoint: by it the store of another run is refused, and one
+whose states were changed.
 
 >>> import pathlib, tempfile
 >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -34,12 +36,13 @@ checkpoint's round, whenever the program was killed.
 ...         if (folder / "model.npz").exists():
 ...             checkpoint = np.load(folder / "model.npz")
 ...             model, completed = checkpoint["model"], int(checkpoint["completed"])
-...             states.restore(completed)
+...             states.restore(completed, str(checkpoint["fingerprint"]))
 ...         for round_number in range(completed, rounds):
 ...             model, new = train_round(model, states.gather(["ann"]))
 ...             states.scatter(["ann"], new)
-...             states.commit(round_number + 1)
-...             np.savez(folder / "new.npz", model=model, completed=round_number + 1)
+...             fingerprint = states.commit(round_number + 1)
+...             parts = {"model": model, "completed": round_number + 1}
+...             np.savez(folder / "new.npz", **parts, fingerprint=fingerprint)
 ...             (folder / "new.npz").replace(folder / "model.npz")
 ...             states.prune(round_number + 1)
 ...         return states.gather(["ann"])[0]["variate"].tolist()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -50,7 +51,8 @@ class InMemoryClientStates(ClientStates):
         # first, the present one last.
         self._entries: dict[str, list[_Entry]] = {}
         self._superseded: set[str] = set()
-        self._versions: list[int] = []
+        # With their fingerprints: nobody else can change what they hold.
+        self._versions: dict[int, str] = {}
 
     def __str__(self) -> str:
         return "The store in RAM"
@@ -111,7 +113,7 @@ class InMemoryClientStates(ClientStates):
         with self._lock:
             self._entries = entries
             self._superseded = set()
-            self._versions = []
+            self._versions = {}
 
     def _copy(self, arrays: Arrays) -> Arrays:
         return self._template.unpack(
@@ -150,7 +152,10 @@ class InMemoryClientStates(ClientStates):
         return any(entries[-1].valid_from > last for entries in self._entries.values())
 
     def _commit(self, version: int) -> None:
-        self._versions.append(version)
+        self._versions[version] = uuid.uuid4().hex
+
+    def _fingerprint(self, version: int) -> str:
+        return self._versions[version]
 
     def _restore(self, version: int) -> None:
         entries = {
@@ -161,10 +166,14 @@ class InMemoryClientStates(ClientStates):
         self._superseded = {
             client_id for client_id, held in self._entries.items() if len(held) > 1
         }
-        self._versions = [held for held in self._versions if held <= version]
+        self._versions = {
+            held: of for held, of in self._versions.items() if held <= version
+        }
 
     def _prune(self, version: int) -> None:
-        self._versions = [held for held in self._versions if held >= version]
+        self._versions = {
+            held: of for held, of in self._versions.items() if held >= version
+        }
         for client_id in list(self._superseded):
             held = self._entries[client_id]
             # Those followed by an entry that the version has already.

@@ -59,6 +59,7 @@ import contextlib
 import os
 import pathlib
 import sqlite3
+import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -81,6 +82,8 @@ _CREATION_FILES = tuple(
 
 _RUN_ID = "run_id"
 _TEMPLATE = "template"
+# A random name, of this store and its copies alone.
+_STORE_ID = "store_id"
 
 _LEFT_ALONE = "It was left unchanged: move it away, or choose another path."
 
@@ -181,7 +184,7 @@ class DiskClientStates(ClientStates):
 
     def _open(self, properties: Mapping[str, str]) -> None:
         index = self.path / _INDEX_FILE
-        self.path.mkdir(parents=True, exist_ok=True)
+        files.make_folder(self.path)
         if not index.exists():
             self._create(properties)
         foreign = state_index.describe_foreign(index)
@@ -194,6 +197,11 @@ class DiskClientStates(ClientStates):
         self._closing.callback(self._index.close)
         self._check_index(properties)
         self._check_states_file()
+        self._store_id = self._index.properties().get(_STORE_ID, "")
+        if not self._store_id:
+            # Of an earlier version: no checkpoint names it yet.
+            self._store_id = uuid.uuid4().hex
+            self._index.add_property(_STORE_ID, self._store_id)
         # Rows that belong to no version: of a program that ended before a commit.
         self._index.discard_after(self._last_version())
         self._slots = SlotFile(
@@ -206,8 +214,9 @@ class DiskClientStates(ClientStates):
         self._check_unused()
         for name in _CREATION_FILES:
             (self.path / name).unlink(missing_ok=True)
-        state_index.create(self.path / _NEW_INDEX_FILE, properties)
-        (self.path / _STATES_FILE).touch()
+        named = {**properties, _STORE_ID: uuid.uuid4().hex}
+        state_index.create(self.path / _NEW_INDEX_FILE, named)
+        files.create(self.path / _STATES_FILE).close()
         os.replace(self.path / _NEW_INDEX_FILE, self.path / _INDEX_FILE)
         files.sync_folder(self.path)
 
@@ -242,8 +251,9 @@ class DiskClientStates(ClientStates):
 
     def _check_states_file(self) -> None:
         states = self.path / _STATES_FILE
-        if not states.exists():
+        if not os.path.lexists(states):
             raise self._damaged(f"{_STATES_FILE} is gone")
+        files.check_in_place(states)
         needed = self._index.num_slots(self._last_version()) * self.state_nbytes
         found = states.stat().st_size
         if found < needed:
@@ -334,6 +344,10 @@ class DiskClientStates(ClientStates):
             if self._waits_for_the_disk:
                 self._slots.sync()
             self._index.add_version(version, self._waits_for_the_disk)
+
+    def _fingerprint(self, version: int) -> str:
+        with self._reported():
+            return f"{self._store_id}-{self._index.digest(version):032x}"
 
     def _restore(self, version: int) -> None:
         with self._reported():

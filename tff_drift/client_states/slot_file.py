@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tff_drift import system
+from tff_drift import files, system
 
 
 class SlotFile:
@@ -30,15 +30,19 @@ class SlotFile:
           slots_in_use: The slots in use, ascending; all others are free.
 
         Raises:
-          OSError: If the file cannot be opened.
+          OSError: If the file cannot be opened, or is a link.
         """
         self._slot_nbytes = slot_nbytes
         self._free: list[int] = []
+        # Slots that nothing has been released from yet: of a file with large holes,
+        # which takes no space, they are many.
+        self._gaps: list[range] = []
         self._end = 0
         for slot in slots_in_use:
-            self._free.extend(range(self._end, slot))
+            if slot > self._end:
+                self._gaps.append(range(self._end, slot))
             self._end = slot + 1
-        self._file = os.open(path, os.O_RDWR)
+        self._file = files.open_in_place(path, os.O_RDWR)
 
     def read(self, slot: int) -> np.ndarray:
         """Returns a slot's bytes, `uint8[slot_nbytes]`, in a new array.
@@ -62,11 +66,7 @@ class SlotFile:
         Raises:
           OSError: If the file cannot be written.
         """
-        if self._free:
-            slot = self._free.pop()
-        else:
-            slot = self._end
-            self._end += 1
+        slot = self._take()
         try:
             done = 0
             while done < self._slot_nbytes:
@@ -76,6 +76,18 @@ class SlotFile:
             self._free.append(slot)
             raise
         return slot
+
+    def _take(self) -> int:
+        """Returns a slot that was free."""
+        if self._free:
+            return self._free.pop()
+        if self._gaps:
+            gap = self._gaps.pop()
+            if len(gap) > 1:
+                self._gaps.append(gap[:-1])
+            return gap[-1]
+        self._end += 1
+        return self._end - 1
 
     def release(self, slots: Iterable[int]) -> None:
         """Lets slots be written again."""

@@ -9,10 +9,13 @@ follows it: whatever number the next version has, they belong to it.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import pathlib
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
+
+from tff_drift import files
 
 # "tffd" in SQLite's header says whose file it is.
 _APPLICATION_ID = 0x74666664
@@ -33,7 +36,17 @@ CREATE TABLE states (
 ) WITHOUT ROWID;
 CREATE INDEX superseded ON states (valid_to) WHERE valid_to IS NOT NULL;
 """
+# SQLite keeps values of any kind in any column.
+_WRONG_VALUES = """
+SELECT 1 FROM states WHERE typeof(client_id) != 'blob' OR typeof(slot) != 'integer'
+  OR slot < 0 OR typeof(valid_from) != 'integer' OR typeof(checksum) != 'integer'
+  OR typeof(valid_to) NOT IN ('integer', 'null')
+UNION ALL SELECT 1 FROM properties WHERE typeof(name) != 'text'
+  OR typeof(value) != 'text' LIMIT 1
+"""
 _PRESENT = "FROM states WHERE client_id = ? AND valid_to IS NULL"
+# Sums of hashes are taken modulo this: the order of the clients does not count.
+_HASHES = 2**128
 
 
 class Place(NamedTuple):
@@ -42,6 +55,13 @@ class Place(NamedTuple):
     key: bytes
     slot: int
     checksum: int
+
+
+def _hash(key: bytes, checksum: int) -> int:
+    """Returns a number of a client and the state that it has."""
+    # As text, because a damaged index may have values of any kind.
+    content = repr((key, checksum)).encode()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=16).digest(), "little")
 
 
 def create(path: pathlib.Path, properties: Mapping[str, str]) -> None:
@@ -72,9 +92,10 @@ def describe_foreign(path: pathlib.Path) -> str | None:
     The file is only read: opening it with SQLite could change it.
 
     Raises:
-      OSError: If the file cannot be read.
+      OSError: If the file cannot be read, or is a link.
     """
-    with open(path, "rb") as file:
+    files.check_in_place(path)
+    with files.open_regular(path) as file:
         header = file.read(_HEADER_BYTES)
     if not header.startswith(_SQLITE_MAGIC):
         return "it is not an SQLite file"
@@ -111,10 +132,19 @@ class StateIndex:
         except BaseException:
             self._connection.close()
             raise
+        # Of the present states what `digest` returns; None if it has to be found.
+        self._present: int | None = None
+        # Whether there may be rows after the last version.
+        self._has_changed = True
 
     def properties(self) -> dict[str, str]:
         """Returns what the index was created with."""
         return dict(self._connection.execute("SELECT name, value FROM properties"))
+
+    def add_property(self, name: str, value: str) -> None:
+        """Adds a property, durably."""
+        with self._transaction() as connection:
+            connection.execute("INSERT INTO properties VALUES (?, ?)", (name, value))
 
     def damage(self) -> str | None:
         """Returns what is wrong with the file, `None` if nothing is found.
@@ -126,6 +156,8 @@ class StateIndex:
         expected = sorted(filter(None, map(str.strip, _SCHEMA.split(";"))))
         if found != expected:
             return "its tables have changed"
+        if self._connection.execute(_WRONG_VALUES).fetchone() is not None:
+            return "it holds a value of another kind"
         (report,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
         return None if report == "ok" else " ".join(str(report).split())
 
@@ -140,6 +172,26 @@ class StateIndex:
             f"SELECT client_id, slot, checksum {_PRESENT}", (key,)
         ).fetchone()
         return None if found is None else Place(*found)
+
+    def digest(self, version: int) -> int:
+        """Returns a hash of the clients' states of a version, by their checksums.
+
+        Of the last version it costs nothing once it has been asked for; of others it
+        reads the whole index.
+        """
+        if version != max(self.versions()) or self._has_changed:
+            return self._sum_of_hashes(version)
+        if self._present is None:
+            self._present = self._sum_of_hashes(version)
+        return self._present
+
+    def _sum_of_hashes(self, version: int) -> int:
+        rows = self._connection.execute(
+            "SELECT client_id, checksum FROM states WHERE valid_from <= ? "
+            "AND (valid_to IS NULL OR valid_to > ?)",
+            (version, version),
+        )
+        return sum(_hash(*row) for row in rows) % _HASHES
 
     def client_keys(self) -> Iterator[bytes]:
         """Returns the clients that have a present state."""
@@ -172,11 +224,18 @@ class StateIndex:
         This need not be durable: rows that belong to no version may be lost.
         """
         unused = []
+        # An interrupt may leave it open whether the rows are there.
+        digest, self._present = self._present, None
+        self._has_changed = True
+        change = 0
         with self._transaction(durable=False) as connection:
             for place in places:
                 present = connection.execute(
-                    f"SELECT valid_from, slot {_PRESENT}", (place.key,)
+                    f"SELECT valid_from, slot, checksum {_PRESENT}", (place.key,)
                 ).fetchone()
+                change += _hash(place.key, place.checksum)
+                if present is not None:
+                    change -= _hash(place.key, present[2])
                 if present is not None and present[0] == valid_from:
                     connection.execute(
                         "DELETE FROM states WHERE client_id = ? AND valid_from = ?",
@@ -193,21 +252,26 @@ class StateIndex:
                     "INSERT INTO states VALUES (?, ?, NULL, ?, ?)",
                     (place.key, valid_from, place.slot, place.checksum),
                 )
+        if digest is not None:
+            self._present = (digest + change) % _HASHES
         return unused
 
     def add_version(self, version: int, durable: bool = True) -> None:
         """Adds a version."""
         with self._transaction(durable) as connection:
             connection.execute("INSERT INTO versions VALUES (?)", (version,))
+        self._has_changed = False
 
     def discard_after(self, version: int) -> list[int]:
         """Drops what came after a version, durably; returns the slots of it."""
+        self._present = None
         with self._transaction() as connection:
             unused = self._delete(connection, "valid_from > ?", version)
             connection.execute(
                 "UPDATE states SET valid_to = NULL WHERE valid_to > ?", (version,)
             )
             connection.execute("DELETE FROM versions WHERE version > ?", (version,))
+        self._has_changed = False
         return unused
 
     def discard_before(self, version: int, durable: bool = True) -> list[int]:

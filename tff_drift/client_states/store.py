@@ -53,13 +53,17 @@ class ClientStates(abc.ABC):
     Versions make the store part of a checkpoint that someone else writes. A
     version is the number of rounds completed; the protocol for each checkpoint is
 
-    1. `commit(version)`: from now on the states can be brought back;
-    2. write the checkpoint of the same round, atomically and durably;
+    1. `commit(version)`: from now on the states can be brought back; it returns the
+       version's fingerprint;
+    2. write the checkpoint of the same round, atomically and durably, with the
+       fingerprint in it;
     3. `prune(version)`: no older version will be asked for.
 
-    A program that starts again calls `restore(version)` with the version of the
-    checkpoint that exists. Whatever was scattered after it is gone; what it needs
-    has not been overwritten. Without checkpoints none of the three is needed.
+    A program that starts again calls `restore(version, fingerprint)` with what the
+    checkpoint that exists says. Whatever was scattered after it is gone; what it needs
+    has not been overwritten. A number of rounds alone would be that of many stores;
+    the fingerprint is of this store and of these states, and no other ones are
+    restored. Without checkpoints none of the three is needed.
 
     The methods may be called from several threads; one runs at a time. What
     `gather` returns is a copy, and `scatter` copies what it is given, unless you
@@ -183,7 +187,7 @@ class ClientStates(abc.ABC):
         with self._lock:
             return sorted(self._seen())
 
-    def commit(self, version: int) -> None:
+    def commit(self, version: int) -> str:
         """Keeps the present states under a version, to `restore` them later.
 
         On disk the version is durable when the call returns.
@@ -193,6 +197,10 @@ class ClientStates(abc.ABC):
             version. The last version may be committed again if nothing has been
             scattered since.
 
+        Returns:
+          The fingerprint of the version, a short text: what tells its states from
+          those of other stores, and from what they are when they have been changed.
+
         Raises:
           ClientStatesError: If the store cannot be written.
           TypeError: If `version` is not an integer.
@@ -201,28 +209,34 @@ class ClientStates(abc.ABC):
         checks.check_integer("version", version, at_least=0)
         with self._lock:
             last = self._last_version()
-            if version == last and not self._has_changes():
-                return
-            if version <= last:
+            is_kept = version == last and not self._has_changes()
+            if version <= last and not is_kept:
                 raise ValueError(
                     f"version {version} is not above {last}, the last version "
                     "committed. Commit versions in ascending order; to continue from "
                     "an older one, restore it first."
                 )
-            self._commit(int(version))
+            if not is_kept:
+                self._commit(int(version))
+            return self._fingerprint(int(version))
 
-    def restore(self, version: int) -> None:
+    def restore(self, version: int, fingerprint: str | None = None) -> None:
         """Goes back to the states of a version; later ones are dropped.
 
         Args:
           version: One of `versions`.
+          fingerprint: What `commit` returned for the version; `None`, where it has not
+            been kept, leaves it to the caller to give the right store.
 
         Raises:
-          ClientStatesError: If the store does not hold the version.
-          TypeError: If `version` is not an integer.
+          ClientStatesError: If the store does not hold the version, or other states
+            under it; it is left as it was.
+          TypeError: If `version` is not an integer, or `fingerprint` is not a string.
           ValueError: If `version` is negative.
         """
         checks.check_integer("version", version, at_least=0)
+        if fingerprint is not None:
+            checks.check_instance("fingerprint", fingerprint, str, "a string")
         with self._lock:
             if version not in self.versions:
                 raise ClientStatesError(
@@ -230,6 +244,13 @@ class ClientStates(abc.ABC):
                     f"{list(self.versions)}. It does not belong to that checkpoint: "
                     "use the store that was written with it, or restart the run "
                     "with an empty store."
+                )
+            if fingerprint not in (None, self._fingerprint(int(version))):
+                raise ClientStatesError(
+                    f"{self} holds other states of version {version} than those that "
+                    "the checkpoint was written with: it is that of another run, or "
+                    "has been changed. Use the store that was written with it, or "
+                    "restart the run with an empty store."
                 )
             self._restore(int(version))
 
@@ -301,6 +322,10 @@ class ClientStates(abc.ABC):
     @abc.abstractmethod
     def _commit(self, version: int) -> None:
         """Makes the present states a version; it is above the others."""
+
+    @abc.abstractmethod
+    def _fingerprint(self, version: int) -> str:
+        """Returns what tells a version that is held from all others of all stores."""
 
     @abc.abstractmethod
     def _restore(self, version: int) -> None:

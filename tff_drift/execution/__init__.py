@@ -1,6 +1,7 @@
 """Execution contexts for TFF computations."""
 
 from tff_drift.execution.local import (
+    Limits,
     LocalExecutionContext,
     create_async_local_execution_context,
     create_local_execution_context,
@@ -15,19 +16,17 @@ from tff_drift.execution.on_ray import (
     create_ray_execution_context,
     set_ray_execution_context,
 )
-from tff_drift.execution.preferences import Preferences, current_preferences
 from tff_drift.execution.worker import WorkerError
 
 __all__ = [
+    "Limits",
     "LocalExecutionContext",
-    "Preferences",
     "RayExecutionContext",
     "WorkerError",
     "create_async_local_execution_context",
     "create_local_execution_context",
     "create_native_execution_context",
     "create_ray_execution_context",
-    "current_preferences",
     "set_local_execution_context",
     "set_native_execution_context",
     "set_ray_execution_context",

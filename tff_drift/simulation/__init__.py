@@ -2,6 +2,7 @@
 
 from tff_drift.simulation import callbacks
 from tff_drift.simulation.callbacks import control_variate_mismatch
+from tff_drift.simulation.cohorts import Cohort, RoundRunner, unstack_client_states
 from tff_drift.simulation.data.batching import Batching
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.cohort_schedules import (
@@ -25,7 +26,6 @@ from tff_drift.simulation.loop.federated_program import (
 )
 from tff_drift.simulation.loop.process_with_client_states import (
     ProcessWithClientStates,
-    unstack_client_states,
 )
 from tff_drift.simulation.loop.traffic import Traffic, model_traffic
 from tff_drift.simulation.loop.training import run_training
@@ -44,11 +44,13 @@ __all__ = [
     "ClientDataSource",
     "ClientDatasets",
     "ClientStatesProgramStateManager",
+    "Cohort",
     "Failure",
     "MetricsFileError",
     "OutputDir",
     "OutputDirError",
     "ProcessWithClientStates",
+    "RoundRunner",
     "RunStore",
     "StragglerClock",
     "Totals",

@@ -486,6 +486,17 @@ CASES = (
                     "explicit_paddings": [0, 0, 2, 1, 0, 3, 0, 0],
                 },
             ),
+            # Large patches.
+            (
+                (28, 27),
+                3,
+                (3, 3),
+                2,
+                {
+                    "padding": "EXPLICIT",
+                    "explicit_paddings": [0, 0, 2, 1, 1, 0, 0, 0],
+                },
+            ),
         )
         for each in _convolution(size, channels, taps, filters, **placing)
     ),
@@ -495,6 +506,7 @@ CASES = (
             {},
             {"padding": "SAME"},
             {"strides": [1, 2, 2, 1], "padding": "SAME"},
+            {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 2, 1, 1, 0, 0, 0]},
         )
         for multiplier in (1, 2)
         for each in _depthwise((5, 6), 3, (3, 2), multiplier, **placing)
@@ -513,6 +525,15 @@ CASES = (
         case("BatchToSpaceND", signed(6, 3, 3), _vector(3), _vector([1, 2])),
     ),
     case("MaxPool", signed(*_IMAGES), **_POOL),
+    case(
+        "MaxPool",
+        signed(*_IMAGES),
+        **{
+            **_POOL,
+            "padding": "EXPLICIT",
+            "explicit_paddings": [0, 0, 1, 0, 0, 1, 0, 0],
+        },
+    ),
     case("AvgPool", signed(*_IMAGES), **_POOL),
     case("AvgPoolGrad", _vector(*_IMAGES), signed(*_POOLED), **_POOL),
     *(

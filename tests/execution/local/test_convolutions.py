@@ -136,6 +136,40 @@ def test_hand_written_convolutions(one_by_one, build):
     assert_same(together, alone, rtol=2e-5, atol=2e-6)
 
 
+def test_large_patches_of_padded_images(context, native):
+    images = tff.TensorType(np.float32, [None, 28, 28, 3])
+    data_type = tff.SequenceType(images)
+    filters_type = tff.TensorType(np.float32, [3, 3, 3, 4])
+
+    @tff.tensorflow.computation(data_type, filters_type)
+    def train(data, filters):
+        def step(filters, images):
+            with tf.GradientTape() as tape:
+                tape.watch(filters)
+                paddings = [[0, 0], [2, 1], [1, 1], [0, 0]]
+                maps = tf.nn.conv2d(images, filters, 1, paddings)
+                loss = tf.reduce_mean(maps**2)
+            return filters - 0.1 * tape.gradient(loss, filters)
+
+        return data.reduce(filters, step)
+
+    @tff.federated_computation(
+        tff.FederatedType(data_type, tff.CLIENTS),
+        tff.FederatedType(filters_type, tff.SERVER),
+    )
+    def computation(data, filters):
+        filters = tff.federated_broadcast(filters)
+        return tff.federated_sum(tff.federated_map(train, (data, filters)))
+
+    random = np.random.default_rng(0)
+    data = list(random.normal(size=(6, 3, 2, 28, 28, 3)).astype(np.float32))
+    filters = random.normal(size=(3, 3, 3, 4)).astype(np.float32)
+    data = [list(each) for each in data]
+    assert training(context, computation, data, filters)[0].startswith(LOCKSTEP)
+    expected = call(native, computation, data, filters)
+    assert_same(call(context, computation, data, filters), expected, rtol=1e-5)
+
+
 def test_what_decides_is_the_size_of_patches(context):
     shape, filters = (12, 12, 4), 3
     model_fn = keras_model_fn(shape, lambda: [tf.keras.layers.Conv2D(filters, 5)])

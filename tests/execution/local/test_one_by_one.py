@@ -104,6 +104,7 @@ def _inverse(total, batch):
     return total * inverse[1, 1] - tf.reduce_mean(batch)
 
 
+@pytest.mark.usefixtures("may_fall")
 def test_what_fails_only_where_it_is_vectorized(local_contexts, native, caplog):
     computation = _of_each(_inverse, start=np.float32(4))
     clients = [(1.0, 4)] * 5 + [(0.125, 9)] * 5

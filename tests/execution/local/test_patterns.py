@@ -1,4 +1,4 @@
-"""What is recognised by its shape, each from the hands of whoever makes it.
+"""The forms that are recognised, each from the hands of whoever makes it.
 
 A test here that fails means that a graph has a new shape: its maker then runs more
 slowly, in silence. See `tff_drift.execution.local.patterns`.
@@ -13,7 +13,7 @@ import tensorflow_federated as tff
 
 from tests import models
 from tests.execution.local.support import call, training
-from tff_drift import aggregators, algorithms
+from tff_drift import aggregators, algorithms, execution
 from tff_drift.aggregators.client_state_collection import collected_type
 from tff_drift.execution.local import patterns
 from tff_drift.execution.local.client_program import parts, program
@@ -173,7 +173,7 @@ def test_loops_over_batches_run_step_by_step(fast, build):
     assert told.startswith("vectorized in lockstep or one by one: ")
 
 
-def _sum_of_list(scope, loop):
+def _sum_of_list(scope, loop, last_first=True):
     """Returns what sums up a dataset that it has gathered, the last element first."""
     raw_ops = tf.raw_ops
 
@@ -193,17 +193,40 @@ def _sum_of_list(scope, loop):
         def add(index, total):
             item = raw_ops.TensorListGetItem(
                 input_handle=items,
-                index=index - 1,
+                index=index - 1 if last_first else index,
                 element_shape=no_shape,
                 element_dtype=tf.float32,
             )
-            return index - 1, total / 2 + item
+            return index - 1 if last_first else index + 1, total / 2 + item
 
         return tf.while_loop(
-            lambda index, _: index > 0, add, (count, tf.constant(0.0)), name=loop
+            lambda index, _: index > 0 if last_first else index < count,
+            add,
+            (count if last_first else tf.constant(0), tf.constant(0.0)),
+            name=loop,
         )[1]
 
     return tff.tensorflow.computation(total, tff.SequenceType(np.float32))
+
+
+def _totals(total):
+    @tff.federated_computation(
+        tff.FederatedType(total.type_signature.parameter, tff.CLIENTS)
+    )
+    def totals(data):
+        return tff.federated_map(total, data)
+
+    return totals
+
+
+def test_anyones_gathered_batches_are_taken_in_lockstep_by_their_names():
+    total = _sum_of_list("gathered_batches_of_1_epochs", "last_epoch", False)
+    context = execution.create_local_execution_context(batch_clients=True)
+    data = [[1.0, 2.0], [3.0, 4.0, 5.0, 7.0], [8.0, 0.5]]
+    (told, *_) = training(context, _totals(total), data)
+    assert told.startswith("vectorized in lockstep")
+    # The last elements, and half of what comes before them.
+    assert call(context, _totals(total), data) == [2.5, 10.875, 4.5]
 
 
 @pytest.mark.parametrize(
@@ -220,14 +243,7 @@ def _sum_of_list(scope, loop):
 def test_other_loops_over_lists_are_left_to_themselves(
     local, native, fast, scope, loop, reason
 ):
-    total = _sum_of_list(scope, loop)
-
-    @tff.federated_computation(
-        tff.FederatedType(total.type_signature.parameter, tff.CLIENTS)
-    )
-    def totals(data):
-        return tff.federated_map(total, data)
-
+    totals = _totals(_sum_of_list(scope, loop))
     data = [[1.0, 2.0], [3.0, 4.0, 5.0, 7.0], [8.0, 0.5]]
     assert call(local, totals, data) == call(native, totals, data)
     assert f"cannot be vectorized: {reason}" in "".join(training(fast, totals))

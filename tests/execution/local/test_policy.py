@@ -5,7 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tff_drift.execution.local import policy
+from tff_drift.execution.local.limits import Limits
 from tff_drift.execution.local.policy import LockstepSteps
+
+LIMITS = Limits()
 
 
 @settings(deadline=None, max_examples=100)
@@ -13,7 +16,7 @@ from tff_drift.execution.local.policy import LockstepSteps
 def test_chunks_hold_every_client_once_and_have_few_sizes(
     num_clients, num_devices, client_bytes
 ):
-    chunks = policy.chunks(num_clients, num_devices, client_bytes)
+    chunks = policy.chunks(LIMITS, num_clients, num_devices, client_bytes)
     assert [client for chunk in chunks for client in chunk] == list(range(num_clients))
     assert len(chunks) >= min(num_devices, num_clients // 8)
     assert len(set(map(len, chunks))) <= 2
@@ -28,7 +31,9 @@ def test_chunks_hold_every_client_once_and_have_few_sizes(
 def test_groups_hold_every_client_once_the_longest_first(
     num_steps, num_devices, client_bytes
 ):
-    groups = policy.groups(num_steps, num_steps, num_devices, client_bytes, 2**10)
+    groups = policy.groups(
+        LIMITS, num_steps, num_steps, num_devices, client_bytes, 2**10
+    )
     clients = [client for group in groups for client in group]
     assert sorted(clients) == list(range(len(num_steps)))
     taken = [num_steps[client] for client in clients]
@@ -44,12 +49,12 @@ def test_groups_hold_every_client_once_the_longest_first(
     [(2**18, [10] * 10), (2**22, [8] * 12 + [4]), (1, [50, 50])],
 )
 def test_sorted_groups_are_small(client_bytes, sizes):
-    groups = policy.groups([1, 2] * 50, [0] * 100, 0, client_bytes, 1)
+    groups = policy.groups(LIMITS, [1, 2] * 50, [0] * 100, 0, client_bytes, 1)
     assert list(map(len, groups)) == sizes
 
 
 def test_clients_of_equal_last_batches_are_side_by_side():
-    (first, second) = policy.groups([1] * 15 + [2], [5, 3] * 8, 0, 2**18, 1)
+    (first, second) = policy.groups(LIMITS, [1] * 15 + [2], [5, 3] * 8, 0, 2**18, 1)
     assert list(first) == [15, *range(0, 14, 2)]
     assert list(second) == [14, *range(1, 15, 2)]
 
@@ -68,7 +73,10 @@ def test_one_function_is_for_nearly_all_groups(sizes, places):
     [([16] * 16, [16]), ([16] * 17, [8, 9]), ([64] * 8, [8]), ([64] * 9, [4, 5])],
 )
 def test_the_batches_of_a_group_stay_within_their_bytes(num_steps, sizes):
-    assert list(map(len, policy.groups(num_steps, num_steps, 0, 1, 2**20))) == sizes
+    assert (
+        list(map(len, policy.groups(LIMITS, num_steps, num_steps, 0, 1, 2**20)))
+        == sizes
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,7 +92,7 @@ def test_functions_are_for_few_numbers_of_clients(num_clients, places):
     [(1, True, 0), (2, True, 0), (3, True, 1), (10, True, 3), (10, False, 0)],
 )
 def test_steps_of_so_few_clients_are_taken_one_by_one(num_clients, on_cpus, few):
-    assert policy.few_together(num_clients, on_cpus) == few
+    assert policy.few_together(LIMITS, num_clients, on_cpus) == few
 
 
 @pytest.mark.parametrize(
@@ -93,12 +101,12 @@ def test_steps_of_so_few_clients_are_taken_one_by_one(num_clients, on_cpus, few)
     [(1, 256), (2**16, 160), (2**20, 10), (2**22, 8), (2**25, 4), (2**30, 1)],
 )
 def test_the_clients_of_a_chunk_stay_within_their_bytes(client_bytes, most):
-    assert policy.most_together(client_bytes) == most
-    assert max(map(len, policy.chunks(400, 1, client_bytes))) <= most
+    assert policy.most_together(LIMITS, client_bytes) == most
+    assert max(map(len, policy.chunks(LIMITS, 400, 1, client_bytes))) <= most
 
 
 def test_a_chunk_of_large_clients_holds_eight_at_most():
-    chunks = policy.chunks(20, 0, 2**22)
+    chunks = policy.chunks(LIMITS, 20, 0, 2**22)
     assert list(map(len, chunks)) == [6, 7, 7]
 
 
@@ -143,7 +151,7 @@ def test_a_chunk_of_large_clients_holds_eight_at_most():
 )
 def test_vectorizing_wants_four_steps_together(turns, holds, reason):
     decision = policy.vectorizing_pays(
-        [[LockstepSteps(*turn) for turn in turns]], 1, True
+        LIMITS, [[LockstepSteps(*turn) for turn in turns]], 1, True
     )
     assert decision == (holds, reason)
 
@@ -162,14 +170,14 @@ def test_vectorizing_wants_four_steps_together(turns, holds, reason):
 )
 def test_vectorizing_on_cpus_wants_small_states(turns, state_bytes, on_cpus, holds):
     turns = [LockstepSteps(*turn) for turn in turns]
-    decision = policy.vectorizing_pays([turns], state_bytes, on_cpus)
+    decision = policy.vectorizing_pays(LIMITS, [turns], state_bytes, on_cpus)
     assert decision.holds == holds
     assert ("MiB" in decision.reason) == (not holds)
 
 
 def test_groups_of_different_sizes_do_not_make_clients_wait():
     groups = [[LockstepSteps(20, 2)], [LockstepSteps(18, 2)]]
-    assert policy.vectorizing_pays(groups, 5 * 2**19, True).holds
+    assert policy.vectorizing_pays(LIMITS, groups, 5 * 2**19, True).holds
 
 
 @pytest.mark.parametrize(
@@ -206,20 +214,20 @@ def test_convolutions_are_vectorized_where_they_are_small(
 ):
     turns = [[LockstepSteps(20, 2)]]
     decision = policy.vectorizing_pays(
-        turns, 4, on_cpus, num_patch_values=num_patch_values
+        LIMITS, turns, 4, on_cpus, num_patch_values=num_patch_values
     )
     assert decision.holds == (reason is None)
     assert (reason or "40 steps come in 2 lockstep steps") in decision.reason
 
 
 def test_what_is_too_large_with_one_example_is_not_even_tried():
-    assert policy.vectorizing_may_pay(None, 400_000).holds
-    assert not policy.vectorizing_may_pay(None, 400_001).holds
-    assert policy.vectorizing_may_pay(True, 400_001).holds
+    assert policy.vectorizing_may_pay(LIMITS, None, 400_000).holds
+    assert not policy.vectorizing_may_pay(LIMITS, None, 400_001).holds
+    assert policy.vectorizing_may_pay(LIMITS, True, 400_001).holds
 
 
 def test_tables_are_trained_on_the_rows_that_few_numbers_name():
-    assert policy.name_few_rows(2**15, 2**16)
-    assert not policy.name_few_rows(2**15 + 1, 2**16)
+    assert policy.name_few_rows(LIMITS, 2**15, 2**16)
+    assert not policy.name_few_rows(LIMITS, 2**15 + 1, 2**16)
     # Steps on a small table are quick anyway.
-    assert not policy.name_few_rows(10, 2**16 - 1)
+    assert not policy.name_few_rows(LIMITS, 10, 2**16 - 1)

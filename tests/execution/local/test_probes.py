@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests import tiers
 from tests.execution.local import probes
 from tests.execution.local.support import assert_same, call, containers
 
@@ -14,10 +15,12 @@ def _check(computation, arguments, native, contexts):
     assert containers(result) == containers(expected)
 
 
-@pytest.mark.parametrize("name", list(probes.KINDS))
-def test_intrinsics(name, native, contexts):
+@pytest.mark.parametrize(
+    "name", tiers.first(["complex", "string", 0, 1], list(probes.KINDS))
+)
+def test_intrinsics(name, native, local_contexts):
     computation, arguments = probes.computation(probes.KINDS[name], probes.of(name))
-    _check(computation, arguments, native, contexts)
+    _check(computation, arguments, native, local_contexts)
 
 
 @pytest.mark.parametrize("num_clients", [0, 1])

@@ -13,11 +13,11 @@ import tensorflow_federated as tff
 from tests import models
 from tests.execution.local.support import MODES, assert_same, call
 from tff_drift import algorithms, execution
-from tff_drift.execution.local import policy
 from tff_drift.execution.local.phases import RunnablePlan
 from tff_drift.execution.local.runners.vectorized import VectorizedRunner
 
 CLIENTS = tff.CLIENTS
+PLANS = execution.Limits().plans
 DATA = models.datasets(models.client_arrays([10, 7, 3, 12, 5, 8], seed=3))
 
 
@@ -305,10 +305,10 @@ def test_plans_and_threads_go_with_their_processes():
     threads = []
     for k in range(15):
         call(context, _total_from(float(k)), data)
-        assert len(_plans() - before) <= policy.RECENT_PLANS
+        assert len(_plans() - before) <= PLANS
         threads.append(_threads())
     # Each plan that is alive has some for its dataset.
-    assert max(threads[policy.RECENT_PLANS :]) <= threads[policy.RECENT_PLANS - 1] + 2
+    assert max(threads[PLANS:]) <= threads[PLANS - 1] + 2
     del context
     assert not _plans() - before
 
@@ -320,11 +320,11 @@ def test_a_plan_lives_as_long_as_its_computation():
     before = _plans()
     call(context, kept)
     (plan,) = _plans() - before
-    for k in range(2 * policy.RECENT_PLANS):
+    for k in range(2 * PLANS):
         call(context, tff.tensorflow.computation(_constant(k)))
     assert call(context, kept) == -1
     assert plan in _plans()
-    assert len(_plans() - before) <= policy.RECENT_PLANS + 1
+    assert len(_plans() - before) <= PLANS + 1
 
 
 def test_an_error_of_a_client_ends_the_round(fast):

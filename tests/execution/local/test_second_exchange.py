@@ -89,6 +89,53 @@ def test_clients_that_trained_one_by_one_go_on_so(groups, fast, native):
     assert not groups
 
 
+def test_what_is_in_no_stack_is_taken_one_by_one(groups, local_contexts, native):
+    moved = tff.tensorflow.computation(
+        lambda y, mean, own: y * mean - own, VECTOR, VECTOR, VECTOR
+    )
+
+    @tff.federated_computation(
+        tff.FederatedType(trained.type_signature.parameter, tff.CLIENTS),
+        tff.FederatedType(VECTOR, tff.CLIENTS),
+    )
+    def run(data, own):
+        y = tff.federated_map(trained, data)
+        mean = tff.federated_broadcast(tff.federated_mean(y))
+        return tff.federated_sum(tff.federated_map(moved, (y, mean, own)))
+
+    own = [np.full(3, k, np.float32) for k in range(len(SIZES))]
+    actual = call(local_contexts["batched"], run, _data(), own)
+    assert_same(actual, call(native, run, _data(), own), rtol=1e-6)
+    assert not groups
+
+
+def test_stacks_of_other_groups_are_taken_one_by_one(groups, local_contexts, native):
+    start = tff.tensorflow.computation(
+        lambda data, total: data.reduce(total, lambda y, x: 0.5 * y + x[0]),
+        trained.type_signature.parameter,
+        VECTOR,
+    )
+    moved = tff.tensorflow.computation(
+        lambda y, z, total: y * 3 + z * total / 64, VECTOR, VECTOR, VECTOR
+    )
+
+    @tff.federated_computation(
+        tff.FederatedType(trained.type_signature.parameter, tff.CLIENTS),
+        tff.FederatedType(trained.type_signature.parameter, tff.CLIENTS),
+    )
+    def run(data, others):
+        y = tff.federated_map(trained, data)
+        total = tff.federated_broadcast(tff.federated_sum(y))
+        z = tff.federated_map(start, (others, total))
+        total = tff.federated_broadcast(tff.federated_sum(z))
+        return tff.federated_sum(tff.federated_map(moved, (y, z, total)))
+
+    data, others = _data(), _data()[::-1]
+    actual = call(local_contexts["batched"], run, data, others)
+    assert_same(actual, call(native, run, data, others), rtol=1e-6)
+    assert not groups
+
+
 def test_what_cannot_be_vectorized_runs_one_by_one(groups, local_contexts, native):
     def function(y, mean):
         return tf.linalg.svd([y, mean], compute_uv=False)[0] + y

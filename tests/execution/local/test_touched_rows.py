@@ -203,6 +203,47 @@ def test_a_check_of_a_whole_table(context, one_by_one):
             call(each, computation, data, table)
 
 
+def _train_swapped(data, first, second):
+    """Trains two tables that change places in each step."""
+
+    def step(tables, numbers):
+        with tf.GradientTape() as tape:
+            tape.watch(tables)
+            loss = tf.sin(tf.gather(tables[0], numbers)) * tf.gather(tables[1], numbers)
+        gradients = map(tf.convert_to_tensor, tape.gradient(loss, tables))
+        first, second = (x - 0.1 * g for x, g in zip(tables, gradients))
+        return second, first
+
+    new = data.reduce((first, second), step)
+    return first - new[0], second - new[1]
+
+
+def test_tables_that_change_places(context, native):
+    table_type = tff.TensorType(np.float32, [ROWS, 4])
+    data_type = tff.SequenceType(tff.TensorType(np.int32, [None, LENGTH]))
+    train = tff.tensorflow.computation(
+        _train_swapped, data_type, table_type, table_type
+    )
+
+    @tff.federated_computation(
+        tff.FederatedType(data_type, tff.CLIENTS),
+        tff.FederatedType(table_type, tff.SERVER),
+        tff.FederatedType(table_type, tff.SERVER),
+    )
+    def computation(data, first, second):
+        first, second = map(tff.federated_broadcast, (first, second))
+        changes = tff.federated_map(train, (data, first, second))
+        return [tff.federated_sum(changes[k]) for k in range(2)]
+
+    data = [[batch["x"] for batch in client] for client in _clients()]
+    random = np.random.default_rng(4)
+    tables = random.normal(size=(2, ROWS, 4)).astype(np.float32)
+    assert training(context, computation, data, *tables)[0].startswith("vectorized")
+    expected = call(native, computation, data, *tables)
+    actual = call(context, computation, data, *tables)
+    assert_same(actual, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", tiers.first([1], [tf.uint8, tf.int64]))
 def test_numbers_of_other_dtypes(context, one_by_one, dtype):
     process = _fed_avg(_mean_of_words, dtype=dtype)

@@ -13,7 +13,6 @@ from tests.execution.local.support import (
     with_dropout,
 )
 from tff_drift import algorithms, execution
-from tff_drift.execution.local import policy
 from tff_drift.execution.local.runners import functions
 
 slices = tf.data.Dataset.from_tensor_slices
@@ -95,9 +94,9 @@ def test_one_function_serves_all_groups_of_cohorts(monkeypatch):
         return concrete(*args)
 
     monkeypatch.setattr(functions, "concrete", noting)
-    monkeypatch.setattr(policy, "_MANY_SORTED", 16)
     process = models.fed_avg()
-    context = execution.create_local_execution_context()
+    limits = execution.Limits(many_sorted_clients=16)
+    context = execution.create_local_execution_context(limits=limits)
     state = call(context, process.initialize)
     # Groups of 12, 12 and 11 clients, the first of whom never wait; then 12, 12 and 10.
     for sizes in ([20] * 12 + [9, 10] * 11 + [5], [13, 9] * 17):
@@ -231,17 +230,17 @@ def test_nobody_is_checked_who_stands_in_for_nobody(stacked, single):
     assert call(stacked, of_each, data) == call(single, of_each, data) == [2] * 8 + [1]
 
 
-def test_batches_that_take_too_much_ram_are_not_read(monkeypatch, single):
-    monkeypatch.setattr(policy, "READ_BYTES", 1000)
+def test_batches_that_take_too_much_ram_are_not_read(single):
     process = models.fed_avg()
     data = [
         slices(client).shuffle(8, seed=k).batch(4)
         for k, client in enumerate(models.client_arrays([8] * 20))
     ]
-    context = execution.create_local_execution_context()
+    limits = execution.Limits(read_bytes=0)
+    context = execution.create_local_execution_context(limits=limits)
     state = call(context, process.initialize)
     assert training(context, process.next, state, data) == [
-        f"one by one: {policy.TOO_LARGE}"
+        "one by one: the batches of the cohort take more than 0 GiB"
     ]
     ours = call(context, process.next, state, data)
     assert_same(ours, call(single, process.next, state, data))

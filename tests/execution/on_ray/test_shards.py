@@ -1,7 +1,10 @@
 """Shards of client states as a store, with actors in this process that are killed."""
 
+import contextlib
 import json
+import os
 import shutil
+import sqlite3
 from unittest import mock
 
 import numpy as np
@@ -151,6 +154,9 @@ def test_folders_that_are_no_store_are_left_alone(tmp_path):
     for damage in (
         {"format": "another"},
         {"num_shards": "many"},
+        {"num_shards": 10**9},
+        {"num_shards": 0},
+        {"num_shards": 2.5},
         {"versions": {"1": []}},
         {"template": 3},
     ):
@@ -224,3 +230,54 @@ def test_a_copy_of_a_folder_is_another_store(tmp_path):
     first.scatter(CLIENTS, [state(2)] * 6)
     assert values(copy) == [1] * 6
     assert values(first) == [2] * 6
+
+
+def test_shards_of_another_store_or_other_states_are_no_checkpoints(tmp_path):
+    found = {}
+    for name, value in (("one", 1), ("two", 2)):
+        store = RayClientStates(InThisProcess(2), INITIAL, tmp_path / name)
+        store.scatter(CLIENTS, [state(value)] * 6)
+        found[name] = store.commit(1)
+        store.scatter(CLIENTS, [state(9)] * 6)
+        store.commit(2)
+        store.close()
+    with contextlib.closing(
+        sqlite3.connect(tmp_path / "two" / "shard-1" / "index.sqlite")
+    ) as connection:
+        connection.execute("DELETE FROM states WHERE valid_from = 1")
+        connection.commit()
+    for path, fingerprint in (("one", found["two"]), ("two", found["two"])):
+        store = RayClientStates(InThisProcess(2), INITIAL, tmp_path / path)
+        with pytest.raises(ClientStatesError, match="other states of version 1"):
+            store.restore(1, fingerprint)
+        assert store.versions == (1, 2)
+        store.close()
+    store = RayClientStates(InThisProcess(3), INITIAL, tmp_path / "one")
+    store.restore(1, found["one"])
+    assert values(store) == [1] * 6
+    store.close()
+
+
+def test_a_link_leads_no_shard_out_of_its_folder(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    store = RayClientStates(InThisProcess(2), INITIAL, tmp_path / "store")
+    (tmp_path / "store" / "shard-0").symlink_to(elsewhere)
+    with pytest.raises(ClientStatesError, match="link leads out of"):
+        store.scatter(CLIENTS, [state(1)] * 6)
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "deep", "list"])
+def test_a_manifest_that_is_none_is_refused(tmp_path, kind):
+    RayClientStates(InThisProcess(1), INITIAL, tmp_path).close()
+    manifest = tmp_path / "shards.json"
+    manifest.unlink()
+    if kind == "pipe":
+        os.mkfifo(manifest)
+    elif kind == "device":
+        manifest.symlink_to("/dev/zero")
+    else:
+        manifest.write_text("[" * 100_000 if kind == "deep" else "[]")
+    with pytest.raises(ClientStatesError, match=r"damaged|not a regular file"):
+        RayClientStates(InThisProcess(1), INITIAL, tmp_path)

@@ -1,6 +1,7 @@
 """What is common to trackers, with one that may fail."""
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -187,9 +188,17 @@ def test_outcomes(tmp_path):
     assert server.outcomes[1:] == [("killed", "SIGTERM")]
 
 
-def test_a_damaged_file_of_trackers(tmp_path):
+@pytest.mark.parametrize("kind", ["{", "[" * 100_000, "[3]", "pipe", "zero"])
+def test_a_damaged_file_of_trackers(tmp_path, kind):
     train(Server(), tmp_path)
-    (tmp_path / "trackers.json").write_text("{")
+    path = tmp_path / "trackers.json"
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "zero":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_text(kind)
     with pytest.raises(ValueError, match=r"trackers.json is damaged.*Remove it"):
         train(Server(), tmp_path)
 

@@ -313,13 +313,15 @@ MUTATIONS = [
     _mutation(
         "FedNova: K_i for the ‖a‖₁ of momentum",
         FED_NOVA,
-        "of_z, z = self._optimizer.next(of_z, z, 1 + tf.cast(self._mu, z.dtype) * z)",
+        "of_z, z = autograph.of_user(self._optimizer.next)(\n"
+        "            of_z, z, 1 + tf.cast(self._mu, z.dtype) * z\n"
+        "        )",
         'z = z - tf.cast(context.hparams["learning_rate"], z.dtype)',
     ),
     _mutation(
         "FedNova: z at the rate without its schedule",
         FED_NOVA,
-        "of_z = self._optimizer.set_hparams(of_z, context.hparams)",
+        "of_z = autograph.of_user(self._optimizer.set_hparams)(of_z, context.hparams)",
         "of_z = dict(of_z)",
     ),
     _mutation(

@@ -29,9 +29,9 @@ module may import which stands in `pyproject.toml`.
 
 Where to change what:
 
-*   When clients are vectorized, how many at a time, any other number: `policy.py`,
-    which holds every threshold, as functions without side effects that say why.
-*   A form of graph that is to be recognised, or whose maker changes: `patterns.py`.
+*   When clients are vectorized, and how many at a time: `policy.py`, functions without
+    side effects that say why; the numbers that depend on the machine: `limits.py`.
+*   A form of graph that is to be recognised: `patterns.py`.
 *   An intrinsic of TFF: `plan/planner.py`; inside local computations,
     `graphs/functions.py`.
 *   What TensorFlow refuses to run in a function (resources, sessions):
@@ -53,9 +53,11 @@ from tff_drift.execution.local.context import (
     create_local_execution_context,
     set_local_execution_context,
 )
+from tff_drift.execution.local.limits import Limits
 
 __all__ = [
     "AsyncLocalExecutionContext",
+    "Limits",
     "LocalExecutionContext",
     "create_async_local_execution_context",
     "create_local_execution_context",

@@ -9,14 +9,21 @@ from typing import Any
 
 from tff_drift import checks, compat, tensors
 from tff_drift.execution import containers
+from tff_drift.execution.batches_on_demand import BatchesOnDemand
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.data.arguments import ArgumentReader
 from tff_drift.execution.local.data.batch_cache import BatchCache
+from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.explain import explain_plan
 from tff_drift.execution.local.graphs import devices
+from tff_drift.execution.local.limits import Limits
 from tff_drift.execution.local.placement import Placement, function_options
 from tff_drift.execution.local.plan_cache import PlanCache
 from tff_drift.execution.local.runners.options import Options
+
+
+def _on_demand(source: Any, client_id: str, round_number: int) -> BatchesOnDemand:
+    return source.batches_on_demand(client_id, round_number)
 
 
 class LocalExecutionContext(compat.framework.SyncContext):
@@ -24,26 +31,27 @@ class LocalExecutionContext(compat.framework.SyncContext):
 
     def __init__(self, options: Options, default_num_clients: int = 0) -> None:
         self._plans = PlanCache(options)
+        self._limits = options.limits
         self._reader = ArgumentReader()
         self._default_num_clients = default_num_clients
 
-    @property
-    def takes_batches_on_demand(self) -> bool:
-        """True: clients' batches may be given as `BatchesOnDemand`."""
-        return True
+    def run_round(self, process: Any, server_state: Any, cohort: Any) -> Any:
+        """Runs a round, see `tff_drift.simulation.RoundRunner`.
 
-    def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
-        """Whether the clients' new states are better returned one by one.
+        The batches of clients are made when they train. Clients' states of more than
+        1 MiB each, which take long to copy, are returned one by one.
 
         Args:
-          client_bytes: The size of one client's state, in bytes.
-          num_clients: The number of clients in the cohort.
+          process: The process.
+          server_state: The server state.
+          cohort: The clients, a `tff_drift.simulation.Cohort`.
 
         Returns:
-          True for states of more than 1 MiB each, which take long to copy.
+          The output of the round, without the clients' states.
         """
-        del num_clients
-        return policy.keep_states_at_clients(client_bytes)
+        data = cohort.read(_on_demand)
+        stay = policy.keep_states_at_clients(self._limits, cohort.state_nbytes)
+        return cohort.run(process, server_state, data, states_stay=stay)
 
     def invoke(self, comp: Any, arg: Any) -> Any:
         """Runs a computation.
@@ -141,14 +149,9 @@ class AsyncLocalExecutionContext(compat.framework.AsyncContext):
             1, thread_name_prefix="tff-drift-async"
         )
 
-    @property
-    def takes_batches_on_demand(self) -> bool:
-        """See `LocalExecutionContext.takes_batches_on_demand`."""
-        return self._context.takes_batches_on_demand
-
-    def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
-        """See `LocalExecutionContext.prefers_states_at_clients`."""
-        return self._context.prefers_states_at_clients(client_bytes, num_clients)
+    def run_round(self, process: Any, server_state: Any, cohort: Any) -> Any:
+        """See `LocalExecutionContext.run_round`; returns an awaitable."""
+        return self._context.run_round(process, server_state, cohort)
 
     def explain(self, computation: Any, argument: Any = None) -> str:
         """See `LocalExecutionContext.explain`."""
@@ -175,6 +178,7 @@ def create_local_execution_context(
     dataset_cache_bytes: int = 2**30,
     functionalize_clients: bool = True,
     default_num_clients: int = 0,
+    limits: Limits | None = None,
 ) -> LocalExecutionContext:
     """Returns an execution context that runs computations in this process.
 
@@ -208,6 +212,8 @@ def create_local_execution_context(
       default_num_clients: The number of clients of a computation whose argument does
         not say how many there are, because it takes nothing at clients, or the same
         value for all; 0 as in TFF's own contexts.
+      limits: The numbers by which it decides which clients are trained many at a time,
+        and how many, to be tuned to a machine. By default those of `Limits()`.
 
     Returns:
       An execution context for `tff.framework.set_default_context`.
@@ -233,13 +239,15 @@ def create_local_execution_context(
         )
     checks.check_flag("functionalize_clients", functionalize_clients)
     checks.check_integer("default_num_clients", default_num_clients, 0)
+    limits = Limits() if limits is None else limits
+    checks.check_instance("limits", limits, Limits, "a tff_drift.execution.Limits")
     pool = concurrent.futures.ThreadPoolExecutor(
         max_concurrent_clients, thread_name_prefix="tff-drift-client"
     )
     placement = Placement(server_device, clients, max_concurrent_clients, pool)
-    batches = BatchCache(dataset_cache_bytes)
+    batches: BatchCache[ClientData] = BatchCache(dataset_cache_bytes, limits.cohorts)
     return LocalExecutionContext(
-        Options(placement, batch_clients, functionalize_clients, batches),
+        Options(limits, placement, batch_clients, functionalize_clients, batches),
         int(default_num_clients),
     )
 

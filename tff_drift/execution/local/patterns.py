@@ -1,21 +1,22 @@
-"""What is recognised by its shape or its name, and who makes it.
+"""The forms of graphs that are recognised, by their shape or by names.
 
 TFF hands over graphs, not intentions: that an aggregation is a sum, or that a
 computation gathers its batches, shows in the operations of its graph alone. What is
-recognised runs faster; what is not runs all the same. So each of these is a silent
-agreement with whoever makes the graph: their docstrings say so, and each has a test
-in `tests/execution/local/test_patterns.py` that fails when they make another one.
+recognised runs faster; what is not runs all the same. So each of these is an offer to
+whoever makes graphs, a computation of one's own too, and nothing here knows who takes
+it. Whoever does says so where the graph is made, and holds it by a test, like those in
+`tests/execution/local/test_patterns.py`.
 
-| recognised | made by | what for |
-|---|---|---|
-| a sum, `accumulator + value` | TFF's `SumFactory` and all built on it | the values of vectorized clients are added at once |
-| a stack, `concat([accumulator, value[newaxis]])` | `tff_drift.aggregators.ClientStateCollectionFactory` | collected once, in place of copied for each client |
-| one of two results, `tf.where` of a scalar | `tff_drift.algorithms.composition.client` | nothing is copied where no client of a group has the first |
-| the gathering of batches, and loops over them, by their names | `tff_drift.client_works.keep_trace`, which UGA trains with | clients take their steps in lockstep |
-| a check, `Assert` or `CheckNumerics` in a name | `tf.debugging` | no step is taken whose result is dropped |
-| a convolution, `Conv` in a name | Keras' and TensorFlow's layers | vectorizing large ones gains nothing |
-| datasets that repeat themselves | `tf.data` | what was read is kept |
-| functions of datasets that only move values, by their operations | `Dataset.map`, `filter` | they are not optimized for every client anew |
+| form | what for |
+|---|---|
+| a sum, `accumulator + value`, as TFF's `SumFactory` has it | the values of vectorized clients are added at once |
+| a stack, `concat([accumulator, value[newaxis]])` | collected once, in place of copied for each client |
+| one of two results, `tf.where` of a scalar | nothing is copied where no client of a group has the first |
+| batches gathered in a scope `gathered_batches_of_E_epochs`, and loops over them, named `but_last_epochs`, `last_epoch` or `back` | clients take their steps in lockstep |
+| a check, `Assert` or `CheckNumerics` in a name | no step is taken whose result is dropped |
+| a convolution, `Conv` in a name | vectorizing large ones gains nothing |
+| datasets that repeat themselves | what was read is kept |
+| functions of datasets that only move values, by their operations | they are not optimized for every client anew |
 """  # noqa: E501
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from typing import Any
 import tensorflow_federated as tff
 
 from tff_drift import compat
-from tff_drift.execution.local import policy
 from tff_drift.execution.local.data.results import Assembler, build_assembler
 from tff_drift.execution.local.phases import RunnablePlan
 from tff_drift.execution.local.plan.plan import Plan
@@ -69,7 +68,7 @@ class PlanCache:
                 self._plans[content] = plan
             self._recent[content] = plan
             self._recent.move_to_end(content)
-            if len(self._recent) > policy.RECENT_PLANS:
+            if len(self._recent) > self._options.limits.plans:
                 self._recent.popitem(last=False)
             key = id(computation)
             forget = weakref.ref(computation, lambda _: self._known.pop(key, None))

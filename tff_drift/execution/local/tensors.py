@@ -11,10 +11,12 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift import aligned_memory
-from tff_drift.execution.local import policy
 
 TensorList = list[tf.Tensor]
 
+# From this size on, TensorFlow's usual two copies of an array take longer than going
+# around them.
+_LARGE_ARRAY_BYTES = 2**16
 # Python 3.11 and 3.12 give every object of a class like an eager tensor's a block of
 # memory for its attributes. TensorFlow 2.14 does not give it back when a tensor ends:
 # 16 bytes of each, megabytes in thousands of rounds.
@@ -39,7 +41,7 @@ def from_array(array: np.ndarray) -> tf.Tensor:
 
 
 def _from_array(array: np.ndarray) -> tf.Tensor:
-    if not policy.share_array(array.nbytes):
+    if array.nbytes < _LARGE_ARRAY_BYTES:
         return tf.constant(array)
     # `tf.constant` copies twice. An operation copies once, and not at all where the
     # memory starts at a boundary of TensorFlow's; then no one else may change it.

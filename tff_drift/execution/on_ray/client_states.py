@@ -14,6 +14,7 @@ its place finds them, and no copy in another process has to be kept up to date.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pathlib
@@ -29,6 +30,8 @@ from tff_drift.execution.on_ray import partition, shards, wire
 from tff_drift.execution.on_ray.actors import Actors, Call
 
 _FORMAT = "tff_drift shards of client states 1"
+# There are as many as actors.
+_MOST_SHARDS = 100_000
 
 
 class RayClientStates(ClientStates):
@@ -82,11 +85,11 @@ class RayClientStates(ClientStates):
 
     def _open(self, path: pathlib.Path) -> None:
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            files.make_folder(path)
             files.temporary_path(path / shards.MANIFEST_FILE).unlink(missing_ok=True)
             if not os.listdir(path):
                 self._write_manifest()
-            text = (path / shards.MANIFEST_FILE).read_text()
+            found = files.read_json(path / shards.MANIFEST_FILE)
         except FileNotFoundError as error:
             raise ClientStatesError(
                 f"{str(path)!r} holds no {shards.MANIFEST_FILE} of client states, but "
@@ -94,11 +97,14 @@ class RayClientStates(ClientStates):
             ) from error
         except OSError as error:
             raise self._unusable(error) from error
+        except ValueError as error:
+            raise _damaged(path, error) from error
         try:
-            found = json.loads(text)
             if found["format"] != _FORMAT:
                 raise ValueError(f"it has format {found['format']!r}")
-            self._key, self._num_shards = str(found["key"]), int(found["num_shards"])
+            self._key, self._num_shards = str(found["key"]), found["num_shards"]
+            if self._num_shards not in range(1, _MOST_SHARDS + 1):
+                raise ValueError(f"it has {str(self._num_shards)[:40]!r} shards")
             self._identity = found.get("template")
             if not isinstance(self._identity, (str, type(None))):
                 raise ValueError("its template is no text")
@@ -109,11 +115,7 @@ class RayClientStates(ClientStates):
             if {*map(len, self._versions.values())} - {self._num_shards}:
                 raise ValueError("its numbers of shards differ")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ClientStatesError(
-                f"{str(path / shards.MANIFEST_FILE)!r} is damaged or of another "
-                f"version of tff_drift: {error}. It was left unchanged: choose another "
-                "folder, or restart the run."
-            ) from error
+            raise _damaged(path, error) from error
         made_with = self._identity
         if made_with is not None and made_with != self._template.identity():
             difference = self._template.describe_difference(made_with)
@@ -291,6 +293,13 @@ class RayClientStates(ClientStates):
         self._replace_versions({**self._versions, version: list(self._present)})
         self._unsynced = set()
 
+    def _fingerprint(self, version: int) -> str:
+        shards_of = enumerate(self._versions[version])
+        found = self.actors.run(
+            [self.call("fingerprint", shard, each) for shard, each in shards_of]
+        )
+        return f"{self._key}-{hashlib.sha256(' '.join(found).encode()).hexdigest()}"
+
     def _restore(self, version: int) -> None:
         kept = {each: of for each, of in self._versions.items() if each <= version}
         if kept != self._versions:
@@ -309,6 +318,14 @@ class RayClientStates(ClientStates):
         except BaseException:
             self._versions = before
             raise
+
+
+def _damaged(path: pathlib.Path, error: Exception) -> ClientStatesError:
+    return ClientStatesError(
+        f"{str(path / shards.MANIFEST_FILE)!r} is damaged or of another version of "
+        f"tff_drift: {error}. It was left unchanged: choose another folder, or restart "
+        "the run."
+    )
 
 
 class StatesOfRound:

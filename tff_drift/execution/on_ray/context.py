@@ -16,7 +16,7 @@ import tensorflow_federated as tff
 from absl import logging
 
 from tff_drift import checks, compat
-from tff_drift.execution.batches_on_demand import ClientSource
+from tff_drift.execution.batches_on_demand import ClientSource, RoundOfClient
 from tff_drift.execution.local import create_local_execution_context
 from tff_drift.execution.on_ray import partition, wire
 from tff_drift.execution.on_ray.actors import Actors, Call
@@ -63,25 +63,29 @@ class RayExecutionContext(compat.framework.SyncContext):
         self._plans: dict[int, tuple[weakref.ref[Any], _Plan]] = {}
         self._lock = threading.RLock()
 
-    @property
-    def takes_batches_on_demand(self) -> bool:
-        """True: arrays are sent as they are, a dataset is a message to be made."""
-        return True
+    def run_round(self, process: Any, server_state: Any, cohort: Any) -> Any:
+        """Runs a round, see `tff_drift.simulation.RoundRunner`.
 
-    @property
-    def takes_rounds_of_clients(self) -> bool:
-        """True: a client's batches may be given as a `RoundOfClient`."""
-        return True
-
-    def prefers_states_at_clients(self, client_bytes: int, num_clients: int) -> bool:
-        """False: what actors send is merged, so that states are collected.
+        Batches are made, and states of a store of these actors are kept, where clients
+        are trained. Other states are collected, since what actors send is merged. The
+        clients that train next are loaded meanwhile, see `load_ahead`.
 
         Args:
-          client_bytes: The size of one client's state, in bytes.
-          num_clients: The number of clients in the cohort.
+          process: The process.
+          server_state: The server state.
+          cohort: The clients, a `tff_drift.simulation.Cohort`.
+
+        Returns:
+          The output of the round, without the clients' states.
         """
-        del client_bytes, num_clients
-        return False
+        if cohort.next_clients:
+            self.load_ahead(cohort.data, cohort.next_clients)
+        data, store = cohort.read(RoundOfClient), cohort.states
+        if not isinstance(store, RayClientStates) or store.actors is not self._actors:
+            return cohort.run(process, server_state, data)
+        kept = StatesOfRound(store)
+        states = map(kept.state_of, cohort.clients)
+        return cohort.run(process, server_state, data, states=states, keep=kept.keep)
 
     def open_client_states(
         self, initial_state: Any, path: str | os.PathLike[str] | None = None
@@ -103,16 +107,6 @@ class RayExecutionContext(compat.framework.SyncContext):
           ValueError: If `initial_state` holds no array.
         """
         return RayClientStates(self._actors, initial_state, path)
-
-    def round_of_states(self, store: Any) -> StatesOfRound | None:
-        """Returns the states of a round by name, if a store is of these actors.
-
-        Args:
-          store: A store of client states.
-        """
-        if isinstance(store, RayClientStates) and store.actors is self._actors:
-            return StatesOfRound(store)
-        return None
 
     def load_ahead(self, source: ClientSource, client_ids: Sequence[str]) -> None:
         """Has the actors load clients that train next, while they train others.

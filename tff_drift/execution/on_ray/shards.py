@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from tff_drift import aligned_memory, compat
+from tff_drift import aligned_memory, compat, files
 from tff_drift.client_states import ClientStatesError, DiskClientStates
 from tff_drift.client_states.state_index import Place
 from tff_drift.client_states.template import StateTemplate
@@ -63,14 +63,21 @@ class Store:
             return pathlib.Path(tempfile.gettempdir()) / f"tff_drift-{self.key}"
         return pathlib.Path(self.folder)
 
-    def check_folder(self) -> None:
-        """Raises unless the folder is the one that the driver sees."""
+    def make_folder(self, shard: int) -> None:
+        """Makes the folder of a shard, in a folder that the driver sees, or raises."""
         if self.folder is not None and not (self._folder() / MANIFEST_FILE).is_file():
             raise ClientStatesError(
                 f"The folder of the client states, {self.folder!r}, is not to be "
                 f"found on the node {platform.node()!r}. Put output_dir under a path "
                 "that all nodes share."
             )
+        try:
+            files.make_folder(self.path(shard), inside=self._folder())
+        except OSError as error:
+            raise ClientStatesError(
+                f"The folder of the client states, {str(self._folder())!r}, cannot be "
+                f"used: {error}."
+            ) from error
 
     def remove(self) -> None:
         """Removes the folder, if it is temporary."""
@@ -126,6 +133,11 @@ class _Shard(DiskClientStates):
         with self._lock:
             self._write(list(new), list(new.values()), copy=False)
 
+    def fingerprint(self, version: int) -> str:
+        """Returns the fingerprint of a version that is held."""
+        with self._lock:
+            return self._fingerprint(version)
+
     def sync(self) -> None:
         """Makes the versions durable."""
         with self._lock, self._reported():
@@ -159,6 +171,10 @@ class Shards:
     def nbytes(self, store: wire.Sent, shard: int, version: int) -> int:
         """Returns the bytes of the files of a shard."""
         return self._at(store, shard, version).nbytes
+
+    def fingerprint(self, store: wire.Sent, shard: int, version: int, of: int) -> str:
+        """Returns the fingerprint of a version `of` a shard; none later is dropped."""
+        return self._at(store, shard, version).fingerprint(of)
 
     def sync(self, store: wire.Sent, shard: int, version: int) -> None:
         """Makes a version of a shard durable."""
@@ -237,7 +253,7 @@ class Shards:
 
 
 def _open(store: Store, shard: int) -> _Shard:
-    store.check_folder()
+    store.make_folder(shard)
     end = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:

@@ -45,7 +45,7 @@ class ClientDataReader:
         self._preprocess = preprocess
         self._read = self._build()
 
-    def _build(self) -> Callable[[tf.Tensor], Any]:
+    def _build(self) -> Any:
         # One traced function for all clients. `create_tf_dataset_for_client` would
         # trace the data's parsing functions anew for every client, which takes longer
         # than reading it, and TensorFlow keeps part of every trace.

@@ -15,7 +15,7 @@ from tff_drift.simulation.data.examples import (
     Transform,
     checked_ids,
 )
-from tff_drift.simulation.data.examples_digest import examples_digest
+from tff_drift.simulation.data.examples_digest import examples_digests
 from tff_drift.simulation.data.model_fit import ValueCheck, check_fit
 
 _Clients = TypeVar("_Clients", bound="ClientExamples")
@@ -126,17 +126,16 @@ class ClientExamples:
     def digest(self) -> dict[str, Any]:
         """Returns what tells these clients and their examples from others.
 
-        Reads some of the clients.
+        Reads all examples that are in RAM, else those of sixteen of the clients.
 
         Returns:
-          The number of clients, and hashes of their ids and of samples of their
-          examples, by name.
+          The number of clients, and hashes of their ids and of those examples, by name.
         """
         ids = hashlib.sha256("\n".join(self.client_ids).encode()).hexdigest()
         return {
             "clients": len(self.client_ids),
             "client_ids_sha256": ids,
-            "examples_sha256": examples_digest(self.client_ids, self._store),
+            **examples_digests(self.client_ids, self._store),
         }
 
     def _check_values(self, client_id: str) -> None:

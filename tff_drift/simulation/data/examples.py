@@ -128,28 +128,32 @@ def checked(client_id: str, examples: Examples) -> Examples:
     examples = with_tuples(examples)
     _check_not_masked(client_id, examples)
     try:
-        arrays = tf.nest.map_structure(np.asarray, examples)
+        arrays = tf.nest.map_structure(
+            lambda leaf: np.asarray(_of_numpy(client_id, leaf)), examples
+        )
     except ValueError as error:
         raise ValueError(
             f"Client {client_id!r} has rows of different shapes, which make no array "
-            f"({error}). Give all rows of an array one shape."
+            f"({checks.shown(str(error))}). Give all rows of an array one shape."
         ) from error
     leaves = _leaves(arrays)
     if not leaves:
         raise ValueError(
-            f"Client {client_id!r} has examples without any array: {examples!r}. "
+            f"Client {client_id!r} has examples without any array: "
+            f"{checks.shown(examples)}. "
             "Give a structure of arrays, such as (x, y)."
         )
     shapes = [leaf.shape for leaf in leaves]
     if any(not shape for shape in shapes):
         raise ValueError(
             f"Client {client_id!r} has an array without a first dimension for the "
-            f"examples; the shapes are {shapes}. Stack the examples of each array."
+            f"examples; the shapes are {checks.shown(shapes)}. Stack the examples of "
+            "each array, such as nested lists by np.array."
         )
     if len({shape[0] for shape in shapes}) > 1:
         raise ValueError(
             f"Client {client_id!r} has arrays with different first dimensions: the "
-            f"shapes are {shapes}. Give every array one row per example."
+            f"shapes are {checks.shown(shapes)}. Give every array one row per example."
         )
     if shapes[0][0] == 0:
         raise ValueError(
@@ -159,8 +163,8 @@ def checked(client_id: str, examples: Examples) -> Examples:
         if not _has_type(leaf):
             raise ValueError(
                 f"Client {client_id!r} has an array of {leaf.dtype}, such as "
-                f"{leaf.ravel()[:1].tolist()}, for which TensorFlow Federated has no "
-                "type. Give numbers or strings."
+                f"{checks.shown(leaf.ravel()[:1].tolist())}, for which TensorFlow "
+                "Federated has no type. Give numbers or strings."
             )
     return arrays
 
@@ -174,6 +178,31 @@ def _check_not_masked(client_id: str, examples: Examples) -> None:
                 f"Client {client_id!r}, example {int(np.argmax(hidden))}, has a masked "
                 "value. Fill masked values, or leave such examples out."
             )
+
+
+def _of_numpy(client_id: str, leaf: Any) -> Any:
+    """Returns a table or a column of pandas in NumPy's types, and others as they are.
+
+    NumPy makes objects of pandas' nullable types and of those of pyarrow.
+
+    Raises:
+      ValueError: If such a type has a missing value.
+    """
+    dtypes = list(getattr(leaf, "dtypes", ())) if hasattr(leaf, "columns") else []
+    if hasattr(leaf, "isna") and hasattr(leaf, "dtype"):
+        dtypes = [leaf.dtype]
+    plain = [getattr(dtype, "numpy_dtype", dtype) for dtype in dtypes]
+    if not any(one is not other for one, other in zip(plain, dtypes)):
+        return leaf
+    missing = np.asarray(leaf.isna()).reshape(len(leaf), -1).any(axis=1)
+    if missing.any():
+        raise ValueError(
+            f"Client {client_id!r}, example {int(np.argmax(missing))}, has a missing "
+            "value. Fill missing values, or leave such examples out."
+        )
+    if not all(isinstance(each, np.dtype) and each.kind in "biufc" for each in plain):
+        return leaf  # Texts, of which NumPy makes an array itself, dates and the like.
+    return leaf.to_numpy(np.result_type(*plain))
 
 
 def _has_type(array: np.ndarray) -> bool:

@@ -1,4 +1,4 @@
-"""A hash by which a run that is resumed knows its data again."""
+"""Hashes by which a run that is resumed knows its data again."""
 
 from __future__ import annotations
 
@@ -11,36 +11,58 @@ import tree
 from tff_drift.simulation.data.example_store import ExampleStore
 from tff_drift.simulation.data.examples import Examples, num_rows
 
-# Clients whose examples are looked at: reading them from a disk takes a while.
+# Of some examples of some clients, which is what earlier versions kept.
+SAMPLE = "examples_sha256"
+# Of all examples of the clients that are looked at.
+CONTENT = "contents_sha256"
+
+# Clients of the sample, and those whose examples are read: from a disk it takes a
+# while.
 _CLIENTS_IN_RAM = 200
 _CLIENTS_READ = 16
+# Arrays of less bytes are copied quicker than looked at in another dtype.
+_SMALL = 2**14
 
 
-def examples_digest(client_ids: Sequence[str], store: ExampleStore) -> str:
-    """Returns a hash of clients' examples, of some of the clients.
+def examples_digests(client_ids: Sequence[str], store: ExampleStore) -> dict[str, str]:
+    """Returns hashes of clients' examples.
 
-    They are spread evenly over the ids. Of each the number of examples counts, their
-    structure, dtypes and shapes, and the first, middle and last example before any
-    transform; of arrays in RAM the numbers of examples of all clients.
+    Of arrays in RAM, everything counts that is trained on: each value of each example
+    of each client, before any transform. Clients that are loaded, from SQLite for
+    instance, would take long to be read: of sixteen of them, spread evenly over the
+    ids, everything counts, and nothing of the others.
 
     Args:
       client_ids: The clients.
       store: Their examples.
+
+    Returns:
+      The hash of all that is looked at, and that of a sample of it, the one that
+      earlier versions kept, by name.
     """
-    digest = hashlib.sha256()
-    if store.holds_examples:
+    sample, content = hashlib.sha256(), hashlib.sha256()
+    in_ram = store.holds_examples
+    if in_ram:
         counts = [num_rows(store.load_client(each)) for each in client_ids]
-        digest.update(np.asarray(counts, "<i8").tobytes())
-    most = _CLIENTS_IN_RAM if store.holds_examples else _CLIENTS_READ
-    count = min(len(client_ids), most)
+        sample.update(np.asarray(counts, "<i8").tobytes())
+        for client_id in client_ids:
+            content.update(client_id.encode())
+            examples = store.load_client(client_id)
+            _update_with_all(content, examples, store.max_examples)
+    count = min(len(client_ids), _CLIENTS_IN_RAM if in_ram else _CLIENTS_READ)
     for index in np.linspace(0, len(client_ids) - 1, count).astype(int):
         client_id = client_ids[index]
-        digest.update(client_id.encode())
-        _update(digest, store.examples(client_id))
-    return digest.hexdigest()
+        examples = store.examples(client_id)
+        sample.update(client_id.encode())
+        _update_with_some(sample, examples)
+        if not in_ram:
+            content.update(client_id.encode())
+            _update_with_all(content, examples, None)
+    return {SAMPLE: sample.hexdigest(), CONTENT: content.hexdigest()}
 
 
-def _update(digest: hashlib._Hash, examples: Examples) -> None:
+def _update_with_some(digest: hashlib._Hash, examples: Examples) -> None:
+    """Takes the structure, and the first, middle and last example."""
     for path, leaf in tree.flatten_with_path(examples):
         digest.update(f"{path} {leaf.dtype} {leaf.shape}".encode())
         for row in (0, len(leaf) // 2, len(leaf) - 1):
@@ -48,3 +70,19 @@ def _update(digest: hashlib._Hash, examples: Examples) -> None:
             # Of texts the array has addresses.
             is_text = value.dtype == object
             digest.update(repr(value.tolist()).encode() if is_text else value.tobytes())
+
+
+def _update_with_all(
+    digest: hashlib._Hash, examples: Examples, max_examples: int | None
+) -> None:
+    """Takes the dtypes, the shapes and every value; the sample has the structure."""
+    for whole in tree.flatten(examples):
+        leaf = whole[:max_examples]
+        digest.update(f"{leaf.dtype.str}{leaf.shape}".encode())
+        if leaf.dtype == object:
+            digest.update(repr(leaf.tolist()).encode())
+        elif leaf.nbytes < _SMALL:
+            digest.update(leaf.tobytes())
+        else:
+            # Its own bytes where they lie in order, else a copy of them.
+            digest.update(np.ascontiguousarray(leaf).reshape(-1).view(np.uint8).data)

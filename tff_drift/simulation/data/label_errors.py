@@ -77,12 +77,18 @@ def _part(examples: Examples, name: str) -> Examples:
 def _find(
     datasets: ClientDatasets, cohort: Sequence[str], part: str, number: int
 ) -> str | None:
-    """Returns the client and the example that have a number in a part, if one has."""
-    for client_id in cohort:
-        for leaf in tree.flatten(_part(datasets.examples(client_id), part)):
-            if leaf.dtype.kind not in "iu":
-                continue
-            rows = (leaf == number).reshape(len(leaf), -1).any(axis=1)
-            if rows.any():
-                return f"client {client_id!r}, example {int(np.argmax(rows))}"
+    """Returns the client and the example that have a number in a part, if one has.
+
+    Integers are looked at first. Of floats the model takes the whole part.
+    """
+    for kinds in ("iu", "f"):
+        for client_id in cohort:
+            for leaf in tree.flatten(_part(datasets.examples(client_id), part)):
+                if leaf.dtype.kind not in kinds:
+                    continue
+                with np.errstate(invalid="ignore"):
+                    whole = leaf.astype(np.int64) if kinds == "f" else leaf
+                rows = (whole == number).reshape(len(leaf), -1).any(axis=1)
+                if rows.any():
+                    return f"client {client_id!r}, example {int(np.argmax(rows))}"
     return None

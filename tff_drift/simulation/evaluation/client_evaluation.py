@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tree
+from absl import logging
 
 from tff_drift import checks, compat
 from tff_drift.models import ModelFn
-from tff_drift.simulation.data import label_errors
+from tff_drift.simulation.data import label_errors, not_finite
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import build_uniform_sampling
 from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator
@@ -79,6 +81,12 @@ def _zeros(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
     ]
 
 
+def _is_finite(leaves: Iterable[Any]) -> bool:
+    """Whether no float of some arrays is infinite or not a number."""
+    arrays = map(np.asarray, leaves)
+    return all(np.isfinite(each).all() for each in arrays if each.dtype.kind in "fc")
+
+
 class _Measurement:
     """Sums a model's metrics over the examples of each client.
 
@@ -121,7 +129,8 @@ def build_evaluation(
 
     The model is built once and used with `training=False`. The evaluation runs in this
     process; under the execution context on Ray, clients are evaluated where their data
-    is, with the same metrics to the last bit.
+    is, with the same metrics to the last bit. A warning names the clients whose metrics
+    are not finite, once.
 
     Args:
       model_fn: A function that builds a `tff.learning.models.VariableModel`, or a
@@ -181,13 +190,38 @@ def build_evaluation(
                 return found
         return measurement([(clients, each) for each in client_ids], model_weights)
 
+    has_told = False
+
+    def tell(broken: Sequence[str], model_weights: Any) -> None:
+        nonlocal has_told
+        # Of a model that is not finite, training tells.
+        if has_told or not _is_finite(tree.flatten(model_weights)):
+            return
+        has_told = True
+        remedy = "Look at the scale of their examples"
+        if suspects := not_finite.suspects(clients, broken):
+            remedy = f"Suspect the data: {suspects}"
+        logging.warning(
+            "The evaluation's sums are not finite for %d of %d clients, such as %r. "
+            "%s.",
+            len(broken),
+            len(client_ids),
+            broken[0],
+            remedy,
+        )
+
     def evaluate(model_weights: Any) -> collections.OrderedDict[str, Any]:
         totals: list[np.ndarray] = []
         of_clients: list[float] = []
-        for unfinalized in measure(model_weights):
+        broken: list[str] = []
+        for client_id, unfinalized in zip(client_ids, measure(model_weights)):
+            if not _is_finite(unfinalized):
+                broken.append(client_id)
             totals = _add(totals or _zeros(unfinalized), unfinalized)
             for value in evaluator.finalize(unfinalized, headline).values():
                 of_clients.append(float(value))
+        if broken:
+            tell(broken, model_weights)
         metrics = collections.OrderedDict(evaluator.finalize(totals))
         for name in headline:
             metrics.update(client_statistics(name, of_clients))

@@ -13,10 +13,10 @@ from absl import logging
 
 from tff_drift import algorithms, checks
 from tff_drift.models import ModelFn
+from tff_drift.simulation.cohorts import Cohort, run_round
 from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator
-from tff_drift.simulation.loop.rounds import RoundRunner
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -171,10 +171,12 @@ def _build_training(
     )
     initial = process.set_model_weights(initial, model)
     parameter = process.next.type_signature.parameter[1].member
-    runner = RoundRunner(process, train.fitting("train", parameter.element), None)
+    clients = train.fitting("train", parameter.element)
 
     def personalize(client_id: str) -> tuple[Any, bool]:
-        state, metrics = runner.run(initial, [client_id], 0)
+        cohort = Cohort(0, [client_id], clients)
+        with label_errors.naming_bad_labels(clients, [client_id]):
+            state, metrics = run_round(process, initial, cohort)
         is_finite = metrics["client_work"]["rejected_clients"] == 0
         return process.get_model_weights(state), is_finite
 

@@ -33,45 +33,6 @@ def rounds_of(state: Any) -> int:
     return int(client_work["round_number"])
 
 
-def unstack_client_states(
-    collected: Mapping[str, Any], initial_client_state: Any
-) -> tuple[list[int], list[Any]]:
-    """Separates the states of a cohort, which `next` returns stacked.
-
-    Args:
-      collected: `<index=int32[M],state=C*>`, from a process's metrics under
-        `tff_drift.algorithms.CLIENT_STATES`.
-      initial_client_state: A state of one client, for its containers and dtypes.
-
-    Returns:
-      The indices that were given to the clients, and the state of each.
-
-    Raises:
-      TypeError: If `collected` is something else.
-    """
-    if not isinstance(collected, Mapping) or not {"index", "state"} <= set(collected):
-        raise TypeError(
-            "collected must be the client states in the metrics of a process, "
-            f"metrics[CLIENT_STATES], found {type(collected).__name__}."
-        )
-    indices = [int(index) for index in np.asarray(collected["index"])]
-    stacked = [np.asarray(leaf) for leaf in tree.flatten(dict(collected["state"]))]
-    states = [
-        tree.unflatten_as(initial_client_state, [leaf[row] for leaf in stacked])
-        for row in range(len(indices))
-    ]
-    return indices, states
-
-
-def without_client_states(
-    output: tff.learning.templates.LearningProcessOutput,
-) -> tff.learning.templates.LearningProcessOutput:
-    """Returns the output of a round without the clients' states in its metrics."""
-    metrics = collections.OrderedDict(output.metrics)
-    metrics.pop(CLIENT_STATES, None)
-    return tff.learning.templates.LearningProcessOutput(output.state, metrics)
-
-
 def next_type(process: StatefulLearningProcess) -> compat.FunctionType:
     """Returns the type of `next` without the clients' states."""
     parameter: Any = process.next.type_signature.parameter

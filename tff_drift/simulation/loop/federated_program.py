@@ -6,6 +6,7 @@ saves the program's state, the position in the data among it, by a state manager
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from typing import Any
@@ -14,11 +15,11 @@ import numpy as np
 
 from tff_drift import checks, compat
 from tff_drift.client_states import ClientStatesError, InMemoryClientStates
+from tff_drift.simulation.cohorts import Selection
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import build_uniform_sampling
 from tff_drift.simulation.loop.client_state_types import rounds_of
 from tff_drift.simulation.loop.process_with_client_states import ProcessWithClientStates
-from tff_drift.simulation.loop.rounds import client_data
 
 
 class ClientDataSource(compat.FederatedDataSource):
@@ -60,14 +61,19 @@ class ClientDataSource(compat.FederatedDataSource):
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that the selections depend on, except for the examples."""
+        """A hash of all that the selections depend on; of the examples, `examples`."""
         train, batches = self._train, self._train.batching
         parts = [self._seed, train.client_ids, batches.batch_size, batches.epochs]
         parts += [train.max_examples, batches.shuffle, batches.seed, batches.last_batch]
         parts.append(batches.local_steps)
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
-    def select(self, round_number: int, cohort_size: int) -> dict[str, Any]:
+    @functools.cached_property
+    def examples(self) -> dict[str, Any]:
+        """Hashes of the clients' examples, see `ClientDatasets.digest`."""
+        return self._train.digest()
+
+    def select(self, round_number: int, cohort_size: int) -> Selection:
         """Returns the datasets of a round's clients.
 
         Args:
@@ -75,18 +81,15 @@ class ClientDataSource(compat.FederatedDataSource):
           cohort_size: The number of clients.
 
         Returns:
-          The batches of each, by client id, in the form that the execution context
-          prefers: made on demand, a list, or a `tf.data.Dataset`.
+          The datasets by client id. Execution contexts that run rounds do not read
+          them, but the clients' data in the form that they take best.
 
         Raises:
           TypeError: If `cohort_size` is not an integer.
           ValueError: If it is below 1 or above the number of clients.
         """
         sample = build_uniform_sampling(self._train.client_ids, cohort_size, self._seed)
-        return {
-            name: client_data(self._train, name, round_number)
-            for name in sample(round_number)
-        }
+        return Selection(self._train, sample(round_number), round_number)
 
     def iterator(self) -> compat.FederatedDataSourceIterator:
         """Returns an iterator that begins with round 0."""
@@ -110,17 +113,23 @@ class _Iterator(compat.FederatedDataSourceIterator):
     @classmethod
     def from_bytes(cls, buffer: bytes) -> _Iterator:
         content = json.loads(buffer)
-        if content["source"] != cls._source.fingerprint:
+        # Earlier versions did not save hashes of examples.
+        examples = content.get("examples")
+        if content["source"] != cls._source.fingerprint or examples not in (
+            None,
+            cls._source.examples,
+        ):
             raise ValueError(
-                "The saved program trained on other clients, or with another seed or "
-                "batch size, than train_data_source. Give the same data source, or "
-                "begin with an empty folder of program states."
+                "The saved program trained on other clients or examples, or with "
+                "another seed or batch size, than train_data_source. Give the same "
+                "data source, or begin with an empty folder of program states."
             )
         return cls(content["round_number"])
 
     def to_bytes(self) -> bytes:
         content = {
             "source": self._source.fingerprint,
+            "examples": self._source.examples,
             "round_number": self._round_number,
         }
         return json.dumps(content).encode()
@@ -129,7 +138,7 @@ class _Iterator(compat.FederatedDataSourceIterator):
     def federated_type(self) -> compat.FederatedType:
         return self._source.federated_type
 
-    def select(self, k: int | None = None) -> dict[str, Any]:
+    def select(self, k: int | None = None) -> Selection:
         if k is None:
             raise ValueError("k is None. Give the number of clients to select.")
         selection = self._source.select(self._round_number, k)
@@ -143,9 +152,10 @@ class ClientStatesProgramStateManager(compat.ProgramStateManager):
     A store in RAM is saved in the program state, a copy with every version. A store on
     disk keeps a version of its own beside each, by the protocol of
     `tff_drift.client_states.ClientStates`: it is committed before the program state is
-    written, and older versions are pruned afterwards, so that a program killed at any
-    moment resumes with the clients' states of the program state it finds. On disk only
-    the latest version can be loaded.
+    written, with the version's fingerprint in it, and older versions are pruned
+    afterwards, so that a program killed at any moment resumes with the clients' states
+    of the program state it finds, and with no other ones. On disk only the latest
+    version can be loaded.
     """
 
     def __init__(
@@ -210,9 +220,20 @@ class ClientStatesProgramStateManager(compat.ProgramStateManager):
             self._store.load_leaves({name: np.asarray(v) for name, v in leaves.items()})
             self._process.begin(_server_state(program_state))
         else:
-            program_state = await self._manager.load(version, structure)
-            self._process.go_to(_server_state(program_state))
+            program_state, fingerprint = await self._load_on_disk(version, structure)
+            self._process.go_to(_server_state(program_state), fingerprint)
         return program_state
+
+    async def _load_on_disk(self, version: int, structure: Any) -> tuple[Any, Any]:
+        """Returns a program state and the fingerprint of the store beside it."""
+        try:
+            program_state, encoded = await self._manager.load(
+                version, (structure, np.zeros(0, np.uint8))
+            )
+        except (TypeError, ValueError):
+            # Earlier versions saved no fingerprint.
+            return await self._manager.load(version, structure), None
+        return program_state, np.asarray(encoded, np.uint8).tobytes().decode()
 
     async def save(self, program_state: Any, version: int) -> None:
         """Saves a program state, and with it the clients' states of its round.
@@ -230,9 +251,12 @@ class ClientStatesProgramStateManager(compat.ProgramStateManager):
                 f"{version}. Save a program state before the next round ends."
             )
         rounds = rounds_of(state)
-        self._store.commit(rounds)
+        fingerprint = self._store.commit(rounds)
         if isinstance(self._store, InMemoryClientStates):
             program_state = (program_state, self._store.leaves())
+        else:
+            encoded = np.frombuffer(fingerprint.encode(), np.uint8)
+            program_state = (program_state, encoded)
         await self._manager.save(program_state, version)
         if rounds > self._saved:
             self._saved = rounds

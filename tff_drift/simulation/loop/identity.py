@@ -8,10 +8,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tree
 
 from tff_drift import checks
+from tff_drift.algorithms.composition.settings import digest_of
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.loop.callbacks.base import Callback
 from tff_drift.simulation.loop.process_with_client_states import ProcessWithClientStates
@@ -48,10 +48,7 @@ def training_arguments(
         "callbacks": _callback_settings(callbacks),
     }
     if start is not None:
-        digest = hashlib.sha256()
-        for leaf in tree.flatten(start):
-            digest.update(np.asarray(leaf).tobytes())
-        arguments["initial_state_sha256"] = digest.hexdigest()
+        arguments["initial_state_sha256"] = digest_of(tree.flatten(start))
     return arguments
 
 

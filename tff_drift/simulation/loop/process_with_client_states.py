@@ -7,31 +7,23 @@ not know of it: one's own, `run_training`'s, or one of TFF's.
 
 from __future__ import annotations
 
-import collections
+import dataclasses
 import functools
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow_federated as tff
-import tree
 
-from tff_drift import checks, compat, execution
-from tff_drift.algorithms import CLIENT_STATES, StatefulLearningProcess
+from tff_drift import checks, compat
+from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates, InMemoryClientStates
-from tff_drift.execution import preferences
+from tff_drift.simulation.cohorts import Cohort, Selection, run_round
 from tff_drift.simulation.loop import program_rounds
 from tff_drift.simulation.loop.client_state_types import (
     check_store_fits,
     next_type,
-    unstack_client_states,
-    without_client_states,
 )
 from tff_drift.simulation.loop.store_in_step import StoreInStep
-
-# Of the ids of a cohort to their data.
-Cohort = Mapping[str, Any]
 
 
 class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProcess):
@@ -120,77 +112,52 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
         """The process's `next` as federated programs call it."""
         return program_rounds.build_next_of_columns(self.process)
 
-    def _next(self, state: Any, cohort: Cohort) -> Any:
-        if not isinstance(cohort, Mapping):
-            raise TypeError(
-                "A round takes the cohort's data by client id, found "
-                f"{type(cohort).__name__}. Give for instance {{'ann': dataset}}."
-            )
-        check_participation(self.process, len(cohort))
-        context = compat.get_context_stack().current
-        if isinstance(context, compat.FederatedContext):
-            return program_rounds.next_of_program(self, state, cohort)
-        rounds = self.enter(state)
-        kept = preferences.states_of_round(self.client_states)
-        states = self.gather(cohort) if kept is None else map(kept.state_of, cohort)
-        client_data = [
-            collections.OrderedDict(
-                examples=examples, state=client_state, index=np.int32(index)
-            )
-            for index, (examples, client_state) in enumerate(
-                zip(cohort.values(), states)
-            )
-        ]
-        if kept is not None:
-            output = self.process.next(state, client_data)
-            self.replace(rounds, kept.keep)
-            return without_client_states(output)
-        stays = execution.current_preferences().prefers_states_at_clients(
-            self.client_states.state_nbytes, len(client_data)
-        )
-        computation = self.process.next_at_clients if stays else self.process.next
-        result = computation(state, client_data)
-        if inspect.isawaitable(result):
-            return self._end_later(rounds, cohort, result, stays)
-        return self.end(rounds, cohort, result, stays)
-
-    async def _end_later(
-        self, rounds: int, cohort: Cohort, result: Any, at_clients: bool
-    ) -> Any:
-        return self.end(rounds, cohort, await result, at_clients)
-
-    def end(
-        self, rounds: int, cohort: Cohort, result: Any, at_clients: bool
-    ) -> tff.learning.templates.LearningProcessOutput:
-        """Keeps the new states that a round returned, and returns the rest.
+    def run_round(self, state: Any, cohort: Cohort) -> Any:
+        """Runs a round, and keeps the clients' new states.
 
         Args:
-          rounds: The rounds of the server state that it began with.
-          cohort: The cohort's data by client id.
-          result: What `next` or `next_at_clients` returned.
-          at_clients: Whether it was `next_at_clients`.
+          state: The server state.
+          cohort: The clients, with their data.
 
         Returns:
-          The output of the round, without the clients' states.
+          The output of the round without the clients' states, or an awaitable of it.
+
+        Raises:
+          ClientStatesError: If the store is at another round than the server state.
+          TypeError: If `state` is not a server state of this kind of process.
+          ValueError: If the method needs all clients, and the cohort has fewer.
         """
-        initial = self.process.initial_client_state
-        if at_clients:
-            output, kept = result
-            indices = [int(each["index"]) for each in kept]
-            states = [
-                tree.unflatten_as(initial, tree.flatten(dict(each["state"])))
-                for each in kept
-            ]
-        else:
-            output = result
-            collected = output.metrics[CLIENT_STATES]
-            indices, states = unstack_client_states(collected, initial)
-        names = list(cohort)
-        # One of the states that were stacked would keep all of them in RAM.
-        self.scatter(
-            rounds, [names[index] for index in indices], states, copy=not at_clients
+        check_participation(self.process, len(cohort.clients))
+        return run_round(self.process, state, self._with_states(state, cohort))
+
+    def _with_states(self, state: Any, cohort: Cohort) -> Cohort:
+        replacing = functools.partial(self.replace, self.enter(state))
+        return dataclasses.replace(
+            cohort, states=self.client_states, replacing=replacing
         )
-        return without_client_states(output)
+
+    def _next(self, state: Any, client_data: Mapping[str, Any]) -> Any:
+        if not isinstance(client_data, Mapping):
+            raise TypeError(
+                "A round takes the cohort's data by client id, found "
+                f"{type(client_data).__name__}. Give for instance {{'ann': dataset}}."
+            )
+        cohort = Cohort(0, list(client_data), client_data)
+        if isinstance(client_data, Selection):
+            cohort = dataclasses.replace(
+                cohort, round_number=client_data.round_number, data=client_data.train
+            )
+        if not isinstance(compat.get_context_stack().current, compat.FederatedContext):
+            return self.run_round(state, cohort)
+        check_participation(self.process, len(client_data))
+        program_rounds.check_no_references(state)
+        return program_rounds.next_of_program(
+            self.process,
+            self.next_of_columns,
+            state,
+            self._with_states(state, cohort),
+            list(client_data.values()),
+        )
 
 
 def check_participation(process: Any, cohort_size: int) -> None:

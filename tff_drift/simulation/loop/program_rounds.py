@@ -8,39 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import collections
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tree
 
 from tff_drift import compat
 from tff_drift.algorithms import StatefulLearningProcess
-from tff_drift.simulation.loop.client_state_types import without_client_states
-
-if TYPE_CHECKING:
-    from tff_drift.simulation.loop.process_with_client_states import (
-        ProcessWithClientStates,
-    )
+from tff_drift.simulation.cohorts import Cohort, without_client_states
 
 
-def next_of_program(
-    process: ProcessWithClientStates, state: Any, cohort: Mapping[str, Any]
-) -> Any:
-    """Runs a round in a federated program.
-
-    Args:
-      process: The process beside its store.
-      state: The server state.
-      cohort: The cohort's data by client id.
-
-    Returns:
-      References to the output of the round, without the clients' states.
-
-    Raises:
-      ClientStatesError: If the store is at another round than the server state.
-      TypeError: If `state` holds references.
-    """
+def check_no_references(state: Any) -> None:
+    """Raises a `TypeError` if a server state holds references to values."""
     if any(
         isinstance(leaf, compat.MaterializableValueReference)
         for leaf in tree.flatten(state)
@@ -50,20 +30,42 @@ def next_of_program(
             "it must be known. Await tff.program.materialize_value(state) first, "
             "as tff.learning.programs.train_model does."
         )
-    rounds = process.enter(state)
-    leaves = [tree.flatten(each) for each in process.gather(cohort)]
-    output = process.next_of_columns(
+
+
+def next_of_program(
+    process: StatefulLearningProcess,
+    next_of_columns: compat.Computation,
+    state: Any,
+    cohort: Cohort,
+    data: Sequence[Any],
+) -> Any:
+    """Runs a round in a federated program.
+
+    Args:
+      process: The process.
+      next_of_columns: What `build_next_of_columns` made of it.
+      state: The server state.
+      cohort: The clients, with their states.
+      data: The clients' datasets.
+
+    Returns:
+      References to the output of the round, without the clients' states.
+    """
+    assert cohort.states is not None
+    states = cohort.states.gather(list(cohort.clients), copy=False)
+    leaves = [tree.flatten(each) for each in states]
+    output = next_of_columns(
         state,
-        list(cohort.values()),
+        list(data),
         [list(column) for column in zip(*leaves)],
-        [np.int32(index) for index in range(len(cohort))],
+        [np.int32(index) for index in range(len(data))],
     )
 
-    async def end() -> list[Any]:
+    async def end_later() -> list[Any]:
         values = await compat.materialize_value(output)
-        return tree.flatten(process.end(rounds, cohort, values, at_clients=False))
+        return tree.flatten(cohort.end(process, values))
 
-    ending = asyncio.get_running_loop().create_task(end())
+    ending = asyncio.get_running_loop().create_task(end_later())
     visible = without_client_states(output)
     references = [
         _Reference(ending, index, reference.type_signature)

@@ -7,16 +7,15 @@ from typing import Any
 
 import tensorflow_federated as tff
 
-from tff_drift import execution
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
-from tff_drift.execution import batches_on_demand, preferences
+from tff_drift.simulation.cohorts import Cohort, run_round
 from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.loop.process_with_client_states import ProcessWithClientStates
 
 
-class RoundRunner:
+class Rounds:
     """Runs rounds of a process on cohorts.
 
     Attributes:
@@ -66,35 +65,34 @@ class RoundRunner:
         return not self._is_stateful or self._process.is_in_step(state)
 
     def run(
-        self, state: Any, cohort: Sequence[str], round_number: int
+        self,
+        state: Any,
+        client_ids: Sequence[str],
+        round_number: int,
+        next_clients: Sequence[str] = (),
     ) -> tuple[Any, Mapping[str, Any]]:
-        """Runs a round; returns the new server state and the round's metrics."""
-        if self._is_stateful and len(set(cohort)) < len(cohort):
+        """Runs a round.
+
+        Args:
+          state: The server state.
+          client_ids: The round's clients.
+          round_number: The round, from 0.
+          next_clients: Those of the next round, as far as they are known.
+
+        Returns:
+          The new server state, and the round's metrics.
+        """
+        if self._is_stateful and len(set(client_ids)) < len(client_ids):
             raise ValueError(
                 f"sampling returned a client more than once in round {round_number}: "
-                f"{list(cohort)}. A client has one state: return each id once."
+                f"{list(client_ids)}. A client has one state: return each id once."
             )
-        data: Any = [client_data(self._train, name, round_number) for name in cohort]
-        if self._is_stateful:
-            data = dict(zip(cohort, data))
-        with label_errors.naming_bad_labels(self._train, cohort):
-            output = self._process.next(state, data)
+        cohort = Cohort(
+            round_number, client_ids, self._train, next_clients=next_clients
+        )
+        with label_errors.naming_bad_labels(self._train, client_ids):
+            if self._is_stateful:
+                output = self._process.run_round(state, cohort)
+            else:
+                output = run_round(self._process, state, cohort)
         return output.state, output.metrics
-
-
-def client_data(train: ClientDatasets, client_id: str, round_number: int) -> Any:
-    """Returns a client's batches in the form that the context prefers.
-
-    Args:
-      train: The clients' data.
-      client_id: The client.
-      round_number: The round, from 0.
-
-    Returns:
-      Batches that are named or made on demand, or a `tf.data.Dataset`.
-    """
-    if preferences.takes_rounds_of_clients():
-        return batches_on_demand.RoundOfClient(train, client_id, round_number)
-    if execution.current_preferences().takes_batches_on_demand:
-        return train.batches_on_demand(client_id, round_number)
-    return train.training_data(client_id, round_number)

@@ -59,21 +59,21 @@ class StoreInStep:
         """
         self._can_go_back = True
 
-    def go_to(self, state: Any) -> None:
+    def go_to(self, state: Any, fingerprint: str | None = None) -> None:
         """Brings the store to a server state, if it holds that version.
 
         Args:
           state: The server state.
+          fingerprint: That of the version, if it is known.
 
         Raises:
-          ClientStatesError: If the store is at another round, and does not hold this
-            one as a version.
+          ClientStatesError: If the store does not hold the version, or other states
+            under it.
           TypeError: If it is not a server state of this kind of process.
         """
         rounds = rounds_of(state)
-        if self._round != rounds:
-            self.client_states.restore(rounds)
-            self._round = rounds
+        self.client_states.restore(rounds, fingerprint)
+        self._round = rounds
 
     def enter(self, state: Any) -> int:
         """Returns the rounds of a server state that is about to be trained from.

@@ -13,19 +13,17 @@ import tensorflow_federated as tff
 from tff_drift import checks, compat
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
-from tff_drift.execution import preferences
 from tff_drift.models import initial_weights_of
-from tff_drift.simulation.callbacks import (
-    Callback,
-    FailureWatch,
-    Progress,
-    ReleaseRows,
-)
+from tff_drift.simulation.cohorts import open_client_states
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Sampling, build_uniform_sampling
 from tff_drift.simulation.loop import identity
+from tff_drift.simulation.loop.callbacks.base import Callback
+from tff_drift.simulation.loop.callbacks.failure_watch import FailureWatch
+from tff_drift.simulation.loop.callbacks.progress import Progress
+from tff_drift.simulation.loop.callbacks.release import ReleaseRows
 from tff_drift.simulation.loop.process_with_client_states import check_participation
-from tff_drift.simulation.loop.rounds import RoundRunner
+from tff_drift.simulation.loop.rounds import Rounds
 from tff_drift.simulation.loop.traffic import check_process
 from tff_drift.simulation.loop.training_loop import TrainingLoop
 from tff_drift.simulation.records import configuration as configurations
@@ -34,6 +32,7 @@ from tff_drift.simulation.records.results import TrainingResult
 from tff_drift.simulation.records.run_directory import (
     CLIENT_STATES_FOLDER,
     RunDirectory,
+    own_folder,
 )
 from tff_drift.simulation.records.run_store import InMemoryRunStore, RunStore
 
@@ -90,7 +89,7 @@ def run_training(
       train: The clients to train on.
       rounds: The number of rounds in all, those of an earlier run included.
       cohort_size: The clients per round, sampled uniformly without replacement;
-        needed unless `sampling` is given.
+        needed exactly if `sampling` is not given.
       seed: The seed of the sampling.
       sampling: A function of a round number (from 0) that returns the ids of the
         round's clients; it replaces uniform sampling. For a run that resumes
@@ -127,9 +126,9 @@ def run_training(
       MetricsFileError: If the metrics file is damaged.
       OutputDirError: If `output_dir` cannot be written, is in use, holds other
         files, or holds a run with another configuration, cohort size, seed, sampling,
-        method, hyperparameters or settings of callbacks, or of other data: of some of
-        the clients, 16 that are read on demand or 200 in RAM, examples are compared;
-        of a process of TFF's own, and of aggregators, what their states say.
+        method, hyperparameters or settings of callbacks, or of other data: of arrays in
+        RAM all values are compared, of clients that are read on demand those of 16; of
+        a process of TFF's own, and of aggregators, what their states say.
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range, `cohort_size` is above the number
         of clients, or below it for a method that needs all, the process was built for
@@ -149,7 +148,7 @@ def run_training(
     if not isinstance(output_dir, (OutputDir, RunStore, type(None))):
         output_dir = OutputDir(output_dir)
     with _states_where_trained(process, client_states, output_dir) as states:
-        runner = RoundRunner(process, train, states)
+        runner = Rounds(process, train, states)
         training = identity.training_arguments(
             process,
             train,
@@ -182,16 +181,17 @@ def _states_where_trained(
         yield given
         return
     folder = _client_states_folder(output_dir)
-    states = preferences.open_client_states(process.initial_client_state, folder)
-    with contextlib.nullcontext() if states is None else states:
-        yield states
+    states = open_client_states(process.initial_client_state, folder)
+    with contextlib.ExitStack() as closing:
+        yield None if states is None else closing.enter_context(states)
 
 
 def _client_states_folder(output_dir: _Kept) -> pathlib.Path | None:
     """Returns where client states are kept that outlive the program."""
-    if isinstance(output_dir, OutputDir):
-        return pathlib.Path(output_dir.path) / CLIENT_STATES_FOLDER
-    return None
+    if not isinstance(output_dir, OutputDir):
+        return None
+    run = pathlib.Path(output_dir.path)
+    return own_folder(run, CLIENT_STATES_FOLDER)
 
 
 def _check_process_and_data(process: Any, train: Any) -> None:
@@ -249,7 +249,10 @@ def _choose_sampling(
     if sampling is not None:
         checks.check_callable("sampling", sampling, "a function of a round number")
         if cohort_size is not None:
-            checks.check_integer("cohort_size", cohort_size)
+            raise ValueError(
+                "cohort_size must be None with sampling, which says how many clients a "
+                f"round has, found {checks.shown(cohort_size)}. Leave one of them out."
+            )
         checks.check_integer("seed", seed, at_least=0)
         return sampling
     if cohort_size is None:
@@ -292,7 +295,7 @@ def _open_run_store(
     output_dir: _Kept,
     training: Mapping[str, Any],
     train: ClientDatasets,
-    runner: RoundRunner,
+    runner: Rounds,
 ) -> tuple[RunStore, int]:
     """Returns where the run is kept, and the rounds from checkpoint to checkpoint."""
     if output_dir is None:

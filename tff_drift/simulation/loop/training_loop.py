@@ -13,16 +13,15 @@ from absl import logging
 
 from tff_drift import checks
 from tff_drift.client_states import ClientStatesError
-from tff_drift.execution import preferences
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Described, Sampling
 from tff_drift.simulation.loop import identity
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
-from tff_drift.simulation.loop.rounds import RoundRunner
+from tff_drift.simulation.loop.rounds import Rounds
 from tff_drift.simulation.loop.traffic import Traffic, model_traffic
 from tff_drift.simulation.records import failures, metrics
 from tff_drift.simulation.records.results import TrainingResult, build_result
-from tff_drift.simulation.records.run_directory import OutputDirError
+from tff_drift.simulation.records.run_directory import OutputDirError, RunDirectory
 from tff_drift.simulation.records.run_store import (
     RunStore,
     TrainingState,
@@ -35,7 +34,7 @@ class TrainingLoop:
 
     def __init__(
         self,
-        runner: RoundRunner,
+        runner: Rounds,
         sampling: Sampling,
         run_store: RunStore,
         callbacks: Sequence[Callback],
@@ -71,9 +70,10 @@ class TrainingLoop:
             _hyperparameters(process, initial_state)
         )
         training_state = self._run_store.resume(initial_state, hyperparameters)
-        begins = training_state is None
-        if begins:
+        if training_state is None:
             self._check_store_is_new(initial_state_is_given)
+        elif not isinstance(self._run_store, RunDirectory):
+            self._check_store_is_at(training_state.rounds_completed)
         self._training_state = training_state or TrainingState(0, initial_state)
         self._saved = self._training_state.rounds_completed
         check_rounds(rounds, self._saved)
@@ -89,7 +89,7 @@ class TrainingLoop:
             lambda: self._training_state,
         )
         with contextlib.ExitStack() as ending:
-            self._start_callbacks(run, begins, ending)
+            self._start_callbacks(run, training_state is None, ending)
             self._run_rounds(run, traffic)
             self._result = result = build_result(
                 run.state,
@@ -119,6 +119,22 @@ class TrainingLoop:
                 f"client_states holds the states of {len(store)} clients, but the run "
                 "begins with the process's initial state. Begin with an empty store, "
                 "or give the server state that they belong to as initial_state."
+            )
+
+    def _check_store_is_at(self, rounds: int) -> None:
+        """Raises if the clients' states are not of the round that a run goes on from.
+
+        A folder brings the store there itself; of what others keep only this is known.
+        """
+        store = self._runner.client_states
+        if store is None or not rounds:
+            return
+        held = max(store.versions, default=rounds if len(store) else 0)
+        if held != rounds:
+            raise ClientStatesError(
+                f"client_states holds the states of {len(store)} clients after {held} "
+                f"rounds, but the run goes on after {rounds}. Have the resume of "
+                "output_dir bring the store to that round, by restore or load_leaves."
             )
 
     def _start_callbacks(
@@ -183,8 +199,10 @@ class TrainingLoop:
         cohort = self._next_cohort or self._sample(round_number)
         self._next_cohort = None
         if round_number + 1 < run.rounds:
-            self._load_ahead(run.train, round_number + 1)
-        state, found = self._runner.run(run.state, cohort, round_number)
+            self._sample_ahead(round_number + 1)
+        state, found = self._runner.run(
+            run.state, cohort, round_number, self._next_cohort or ()
+        )
         seconds = metrics.seconds_since(start)
         row: metrics.MetricsRecord = {
             metrics.ROUND: round_number + 1,
@@ -214,16 +232,14 @@ class TrainingLoop:
     def _sample(self, round_number: int) -> Sequence[str]:
         return _checked_cohort(self._sampling(round_number), round_number)
 
-    def _load_ahead(self, train: ClientDatasets, round_number: int) -> None:
-        """Has a round's clients loaded before it begins, where that is of use.
+    def _sample_ahead(self, round_number: int) -> None:
+        """Samples a round's clients before it begins: a context may load them.
 
         Another sampling than one of the library's may depend on what comes before.
         """
-        load, sampling = preferences.loading_ahead(), self._sampling
-        is_known = isinstance(sampling, Described) and sampling.is_described_whole
-        if load is not None and is_known:
+        sampling = self._sampling
+        if isinstance(sampling, Described) and sampling.is_described_whole:
             self._next_cohort = self._sample(round_number)
-            load(train, self._next_cohort)
 
 
 def _checked_cohort(cohort: Any, round_number: int) -> Sequence[str]:

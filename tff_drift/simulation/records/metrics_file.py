@@ -177,7 +177,8 @@ class MetricsFile:
         content += b"".join(_format_row(self._columns, row) for row in self.rows)
         files.replace_file(self.path, lambda file: file.write(content))
         # Without a buffer, which would keep what a full disk has refused.
-        self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+        descriptor = files.open_in_place(self.path, os.O_WRONLY | os.O_APPEND)
+        self._file = io.FileIO(descriptor, "ab")
 
     def append(self, row: MetricsRecord) -> None:
         """Adds a row.

@@ -10,10 +10,11 @@ from typing import Any
 from tff_drift import checks
 from tff_drift.simulation.records import configuration as configurations
 
-# The files of a run's folder.
+# What a run's folder holds.
 CHECKPOINT_FILE = "checkpoint.npz"
 CONFIGURATION_FILE = "config.json"
 METRICS_FILE = "metrics.csv"
+TENSORBOARD_FOLDER = "tensorboard"
 TRACKERS_FILE = "trackers.json"
 
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tree
 
 from tff_drift import summaries
 from tff_drift.simulation.records import metrics
-
-if TYPE_CHECKING:
-    from tff_drift.simulation.records.results import TrainingResult
+from tff_drift.simulation.records.failures import Failure
 
 _SHOWN_METRICS = 4
 # The columns to show first, of those that there are.
@@ -21,28 +19,12 @@ _ACCURACIES = ("test_accuracy", "train_accuracy")
 _LOSSES = ("test_loss", "train_loss")
 
 
-def summary(result: TrainingResult) -> tuple[str, dict[str, str]]:
-    """Returns a title, and what a result is by the names of what is told.
+def last_metrics(rows: Sequence[metrics.MetricsRecord]) -> str:
+    """Returns the most telling metrics, each of the last round that has it.
 
     Args:
-      result: The result.
+      rows: The rows.
     """
-    totals = result.totals
-    fields = {
-        "last metrics": _last_metrics(result.rows),
-        "model": _model(result.model_weights),
-        "totals": (
-            f"{totals.examples:,} examples, {totals.bytes_down / 1e6:,.1f} MB down, "
-            f"{totals.bytes_up / 1e6:,.1f} MB up, {totals.seconds:,.1f} s"
-        ),
-        "failures": _failures(result),
-    }
-    if result.stop_reason is not None:
-        fields["stopped"] = result.stop_reason
-    return f"TrainingResult of {totals.rounds:,} rounds", fields
-
-
-def _last_metrics(rows: Sequence[metrics.MetricsRecord]) -> str:
     last: dict[str, str] = {}
     for name in _shown(rows)[:_SHOWN_METRICS]:
         for row in reversed(rows):
@@ -66,7 +48,12 @@ def _shown(rows: Sequence[metrics.MetricsRecord]) -> list[str]:
     return list(dict.fromkeys([*first, *others]))
 
 
-def _model(model_weights: Any) -> str:
+def model(model_weights: Any) -> str:
+    """Returns how large a model is.
+
+    Args:
+      model_weights: Its weights.
+    """
     try:
         leaves = tree.flatten((model_weights.trainable, model_weights.non_trainable))
     except AttributeError:
@@ -75,22 +62,27 @@ def _model(model_weights: Any) -> str:
     return f"{count:,} weights in {len(leaves)} arrays"
 
 
-def _failures(result: TrainingResult) -> str:
-    if not result.failures:
+def first_failure(failures: Sequence[Failure]) -> str:
+    """Returns the first failure, and how many there are more.
+
+    Args:
+      failures: The failures.
+    """
+    if not failures:
         return "none"
-    first = str(result.failures[0]).rstrip(".")
-    more = f", and {len(result.failures) - 1} more" if len(result.failures) > 1 else ""
+    first = str(failures[0]).rstrip(".")
+    more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
     return first + more
 
 
-def small_curve(result: TrainingResult) -> str:
+def small_curve(rows: Sequence[metrics.MetricsRecord]) -> str:
     """Returns the most telling metric over the rounds as SVG, if there is any.
 
     Args:
-      result: The result.
+      rows: The rows.
     """
-    for name in _shown(result.rows):
-        values = [float(row[name]) for row in result.rows if name in row]
+    for name in _shown(rows):
+        values = [float(row[name]) for row in rows if name in row]
         if curve := summaries.curve(name, values):
             return curve
     return ""

@@ -53,12 +53,27 @@ class TrainingResult:
     stop_reason: str | None = None
 
     def __repr__(self) -> str:
-        return summaries.text(*result_summary.summary(self))
+        return summaries.text(*self._summary())
 
     def _repr_html_(self) -> str:
-        return summaries.html(
-            *result_summary.summary(self), result_summary.small_curve(self)
-        )
+        return summaries.html(*self._summary(), result_summary.small_curve(self.rows))
+
+    def _summary(self) -> tuple[str, dict[str, str]]:
+        """Returns a title, and what the result is, by names."""
+        totals = self.totals
+        fields = {
+            "last metrics": result_summary.last_metrics(self.rows),
+            "model": result_summary.model(self.model_weights),
+            "totals": (
+                f"{totals.examples:,} examples, "
+                f"{totals.bytes_down / 1e6:,.1f} MB down, "
+                f"{totals.bytes_up / 1e6:,.1f} MB up, {totals.seconds:,.1f} s"
+            ),
+            "failures": result_summary.first_failure(self.failures),
+        }
+        if self.stop_reason is not None:
+            fields["stopped"] = self.stop_reason
+        return f"TrainingResult of {totals.rounds:,} rounds", fields
 
     def plot(self, *columns: str, ax: Any = None) -> Any:
         """Draws columns of the rows over the rounds; values not finite are gaps.

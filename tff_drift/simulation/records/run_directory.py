@@ -26,7 +26,7 @@ from tff_drift.client_states import (
     ClientStatesError,
     InMemoryClientStates,
 )
-from tff_drift.simulation.loop.callbacks.release import TENSORBOARD_FOLDER
+from tff_drift.simulation.data import examples_digest
 from tff_drift.simulation.records import checkpoint, configuration
 from tff_drift.simulation.records.metrics import ROUND, MetricsRecord
 from tff_drift.simulation.records.metrics_file import (
@@ -40,6 +40,7 @@ from tff_drift.simulation.records.output_dir import (
     CHECKPOINT_FILE,
     CONFIGURATION_FILE,
     METRICS_FILE,
+    TENSORBOARD_FOLDER,
     TRACKERS_FILE,
 )
 from tff_drift.simulation.records.run_store import TrainingState, check_rounds
@@ -48,7 +49,6 @@ from tff_drift.simulation.records.run_store import TrainingState, check_rounds
 CLIENT_STATES_FOLDER = "client_states"
 
 _CONFIGURATION_FORMAT = "tff_drift run"
-_LARGEST_CONFIGURATION = 2**26  # Bytes.
 _SERVER_STATE = "server_state"
 _CLIENT_STATES = "client_states"
 _ROWS = "rows_sha256"
@@ -56,11 +56,12 @@ _ROWS = "rows_sha256"
 _OUR_FILES = (CHECKPOINT_FILE, CONFIGURATION_FILE, METRICS_FILE, TRACKERS_FILE)
 _TRAINING = "training"
 _CALLBACKS = "callbacks"
-_TRAIN = "train"
-_EXAMPLES = "examples_sha256"
+_COHORT_SIZE = "cohort_size"
 _EVALUATION = "evaluation"
 _ADDED = ("method", "sampling")
 _COHORT = "cohort_sha256"
+# Of the version of the clients' states, if they are not in the checkpoint.
+_FINGERPRINT = "client_states_fingerprint"
 # A run may be extended.
 _MAY_CHANGE = ("rounds",)
 
@@ -69,9 +70,40 @@ class OutputDirError(ValueError):
     """An output folder that cannot be used for this run."""
 
 
+def own_folder(run: pathlib.Path, name: str) -> pathlib.Path:
+    """Returns a folder in that of a run, unless a link leads elsewhere.
+
+    Args:
+      run: The folder of the run.
+      name: The name of the folder.
+
+    Raises:
+      OutputDirError: If one does.
+    """
+    try:
+        files.check_inside(run / name, run)
+    except OSError as error:
+        raise OutputDirError(
+            f"output_dir {str(run)!r} cannot be used: {error}. Put a folder in place "
+            "of the link, or choose another output_dir."
+        ) from error
+    return run / name
+
+
 def _comparable(configuration_: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value for name, value in configuration_.items() if name not in _MAY_CHANGE
+    }
+
+
+def _known(now: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what is compared, at any depth, without hashes that were not known."""
+    return {
+        name: _known(value, was.get(name) or {})
+        if isinstance(value, Mapping) and isinstance(was.get(name) or {}, Mapping)
+        else value
+        for name, value in now.items()
+        if name in was or name not in (examples_digest.SAMPLE, examples_digest.CONTENT)
     }
 
 
@@ -79,19 +111,20 @@ def _as_then(training: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, A
     """Returns the arguments of a training as the version wrote them that saved others.
 
     Earlier versions kept callbacks' settings among the run's own, and did not know the
-    method, the sampling, and what examples there are.
+    method, the sampling, and what examples there are. They took a cohort's size beside
+    a sampling, to which it meant nothing.
     """
     plain = {
         name: value
         for name, value in training.items()
         if name in was or name not in _ADDED
     }
-    if _EXAMPLES not in was.get(_TRAIN, {}):
-        train = plain.get(_TRAIN, {})
-        plain[_TRAIN] = {name: train[name] for name in train if name != _EXAMPLES}
+    plain = _known(plain, was)
     if _CALLBACKS not in was:
         for settings in plain.pop(_CALLBACKS, {}).values():
             plain.update({k: v for k, v in settings.items() if k != _EVALUATION})
+    if plain.get(_COHORT_SIZE) is None and _COHORT_SIZE in was:
+        plain[_COHORT_SIZE] = was[_COHORT_SIZE]
     return plain
 
 
@@ -189,7 +222,8 @@ class RunDirectory:
         return self._resumed_rows if self._metrics is None else self._metrics.rows
 
     def _open(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(self.folder)
+        own_folder(self.folder, TENSORBOARD_FOLDER)
         self._lock()
         self._check_configuration_file()
         try:
@@ -209,7 +243,7 @@ class RunDirectory:
             # Left-overs of a kill. To create and remove them tells, before any
             # training, whether the folder can be written.
             temporary = files.temporary_path(self._path(name))
-            temporary.touch()
+            files.create(temporary).close()
             temporary.unlink()
 
     def _lock(self) -> None:
@@ -229,15 +263,13 @@ class RunDirectory:
     def _check_configuration_file(self) -> None:
         path = self._path(CONFIGURATION_FILE)
         try:
-            with files.open_regular(path) as file:
-                content = file.read(_LARGEST_CONFIGURATION).decode()
-            ours = json.loads(content)["format"] == _CONFIGURATION_FORMAT
+            ours = files.read_json(path)["format"] == _CONFIGURATION_FORMAT
         except FileNotFoundError:
             return
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             ours = False
         except OSError as error:
-            if error.errno != errno.EINVAL:
+            if error.errno not in (errno.EINVAL, errno.EFBIG):
                 raise
             ours = False
         if not ours:
@@ -367,8 +399,19 @@ class RunDirectory:
                 )
         elif isinstance(store, InMemoryClientStates):
             store.load_leaves(saved.leaves.get(_CLIENT_STATES, {}))
+        elif _CLIENT_STATES in saved.leaves:
+            raise ClientStatesError(
+                f"{store} is not where the run in {str(self.folder)!r} keeps its "
+                "clients' states: its checkpoint holds them. Leave client_states out, "
+                "or choose another output_dir."
+            )
         else:
-            store.restore(saved.rounds_completed)
+            # A checkpoint of an earlier version says nothing; the next one will.
+            fingerprint = saved.description.get(_FINGERPRINT)
+            store.restore(
+                saved.rounds_completed,
+                None if fingerprint is None else str(fingerprint),
+            )
 
     def add(self, row: MetricsRecord) -> None:
         """Keeps a row.
@@ -409,20 +452,21 @@ class RunDirectory:
         if self._metrics is not None:
             self._metrics.sync()
         structures = {_SERVER_STATE: training_state.state}
+        description = {
+            **self._description,
+            _ROWS: self._rows_digest.until(training_state.rounds_completed),
+            _COHORT: training_state.cohort_sha256,
+        }
         store = self._client_states
         if isinstance(store, InMemoryClientStates):
             structures[_CLIENT_STATES] = store.leaves()
             store = None
         if store is not None:
-            store.commit(training_state.rounds_completed)
+            description[_FINGERPRINT] = store.commit(training_state.rounds_completed)
         checkpoint.save_checkpoint(
             self._path(CHECKPOINT_FILE),
             training_state.rounds_completed,
-            {
-                **self._description,
-                _ROWS: self._rows_digest.until(training_state.rounds_completed),
-                _COHORT: training_state.cohort_sha256,
-            },
+            description,
             structures,
         )
         if store is not None:

@@ -15,10 +15,12 @@ convolution after the other.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import math
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,11 +30,16 @@ import tensorflow as tf
 from tensorflow.python.ops.parallel_for.pfor import wrap
 
 from tff_drift.execution.local import patterns, policy
+from tff_drift.execution.local.limits import Limits
 
 # Patches of so few channels, if each has no more than so many values and those of an
 # image have no fewer than so many, are copied faster by a convolution with a filter
 # that copies than pixel by pixel.
 _FEW_CHANNELS, _SHORT, _MANY = 3, 64, 4_000
+_DEFAULT_LIMITS = Limits()
+# Those of the context whose functions are being built: the conversions are called by
+# TensorFlow, which passes on nothing of ours.
+_limits = contextvars.ContextVar[Limits]("limits")
 # The attributes that say where filters are applied.
 _PLACING = ("strides", "padding", "explicit_paddings", "dilations")
 
@@ -202,6 +209,20 @@ def with_own_filters(given: Any) -> Any | None:
     return wrap(product.of(given.input(first).t, given.input(second).t), True)
 
 
+@contextlib.contextmanager
+def limited_by(limits: Limits) -> Iterator[None]:
+    """Has limits decide which convolutions become products, in functions built within.
+
+    Args:
+      limits: The limits of the context.
+    """
+    token = _limits.set(limits)
+    try:
+        yield
+    finally:
+        _limits.reset(token)
+
+
 def as_product(operation: tf.Operation, kept: dict[Any, tf.Tensor]) -> tf.Tensor | None:
     """Adds the product that a convolution of one client, or a gradient of one, is.
 
@@ -227,7 +248,8 @@ def _has_small_patches(operation: tf.Operation) -> bool:
     if geometry is None:
         return False
     channels = shapes_of(operation).images[-1]
-    return policy.multiply_patches(geometry.outs * geometry.taps * channels)
+    num_values = geometry.outs * geometry.taps * channels
+    return policy.multiply_patches(_limits.get(_DEFAULT_LIMITS), num_values)
 
 
 class _Product:

@@ -12,8 +12,8 @@ them, a batch among it, and what it writes is taken from them.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -22,9 +22,6 @@ from tff_drift.execution.local.client_program.variables import (
     UnsupportedGraphError,
     Variable,
 )
-
-if TYPE_CHECKING:
-    from tff_drift.execution.local.client_program.interpreter import GraphInterpreter
 
 
 class StepResults(NamedTuple):
@@ -156,7 +153,7 @@ class Reduce:
 
 
 def take_step(
-    interpreter: GraphInterpreter,
+    call_function: Callable[[str, Sequence[Any]], list[Any]],
     function: str,
     lists: Lists | None,
     state: Sequence[Any],
@@ -166,7 +163,7 @@ def take_step(
     """Evaluates a step of a loop.
 
     Args:
-      interpreter: What evaluates it.
+      call_function: Evaluates a function of the graph, given its name and arguments.
       function: The function of a step.
       lists: Of a loop over lists, these.
       state: The state.
@@ -175,9 +172,9 @@ def take_step(
     """
     if lists is None:
         given = [*state, *element, *arguments]
-        return StepResults(interpreter.call_function(function, given), [])
+        return StepResults(call_function(function, given), [])
     values = lists.in_step(state, element, arguments)
-    results = interpreter.call_function(function, values)
+    results = call_function(function, values)
     return StepResults([results[k] for k in lists.tensors], lists.written(values))
 
 

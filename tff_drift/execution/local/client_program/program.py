@@ -310,7 +310,12 @@ class ClientProgram:
         )
         whole = [whole_state[k] for k in sorted(whole_state)]
         results = take_step(
-            interpreter, loop.function, loop.lists, whole, element, given
+            interpreter.call_function,
+            loop.function,
+            loop.lists,
+            whole,
+            element,
+            given,
         )
         changing = [results.state[position] for position in loop.changing]
         carried = [variables[position].value for position in loop.variables]

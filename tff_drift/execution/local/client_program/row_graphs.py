@@ -24,7 +24,7 @@ _HANDING_ON = frozenset(
     {"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze", "StridedSlice"}
 )
 # Up to which number floats have all integers.
-_EXACT = {tf.float32: 2**24, tf.float64: 2**53}
+_EXACT = {tf.bfloat16: 2**8, tf.float16: 2**11, tf.float32: 2**24, tf.float64: 2**53}
 # What a tensor with the rows of a table has in those that no batch names: zeros, true,
 # or, any other text, what the table of that name has.
 ZERO, TRUE = "zero", "true"
@@ -223,14 +223,29 @@ class Part:
 
 
 def _keeps_numbers(cast: tf.Tensor, num_rows: int) -> bool:
-    """Whether a tensor has the numbers of rows that its operation's input has.
+    """Whether the rows that a tensor names are those that its operation's input names.
 
-    Keras casts integers to floats and back.
+    That is, whatever becomes the number of a row was the same number before. Keras
+    casts integers to floats and back.
+
+    Args:
+      cast: The result of what hands on numbers, all of them integers.
+      num_rows: The number of rows.
     """
     given, dtype = cast.op.inputs[0].dtype, cast.dtype
-    if dtype.is_integer and given.is_integer:
-        return dtype.size >= given.size
-    return dtype.is_integer or num_rows <= _EXACT.get(dtype, 0)
+    if given == dtype:
+        return True
+    if dtype.is_floating:
+        # Beyond, numbers are rounded, but not to less.
+        return num_rows <= _EXACT.get(dtype, 0)
+    if given.is_floating:
+        # What is too large for these is the least or the greatest number, of no row.
+        # For others it may be any.
+        return dtype in (tf.int32, tf.int64)
+    if not given.is_integer or not dtype.is_integer or dtype.size < given.size:
+        return False
+    # The least number of signed integers is the lowest that wraps around.
+    return given.min >= dtype.min or dtype.max + 1 + given.min >= num_rows
 
 
 def _in_unnamed(operation: tf.Operation, inputs: Sequence[str | None]) -> str | None:

@@ -10,7 +10,8 @@ leave the others as they are:
 So the rows that any of a client's batches names are picked before its loop, by `rows`;
 the steps are taken and the change is computed on these alone, where `places` says at
 which place a row is. Every row has the same arithmetic as before; a sum over all of
-them has fewer zeros.
+them has fewer zeros. One row more, the last, is zero and stands for those that no batch
+names: a change that is scaled by what is not finite is NaN there.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class RowsProgram:
       epochs: 0, it gathers no batches.
       num_bytes: The size of the tables with the rows of each space, in bytes. Each
         space has two inputs, at the end: `rows` and `places`.
+      tables: The positions of the inputs that are tables. They have to be finite:
+        elsewhere, what is not finite shows in the change of a row that nobody names.
 
     Raises:
       UnsupportedGraphError: If it has no such tables, or does more with them.
@@ -83,6 +86,7 @@ class RowsProgram:
             self._step = step.on_rows({x: _placeholder(y) for x, y in places.items()})
         with tf.Graph().as_default():
             self._finish, self._taken, self._given = self._analyze_finish()
+        self.tables = list(self._taken)
         own = {}
         for number, spec in enumerate(places.values()):
             own[f"rows {number}"] = tf.TensorSpec([None], tf.int32)
@@ -139,7 +143,7 @@ class RowsProgram:
         own, rows, places = self._split(values)
         state, arguments = self._client.start(number, own, done)
         for k, unnamed in self._tables.items():
-            state[k] = tf.gather(state[k], rows[unnamed.space])
+            state[k] = _picked(state[k], rows[unnamed.space])
         return state, [*arguments, *places]
 
     def step(
@@ -161,9 +165,7 @@ class RowsProgram:
         """See `ClientProgram.finish`; of what is summed there are the rows alone."""
         own, rows, _ = self._split(values)
         for k, space in self._taken.items():
-            # What is not finite elsewhere shows in a change of the whole table.
-            elsewhere = tf.reduce_sum(own[k] - own[k])
-            own[k] = tf.gather(own[k], rows[space]) + elsewhere
+            own[k] = _picked(own[k], rows[space])
         given = [x for x in [*own, *done[0]] if x is not None]
         results = self._finish.evaluate(given)
         for k in self._given:
@@ -183,7 +185,37 @@ class RowsProgram:
             return tf.reduce_sum(stack, axis=0)
         _, rows, _ = self._split(values)
         space = self._given[result]
-        return tf.math.unsorted_segment_sum(stack, rows[space], space.num_rows)
+        return _put_back(stack, rows[space], space.num_rows)
+
+
+def _picked(table: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Returns rows of a table, and the one that stands for all others."""
+    other = tf.zeros([1, *table.shape[1:]], table.dtype)
+    return tf.concat([tf.gather(table, rows), other], 0)
+
+
+def _put_back(picked: tf.Tensor, rows: tf.Tensor, num_rows: int) -> tf.Tensor:
+    """Returns the sum of zeros or NaN of which some rows are given.
+
+    Args:
+      picked: The rows, as of `_picked`, of one client or of many.
+      rows: Which rows they are.
+      num_rows: The number of all.
+    """
+    axis = rows.shape.rank - 1
+    given, other = tf.split(picked, [tf.shape(rows)[-1], 1], axis)
+    total = tf.math.unsorted_segment_sum(given, rows, num_rows)
+    is_nan = other != other
+
+    def with_nan() -> tf.Tensor:
+        """Returns the sum where clients that do not give a row have NaN in it."""
+        number = tf.cast(is_nan, tf.int32)
+        of_givers = tf.broadcast_to(number, tf.shape(given))
+        of_givers = tf.math.unsorted_segment_sum(of_givers, rows, num_rows)
+        among_others = tf.reduce_sum(number, range(axis + 1)) > of_givers
+        return tf.where(among_others, tf.reduce_sum(other, range(axis + 1)), total)
+
+    return tf.cond(tf.reduce_any(is_nan), with_nan, lambda: tf.identity(total))
 
 
 def _placeholder(spec: tf.TensorSpec) -> tf.Tensor:

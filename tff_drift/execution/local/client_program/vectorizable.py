@@ -149,7 +149,7 @@ def _in_a_loop(shape_inputs: tuple[int, ...]) -> Callable[[Any], Any]:
             if result is not None:
                 return result
         converter = _pfor_converter_registry.get(given.op_type)
-        if converter is not None:
+        if converter is not None and not _drops_padding(given):
             try:
                 return converter(given)
             except ConversionNotImplementedError:
@@ -157,6 +157,12 @@ def _in_a_loop(shape_inputs: tuple[int, ...]) -> Callable[[Any], Any]:
         return _fallback_converter(given)
 
     return convert
+
+
+def _drops_padding(given: Any) -> bool:
+    """Whether TensorFlow's conversion leaves out where images are padded."""
+    is_gradient = given.op_type == "Conv2DBackpropFilter"
+    return is_gradient and given.get_attr("padding") == b"EXPLICIT"
 
 
 class _KnownRanks(_PforInput):

@@ -10,25 +10,42 @@ import collections
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import tensorflow as tf
 
-from tff_drift.execution.local import patterns, policy
-
-if TYPE_CHECKING:
-    from tff_drift.execution.local.data.client_data import ClientData
+from tff_drift.execution.local import patterns
+from tff_drift.execution.local.limits import Limits
 
 
-class BatchCache:
+class Batches(Protocol):
+    """What was read of a dataset.
+
+    Attributes:
+      is_kept: Whether a `BatchCache` holds it.
+    """
+
+    is_kept: bool
+
+    @property
+    def num_bytes(self) -> Sequence[int]:
+        """The size of each batch, in bytes."""
+
+
+_Batches = TypeVar("_Batches", bound=Batches)
+
+
+class BatchCache(Generic[_Batches]):
     """The batches of datasets, those used last, for as long as the datasets live.
 
     Args:
       limit_bytes: The RAM that the batches may take.
+      cohorts: How many cohorts are remembered, to know those that come again.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, cohorts: int = Limits.cohorts) -> None:
         self._limit_bytes = limit_bytes
+        self._cohorts_remembered = cohorts
         # The cohorts stacked last, by their keys.
         self._cohorts: collections.OrderedDict[Any, None] = collections.OrderedDict()
         self._used_bytes = 0
@@ -44,7 +61,7 @@ class BatchCache:
         """The RAM that the batches take."""
         return self._used_bytes
 
-    def get(self, dataset: tf.data.Dataset) -> ClientData | None:
+    def get(self, dataset: tf.data.Dataset) -> _Batches | None:
         """Returns what was read of a dataset, None if it is not there."""
         with self._lock:
             entry = self._entries.get(id(dataset))
@@ -54,7 +71,7 @@ class BatchCache:
             self._entries.move_to_end(id(dataset))
             return entry[1]
 
-    def put(self, dataset: tf.data.Dataset, data: ClientData) -> None:
+    def put(self, dataset: tf.data.Dataset, data: _Batches) -> None:
         """Keeps what was read of a dataset, if it gives the same every time."""
         if not patterns.is_repeatable(dataset):
             return
@@ -63,7 +80,7 @@ class BatchCache:
         data.is_kept = self._keep(key, reference, data, sum(data.num_bytes))
 
     def put_together(
-        self, cohort: Sequence[ClientData], way: Any, build: Callable[[], Any]
+        self, cohort: Sequence[_Batches], way: Any, build: Callable[[], Any]
     ) -> Any:
         """Returns what `build` does; keeps it for cohorts that come again.
 
@@ -97,7 +114,7 @@ class BatchCache:
             came_before = key in self._cohorts
             self._cohorts[key] = None
             self._cohorts.move_to_end(key)
-            if len(self._cohorts) > policy.COHORTS_REMEMBERED:
+            if len(self._cohorts) > self._cohorts_remembered:
                 self._cohorts.popitem(last=False)
         return came_before
 

@@ -86,7 +86,9 @@ class VectorizedClients:
     @property
     def condition(self) -> str:
         """Which cohorts are trained so, for people to read."""
-        return self._impossible or policy.when_vectorized(self._always)
+        return self._impossible or policy.when_vectorized(
+            self._options.limits, self._always
+        )
 
     def route(self, values: Mapping[Leaf, Any], num_clients: int) -> Route:
         """Decides how a cohort is to be trained, and builds the functions for that.
@@ -114,13 +116,15 @@ class VectorizedClients:
         try:
             datasets = self._read(values)
             if datasets is None:
-                return Route((), policy.TOO_LARGE)
-            groups = self._runner.groups(datasets, placement)
+                return Route((), policy.too_large(self._options.limits))
+            known = [values.get(leaf) for leaf in self._function.inputs]
+            groups = self._runner.groups(datasets, known, placement)
         except UnsupportedGraphError as error:
             return Route((), str(error))
         reason = "batch_clients is True"
         if not self._always:
             pays, reason = policy.vectorizing_pays(
+                self._options.limits,
                 [group.lockstep_steps for group in groups],
                 max(group.state_bytes for group in groups),
                 placement.on_cpus,
@@ -174,7 +178,7 @@ class VectorizedClients:
         self, values: Mapping[Leaf, Any]
     ) -> dict[int, Sequence[ClientData]] | None:
         """Reads the clients' batches; returns None if they take too much memory."""
-        budget = MemoryBudget(policy.READ_BYTES)
+        budget = MemoryBudget(self._options.limits.read_bytes)
         read: dict[Leaf, Sequence[ClientData]] = {}
         try:
             for leaf in self._leaves:
@@ -245,11 +249,12 @@ def _build_runner(
         client = ClientProgram(client_graph(function, summed))
         runner = options.runners.get(client.content)
         if runner is None:
-            runner = VectorizedRunner(client, options.batches)
+            runner = VectorizedRunner(client, options.batches, options.limits)
             options.runners[client.content] = runner
     except UnsupportedGraphError as error:
         raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
-    require(policy.vectorizing_may_pay(asked_for, runner.fewest_patch_values))
+    fewest = runner.fewest_patch_values
+    require(policy.vectorizing_may_pay(options.limits, asked_for, fewest))
     return runner
 
 

@@ -16,11 +16,13 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from tff_drift.execution.local import policy, tensors
+from tff_drift.execution.local import tensors
+from tff_drift.execution.local.client_program import convolutions
 from tff_drift.execution.local.client_program.parts import is_dataset
 from tff_drift.execution.local.client_program.program import ClientProgram
 from tff_drift.execution.local.client_program.touched_rows import RowsProgram
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
+from tff_drift.execution.local.limits import Limits
 from tff_drift.execution.local.runners.vectorization import (
     concrete,
     stacked_spec,
@@ -41,14 +43,16 @@ class VectorizedFunctions:
 
     Args:
       client: The client's program.
+      limits: The limits of the context.
 
     Attributes:
       client: The same.
       own_inputs: The positions of the inputs that each client has its own of.
     """
 
-    def __init__(self, client: ClientProgram | RowsProgram) -> None:
+    def __init__(self, client: ClientProgram | RowsProgram, limits: Limits) -> None:
         self.client = client
+        self._limits = limits
         self._functions: collections.OrderedDict[Any, Callable[..., TensorList]] = (
             collections.OrderedDict()
         )
@@ -110,10 +114,10 @@ class VectorizedFunctions:
             function = self._functions.get(key)
             if function is None:
                 # Not where the clients that come first happen to run.
-                with tf.device(None):
+                with tf.device(None), convolutions.limited_by(self._limits):
                     function = self._build(key)
                 self._functions[key] = function
-                if len(self._functions) > policy.CACHED_NUMBERS:
+                if len(self._functions) > self._limits.functions:
                     self._functions.popitem(last=False)
             self._functions.move_to_end(key)
             return function

@@ -7,6 +7,8 @@ import weakref
 from typing import Any
 
 from tff_drift.execution.local.data.batch_cache import BatchCache
+from tff_drift.execution.local.data.client_data import ClientData
+from tff_drift.execution.local.limits import Limits
 from tff_drift.execution.local.placement import Placement
 
 
@@ -15,6 +17,7 @@ class Options:
     """How a context runs computations, see `context.create_local_execution_context`.
 
     Attributes:
+      limits: The numbers by which it decides.
       placement: Where, and how many clients at a time.
       batch_clients: False: never vectorize; True: whenever possible; None: if it pays.
       functionalize: Whether loops over datasets become loops of the graph.
@@ -23,10 +26,11 @@ class Options:
         client's program: processes that differ in seeds or in rates share one.
     """
 
+    limits: Limits
     placement: Placement
     batch_clients: bool | None
     functionalize: bool
-    batches: BatchCache
+    batches: BatchCache[ClientData]
     runners: weakref.WeakValueDictionary[bytes, Any] = dataclasses.field(
         default_factory=weakref.WeakValueDictionary
     )

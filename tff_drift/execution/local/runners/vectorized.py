@@ -24,6 +24,7 @@ from tff_drift.execution.local.data.stacks import (
     rows_named,
     stack_values,
 )
+from tff_drift.execution.local.limits import Limits
 from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.policy import LockstepSteps
 from tff_drift.execution.local.runners.functions import VectorizedFunctions
@@ -74,6 +75,7 @@ class VectorizedRunner:
     Args:
       client: The client's program.
       cache: Keeps the stacks of cohorts that come again.
+      limits: The limits of the context.
 
     Attributes:
       state_bytes: The size of what a client's steps change, in bytes.
@@ -86,12 +88,15 @@ class VectorizedRunner:
       UnsupportedGraphError: If the program does not loop over a dataset.
     """
 
-    def __init__(self, client: ClientProgram, cache: BatchCache) -> None:
+    def __init__(
+        self, client: ClientProgram, cache: BatchCache[ClientData], limits: Limits
+    ) -> None:
         if not client.loops:
             raise UnsupportedGraphError("it does not reduce a dataset")
         self._cache = cache
-        self._functions = VectorizedFunctions(client)
-        self._on_rows = _on_rows(client)
+        self._limits = limits
+        self._functions = VectorizedFunctions(client, limits)
+        self._on_rows = _on_rows(client, limits)
         of_loops = [num_bytes(loop.state_specs) for loop in client.loops]
         # Of UGA: its last loop has the size of a model, that before it of two.
         self.state_bytes = min(of_loops) if client.epochs else max(of_loops)
@@ -109,12 +114,17 @@ class VectorizedRunner:
         self._may_pad = not patterns.has_check(client.operations)
 
     def groups(
-        self, datasets: Mapping[int, Sequence[ClientData]], placement: Placement
+        self,
+        datasets: Mapping[int, Sequence[ClientData]],
+        values: Sequence[Any],
+        placement: Placement,
     ) -> list[Group]:
         """Divides a cohort into groups, which are trained one after the other.
 
         Args:
           datasets: By the position of the input, the batches of every client.
+          values: Of each input the value, or that of every client; None where it is
+            not known yet.
           placement: Where clients run: on several devices if there are as many.
 
         Raises:
@@ -127,13 +137,17 @@ class VectorizedRunner:
         last = [[each.num_bytes[-1:] for each in batches] for batches in zip(*own)]
         # A step that writes to a iterates has another that reads it.
         saved = sum(num_bytes(loop.written_specs) for loop in loops) // 2
-        step_bytes = policy.step_bytes(max(map(_most_bytes, own)), saved)
+        step_bytes = policy.step_bytes(self._limits, max(map(_most_bytes, own)), saved)
         on_cpus, state_bytes = placement.on_cpus, self.state_bytes
         on_few_rows = self._bytes_on_rows(datasets)
-        on_rows = on_cpus and policy.name_few_rows(on_few_rows, state_bytes)
+        on_rows = on_cpus and policy.name_few_rows(
+            self._limits, on_few_rows, state_bytes
+        )
+        on_rows = on_rows and self._tables_are_finite(values)
         if on_rows:
             state_bytes = math.ceil(on_few_rows)
         members = policy.groups(
+            self._limits,
             num_steps,
             last,
             len(placement.client_devices),
@@ -148,7 +162,7 @@ class VectorizedRunner:
         ]
         shapes = [list(map(most_frequent_shape, each)) for each in of_groups]
         schedules = [
-            _schedules(of_group, of_loops, on_cpus)
+            self._schedules(of_group, of_loops, on_cpus)
             for of_group, of_loops in zip(of_groups, shapes)
         ]
         masked = any(schedule.masked for each in schedules for schedule in each)
@@ -170,6 +184,15 @@ class VectorizedRunner:
                 members, shapes, of_groups, schedules, padded
             )
         ]
+
+    def _schedules(
+        self,
+        of_loops: Sequence[Sequence[ClientData]],
+        shapes: Sequence[Any],
+        on_cpus: bool,
+    ) -> list[Schedule]:
+        few = [policy.few_together(self._limits, len(x), on_cpus) for x in of_loops]
+        return list(map(build_schedule, of_loops, shapes, few))
 
     def num_patch_values(self, groups: Sequence[Group]) -> float:
         """Returns how many values the patches of a step's convolutions have at most.
@@ -216,6 +239,19 @@ class VectorizedRunner:
             )
             spared += size * max(0, 1 - sum(counts) / len(own) / space.num_rows)
         return self.state_bytes - spared
+
+    def _tables_are_finite(self, values: Sequence[Any]) -> bool:
+        """Whether tables that are known are finite."""
+        assert self._on_rows is not None
+        client = self._on_rows.client
+        assert isinstance(client, RowsProgram)
+        for position in client.tables:
+            own = values[position]
+            tables = own if client.graph.each[position] else [own]
+            for table in tables or []:
+                if table is not None and not np.isfinite(np.asarray(table)).all():
+                    return False
+        return True
 
     def _functions_of(self, group: Group) -> VectorizedFunctions:
         if group.on_rows:
@@ -291,21 +327,12 @@ class VectorizedRunner:
         return self._cache.put_together(batches, way, put_together)
 
 
-def _on_rows(client: ClientProgram) -> VectorizedFunctions | None:
+def _on_rows(client: ClientProgram, limits: Limits) -> VectorizedFunctions | None:
     """Returns the functions on rows of tables, if the computation has such tables."""
     try:
-        return VectorizedFunctions(RowsProgram(client))
+        return VectorizedFunctions(RowsProgram(client), limits)
     except UnsupportedGraphError:
         return None
-
-
-def _schedules(
-    of_loops: Sequence[Sequence[ClientData]], shapes: Sequence[Any], on_cpus: bool
-) -> list[Schedule]:
-    return [
-        build_schedule(batches, shape, policy.few_together(len(batches), on_cpus))
-        for batches, shape in zip(of_loops, shapes)
-    ]
 
 
 def _unequal_steps(

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import tree
 from absl import logging
 
 from tff_drift import checks
+from tff_drift.simulation.data import not_finite
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.records import failures, metrics
 
 # A model whose norm grows so in a round has not learned but blown up.
 _LARGEST_GROWTH = 1000.0
 _REJECTED = "client_work/rejected_clients"
-_MOST_NAMED = 3
 
 
 class FailureWatch(Callback):
@@ -109,9 +107,8 @@ class FailureWatch(Callback):
             return
         self._has_told = True
         remedy = "Take a smaller rate, or a gradient_clipping_norm"
-        if suspects := list(_not_finite(self._run)):
-            more = ", ..." if len(suspects) > _MOST_NAMED else ""
-            remedy = f"Suspect the data: {'; '.join(suspects[:_MOST_NAMED])}{more}"
+        if suspects := not_finite.suspects(self._run.train, self._run.cohort):
+            remedy = f"Suspect the data: {suspects}"
         logging.warning("Round %d: %s. %s.", round_number, what, remedy)
 
 
@@ -119,16 +116,3 @@ def _weights(state: Any) -> Any:
     # Only the standard state of a learning process shows its model without a
     # computation; the model that is deployed is made of this one.
     return getattr(state, "global_model_weights", ())
-
-
-def _not_finite(run: TrainingRun) -> Iterator[str]:
-    """Yields the clients of the latest round with values that are not finite."""
-    for client_id in run.cohort:
-        for leaf in tree.flatten(run.train.examples(client_id)):
-            if leaf.dtype.kind not in "fc":
-                continue
-            bad = ~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
-            if bad.any():
-                example = int(np.argmax(bad))
-                yield f"client {client_id!r}, example {example}, is not finite"
-                break

@@ -12,9 +12,8 @@ from typing import Any
 from tff_drift import checks, compat
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.records.metrics import ROUND
+from tff_drift.simulation.records.output_dir import TENSORBOARD_FOLDER
 from tff_drift.simulation.records.results import TrainingResult
-
-TENSORBOARD_FOLDER = "tensorboard"
 
 
 class ReleaseRows(Callback):

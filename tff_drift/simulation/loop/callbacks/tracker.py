@@ -147,7 +147,7 @@ class Tracker(Callback, abc.ABC):
         checks.check_path("folder", folder)
         path = pathlib.Path(folder)
         _, rows = read_rows(path / METRICS_FILE)
-        content = json.loads((path / CONFIGURATION_FILE).read_text())
+        content = files.read_json(path / CONFIGURATION_FILE)
         settings = {**content["training"], "configuration": content["configuration"]}
         self._begin(path, settings, rows)
         self._end("finished", None)
@@ -187,10 +187,13 @@ class Tracker(Callback, abc.ABC):
         if self._folder is None:
             return {}
         try:
-            return dict(json.loads((self._folder / TRACKERS_FILE).read_text()))
+            known = files.read_json(self._folder / TRACKERS_FILE)
+            if not all(isinstance(each, dict) for each in known.values()):
+                raise TypeError("it does not say what runs are known by")
+            return dict(known)
         except FileNotFoundError:
             return {}
-        except (TypeError, ValueError) as error:
+        except (AttributeError, OSError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{self._folder / TRACKERS_FILE} is damaged: {error}. Remove it, and "
                 f"{self.title} begins a new run."
@@ -262,7 +265,8 @@ class Tracker(Callback, abc.ABC):
         if self._folder is not None:
             names = (CONFIGURATION_FILE, METRICS_FILE)
             paths = [self._folder / name for name in names]
-            self._log_files([path for path in paths if path.is_file()])
+            # Those that the run has written, and nothing that links lead to.
+            self._log_files([path for path in paths if files.is_file(path)])
         columns = result_summary.default_columns(self._rows)
         if len(self._rows) > 1 and columns:
             import matplotlib.figure  # Slow to import.

@@ -1,0 +1,312 @@
+"""The cohort of a round, and who runs a round of it.
+
+A context may run rounds as it does best, see `RoundRunner`: it reads the clients' data
+in the form that it takes quickest, and says where the clients' new states go. Any other
+context of TFF is given datasets, and collects the states.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+import tree
+
+from tff_drift import compat
+from tff_drift.algorithms import CLIENT_STATES
+from tff_drift.client_states import ClientStates
+from tff_drift.simulation.data.client_datasets import ClientDatasets
+
+# TFF's engine sends what clients return through its worker, each with a copy of its
+# own: collected states are quicker, until they fill a message.
+_MOST_COLLECTED_BYTES = 2**26
+
+
+class Selection(Mapping[str, Any]):
+    """The datasets of some clients of a round, by client id.
+
+    What `next` of a `ProcessWithClientStates` takes. A context that runs rounds reads
+    the clients' data itself; for all others it is a mapping of datasets.
+
+    Attributes:
+      train: The clients' data.
+      round_number: The round, from 0.
+    """
+
+    def __init__(
+        self, train: ClientDatasets, client_ids: Sequence[str], round_number: int
+    ) -> None:
+        """Selects clients.
+
+        Args:
+          train: The clients' data.
+          client_ids: The clients.
+          round_number: The round, from 0.
+        """
+        self.train = train
+        self.round_number = round_number
+        self._client_ids = dict.fromkeys(client_ids)
+
+    def __getitem__(self, client_id: str) -> tf.data.Dataset:
+        if client_id not in self._client_ids:
+            raise KeyError(client_id)
+        return self.train.training_data(client_id, self.round_number)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._client_ids)
+
+    def __len__(self) -> int:
+        return len(self._client_ids)
+
+
+def _at_once(keep: Callable[[], object]) -> None:
+    keep()
+
+
+@dataclasses.dataclass(frozen=True)
+class Cohort:
+    """The clients of a round, their data and their states.
+
+    Attributes:
+      round_number: The round, from 0.
+      clients: The clients' ids, in the order in which a context takes them.
+      data: The clients' data, or what was given for each client.
+      states: The store of the clients' states; None if they have none.
+      next_clients: The clients that train next, as far as that is known.
+      replacing: Is given what replaces the states, and calls it.
+    """
+
+    round_number: int
+    clients: Sequence[str]
+    data: ClientDatasets | Mapping[str, Any]
+    states: ClientStates | None = None
+    next_clients: Sequence[str] = ()
+    replacing: Callable[[Callable[[], object]], None] = _at_once
+
+    def read(self, form: Callable[[ClientDatasets, str, int], Any]) -> list[Any]:
+        """Returns each client's data.
+
+        Args:
+          form: Returns the data of a client in a round, given the clients' data, the
+            client's id and the round. What was given for each client has its form
+            already.
+        """
+        if isinstance(self.data, Mapping):
+            return [self.data[client_id] for client_id in self.clients]
+        return [form(self.data, each, self.round_number) for each in self.clients]
+
+    @property
+    def state_nbytes(self) -> int:
+        """The size of one client's state, in bytes."""
+        return 0 if self.states is None else self.states.state_nbytes
+
+    def run(
+        self,
+        process: tff.learning.templates.LearningProcess,
+        server_state: Any,
+        data: Sequence[Any],
+        *,
+        states_stay: bool = False,
+        states: Iterable[Any] | None = None,
+        keep: Callable[[], object] | None = None,
+    ) -> Any:
+        """Runs `next` of a process, under the current context, and keeps the states.
+
+        Args:
+          process: The process.
+          server_state: The server state.
+          data: Each client's data.
+          states_stay: Whether the clients' new states are returned one by one, by
+            `next_at_clients`, which is quicker than to collect large ones.
+          states: What stands for each client's state, by default the states.
+          keep: Replaces the states, where `states` is given.
+
+        Returns:
+          The output of the round, without the clients' states, or an awaitable of it
+          under an asynchronous context.
+        """
+        if self.states is None:
+            return process.next(server_state, data)
+        if states is None:
+            states = self.states.gather(list(self.clients), copy=False)
+        client_data = [
+            collections.OrderedDict(
+                examples=examples, state=client_state, index=np.int32(index)
+            )
+            for index, (examples, client_state) in enumerate(zip(data, states))
+        ]
+        stateful: Any = process
+        computation = stateful.next_at_clients if states_stay else process.next
+        result = computation(server_state, client_data)
+        if inspect.isawaitable(result):
+            return self._end_later(process, result, states_stay)
+        if keep is not None:
+            self.replacing(keep)
+            return without_client_states(result)
+        return self.end(process, result, states_stay)
+
+    async def _end_later(self, process: Any, result: Any, states_stay: bool) -> Any:
+        return self.end(process, await result, states_stay)
+
+    def end(
+        self, process: Any, result: Any, states_stay: bool = False
+    ) -> tff.learning.templates.LearningProcessOutput:
+        """Keeps the new states that a round returned, and returns the rest.
+
+        Args:
+          process: The process.
+          result: What `next` or `next_at_clients` returned.
+          states_stay: Whether it was `next_at_clients`.
+
+        Returns:
+          The output of the round, without the clients' states.
+        """
+        assert self.states is not None
+        store, initial = self.states, process.initial_client_state
+        if states_stay:
+            output, kept = result
+            indices = [int(each["index"]) for each in kept]
+            states = [
+                tree.unflatten_as(initial, tree.flatten(dict(each["state"])))
+                for each in kept
+            ]
+        else:
+            output = result
+            collected = output.metrics[CLIENT_STATES]
+            indices, states = unstack_client_states(collected, initial)
+        names = [self.clients[index] for index in indices]
+        # One of the states that were stacked would keep all of them in RAM.
+        self.replacing(lambda: store.scatter(names, states, copy=not states_stay))
+        return without_client_states(output)
+
+
+@runtime_checkable
+class RoundRunner(Protocol):
+    """What an execution context may offer beyond TFF's `invoke`.
+
+    A context of your own says by this method how it runs rounds best. It reads the
+    cohort's data in the form that it likes, and ends in `cohort.run`:
+
+        def run_round(self, process, server_state, cohort):
+            data = cohort.read(lambda train, *which: train.training_data(*which))
+            return cohort.run(process, server_state, data)
+    """
+
+    def run_round(
+        self,
+        process: tff.learning.templates.LearningProcess,
+        server_state: Any,
+        cohort: Cohort,
+    ) -> tff.learning.templates.LearningProcessOutput:
+        """Runs a round.
+
+        Args:
+          process: The process, a `StatefulLearningProcess` if clients have states.
+          server_state: The server state.
+          cohort: The clients.
+
+        Returns:
+          The output of the round, without the clients' states.
+        """
+
+
+class TffRounds:
+    """Rounds under any context of TFF: datasets go in, and states are collected.
+
+    TFF's own engine returns states one by one where they would fill a message.
+    """
+
+    def run_round(
+        self,
+        process: tff.learning.templates.LearningProcess,
+        server_state: Any,
+        cohort: Cohort,
+    ) -> Any:
+        """See `RoundRunner.run_round`."""
+        context = compat.get_context_stack().current
+        num_bytes = len(cohort.clients) * cohort.state_nbytes
+        of_engine = isinstance(context, compat.framework.SyncExecutionContext)
+        return cohort.run(
+            process,
+            server_state,
+            cohort.read(lambda train, *which: train.training_data(*which)),
+            states_stay=of_engine and num_bytes > _MOST_COLLECTED_BYTES,
+        )
+
+
+def run_round(
+    process: tff.learning.templates.LearningProcess, server_state: Any, cohort: Cohort
+) -> Any:
+    """Runs a round as the current context does it best.
+
+    Args:
+      process: The process, a `StatefulLearningProcess` if clients have states.
+      server_state: The server state.
+      cohort: The clients.
+
+    Returns:
+      The output of the round, without the clients' states, or an awaitable of it.
+    """
+    context = compat.get_context_stack().current
+    runner = context if isinstance(context, RoundRunner) else TffRounds()
+    return runner.run_round(process, server_state, cohort)
+
+
+def unstack_client_states(
+    collected: Mapping[str, Any], initial_client_state: Any
+) -> tuple[list[int], list[Any]]:
+    """Separates the states of a cohort, which `next` returns stacked.
+
+    Args:
+      collected: `<index=int32[M],state=C*>`, from a process's metrics under
+        `tff_drift.algorithms.CLIENT_STATES`.
+      initial_client_state: A state of one client, for its containers and dtypes.
+
+    Returns:
+      The indices that were given to the clients, and the state of each.
+
+    Raises:
+      TypeError: If `collected` is something else.
+    """
+    if not isinstance(collected, Mapping) or not {"index", "state"} <= set(collected):
+        raise TypeError(
+            "collected must be the client states in the metrics of a process, "
+            f"metrics[CLIENT_STATES], found {type(collected).__name__}."
+        )
+    indices = [int(index) for index in np.asarray(collected["index"])]
+    stacked = [np.asarray(leaf) for leaf in tree.flatten(dict(collected["state"]))]
+    states = [
+        tree.unflatten_as(initial_client_state, [leaf[row] for leaf in stacked])
+        for row in range(len(indices))
+    ]
+    return indices, states
+
+
+def without_client_states(
+    output: tff.learning.templates.LearningProcessOutput,
+) -> tff.learning.templates.LearningProcessOutput:
+    """Returns the output of a round without the clients' states in its metrics."""
+    metrics = collections.OrderedDict(output.metrics)
+    metrics.pop(CLIENT_STATES, None)
+    return tff.learning.templates.LearningProcessOutput(output.state, metrics)
+
+
+def open_client_states(initial_state: Any, path: Any) -> ClientStates | None:
+    """Returns a store of client states that the current context keeps best.
+
+    Args:
+      initial_state: The state of a client that has not been seen.
+      path: A folder for them; None if they may end with the program.
+
+    Returns:
+      The store, None if the context keeps none.
+    """
+    context = compat.get_context_stack().current
+    open_states = getattr(context, "open_client_states", None)
+    return None if open_states is None else open_states(initial_state, path)

@@ -1,0 +1,42 @@
+"""Naming of clients whose examples hold values that are not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import tree
+
+from tff_drift.simulation.data.client_datasets import ClientDatasets
+
+_MOST_NAMED = 3
+
+
+def suspects(datasets: ClientDatasets, client_ids: Iterable[str]) -> str:
+    """Returns where clients' examples are not finite, a clause; empty if nowhere.
+
+    Args:
+      datasets: The clients' data.
+      client_ids: The clients to look at.
+    """
+    found: list[str] = []
+    for client_id in client_ids:
+        example = _first(datasets, client_id)
+        if example is None:
+            continue
+        if len(found) == _MOST_NAMED:
+            return "; ".join([*found, "..."])
+        found.append(f"client {client_id!r}, example {example}, is not finite")
+    return "; ".join(found)
+
+
+def _first(datasets: ClientDatasets, client_id: str) -> int | None:
+    """Returns a client's first example with a value that is not finite."""
+    rows: list[int] = []
+    for leaf in tree.flatten(datasets.examples(client_id)):
+        if leaf.dtype.kind not in "fc":
+            continue
+        bad = ~np.isfinite(leaf).reshape(len(leaf), -1).all(axis=1)
+        if bad.any():
+            rows.append(int(np.argmax(bad)))
+    return min(rows, default=None)
