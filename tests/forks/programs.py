@@ -113,7 +113,7 @@ def _start(address: str, session: int) -> None:
     _server = subprocess.Popen(
         [sys.executable, str(_HERE / "server.py"), address, str(session)],
         cwd=_ROOT,
-        env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         # Of its own, so that Ctrl-C in a terminal is the tests'.

@@ -14,6 +14,7 @@ import importlib
 import io
 import json
 import os
+import pathlib
 import runpy
 import select
 import signal
@@ -63,6 +64,8 @@ def serve(address, session):
 
 
 def _import():
+    # Not by PYTHONPATH: what that names is not named again by an editable install.
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
     for name in _IMPORTED:
         importlib.import_module(name)
     # TFF's default context has a thread; each program gets another one.
@@ -181,8 +184,8 @@ def _run_as_main(code, name, **attributes):
     exec(compile(code, name, "exec"), vars(main))
 
 
-# What Python puts before the folders of its own: this file's, and PYTHONPATH.
-_PATH = sys.path[1 + len(os.environ["PYTHONPATH"].split(os.pathsep)) :]
+# The folders of Python and of its environment, behind this file's own.
+_PATH = sys.path[1:]
 _main = sys.modules["__main__"]
 if __name__ == "__main__":
     _request = serve(sys.argv[1], int(sys.argv[2]))
