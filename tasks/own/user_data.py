@@ -66,7 +66,7 @@ def from_frame(
       test: A table like `frame` with the examples to test on.
       test_fraction: Where `test` is `None`, the share of each client's examples
         that is held out to test on, at random. Clients with one example only train.
-      build_keras_model: Builds a Keras model from scratch that takes
+      build_keras_model: Builds a model of Keras 2 or 3 from scratch that takes
         `float32[batch, features]` and returns logits of the classes; default:
         softmax regression. Seed its initializers for equal runs.
       batch_size: The examples in a training batch.
