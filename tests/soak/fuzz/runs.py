@@ -63,14 +63,17 @@ _BATCHINGS = {
 @st.composite
 def cases(draw):
     sizes = st.lists(st.sampled_from((4, 7, 1, 2, 9, 5, 13)), min_size=3, max_size=9)
+    batching = {
+        name: draw(st.sampled_from(values)) for name, values in _BATCHINGS.items()
+    }
+    if batching["local_steps"] is not None:
+        del batching["epochs"]
     return RunCase(
         network=draw(networks.networks()),
         method=draw(st.sampled_from(tuple(_METHODS))),
         optimizer=draw(st.sampled_from(_OPTIMIZERS)),
         by_examples=draw(st.booleans()),
-        batching=tuple(
-            (name, draw(st.sampled_from(values))) for name, values in _BATCHINGS.items()
-        ),
+        batching=tuple(batching.items()),
         sampling=draw(
             st.sampled_from(
                 ("uniform", "uniform", "growing", "doubling", "all", "sometimes nobody")
