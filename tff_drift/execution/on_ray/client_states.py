@@ -19,7 +19,7 @@ import json
 import os
 import pathlib
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tff_drift import checks, files
@@ -72,6 +72,8 @@ class RayClientStates(ClientStates):
             self._present = list(self._versions[max(self._versions)])
         # Those whose last version is not durable.
         self._unsynced: set[int] = set()
+        # New states that are being written, and what waits for that.
+        self._begun: tuple[Any, Callable[[], object]] | None = None
         folder = None if self.path is None else str(self.path)
         store = shards.Store(self._key, folder, self.initial_state)
         # Opened again, with another state perhaps, it is something new to the actors.
@@ -186,6 +188,8 @@ class RayClientStates(ClientStates):
         """Returns the call of a method of `Shards` for the present of a shard."""
         if self._closed:
             raise ClientStatesError(f"{self} is closed. Open it again to use it.")
+        # Who asks for the present of a shard has what is being written dropped.
+        self._begun = None
         present = (method, self._sent, shard, self._present[shard])
         return Call(self.place(shard), "of_shards", (*present, *arguments))
 
@@ -214,6 +218,7 @@ class RayClientStates(ClientStates):
         Returns:
           What to tell it, and calls that return the states that other actors keep.
         """
+        self._begun = None
         parts = self.by_shard(client_ids)
         at_home = {
             shard: self._present[shard]
@@ -228,11 +233,11 @@ class RayClientStates(ClientStates):
         sent = wire.PartOfStates(self._sent, self._num_shards, at_home, list(parts))
         return sent, visiting
 
-    def write(self, new: Sequence[tuple[int, Any]]) -> None:
-        """Replaces states by new ones.
+    def begin_write(self, new: Sequence[tuple[int, Any]]) -> None:
+        """Has new states written, which replace none before `write` is called.
 
         Args:
-          new: Shards, and references to new states of their clients.
+          new: As in `write`.
         """
         with self._lock:
             by_shard: dict[int, list[Any]] = {}
@@ -242,18 +247,32 @@ class RayClientStates(ClientStates):
                 min(of_shard)
                 for of_shard in zip(self._present, *self._versions.values())
             ]
-            self.actors.run(
-                [
-                    self.call("write", shard, oldest[shard], *references)
-                    for shard, references in by_shard.items()
-                ]
-            )
+            calls = [
+                self.call("write", shard, oldest[shard], *references)
+                for shard, references in by_shard.items()
+            ]
+            self._begun = new, self.actors.begin(calls)
+
+    def write(self, new: Sequence[tuple[int, Any]]) -> None:
+        """Replaces states by new ones.
+
+        Args:
+          new: Shards, and references to new states of their clients.
+        """
+        with self._lock:
+            if self._begun is None or self._begun[0] is not new:
+                self.begin_write(new)
+            assert self._begun is not None
+            _, wait = self._begun
+            self._begun = None
+            wait()
             # Before this line the new versions are those of a write that failed.
+            shards_of_new = {shard for shard, _ in new}
             self._present = [
-                version + (shard in by_shard)
+                version + (shard in shards_of_new)
                 for shard, version in enumerate(self._present)
             ]
-            self._unsynced.update(by_shard)
+            self._unsynced.update(shards_of_new)
 
     def _read(self, client_ids: Sequence[str]) -> Iterator[Arrays | None]:
         calls = [
@@ -349,6 +368,11 @@ class StatesOfRound:
     ) -> tuple[wire.PartOfStates, list[Call]]:
         """Returns where an actor finds its clients' states, see `part_of`."""
         return self._store.part_of(number, client_ids)
+
+    def begin(self) -> None:
+        """Has the new states written meanwhile, which replace none before `keep`."""
+        if self.new is not None:
+            self._store.begin_write(self.new)
 
     def scatter(
         self, client_ids: Sequence[str], states: Sequence[Any], copy: bool

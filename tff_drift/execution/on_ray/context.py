@@ -214,6 +214,9 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
             results = self._run(plan.clients, argument, keeps_states=True)
             if plan.form is None:
                 return _join(results, comp.type_signature.result, argument.dealt)
+            if argument.states is not None and plan.after_merge is None:
+                # While this process merges and takes the server's step.
+                argument.states.begin()
             merge = functools.partial(self._merge, plan.form)
             return self._after_merge(plan, argument, functools.reduce(merge, results))
 
