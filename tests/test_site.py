@@ -27,9 +27,13 @@ import signatures  # noqa: E402
 METHODS = from_source.read()
 DOCUMENTS = sorted(
     path
-    for folder in (".", "docs", "docs/tutorials", "experiments/results", "tasks")
-    for path in (ROOT / folder).glob("*.md")
+    for pattern in (
+        *("*.md", "docs/*.md", "docs/results/*.md", "docs/tutorials/*.md"),
+        *("experiments/results/**/README.md", "tasks/*.md"),
+    )
+    for path in ROOT.glob(pattern)
 )
+LOG = sorted((ROOT / figures.RESULTS).rglob("README.md"))
 NOTES = sorted((ROOT / "docs" / "methods" / "notes").glob("*.md"))
 
 
@@ -120,7 +124,16 @@ def test_pages_link_the_first_mention_of_a_public_name():
     ) == (page.replace("`build_it(x)`", "{py:obj}`build_it(x) <p.build_it>`"))
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_log_is_in_pages_and_its_first_one_links_to_all_of_them():
+    index, *pages = sorted(LOG, key=lambda path: len(path.parts))
+    assert max(path.stat().st_size for path in LOG) <= 20_000
+    linked = {(index.parent / target).resolve() for target in links(index)}
+    of_folders = {path for path in pages if path.parent.parent == index.parent}
+    assert of_folders <= linked
+    assert len(of_folders) > 20
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_documents_have_no_roles_that_show_as_text_in_a_file(document):
     assert re.findall(r"\{[\w:]+\}`", document.read_text("utf-8")) == []
 
