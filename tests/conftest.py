@@ -106,8 +106,9 @@ def _memory():
 def garbage(request):
     """Gives back what a module's tests have used.
 
-    Processes and contexts that its tests share are the module's own. Graphs are circles
-    of objects, and TensorFlow keeps the kernels of functions that nobody calls any more.
+    Processes and contexts that its tests share are the module's own. Graphs are
+    circles of objects, and TensorFlow keeps the kernels of functions that nobody calls
+    any more.
     """
     global _kept
     yield
