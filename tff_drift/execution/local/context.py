@@ -16,7 +16,11 @@ from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.explain import explain_plan
 from tff_drift.execution.local.graphs import devices
 from tff_drift.execution.local.limits import Limits
-from tff_drift.execution.local.placement import Placement, function_options
+from tff_drift.execution.local.placement import (
+    Placement,
+    function_options,
+    set_operation_threads,
+)
 from tff_drift.execution.local.plan_cache import PlanCache
 from tff_drift.execution.local.runners.options import Options
 from tff_drift.execution.round_runner import RoundRunner
@@ -173,6 +177,7 @@ def create_local_execution_context(
     dataset_cache_bytes: int = 2**30,
     functionalize_clients: bool = True,
     default_num_clients: int = 0,
+    operation_threads: int | None = None,
     limits: Limits | None = None,
 ) -> LocalExecutionContext:
     """Returns an execution context that runs computations in this process.
@@ -207,6 +212,11 @@ def create_local_execution_context(
       default_num_clients: The number of clients of a computation whose argument does
         not say how many there are, because it takes nothing at clients, or the same
         value for all; 0 as in TFF's own contexts.
+      operation_threads: The threads among which TensorFlow splits a single operation,
+        in this whole process and for good. By default as many as there are processors,
+        which many small operations side by side lose time by: try 1 for models with
+        attention, and for large cohorts of small models. TensorFlow takes it before
+        its first operation alone.
       limits: The numbers by which it decides which clients are trained many at a time,
         and how many, to be tuned to a machine. By default those of `Limits()`.
 
@@ -215,9 +225,15 @@ def create_local_execution_context(
 
     Raises:
       TypeError: If an argument has the wrong type.
-      ValueError: If there is no such device, `max_concurrent_clients` is below 1, or
-        `dataset_cache_bytes` or `default_num_clients` below 0.
+      RuntimeError: If TensorFlow has run operations already with another number of
+        `operation_threads`.
+      ValueError: If there is no such device, `max_concurrent_clients` or
+        `operation_threads` is below 1, or `dataset_cache_bytes` or
+        `default_num_clients` below 0.
     """
+    if operation_threads is not None:
+        # Before anything that starts TensorFlow, such as a look at its devices.
+        set_operation_threads(operation_threads)
     clients: tuple[str, ...] = ()
     if client_devices is not None:
         clients = devices.check_devices("client_devices", client_devices)
