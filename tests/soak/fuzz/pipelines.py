@@ -179,9 +179,7 @@ STAGES = {
     "zipped": _zipped,
     "chosen": _chosen,
     "concatenated": lambda data: data.concatenate(data.take(2)),
-    "flat": _of_batches(
-        lambda data: data.flat_map(tf.data.Dataset.from_tensor_slices)
-    ),
+    "flat": _of_batches(lambda data: data.flat_map(tf.data.Dataset.from_tensor_slices)),
     "interleaved": _of_batches(
         lambda data: data.interleave(
             tf.data.Dataset.from_tensor_slices, cycle_length=2, block_length=1

@@ -68,10 +68,8 @@ CHANGES = {
     "modulo": lambda ids: tf.math.floormod(ids, tf.cast(30, ids.dtype)),
     "at least 0": lambda ids: tf.maximum(ids, tf.cast(0, ids.dtype)),
     "next": lambda ids: ids + tf.cast(1, ids.dtype),
-    "bits": lambda ids: (
-        tf.bitcast(ids, {1: tf.uint8, 2: tf.uint16, 4: tf.uint32, 8: tf.uint64}[
-            ids.dtype.size
-        ])
+    "bits": lambda ids: tf.bitcast(
+        ids, {1: tf.uint8, 2: tf.uint16, 4: tf.uint32, 8: tf.uint64}[ids.dtype.size]
     ),
 }
 
@@ -111,9 +109,9 @@ STEPS = {
     "clipped": lambda tables, slopes: [
         t - 0.1 * s for t, s in zip(tables, _clipped(slopes))
     ],
-    "swapped": lambda tables, slopes: [
-        t - 0.1 * s for t, s in zip(tables, slopes)
-    ][::-1],
+    "swapped": lambda tables, slopes: [t - 0.1 * s for t, s in zip(tables, slopes)][
+        ::-1
+    ],
     "minus": lambda tables, slopes: [
         t + tf.negative(0.1 * s) for t, s in zip(tables, slopes)
     ],
@@ -138,9 +136,7 @@ RESULTS = {
     "scaled": lambda before, after: [(b - a) * 3.0 for b, a in zip(before, after)],
     "divided": lambda before, after: [(b - a) / 3.0 for b, a in zip(before, after)],
     "if finite": _if_finite,
-    "clipped": lambda before, after: _clipped(
-        [b - a for b, a in zip(before, after)]
-    ),
+    "clipped": lambda before, after: _clipped([b - a for b, a in zip(before, after)]),
     "tables": lambda before, after: list(after),
     "norms": lambda before, after: [
         tf.reduce_sum(tf.square(b - a)) for b, a in zip(before, after)

@@ -275,9 +275,7 @@ class Actors:
         begun = self._guarded(lambda: self._begin(dict(enumerate(calls))))
         return lambda: self._guarded(lambda: self._wait(calls, begun))
 
-    def _wait(
-        self, calls: Sequence[Call], waiting: dict[int, list[Any]]
-    ) -> list[Any]:
+    def _wait(self, calls: Sequence[Call], waiting: dict[int, list[Any]]) -> list[Any]:
         results: dict[int, Any] = {}
         num_late, num_lost = 0, 0
         while waiting:
