@@ -252,14 +252,14 @@ def test_a_run_and_batches_with_names():
     assert counts.loc["a"].tolist() == [1, 1, 1]
 
 
-def test_functional_models_get_the_weights():
+def test_the_loss_of_functional_models_gets_the_weights():
     batch = (X, Y, WEIGHTS)
     net = dense()
     begin = net.get_weights()
     net.compile(
         tf.keras.optimizers.legacy.SGD(0.5),
         crossentropy(),
-        weighted_metrics=[tf.keras.metrics.SparseCategoricalAccuracy("accuracy")],
+        metrics=[tf.keras.metrics.SparseCategoricalAccuracy("accuracy")],
     )
     logs = net.train_on_batch(X, Y, WEIGHTS, return_dict=True)
     expected = net.get_weights()

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from tff_drift import checks
 
+# The array of a batch with the weight of its client, the same for all its examples.
+CLIENT_WEIGHT = "client_weight"
 _NAMES = ("x", "y", "sample_weight")
 
 
@@ -32,13 +34,13 @@ def split(batch: Any) -> Batch:
 
     Args:
       batch: A sequence `(x, y)` or `(x, y, sample_weight)`, or a mapping with these
-        names.
+        names, and `client_weight` perhaps, which is none of the model's.
 
     Raises:
       ValueError: If it is something else.
     """
     if isinstance(batch, Mapping):
-        if set(batch) in (set(_NAMES[:2]), set(_NAMES)):
+        if set(_NAMES[:2]) <= set(batch) <= {*_NAMES, CLIENT_WEIGHT}:
             return Batch(*(batch[name] for name in _NAMES if name in batch))
         found: Any = list(batch)
     elif isinstance(batch, (list, tuple)) and len(batch) in (2, 3):

@@ -51,7 +51,8 @@ def from_keras2(
         mapping from their names.
       input_spec: The `tf.TensorSpec` structure of a batch, such as
         `train.element_spec`: `(x, y)`, or `(x, y, sample_weight)` with a weight for
-        each example, or for each of its steps; or a mapping with these names.
+        each example, or for each of its steps; or a mapping with these names, and
+        perhaps `client_weight`, which is for a builder's `client_weighting`.
       metrics: A list of `tf.keras.metrics.Metric`s, or of functions that make one. As
         in `fit`, weights do not count in them.
       loss_weights: The weights of the outputs' losses, in the form of `loss`.
