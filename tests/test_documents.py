@@ -88,6 +88,7 @@ RUN_BY = {
     "README.md": "tests/test_readme.py",
     "docs/client_state.md": "here",
     "docs/composing.md": "here",
+    "docs/diagnosis.md": "tests/simulation/test_diagnosis.py",
     "docs/engine.md": "here",
     "docs/execution.md": "here",
     "docs/extending.md": "here",

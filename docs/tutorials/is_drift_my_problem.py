@@ -85,7 +85,7 @@ report.plot()
 # digits. The same question, at the rate of the experiments in this repository:
 
 # %%
-digits = tasks.load("digits", num_clients=100, alpha=0.03)
+digits = tasks.load("digits", num_clients=100, alpha=0.03, epochs=5)
 skewed = simulation.diagnose(
     digits.model_fn, digits.train, client_optimizer_fn=0.3, cohort_size=5
 )
@@ -95,7 +95,7 @@ print(skewed)
 # And the same digits dealt out at random:
 
 # %%
-even = tasks.load("digits", num_clients=100, alpha=None)
+even = tasks.load("digits", num_clients=100, alpha=None, epochs=5)
 alike = simulation.diagnose(
     even.model_fn, even.train, client_optimizer_fn=0.3, cohort_size=5
 )

@@ -47,7 +47,7 @@ def test_a_race_has_the_flags_of_the_diagnosis_and_its_own_seeds():
         ("--processes has no meaning without --race", ["--processes=1"]),
         ("--max_clients must be at least 3, found 2", ["--max_clients=2"]),
         ("--rounds_before", ["--rounds_before=-1"]),
-        ("unknown flag --mu", ["--mu=0.1"]),
+        ("unknown flag .--mu", ["--mu=0.1"]),
         ("--similarity is not an option", ["--task=emnist_digits", "--similarity=0.5"]),
     ],
 )

@@ -1,9 +1,11 @@
 """A diagnosis of drift against closed forms, and on clients of each kind."""
 
+import pathlib
 import re
 
 import matplotlib.figure
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -490,3 +492,20 @@ def test_what_is_wrong_is_named_before_training(error, message, changed):
     }
     with pytest.raises(error, match=message):
         simulation.diagnose(quadratic(), **arguments)
+
+
+@pytest.mark.documents
+def test_the_document_diagnoses_a_table(tmp_path, monkeypatch, capsys):
+    document = pathlib.Path(__file__).parents[2] / "docs" / "diagnosis.md"
+    (block,) = re.findall(r"```python\n(.*?)```", document.read_text("utf-8"), re.S)
+    random = np.random.default_rng(11)
+    owners = np.repeat([f"owner_{i}" for i in range(8)], 12)
+    # Half of the owners have label 1 alone.
+    labels = np.where(np.arange(96) < 48, 1, random.integers(0, 2, 96))
+    columns = random.normal(labels[:, np.newaxis], 1, (96, 3))
+    table = pd.DataFrame(columns, columns=["a", "b", "c"])
+    monkeypatch.chdir(tmp_path)
+    table.assign(owner=owners, label=labels).to_csv("my.csv", index=False)
+    exec(block, {})
+    assert "Drift of 8 measured clients of 8, 5 per round" in capsys.readouterr().out
+    assert (tmp_path / "diagnosis.png").is_file()

@@ -82,20 +82,23 @@ def find(report: Measurements) -> Finding:
             ("fed_adam", *_variates(report)),
             f"{names} cannot be told apart: {more}race the methods",
         )
+    no_bias = ""
+    if trained["bias"].low <= 0:
+        no_bias = "drift is not your problem, as no bias of it can be seen: "
     if ranked[0] == "minibatch_noise":
         return Finding(
             "minibatches",
             ("fed_adam",),
-            "drift is not what limits a round, minibatches are: larger ones or a "
-            "smaller rate come before another method",
+            f"{no_bias}minibatches limit a round most: larger ones or a smaller rate "
+            "come before another method",
         )
     if ranked[0] == "cohort_noise":
         return Finding(
             "cohort",
             ("fed_adam", *_variates(report)),
-            "drift is not what limits a round, the draw of its cohort is: a larger one "
-            "or an adaptive server (FedAdam) helps, and so do control variates, which "
-            f"take this noise away too ({_named(report)})",
+            f"{no_bias}the draw of its cohort limits a round most: a larger one or an "
+            "adaptive server (FedAdam) helps, and so do control variates, which take "
+            f"this noise away too ({_named(report)})",
         )
     unequal = trained["bias_of_unequal_work"]
     if unequal.low > 0 and unequal.value > trained["bias"].value / 2:
@@ -108,7 +111,7 @@ def find(report: Measurements) -> Finding:
     return Finding(
         "drift",
         (*_variates(report), "mime_lite"),
-        f"drift is what limits a round: take control variates ({_named(report)}); "
+        f"drift limits a round most: take control variates ({_named(report)}); "
         "without a state at clients MimeLite, fewer local steps or a smaller rate",
     )
 
