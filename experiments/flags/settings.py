@@ -138,7 +138,8 @@ def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
         configuration["server_warm_up_from"] = "reference" if scaled else "zero"
     ignored = validate.ignored({**values, **configuration}, algorithm)
     if "server_learning_rate" not in ignored:
-        published_rates.check_tuned(task, algorithm, configuration)
+        rate = configuration["server_learning_rate"]
+        published_rates.check_tuned(task, algorithm, rate)
     for name in ignored:
         if name in configuration:
             # A full gradient over several epochs is the same gradient.
