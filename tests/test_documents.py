@@ -4,6 +4,7 @@ import asyncio
 import collections
 import pathlib
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -154,6 +155,15 @@ def test_getting_started_trains_and_evaluates(local_context, tmp_path, monkeypat
 
 def test_the_recipes_train(local_context, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    context = tff_drift.execution.create_local_execution_context()
+    stack = tff.framework.get_context_stack()
+
+    def set_default_context(_):
+        # Contexts are those of one thread; here, of the one that a recipe starts.
+        if threading.current_thread() is not threading.main_thread():
+            stack.set_default_context(context)
+
+    monkeypatch.setattr(tff.framework, "set_default_context", set_default_context)
     names, found = {"__name__": "recipes"}, {}
     for title, blocks in _recipes():
         exec("\n".join(blocks), names)

@@ -284,7 +284,7 @@ def from_sqlite(
         sqlite_files.check_file(path, splits)
         element_spec = sqlite_files.infer_element_spec(path)
     names = _feature_names(path, label, element_spec)
-    predicted = _sqlite_target(element_spec[label].dtype, target, num_classes)
+    predicted = _sqlite_target(path, element_spec[label].dtype, target, num_classes)
     is_class = isinstance(predicted, targets.Classes)
     reader = sqlite_files.SqliteExamples(
         path, splits, element_spec, {label: predicted.outputs} if is_class else None
@@ -308,7 +308,10 @@ def from_sqlite(
 
 
 def _sqlite_target(
-    dtype: tf.DType, target: str | None, num_classes: int | None
+    path: pathlib.Path,
+    dtype: tf.DType,
+    target: str | None,
+    num_classes: int | None,
 ) -> targets.Target:
     """Returns what is predicted, by the user's word or the type of the labels."""
     by_type = targets.NUMBER if dtype.is_floating else targets.CLASS
@@ -322,8 +325,8 @@ def _sqlite_target(
         )
     if dtype.is_floating:
         raise example_checks.DataError(
-            f"The labels are {dtype.name}, but classes are integers from 0. Write them "
-            "as such, or give target='number' to predict a number."
+            f"{path}: the labels are {dtype.name}, but classes are integers from 0. "
+            "Write them as such, or give target='number' to predict a number."
         )
     return targets.Classes(range(num_classes))
 

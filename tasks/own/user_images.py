@@ -199,8 +199,8 @@ def _decode(path: pathlib.Path, wanted: Shape | None) -> np.ndarray:
         raise example_checks.unreadable(_where(path), error) from error
     except tf.errors.OpError as error:
         raise example_checks.DataError(
-            f"{_where(path)} cannot be decoded ({checks.shortened(error.message)}). It may "
-            "be damaged, or of another kind than its name says: write it again."
+            f"{_where(path)} cannot be decoded ({checks.shortened(error.message)}). "
+            "It may be damaged, or of another kind than its name says: write it again."
         ) from error
     if wanted and image.shape != wanted:
         resized = tf.image.resize(image, wanted[:2], antialias=True)

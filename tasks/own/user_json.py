@@ -143,8 +143,8 @@ def _users(path: pathlib.Path) -> Mapping[str, Any]:
         raise example_checks.unreadable(str(path), error) from error
     except (ValueError, RecursionError) as error:
         raise example_checks.DataError(
-            f"{path} cannot be read as JSON ({checks.shortened(str(error))}). Check that "
-            "it is whole, and UTF-8."
+            f"{path} cannot be read as JSON ({checks.shortened(str(error))}). Check "
+            "that it is whole, and UTF-8."
         ) from error
     users = content.get("user_data") if isinstance(content, dict) else None
     if not isinstance(users, dict) or not users:

@@ -70,7 +70,9 @@ def test_loss_and_metrics_of_a_number_are_the_squared_and_the_absolute_error(loa
     kernel, bias = (variable.numpy() for variable in model.trainable_variables)
     assert (kernel.shape, bias.shape) == ((1, 1), (1,))
     x, y = task.train.examples("a")
-    errors = (x.reshape(3, 1) @ kernel + bias)[:, 0].astype(np.float64) - np.float64(_PRICES[:3])
+    errors = (x.reshape(3, 1) @ kernel + bias)[:, 0].astype(np.float64) - np.float64(
+        _PRICES[:3]
+    )
     output = model.forward_pass((x, y), training=True)
     np.testing.assert_allclose(output.loss, (errors**2).mean(), rtol=1e-5)
 

@@ -97,7 +97,10 @@ def test_one_number_per_example_is_one_column(tmp_path):
         ({"x": [[1.0], [float("nan")]], "y": [0, 1]}, r"'x', example 1: found nan"),
         ({"x": [[1], [2]], "y": [0]}, r"field 'y': expected 2 labels, found the shape"),
         ({"x": [[1], [2]], "y": [0, None]}, r"field 'y', example 1: there is no label"),
-        ({"x": [[1, 2], [3, 4]], "y": [0, -1]}, r"field 'y', example 1: found the label -1"),
+        (
+            {"x": [[1, 2], [3, 4]], "y": [0, -1]},
+            r"field 'y', example 1: found the label -1",
+        ),
         ({"x": 3, "y": [0, 1]}, r"field 'x': expected a list"),
         ({"x": [], "y": []}, "has no examples"),
         (

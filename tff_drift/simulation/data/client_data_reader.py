@@ -119,8 +119,8 @@ class ClientDataReader:
                 "fills up short ones."
             )
         return ValueError(
-            f"Client {client_id!r} cannot be read ({checks.shortened(complaint)}). Check "
-            "client_data and its preprocessing."
+            f"Client {client_id!r} cannot be read ({checks.shortened(complaint)}). "
+            "Check client_data and its preprocessing."
         )
 
     def _check_query(self, client_id: str) -> None:

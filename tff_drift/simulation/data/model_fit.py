@@ -128,7 +128,8 @@ def check_fit(name: str, found: Any, wanted: Any) -> ValueCheck | None:
     except _MismatchError as error:
         raise TypeError(
             f"{name} has examples of {checks.shortened(str(found_type))}, but the "
-            f"model takes {checks.shortened(str(wanted_type))}. Give examples of that structure, or build the model with theirs."
+            f"model takes {checks.shortened(str(wanted_type))}. Give examples of "
+            "that structure, or build the model with theirs."
         ) from error
     return ValueCheck(casts) if casts else None
 

@@ -129,8 +129,9 @@ def share(
         found = examples
     if found != wanted:
         raise TypeError(
-            f"examples must be of the type of the clients' own, "
-            f"{checks.shortened(str(wanted))}, found {checks.shown(found)}. With a transform, give examples as they are "
+            "examples must be of the type of the clients' own, "
+            f"{checks.shortened(str(wanted))}, found "
+            f"{checks.shown(found)}. With a transform, give examples as they are "
             "before it."
         )
     parts = dict.fromkeys(datasets.client_ids, examples)
