@@ -245,7 +245,8 @@ def test_a_folder_without_the_data_is_an_error_at_once(name, file_name, tmp_path
 
 
 def test_constants_of_a_definition_are_followed(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "mine.py").write_text(
         """
 import tensorflow as tf
 
@@ -278,6 +279,6 @@ TASK: TaskDefinition = TaskDefinition(
                 options.num_clients(7),
                 tasks.Option("kind", "choice", "It.", "a", choices=("a", "b")),
             ),
-            "tasks.mine.build",
+            "tasks.papers.mine.build",
         )
     }
