@@ -327,9 +327,9 @@ def _forms(aggregation: Aggregation, graphs: GraphCache) -> list[Form]:
         places[kind].append(place)
         added.append(of_clients[value.name])
     return [
-        Form(_part(aggregation, own, values), kind, values)
+        Form(_part(aggregation, own, clients_leaves), kind, clients_leaves)
         for kind, own in places.items()
-        if (values := tuple(added[k] for k in own))
+        if (clients_leaves := tuple(added[k] for k in own))
     ]
 
 
