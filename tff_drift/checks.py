@@ -25,6 +25,10 @@ _SMALLEST_NUMBER = 2.0**-126
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+# Characters of what users or other libraries say, in a message: of two such values
+# with what is said of them a reader keeps track.
+_LONGEST_SHOWN = 400
+
 _shortener = reprlib.Repr()
 _shortener.maxstring = _shortener.maxother = _shortener.maxlong = 200
 _shortener.maxlist = _shortener.maxtuple = _shortener.maxset = 12
@@ -36,7 +40,20 @@ def shown(value: Any) -> str:
     Args:
       value: The value.
     """
-    return " ".join(_shortener.repr(value).split())
+    return shortened(_shortener.repr(value))
+
+
+def shortened(text: str) -> str:
+    """Returns a text on one line, without its middle if it is long.
+
+    Args:
+      text: The text, such as a type or what another library complains of.
+    """
+    line = " ".join(text.split())
+    if len(line) <= _LONGEST_SHOWN:
+        return line
+    half = _LONGEST_SHOWN // 2
+    return f"{line[:half]} ... {line[-half:]}"
 
 
 def _is_number(value: Any, kind: type) -> bool:

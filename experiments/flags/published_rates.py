@@ -115,6 +115,7 @@ TASKS: dict[str, TaskDefaults] = {
     "emnist_letters": TaskDefaults(1200, 10, 10, 5),  # [A]
     "cifar10": TaskDefaults(1200, 10, 10, 5),  # [A]
     "own_data": TaskDefaults(100, 10, 10),
+    "own_numbers": TaskDefaults(100, 10, 10),
     # [U], except for the rounds.
     "shakespeare_character_gru": TaskDefaults(400, 10, 10),
 }

@@ -208,6 +208,8 @@ GIVEN = {
     "label": ("diagnosis", "--task=own_data"),
     "num_classes": (3, "--task=own_data"),
     "test_fraction": (0.5, "--task=own_data"),
+    "time_column": ("day", "--task=own_data"),
+    "window": (7, "--task=own_numbers"),
     "num_tags": (5, "--task=stackoverflow_tag"),
 }
 

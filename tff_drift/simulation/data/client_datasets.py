@@ -48,10 +48,11 @@ class ClientDatasets(ClientExamples):
     """Examples of many clients, read on demand and cached within a limit of RAM.
 
     One client's examples are a structure of NumPy arrays with equal first
-    dimension, such as `(x, y)`, in which lists are taken for tuples; all clients
-    share one structure, dtypes and shapes. A client's training data in one round is a
-    `tf.data.Dataset` of batches that goes into any TFF computation of type
-    `{<x=float32[?,...],y=...>*}@CLIENTS`.
+    dimension, such as `(x, y)`; all clients share one structure, dtypes and shapes.
+    Lists of numbers or of strings, nested or not, are arrays; so is a list of arrays
+    that has one for each example. Other lists are tuples, such as `[x, y]`.
+    A client's training data in one round is a `tf.data.Dataset` of batches that goes
+    into any TFF computation of type `{<x=float32[?,...],y=...>*}@CLIENTS`.
 
     Every draw is a pure function of (`seed`, `round_number`, `client_id`): neither
     the order of the calls nor a restart of the program changes it.
@@ -166,7 +167,8 @@ class ClientDatasets(ClientExamples):
         """Reads clients from a `tff.simulation.datasets.ClientData`.
 
         Args:
-          client_data: The clients and their datasets of single examples.
+          client_data: The clients and their datasets of examples. Batches, as TFF's
+            tutorials make them, are taken apart, and made anew of `batch_size`.
           preprocess: Turns the arrays of one client (the elements of its
             dataset, stacked) into its examples. It may change the number of
             examples. Default: the arrays as they are.
