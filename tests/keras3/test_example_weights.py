@@ -226,3 +226,42 @@ def test_a_task_of_ones_own_data_takes_a_model_of_keras_3():
                 [keras.layers.Input([4]), keras.layers.Dense(2)]
             ),
         )
+
+
+def test_a_task_that_predicts_a_number_takes_a_model_of_keras_3():
+    pd = pytest.importorskip("pandas")
+    import tasks
+
+    frame = pd.DataFrame({"owner": list("aabbbb"), **dict(zip("vwxy", X.T))})
+
+    def build_keras_model():
+        return keras.Sequential(
+            [
+                keras.layers.Input([3]),
+                keras.layers.Dense(1, kernel_initializer="zeros"),
+            ]
+        )
+
+    task = tasks.from_frame(
+        frame,
+        client_id="owner",
+        label="y",
+        test=frame,
+        build_keras_model=build_keras_model,
+    )
+    result = simulation.run_training(
+        algorithms.build_fed_avg(task.model_fn, 0.1),
+        task.train,
+        rounds=1,
+        cohort_size=2,
+        callbacks=[task.evaluation(rounds_per_evaluation=1)],
+    )
+    keras_model = build_keras_model()
+    keras_model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"])
+    keras_model.train_on_batch(X[:, :3], X[:, 3])
+    for found, expected in zip(
+        result.model_weights.trainable, keras_model.get_weights(), strict=True
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    _, error = keras_model.evaluate(X[:, :3], X[:, 3], verbose=0)
+    np.testing.assert_allclose(result.rows[-1]["test_mae"], error, rtol=1e-5)
