@@ -1,6 +1,6 @@
 """What a diagnosis says of runs that are kept, beside what these found.
 
-    python benchmarks/diagnoses.py --cache_dir=~/.tff [--rounds=2,20]
+    python benchmarks/diagnoses.py --cache_dir=~/.tff [--rounds=2]
 
 For every kept comparison of FedAvg with SCAFFOLD, FedDyn or AdaBest whose data is
 there, FedAvg's clients are diagnosed with its settings, and a row tells the errors of a
@@ -12,6 +12,7 @@ diagnosis takes beside rounds of FedAvg on `dense_mixed`.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import pathlib
 import time
@@ -30,6 +31,7 @@ RESULTS = pathlib.Path(__file__).parent.parent / "experiments" / "results"
 KNOWN = RESULTS / "diagnosis" / "known.csv"
 # Minutes for each, and one kind of runs after other kinds of the same.
 _LEFT_OUT = ("shakespeare", "cifar", "adabest_cost", "adabest_sensitivity")
+_HETEROGENEITY = r"_(0\.03|0\.3|iid)$"
 ANSWERS = ("scaffold", "fed_dyn", "adabest")
 ERRORS = ("bias", "cohort_noise", "minibatch_noise")
 
@@ -68,7 +70,7 @@ def main() -> None:
     """Diagnoses what is kept, or correlates what was diagnosed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cache_dir")
-    parser.add_argument("--rounds", default="2,20")
+    parser.add_argument("--rounds", default="2")
     parser.add_argument("--only", default="")
     parser.add_argument("--output", type=pathlib.Path, default=KNOWN)
     parser.add_argument("--correlate", action="store_true")
@@ -159,13 +161,26 @@ def cost() -> None:
 
 def correlate(table: pd.DataFrame) -> None:
     """Prints the rank correlations of predictors and gains."""
-    table = table.assign(removable=table["bias"] + table["cohort_noise"])
-    predictors = ["b2", "bias", "cohort_noise", "minibatch_noise", "removable"]
+    total = table[list(ERRORS)].sum(axis=1)
+    table = table.assign(bias_share=table["bias"] / total)
+    predictors = ["b2", *ERRORS, "bias_share"]
     gained = [name for name in table if name.startswith("gain_")]
     for rounds, part in table.groupby("rounds"):
         ranks = part[predictors + gained].rank()
         print(f"\nafter {rounds} rounds, {len(part)} settings:")
         print(ranks.corr().loc[predictors, gained].round(2).to_string())
+        # Of one task and cohort, at two of Dirichlet 0.03, 0.3 and IID.
+        groups = part.groupby(part["runs"].str.replace(_HETEROGENEITY, "", regex=True))
+        for name in predictors:
+            pairs = [
+                (first[name] - second[name]) * (first.gain_best - second.gain_best)
+                for _, each in groups
+                for first, second in itertools.combinations(
+                    [row for _, row in each.iterrows()], 2
+                )
+            ]
+            right = sum(pair > 0 for pair in pairs)
+            print(f"{name}: {right} of {sum(pair != 0 for pair in pairs)} pairs")
 
 
 if __name__ == "__main__":
