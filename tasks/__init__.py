@@ -23,11 +23,11 @@ from tasks.registry import TaskDefinition, describe, names, register
 
 if TYPE_CHECKING:
     from tasks.definitions import Clients, Task
-    from tasks.example_checks import DataError
     from tasks.loading import load
+    from tasks.own.user_data import from_folder, from_frame, from_sqlite
     from tasks.partitioning import partition
-    from tasks.sqlite_writer import write_sqlite
-    from tasks.user_data import from_folder, from_frame, from_sqlite
+    from tasks.sources.example_checks import DataError
+    from tasks.sources.sqlite_writer import write_sqlite
 
 __all__ = [
     "Clients",
@@ -49,14 +49,14 @@ __all__ = [
 # Of what needs TensorFlow: the module that has it.
 _MODULES = {
     "Clients": "definitions",
-    "DataError": "example_checks",
+    "DataError": "sources.example_checks",
     "Task": "definitions",
-    "from_folder": "user_data",
-    "from_frame": "user_data",
-    "from_sqlite": "user_data",
+    "from_folder": "own.user_data",
+    "from_frame": "own.user_data",
+    "from_sqlite": "own.user_data",
     "load": "loading",
     "partition": "partitioning",
-    "write_sqlite": "sqlite_writer",
+    "write_sqlite": "sources.sqlite_writer",
 }
 
 

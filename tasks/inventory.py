@@ -7,16 +7,9 @@ import functools
 import pathlib
 from collections.abc import Callable
 
-from tasks import (
-    central_data,
-    cifar10,
-    cifar100,
-    emnist_letters,
-    missing_data,
-    registry,
-    sqlite_files,
-    stackoverflow_data,
-)
+from tasks import registry
+from tasks.papers import cifar10, cifar100, emnist_letters
+from tasks.sources import central_data, missing_data, sqlite_files, stackoverflow_data
 
 # Clients and examples of each split, as the texts of TFF's loaders give them.
 _OFFICIAL_COUNTS: dict[str, dict[str, tuple[int, int]]] = {

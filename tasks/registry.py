@@ -1,8 +1,8 @@
 """Which tasks there are, and what can be chosen of each; without TensorFlow.
 
-A task of this package is a module with a function `build` and, at its foot, a
-`TASK = TaskDefinition(...)`. Importing such a module takes seconds, so its definition
-is read from its source. Tasks from outside join in by `register`.
+A task of this package is a module of `papers` or `own` with a function `build` and, at
+its foot, a `TASK = TaskDefinition(...)`. Importing such a module takes seconds, so its
+definition is read from its source. Tasks from outside join in by `register`.
 """
 
 from __future__ import annotations
@@ -87,13 +87,14 @@ _REGISTERED: dict[str, TaskDefinition] = {}
 def _of_this_package() -> Mapping[str, TaskDefinition]:
     """Returns the definitions at the feet of the package's modules, by name."""
     found = []
-    for path in sorted(pathlib.Path(__file__).parent.glob("*.py")):
+    folder = pathlib.Path(__file__).parent
+    for path in sorted((*folder.glob("papers/*.py"), *folder.glob("own/*.py"))):
         # Most modules have none, and need not be parsed.
         if "\nTASK" in path.read_text(encoding="utf-8"):
-            source = ModuleSource(f"tasks.{path.stem}", _dotted_path, _IMPORTABLE)
-            found.append(source["TASK"])
+            name = f"tasks.{path.parent.name}.{path.stem}"
+            found.append(ModuleSource(name, _dotted_path, _IMPORTABLE)["TASK"])
     # Those that anybody can load come first.
-    found.sort(key=lambda each: bool(each.files))
+    found.sort(key=lambda each: (bool(each.files), each.name))
     return {each.name: each for each in found}
 
 

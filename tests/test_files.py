@@ -41,7 +41,7 @@ OUR_OWN = ("writing", "configurations")
 ELSEWHERE = {
     # To files that `files.create` opened.
     ("tff_drift/simulation/records/checkpoint.py", "archive.open"),
-    ("tasks/writers_letters.py", "np.savez_compressed"),
+    ("tasks/sources/writers_letters.py", "np.savez_compressed"),
     # Into RAM.
     ("experiments/analysis/style.py", "figure.savefig"),
     # Of a path that `files.create` or `files.check_in_place` has seen.
@@ -49,14 +49,14 @@ ELSEWHERE = {
     ("tff_drift/client_states/on_disk.py", "os.replace"),
     ("experiments/training/search.py", "journal.JournalFileBackend"),
     # To read, or in RAM.
-    ("tasks/sqlite_access.py", "sqlite3.connect"),
+    ("tasks/sources/sqlite_access.py", "sqlite3.connect"),
     # Of files, and in folders, that `tempfile` made with names of their own.
-    ("tasks/row_index.py", "sqlite3.connect"),
-    ("tasks/row_index.py", "os.replace"),
-    ("tasks/row_index.py", "shutil.copymode"),
-    ("tasks/sqlite_writer.py", "sqlite3.connect"),
-    ("tasks/sqlite_writer.py", "os.replace"),
-    ("tasks/sqlite_files.py", "os.replace"),
+    ("tasks/sources/row_index.py", "sqlite3.connect"),
+    ("tasks/sources/row_index.py", "os.replace"),
+    ("tasks/sources/row_index.py", "shutil.copymode"),
+    ("tasks/sources/sqlite_writer.py", "sqlite3.connect"),
+    ("tasks/sources/sqlite_writer.py", "os.replace"),
+    ("tasks/sources/sqlite_files.py", "os.replace"),
     ("tff_drift/simulation/loop/callbacks/tracker.py", "figure.savefig"),
     # In a folder of W&B's.
     ("tff_drift/simulation/loop/callbacks/wandb_tracker.py", "shutil.copyfile"),

@@ -161,7 +161,7 @@ for name, curve in curves.items():
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tasks import quadratic
+from tasks.papers import quadratic
 
 one = simulation.ClientDatasets.from_arrays(
     {"ann": (np.ones((1, 1), np.float32), np.full((1, 1), 2, np.float32))},

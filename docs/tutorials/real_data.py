@@ -30,7 +30,7 @@ import numpy as np
 import tensorflow as tf
 
 import tasks
-from tasks import shakespeare_character
+from tasks.papers import shakespeare_character
 from tff_drift import algorithms, simulation
 
 BLUE, RED, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"

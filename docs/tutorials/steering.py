@@ -32,7 +32,7 @@ import sklearn.datasets
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tasks import digits
+from tasks.papers import digits
 from tff_drift import algorithms, simulation
 
 BLUE, RED, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#7F7F7F"

@@ -12,7 +12,8 @@ from matplotlib import ticker
 
 import tasks
 from experiments.analysis import style
-from tasks import inventory, writers_letters
+from tasks import inventory
+from tasks.sources import writers_letters
 from tff_drift import files
 from tff_drift.simulation import (
     ClientDatasets,

@@ -6,7 +6,7 @@ from matplotlib import image
 
 import tasks
 from experiments.reports import data as report
-from tasks import writers_letters
+from tasks.sources import writers_letters
 from tff_drift.simulation import ClientDatasets
 
 

@@ -23,13 +23,8 @@ import pytest
 from hypothesis import strategies as st
 
 import tasks
-from tasks import (
-    central_data,
-    row_index,
-    sqlite_files,
-    stackoverflow_data,
-    user_files,
-)
+from tasks.own import user_files
+from tasks.sources import central_data, row_index, sqlite_files, stackoverflow_data
 from tests.reliability.damage import damages, fuzz
 
 

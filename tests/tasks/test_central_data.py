@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from tasks import central_data
+from tasks.sources import central_data
 
 _DATA = central_data.CentralData(
     file_names=("cifar10.npz", "cifar10_subset.npz"),

@@ -6,7 +6,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from tasks import cifar10, convolutional_nets, resnet
+from tasks.models import convolutional_nets, resnet
+from tasks.papers import cifar10
 
 _CONVOLUTIONS = (5 * 5 * 3 * 64 + 64) + (5 * 5 * 64 * 64 + 64)
 

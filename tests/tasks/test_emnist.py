@@ -6,7 +6,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from tasks import emnist_data, sqlite_files
+from tasks.papers import emnist_data
+from tasks.sources import sqlite_files
 
 _CHARACTER_PARAMETERS = (
     (3 * 3 * 1 * 32 + 32)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import tasks
-from tasks import emnist_letters
+from tasks.papers import emnist_letters
 
 _PARAMETERS = (28 * 28 * 100 + 100) + (100 * 100 + 100) + (100 * 26 + 26)
 

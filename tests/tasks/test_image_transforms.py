@@ -1,7 +1,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tasks import image_transforms
+from tasks.papers import image_transforms
 
 
 def _images(count, size=32, channels=3, seed=0):

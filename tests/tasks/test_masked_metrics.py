@@ -1,6 +1,6 @@
 import numpy as np
 
-from tasks import masked_metrics
+from tasks.models import masked_metrics
 
 # Two sequences of three positions; the metrics leave out labels 0 and 3.
 _LABELS = np.array([[1, 2, 0], [3, 2, 1]])

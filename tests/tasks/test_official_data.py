@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import tasks
-from tasks import official_data
+from tasks.sources import official_data
 from tff_drift.simulation import ClientDatasets
 
 

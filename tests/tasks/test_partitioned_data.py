@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks import central_data, partitioned_data
+from tasks.sources import central_data, partitioned_data
 
 _NUM_CLASSES = 5
 

@@ -4,7 +4,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from tasks import quadratic
+from tasks.papers import quadratic
 
 
 def _hessian_and_optimum(x, y):

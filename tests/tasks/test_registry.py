@@ -39,15 +39,15 @@ def test_names_the_tasks_that_need_no_files_first():
 
 @pytest.mark.parametrize("name", tasks.names())
 def test_the_definition_that_is_read_is_that_of_the_module(name):
-    module = importlib.import_module(f"tasks.{name}")
     read = tasks.describe(name)
+    module = importlib.import_module(read.build.rpartition(".")[0])
     assert read.builder() is module.build
     assert dataclasses.replace(read, build=module.build) == module.TASK
 
 
 def test_one_module_adds_a_task_to_the_package(tmp_path):
     shutil.copytree(ROOT / "tasks", tmp_path / "tasks")
-    (tmp_path / "tasks" / "a_new_one.py").write_text(
+    (tmp_path / "tasks" / "papers" / "a_new_one.py").write_text(
         """
 from tasks.registry import Option, TaskDefinition
 
@@ -243,7 +243,8 @@ def test_a_folder_without_the_data_is_an_error_at_once(name, file_name, tmp_path
 
 
 def test_constants_of_a_definition_are_followed(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "mine.py").write_text(
         """
 import tensorflow as tf
 
@@ -276,6 +277,6 @@ TASK: TaskDefinition = TaskDefinition(
                 options.num_clients(7),
                 tasks.Option("kind", "choice", "It.", "a", choices=("a", "b")),
             ),
-            "tasks.mine.build",
+            "tasks.papers.mine.build",
         )
     }

@@ -5,7 +5,7 @@ import stat
 import pytest
 import tensorflow as tf
 
-from tasks import row_index, sqlite_files
+from tasks.sources import row_index, sqlite_files
 
 _SPEC = {"label": tf.TensorSpec((), tf.int64)}
 _CLIENTS = [f"client_{k:03}" for k in range(40)]

@@ -6,7 +6,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from tasks import shakespeare_character, sqlite_files
+from tasks.papers import shakespeare_character
+from tasks.sources import sqlite_files
 from tff_drift import layers
 
 _PARAMETERS = (

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import tasks
-from tasks import shakespeare_character_gru
+from tasks.papers import shakespeare_character_gru
 
 
 def parameters(units: int) -> int:

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from tasks import sqlite_files
+from tasks.sources import sqlite_files
 
 _SPEC = {"snippets": tf.TensorSpec((), tf.string)}
 _SPLITS = ("train", "test")

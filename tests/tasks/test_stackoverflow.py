@@ -7,12 +7,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tasks
-from tasks import (
-    sqlite_files,
-    stackoverflow_data,
-    stackoverflow_tag,
-    stackoverflow_word,
-)
+from tasks.papers import stackoverflow_tag, stackoverflow_word
+from tasks.sources import sqlite_files, stackoverflow_data
 from tff_drift import layers
 
 _WORD_PARAMETERS = (

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tasks import stackoverflow_data
+from tasks.sources import stackoverflow_data
 
 _OPTIONS = {
     "vocabulary_size": 3,

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import tasks
-from tasks import user_tables
+from tasks.own import user_tables
 
 
 def _write(folder, **files):

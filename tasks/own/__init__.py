@@ -1,0 +1,1 @@
+"""Tasks on a user's own tables, folders, arrays and files."""

@@ -1,0 +1,177 @@
+"""The classes that labels name, and their numbers."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tasks.sources import example_checks
+
+# A net has at least one weight per class: beyond this, a label is a code or an error.
+MAX_CLASSES = 1_000_000
+
+
+def find_classes(
+    labels: Mapping[str, np.ndarray], num_classes: int | None
+) -> Sequence[Any]:
+    """Returns the classes in the order of their numbers.
+
+    Args:
+      labels: Arrays of labels, by where they stand: file, client and field.
+      num_classes: The number of classes; `None` takes as many as the labels need.
+
+    Returns:
+      A range 0, 1, ... if all labels are integers, otherwise the values in sorted
+      order.
+
+    Raises:
+      DataError: If an integer is too large to count classes, labels are of different
+        kinds or cannot be sorted, a number is not whole, or other labels than integers
+        are not as many as `num_classes`.
+    """
+    values = {
+        where: set(distinct(array, where).tolist()) for where, array in labels.items()
+    }
+    if all(array.dtype.kind in "iu" for array in labels.values()):
+        # A negative label, or one beyond `num_classes`, is found when it is numbered.
+        return range(num_classes or _count(values))
+    _check_one_kind(values)
+    _check_whole(values)
+    try:
+        classes = sorted(set().union(*values.values()))
+    except TypeError as error:
+        raise example_checks.DataError(
+            f"{next(iter(values))}: the labels cannot be sorted ({error}). Give "
+            "integers from 0, or strings."
+        ) from error
+    if num_classes not in (None, len(classes)):
+        raise example_checks.DataError(
+            f"{next(iter(values))}: num_classes is {num_classes}, but the labels have "
+            f"{len(classes)} values, {classes[0]!r} to {classes[-1]!r}. Leave "
+            "num_classes out, or number the labels from 0."
+        )
+    return tuple(classes)
+
+
+def distinct(labels: np.ndarray, where: str) -> np.ndarray:
+    """Returns the different ones among labels.
+
+    Args:
+      labels: The labels.
+      where: The file, client and field, for messages.
+
+    Returns:
+      An array of the same type.
+
+    Raises:
+      DataError: If they cannot be compared.
+    """
+    if labels.dtype != object:
+        return np.unique(labels)
+    try:
+        # NumPy would sort them, which labels of different kinds cannot be.
+        found = list(dict.fromkeys(labels.tolist()))
+    except TypeError as error:
+        raise example_checks.DataError(
+            f"{where}: the labels cannot be told apart ({error}). Give integers from "
+            "0, or strings."
+        ) from error
+    array = np.empty(len(found), object)
+    array[:] = found
+    return array
+
+
+def _count(values: Mapping[str, set[int]]) -> int:
+    largest, where = max(
+        (max(found, default=0), where) for where, found in values.items()
+    )
+    if largest >= MAX_CLASSES:
+        raise example_checks.DataError(
+            f"{where}: found the label {largest}, but integers number classes from 0, "
+            f"of which there may be {MAX_CLASSES}. Number the classes, or write codes "
+            f"as strings, such as 'c{largest}'."
+        )
+    return max(0, largest) + 1
+
+
+def _check_one_kind(values: Mapping[str, set[Any]]) -> None:
+    """Raises if some labels are strings and others are not."""
+    found: dict[bool, tuple[Any, str]] = {}
+    for where, distinct in values.items():
+        for value in distinct:
+            found.setdefault(isinstance(value, str), (value, where))
+    if len(found) > 1:
+        (text, text_where), (other, other_where) = found[True], found[False]
+        raise example_checks.DataError(
+            f"{text_where}: labels are of different kinds: {text!r} here is a string, "
+            f"but {other!r} of {other_where} is not. Write all as strings, or all as "
+            "numbers."
+        )
+
+
+def _check_whole(values: Mapping[str, set[Any]]) -> None:
+    """Raises if a label is a number that counts nothing: what regression predicts."""
+    for where, distinct in values.items():
+        for value in distinct:
+            if isinstance(value, numbers.Number) and not _is_whole(value):
+                raise example_checks.DataError(
+                    f"{where}: found the label {value}, and a class is no such number. "
+                    "These are tasks of classification: put numbers into classes, as "
+                    "pandas.cut does, or write names such as '0.5' as strings."
+                )
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        return bool(int(value) == value)
+    except (OverflowError, TypeError, ValueError):  # Infinite, complex or no number.
+        return False
+
+
+def number_labels(labels: np.ndarray, classes: Sequence[Any], where: str) -> np.ndarray:
+    """Returns the numbers of labels' classes, as `int32`.
+
+    Args:
+      labels: The labels.
+      classes: The classes, as `find_classes` returns them.
+      where: The file, client and field, for messages.
+
+    Returns:
+      One number per label.
+
+    Raises:
+      DataError: If a label is not one of the classes.
+    """
+    found = _numbers(labels, classes)
+    unknown = found < 0
+    if unknown.any():
+        example = int(np.argmax(unknown))
+        raise example_checks.DataError(
+            f"{where}, example {example}: found the label "
+            f"{labels.tolist()[example]!r}, but the {len(classes)} classes are "
+            f"{classes[0]!r} to {classes[-1]!r}."
+        )
+    return found.astype(np.int32)
+
+
+def are_known(labels: np.ndarray, classes: Sequence[Any]) -> bool:
+    """Returns whether all labels are among the classes.
+
+    Args:
+      labels: The labels.
+      classes: The classes, as `find_classes` returns them.
+    """
+    return bool((_numbers(labels, classes) >= 0).all())
+
+
+def _numbers(labels: np.ndarray, classes: Sequence[Any]) -> np.ndarray:
+    """Returns the numbers of labels' classes, -1 for none."""
+    if isinstance(classes, range) and labels.dtype.kind in "iu":
+        known = (labels >= 0) & (labels < len(classes))
+        # Not where they are unsigned: they have no -1.
+        return np.where(known, np.where(known, labels, 0).astype(np.int64), -1)
+    numbers = {value: number for number, value in enumerate(classes)}
+    return np.array([numbers.get(value, -1) for value in labels.tolist()])

@@ -1,0 +1,355 @@
+"""Reading and checking of a user's files, one for each client."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import pathlib
+import zlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tasks.own import user_tables
+from tasks.sources import array_files, example_checks
+from tff_drift import files
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+INPUTS = "x"
+_PARTS = ("train", "test")
+_ARRAYS = ".npz"
+_PARQUET = ".parquet"
+_SUFFIXES = (".csv", ".csv.gz", _PARQUET, _ARRAYS)
+_FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+Examples = tuple[np.ndarray, np.ndarray]
+
+
+class Layout(NamedTuple):
+    """What the features of all clients' files must be.
+
+    Attributes:
+      path: The file that set it: the first one.
+      columns: The columns of features of a table, in the order of the model's
+        inputs; `None` for files of arrays.
+      shape: The shape of an example's features.
+      given: Whether the user named the columns, so that a file may have others too.
+    """
+
+    path: pathlib.Path
+    columns: tuple[str, ...] | None
+    shape: tuple[int, ...]
+    given: bool
+
+
+def find_files(folder: pathlib.Path) -> dict[str, dict[str, pathlib.Path]]:
+    """Returns the files of a folder's clients by part and client.
+
+    Args:
+      folder: The folder. Files of other kinds, and hidden ones, are left out.
+
+    Returns:
+      The files in the subfolders "train" and "test", or, if there are no such files,
+      those in the folder itself as "train".
+
+    Raises:
+      DataError: If a client has two files, or files are both in the folder and in a
+        subfolder.
+      FileNotFoundError: If there are no files to train on, or none in a subfolder.
+    """
+    parts = [part for part in _PARTS if (folder / part).is_dir()]
+    if parts == ["test"]:
+        raise FileNotFoundError(
+            f"{folder} has a subfolder 'test', but none 'train'. Put the files of "
+            "clients to train on there."
+        )
+    own = _files_in(folder)
+    if parts and own:
+        raise example_checks.DataError(
+            f"There are files of clients both in {folder}, such as "
+            f"{next(iter(own.values())).name}, and in its subfolder {parts[0]!r}. Put "
+            "each in a subfolder 'train' or 'test'."
+        )
+    found = {part: _files_in(folder / part) for part in parts} or {"train": own}
+    for part, paths in found.items():
+        if not paths:
+            place = folder / part if parts else folder
+            raise FileNotFoundError(
+                f"{place} has no files of clients. Put one there for each, such as "
+                f"{place / 'ann.csv'} or {place / 'ann.npz'}."
+            )
+    return found
+
+
+def _files_in(place: pathlib.Path) -> dict[str, pathlib.Path]:
+    paths: dict[str, pathlib.Path] = {}
+    for path in sorted(place.iterdir()) if place.is_dir() else ():
+        client = _client(path)
+        if client == path.name or path.name.startswith("."):
+            continue
+        if client in paths:
+            raise example_checks.DataError(
+                f"Client {client!r} has two files, {paths[client]} and {path}. "
+                "Leave one."
+            )
+        paths[client] = path
+    return paths
+
+
+def _client(path: pathlib.Path) -> str:
+    """Returns whose file it is, the whole name if it is of another kind."""
+    name = path.name.lower()
+    endings = [ending for ending in _SUFFIXES if name.endswith(ending)]
+    return path.name[: -len(max(endings, key=len))] if endings else path.name
+
+
+def find_layout(
+    path: pathlib.Path, label: str, features: Sequence[str] | None
+) -> Layout:
+    """Returns what the features of a file are, for all others to be alike.
+
+    Args:
+      path: The file.
+      label: The column or array of labels.
+      features: The columns of features of a table; `None` takes all others.
+
+    Returns:
+      The layout.
+
+    Raises:
+      DataError: As in `read_file`.
+      ValueError: If `features` are given for a file of arrays.
+    """
+    where = _where(path)
+    if path.suffix.lower() == _ARRAYS:
+        if features is not None:
+            raise ValueError(
+                f"features are columns of tables, but {path} is a file of arrays. "
+                f"Leave features out: the array {INPUTS!r} holds all."
+            )
+        inputs, _ = _read_arrays(path, label, where)
+        return Layout(path, None, inputs.shape[1:], False)
+    table = read_table(path, where, all_columns=features is None)
+    columns = user_tables.feature_columns(list(table.columns), [label], features, where)
+    return Layout(path, tuple(columns), (len(columns),), features is not None)
+
+
+def read_file(path: pathlib.Path, label: str, layout: Layout) -> Examples:
+    """Returns a client's features and labels, checked except for the labels' range.
+
+    Args:
+      path: The client's file.
+      label: The column or array of labels.
+      layout: What the features must be. Columns are taken by their names, whatever
+        the file's order.
+
+    Returns:
+      The features, `float32` with one row per example, and the labels as they are.
+
+    Raises:
+      DataError: If the file cannot be read, is not UTF-8, lacks a column or an
+        array, has features of other names or another shape than the first file, no
+        examples, a feature that is not a number or not finite, or a label is missing.
+    """
+    where = _where(path)
+    if (path.suffix.lower() == _ARRAYS) != (layout.columns is None):
+        raise example_checks.DataError(
+            f"{where} is of another kind than {layout.path}. Write tables for all "
+            "clients, or arrays for all."
+        )
+    if layout.columns is None:
+        inputs, labels = _read_arrays(path, label, where)
+        if inputs.shape[1:] != layout.shape:
+            raise example_checks.DataError(
+                f"{where}, field {INPUTS!r}: found examples of shape "
+                f"{inputs.shape[1:]}, but {layout.shape} in {layout.path}. Give all "
+                "clients the same."
+            )
+        return inputs, labels
+    table = read_table(path, where, not layout.given, label)
+    names = layout.columns if layout.given else None
+    found = user_tables.feature_columns(list(table.columns), [label], names, where)
+    if set(found) != set(layout.columns):
+        raise example_checks.DataError(
+            f"{where} has the columns of features {found}, but {layout.path} has "
+            f"{list(layout.columns)}. Give all clients the same columns, or name those "
+            "to use by features."
+        )
+    return user_tables.table_examples(table, layout.columns, label, where)
+
+
+def _where(path: pathlib.Path) -> str:
+    return f"{path}: client {_client(path)!r}"
+
+
+def read_table(
+    path: pathlib.Path,
+    where: str,
+    all_columns: bool = True,
+    label: str | None = None,
+    texts: Sequence[str] = (),
+) -> pd.DataFrame:
+    """Returns a table, whose columns have a name each.
+
+    Args:
+      path: A CSV table in UTF-8, by gzip or not, or a Parquet table.
+      where: The table, for messages.
+      all_columns: Whether all columns are used, so that none may be without a name.
+      label: A column in which different texts must not be one number, as 1.1 and 1.10.
+      texts: Columns whose texts are kept as they are in a CSV table, such as 007; of an
+        empty one NaN.
+
+    Raises:
+      DataError: If it cannot be read, columns are called the same or not at all, or
+        different labels are one number.
+      ValueError: If pyarrow, which reads Parquet, is not installed.
+    """
+    # Takes a while to import, and tables are read here alone.
+    import pandas as pd
+
+    if path.suffix.lower() == _PARQUET:
+        return _read_parquet(path, where)
+    text = _decode(path, where)
+    try:
+        # With the first row, because one longer than the header is an error here, and
+        # pandas would take its first fields for the name of the row below.
+        header = pd.read_csv(
+            io.StringIO(text), header=None, nrows=2, dtype=str, keep_default_na=False
+        )
+        # Numbers as Python reads them, which pandas 3 does by itself, and one type for
+        # a whole column.
+        is_old = pd.__version__.startswith("2.")
+        exactly = {"float_precision": "round_trip"} if is_old else {}
+        table = pd.read_csv(
+            io.StringIO(text),
+            low_memory=False,
+            converters=dict.fromkeys(texts, lambda text: text or np.nan),
+            **exactly,
+        )
+        if label in table:
+            _check_labels(table[label], text, where)
+    except example_checks.DataError:
+        raise
+    except (ValueError, OverflowError) as error:
+        # What pandas says ends with a line break.
+        reason = " ".join(str(error).split())
+        raise example_checks.DataError(
+            f"{where} cannot be read as a CSV table ({reason}). Write a line with a "
+            "name for every column and a line per example."
+        ) from error
+    names = header.iloc[0].tolist()
+    user_tables.check_distinct(names, where)
+    if all_columns and "" in names:
+        raise example_checks.DataError(
+            f"{where} has a column without a name, perhaps of row numbers. Name it, "
+            "write the table without it (pandas: index=False), or name the columns to "
+            "use by features."
+        )
+    return table
+
+
+def _check_labels(labels: pd.Series, text: str, where: str) -> None:
+    """Raises if labels that are written differently were read as one number."""
+    import pandas as pd
+
+    if labels.dtype.kind not in "iuf":
+        return
+    written = pd.read_csv(io.StringIO(text), usecols=[labels.name], dtype=str)
+    pairs = pd.DataFrame({"read": labels, "written": written[labels.name]})
+    pairs = pairs.dropna().drop_duplicates()
+    alike = pairs[pairs["read"].duplicated(keep=False)]
+    if len(alike):
+        first, second = alike[alike["read"] == alike["read"].iloc[0]]["written"][:2]
+        raise example_checks.DataError(
+            f"{where}, field {labels.name!r}: {first!r} and {second!r} may be one "
+            "label or two. Write all labels alike, as integers or as words."
+        )
+
+
+def _read_parquet(path: pathlib.Path, where: str) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        with files.open_regular(path) as file:
+            table = pd.read_parquet(file)
+    except ImportError as error:
+        raise ValueError(
+            f"{where} is read by pyarrow, which is not installed. Install it, or write "
+            "the table as CSV."
+        ) from error
+    # Neither pandas nor pyarrow says what damaged files make their parsers raise.
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise example_checks.DataError(
+            f"{where} cannot be read as a Parquet table ({reason}). It may be damaged: "
+            "write it again, with pandas."
+        ) from error
+    user_tables.check_distinct(list(table.columns), where)
+    return table
+
+
+def _decode(path: pathlib.Path, where: str) -> str:
+    try:
+        with files.open_regular(path) as file:
+            data = file.read()
+        if path.suffix.lower() == ".gz":
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise example_checks.unreadable(where, error) from error
+    if data.startswith(_FOREIGN_MARKS) or b"\0" in data:
+        raise example_checks.DataError(
+            f"{where}: the text is UTF-16, or none at all, not UTF-8. Save the table "
+            "as CSV in UTF-8."
+        )
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        lines = data[: error.start].decode("latin-1").splitlines() or [""]
+        # The header is UTF-8 if the error is below it; the fields in front of the
+        # bad byte count the columns.
+        header, row = (_fields(line) for line in (lines[0], lines[-1]))
+        known = 0 < len(row) <= len(header)
+        field = f", field {header[len(row) - 1]!r}" if known else ""
+        raise example_checks.DataError(
+            f"{where}{field}, line {len(lines)}: the text is not UTF-8 ({error}). "
+            "Convert the file."
+        ) from error
+
+
+def _fields(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]), [""])
+    # A field of more than 131,072 characters.
+    except csv.Error:
+        return [""]
+
+
+def _read_arrays(path: pathlib.Path, label: str, where: str) -> Examples:
+    arrays = array_files.read_arrays(path, (INPUTS, label), where)
+    inputs, labels = arrays[INPUTS], arrays[label]
+    if inputs.dtype.kind not in "biuf" or inputs.ndim < 2 or 0 in inputs.shape[1:]:
+        raise example_checks.DataError(
+            f"{where}, field {INPUTS!r}: expected numbers with one row per example, "
+            f"found {inputs.dtype} of shape {inputs.shape}."
+        )
+    if labels.shape != inputs.shape[:1]:
+        raise example_checks.DataError(
+            f"{where}, field {label!r}: expected {len(inputs)} labels, found the shape "
+            f"{labels.shape}. Give one label per example."
+        )
+    if labels.dtype.kind not in "biufSU":
+        raise example_checks.DataError(
+            f"{where}, field {label!r}: expected integers or strings, found "
+            f"{labels.dtype}. Turn the labels into one of these."
+        )
+    if not len(labels):
+        # An error, like that of any client without examples.
+        example_checks.check_features({label: labels}, where)
+    if labels.dtype.kind == "f":
+        example_checks.check_given(np.isnan(labels), f"{where}, field {label!r}")
+    return example_checks.to_float32(inputs, f"{where}, field {INPUTS!r}"), labels

@@ -1,0 +1,193 @@
+"""Checks of a user's tables: their columns, their clients and what these hold."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tasks.sources import example_checks
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Names in a message, at most.
+_MOST_TOLD = 30
+
+
+def check_table(name: str, table: Any) -> None:
+    """Raises unless an argument is a table with rows and distinct columns.
+
+    Args:
+      name: The argument's name.
+      table: Its value.
+
+    Raises:
+      DataError: If the table has no rows, or columns of one name.
+      TypeError: If it is not a pandas table.
+    """
+    # Takes a while to import, and tables are read here alone.
+    import pandas as pd
+
+    if not isinstance(table, pd.DataFrame):
+        raise TypeError(
+            f"{name} must be a pandas.DataFrame, found {type(table).__name__}. Turn it "
+            "into one, or see from_folder and from_sqlite for files."
+        )
+    if table.columns.nlevels > 1:
+        raise example_checks.DataError(
+            f"{name} has columns of {table.columns.nlevels} levels. Give each column "
+            "one name."
+        )
+    if table.empty:
+        raise example_checks.DataError(
+            f"{name} has {len(table)} rows and {len(table.columns)} columns. Give one "
+            "row per example."
+        )
+    check_distinct(list(table.columns), name)
+
+
+def check_distinct(columns: Sequence[Any], where: str) -> None:
+    """Raises if two columns have one name.
+
+    Args:
+      columns: The names of the columns.
+      where: The table, for messages.
+
+    Raises:
+      DataError: If a name appears twice.
+    """
+    counts = collections.Counter(columns)
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        raise example_checks.DataError(
+            f"{where} has the column {twice[0]!r} more than once. Give each column a "
+            "name of its own."
+        )
+
+
+def feature_columns(
+    columns: Sequence[Any],
+    others: Sequence[Any],
+    features: Sequence[Any] | None,
+    where: str,
+) -> list[Any]:
+    """Returns the columns of features.
+
+    Args:
+      columns: The columns of the table.
+      others: The columns that are none: the label's, and the client's if it has one.
+      features: The columns wanted; `None` takes all that are left.
+      where: The table, for messages.
+
+    Returns:
+      The columns, in the order of `features` or of the table.
+
+    Raises:
+      DataError: If a column is missing, or none is left.
+    """
+    wanted = features
+    if wanted is None:
+        wanted = [name for name in columns if name not in others]
+    known = set(columns)
+    missing = [name for name in (*others, *wanted) if name not in known]
+    if missing or not wanted:
+        lack = f"no column {_told(missing)}" if missing else "no column of features"
+        raise example_checks.DataError(
+            f"{where} has {lack}; its columns are {_told(columns)}. Name those to "
+            "use by client_id, label and features."
+        )
+    return list(wanted)
+
+
+def _told(names: Sequence[Any]) -> str:
+    """Returns names as a list, the first of them if there are many."""
+    first = ", ".join(map(repr, names[:_MOST_TOLD]))
+    more = len(names) - _MOST_TOLD
+    return f"[{first}]" if more <= 0 else f"[{first}, and {more} more]"
+
+
+def check_owners(owners: pd.Series, where: str) -> None:
+    """Raises unless a column's values, as strings, name the same clients.
+
+    Args:
+      owners: The column that says whose example a row is.
+      where: The table, for messages.
+
+    Raises:
+      DataError: If a value is missing, or two values are equal as strings but not as
+        they are, like 1 and "1", or the other way round, like 1 and 1.0.
+    """
+    if owners.isna().any():
+        raise example_checks.DataError(
+            f"{where} has no client in column {owners.name!r} of row "
+            f"{owners.index[owners.isna()][0]!r}. Fill it in or leave the row out."
+        )
+    # Values of one type, as NumPy's arrays hold them, are told apart by their texts.
+    values = owners if owners.dtype == object else owners.unique()
+    by_text: dict[str, Any] = {}
+    by_value: dict[Any, Any] = {}
+    for value in values:
+        try:
+            alike = (
+                by_value.setdefault(value, value),
+                by_text.setdefault(str(value), value),
+            )
+        except TypeError:
+            raise example_checks.DataError(
+                f"{where} has the client {value!r} in column {owners.name!r}. Give "
+                "clients strings or numbers."
+            ) from None
+        for known in alike:
+            if known != value or str(known) != str(value):
+                raise example_checks.DataError(
+                    f"{where}, column {owners.name!r}: {known!r} and {value!r} may be "
+                    "one client or two. Write all ids as strings, for instance by "
+                    f"{where}[{owners.name!r}].astype(str)."
+                )
+
+
+def table_examples(
+    rows: pd.DataFrame, columns: Sequence[Any], label: Any, where: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns a client's features and labels, checked except for the labels' range.
+
+    Args:
+      rows: The client's part of the table.
+      columns: The columns of features.
+      label: The column of labels.
+      where: The table and the client, for messages.
+
+    Returns:
+      The features, `float32[examples, columns]`, and the labels as they are.
+
+    Raises:
+      DataError: If there is no row, a feature is not a number or not finite, or a
+        label is missing.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    if rows.empty:
+        # A table without rows has columns of no type.
+        example_checks.check_features(arrays, where)
+    for name in columns:
+        column = rows[name]
+        if column.dtype.kind not in "biuf":
+            raise example_checks.DataError(
+                f"{where}, field {name!r}: expected numbers, found {column.dtype} such "
+                f"as {column.iloc[0]!r}. Turn it into numbers or leave it out."
+            )
+        # What is missing has no place among integers.
+        has_all = column.notna().all()
+        # Of a nullable column or one of pyarrow, the dtype without what is missing.
+        dtype = getattr(column.dtype, "numpy_dtype", column.dtype)
+        numbers = (
+            column.to_numpy(dtype)
+            if has_all
+            else column.to_numpy(float, na_value=np.nan)
+        )
+        arrays[name] = example_checks.to_float32(numbers, f"{where}, field {name!r}")
+    labels = rows[label]
+    example_checks.check_given(labels.isna().to_numpy(), f"{where}, field {label!r}")
+    return np.stack(list(arrays.values()), axis=1), labels.to_numpy()

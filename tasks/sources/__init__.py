@@ -1,0 +1,1 @@
+"""Where clients' data comes from: files, downloads, arrays."""
