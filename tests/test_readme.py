@@ -22,8 +22,8 @@ def test_the_example_trains():
 
 
 def test_all_methods_are_named():
-    section = README.split("## Methods\n")[1].split("\n## ")[0]
-    names = re.split(r", | and (?=FedMeta over)", section.split(":")[0].strip())
+    section = README.split("## Methods\n")[1].split(":")[0]
+    names = re.split(r",\s+|\sand\s(?=FedMeta)", section.strip())
     assert len(names) == len(set(names))
     # Training in one place is no federated method.
     assert len(names) == len(algorithms.methods()) - 1
