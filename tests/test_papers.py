@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 
 import claims  # noqa: E402
+import lookups  # noqa: E402
 import paper_pages  # noqa: E402
 import presets_table  # noqa: E402
 
@@ -71,6 +72,21 @@ def test_the_command_of_a_claim_is_of_parts_that_there_are(claim):
         assert preset.study("paper", claim.needs_part)
     folders = [each.split("/")[-1] for each in claim.folders if "/" in each]
     assert set(folders) >= set(parts) or claim.folders[0] == "fedopt_shakespeare"
+
+
+def test_a_part_of_every_paper_is_verified_in_turns():
+    text = (ROOT / ".ci" / "run").read_text("utf-8")
+    [turns] = re.findall(r"^verified=\(\n(.*?)^\)", text, re.MULTILINE | re.DOTALL)
+    verified = [words.split() for words in re.findall(r'"(.+?)"', turns)]
+    for preset, part in verified:
+        assert PRESETS[preset].study("local", part)
+        assert (lookups.RESULTS / preset / part / "metrics.csv.gz").exists()
+    turns_of = {
+        paper.name: {claim.preset for claim in paper.claims}
+        & {name for name, _ in verified}
+        for paper in PAPERS
+    }
+    assert all(turns_of.values())
 
 
 def test_every_preset_of_a_paper_has_a_claim():

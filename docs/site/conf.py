@@ -98,9 +98,11 @@ def add_heading(_: object, page: str, source: list[str]) -> None:
     else:
         title = f"{', '.join(folders[2:])}: {name}".replace("_", " ")
         back = "../" * len(folders[2:]) + "README.md"
+        up = "../" * len(folders)
         source[0] = (
             f"---\norphan: true\n---\n\n# {title}\n\n"
-            f"One of the tables of [what was run here]({back}).\n\n"
+            f"One of the tables of [what was run here]({back}); "
+            f"[what columns say]({up}docs/command_line.md#the-columns-of-tables).\n\n"
             f":::{{container}} wide\n{source[0]}\n:::\n"
         )
 
