@@ -99,7 +99,8 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
         with self._lock:
             source = self._dealer.sources.find(cohort.data).sent
         return [
-            wire.SentRound(source, each, cohort.round_number) for each in cohort.clients
+            wire.SentRound(source, client_id, cohort.round_number, cohort.data)
+            for client_id in cohort.clients
         ]
 
     def open_client_states(

@@ -96,7 +96,7 @@ class Dealer:
         elif len(packer.rounds) == count:
             rounds = [packer.rounds[client] for client in range(count)]
             dealt = self.deal_clients(
-                [(self.sources.of(each.source), each.client_id) for each in rounds]
+                [(self.sources.find(each.data), each.client_id) for each in rounds]
             )
         else:
             dealt = partition.deal_in_order(count, num_actors)

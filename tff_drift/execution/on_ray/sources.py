@@ -112,10 +112,6 @@ class SentSources:
         self._sent: weakref.WeakKeyDictionary[Any, SentSource]
         self._sent = weakref.WeakKeyDictionary()
 
-    def of(self, sent: wire.Sent) -> SentSource:
-        """Returns what is known of a source that was sent."""
-        return next(each for each in self._sent.values() if each.sent.key == sent.key)
-
     def find(self, source: ClientSource) -> SentSource:
         """Returns what is known of a source; stores it if it is new.
 

@@ -95,14 +95,19 @@ class SentRound:
     """A client's batches of a round, by name: they are made where it is trained.
 
     Attributes:
-      source: The client's source.
+      source: The clients' data, as it was sent.
       client_id: The client.
       round_number: The round.
+      data: In this process, the data itself, which actors keep as long as it is there.
     """
 
     source: Sent
     client_id: str
     round_number: int
+    data: Any = None
+
+    def __reduce__(self) -> Any:
+        return SentRound, (self.source, self.client_id, self.round_number)
 
 
 @dataclasses.dataclass(frozen=True)
