@@ -69,7 +69,7 @@ def from_frame(
       window: Predict from this many rows of a client at a time, in the order of
         `time`: an example is `float32[window, features]`, with the label of its last
         row. No row is in windows of both training and tests.
-      build_keras_model: Builds a Keras model from scratch that takes
+      build_keras_model: Builds a model of Keras 2 or 3 from scratch that takes
         `float32[batch, features]` and returns logits of the classes, or one number;
         default: softmax or linear regression. Seed its initializers for equal runs.
       batch_size: The examples in a training batch.

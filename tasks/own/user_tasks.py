@@ -16,7 +16,8 @@ from tff_drift import checks
 from tff_drift.simulation import ClientDatasets
 from tff_drift.simulation.data.examples import Transform
 
-BuildKerasModel = Callable[[], tf.keras.Model]
+# Of a model of Keras 2 (`tf.keras`) or, where it is there, of Keras 3 (`keras`).
+BuildKerasModel = Callable[[], Any]
 
 # What users of other libraries call some of the arguments.
 suggest_names = checks.suggesting_names(
@@ -218,10 +219,11 @@ def _check_model(
     # A graph of its own: what is built here counts for nothing later.
     with tf.Graph().as_default():
         model = build_keras_model()
-        if not isinstance(model, tf.keras.Model):
+        is_of_keras3 = checks.is_of_keras3(model) and hasattr(model, "layers")
+        if not isinstance(model, tf.keras.Model) and not is_of_keras3:
             raise TypeError(
-                "build_keras_model must build a Keras model, found "
-                f"{checks.shown(model)}."
+                "build_keras_model must build a model of Keras 2 (tf.keras) or Keras 3 "
+                f"(keras), found {checks.shown(model)}."
             )
         shapes = (
             (model.input_shape, model.output_shape) if model.built else (None, None)
