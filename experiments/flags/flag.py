@@ -1,4 +1,4 @@
-"""What a flag is, and the words that flags are described with."""
+"""Flags, and the constants that describe them."""
 
 from __future__ import annotations
 

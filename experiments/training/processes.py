@@ -38,7 +38,7 @@ def build_process(
       ValueError: If an option is out of its range.
     """
     method = algorithms.methods()[settings.algorithm]
-    values, configuration = settings.options_of(ALGORITHM), settings.configuration
+    values, configuration = settings.options[ALGORITHM], settings.configuration
     whole = method.sends_gradients or "meta_data" in method.needs
     whole = whole or values.get("option") == "I"
     if whole and configuration.get("loss") == "sum":

@@ -2,7 +2,7 @@
 
 from tff_drift.simulation import callbacks
 from tff_drift.simulation.callbacks import control_variate_mismatch
-from tff_drift.simulation.cohorts import Cohort, RoundRunner, unstack_client_states
+from tff_drift.simulation.cohorts import Cohort, unstack_client_states
 from tff_drift.simulation.data.batching import Batching
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.cohort_schedules import (
@@ -55,7 +55,6 @@ __all__ = [
     "OutputDir",
     "OutputDirError",
     "ProcessWithClientStates",
-    "RoundRunner",
     "RunStore",
     "StragglerClock",
     "Totals",
