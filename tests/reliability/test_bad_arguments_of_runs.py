@@ -192,6 +192,28 @@ _CASES = [
         },
     ),
     (
+        simulation.diagnose,
+        {
+            "model_fn": _MODEL,
+            "train": _TRAIN,
+            "client_optimizer_fn": 0.1,
+            "cohort_size": 2,
+            "rounds": 0,
+        },
+        {
+            "model_fn": MODEL,
+            "train": LIST,
+            "client_optimizer_fn": [object(), None, "a", float("nan"), -1.0, True, []],
+            "cohort_size": COUNT,
+            "rounds": INTEGER,
+            "max_clients": COUNT,
+            "server_optimizer_fn": [object(), None, "a", float("nan"), -1.0, True, []],
+            "client_weighting": [object(), None, "a", 1],
+            "seed": [*ANY, None, "a", 1.5, True, [], -1],
+            "race": [*FUNCTION],
+        },
+    ),
+    (
         simulation.plot_clients,
         {"table": _TABLE, "metric": "loss"},
         {"table": [*SMALL, None], "metric": [*TEXT, "acc"], "ax": [*SMALL, []]},
