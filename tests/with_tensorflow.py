@@ -49,7 +49,8 @@ def garbage(request):
     """Gives back what a module's tests have used.
 
     Processes and contexts that its tests share are the module's own. Graphs are
-    circles of objects, and TensorFlow keeps the kernels of functions that nobody calls.
+    circles of objects, and TensorFlow keeps the kernels of functions that nobody calls
+    any more.
     """
     global _kept
     yield

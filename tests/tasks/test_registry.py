@@ -28,6 +28,7 @@ def test_names_the_tasks_that_need_no_files_first():
         "emnist_digits",
         "emnist_letters",
         "own_data",
+        "own_numbers",
         "shakespeare_character",
         "shakespeare_character_gru",
         "stackoverflow_tag",
@@ -151,6 +152,7 @@ def test_paper_batch_sizes_are_the_defaults():
         "stackoverflow_word": 32,
         "stackoverflow_tag": 100,
         "own_data": 20,
+        "own_numbers": 20,
     }
     for name in ("emnist_digits", "emnist_letters", "cifar10", "cifar100"):
         assert defaults[name]["num_clients"] == 100
@@ -244,7 +246,8 @@ def test_a_folder_without_the_data_is_an_error_at_once(name, file_name, tmp_path
 
 
 def test_constants_of_a_definition_are_followed(tmp_path, monkeypatch):
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "mine.py").write_text(
         """
 import tensorflow as tf
 
@@ -277,6 +280,6 @@ TASK: TaskDefinition = TaskDefinition(
                 options.num_clients(7),
                 tasks.Option("kind", "choice", "It.", "a", choices=("a", "b")),
             ),
-            "tasks.mine.build",
+            "tasks.papers.mine.build",
         )
     }
