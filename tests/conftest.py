@@ -30,8 +30,8 @@ programs.own_session()
 
 def pytest_configure(config):
     # A process that hands all tests out to others needs no TensorFlow.
-    runs_tests = config.getoption("dist", "no") == "no" or config.option.collectonly
-    if runs_tests:
+    hands_out = config.getoption("dist", "no") != "no" and config.getoption("tx")
+    if not hands_out or config.option.collectonly:
         config.pluginmanager.import_plugin("tests.with_tensorflow")
 
 

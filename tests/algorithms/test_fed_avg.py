@@ -219,6 +219,7 @@ def test_with_uniform_weights_a_client_without_examples_does_not_count():
     )
 
 
+@pytest.mark.conformance
 def test_unreachable_clipping_threshold_equals_fed_avg_bit_for_bit():
     plain = models.fed_avg(0.1)
     clipped = algorithms.build_fed_avg(

@@ -42,6 +42,7 @@ def test_runs_of_one_process_are_bit_identical(fed_avg, expected, options):
     models.assert_bit_equal(_trained(fed_avg, **options), expected)
 
 
+@pytest.mark.conformance
 def test_a_proximal_term_of_zero_changes_no_bit(expected):
     process = algorithms.build_fed_prox(_model, 0.1, mu=0.0)
     models.assert_bit_equal(_trained(process), expected)

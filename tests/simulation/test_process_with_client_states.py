@@ -367,6 +367,7 @@ def test_tffs_program_trains_them(context, process, train, tmp_path, server_stat
     assert_as_expected(process, server_states[-1], kept.client_states)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("kind", tiers.first(["disk"], ["ram", "disk"]))
 def test_tffs_program_resumes(kind, train, tmp_path, server_states):
     process = built("scaffold")

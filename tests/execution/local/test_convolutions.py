@@ -201,6 +201,7 @@ def test_large_convolutions_are_not_even_tried(context):
     ]
 
 
+@pytest.mark.conformance
 def test_convolutions_of_other_kinds_are_done_one_after_the_other(context):
     model_fn = keras_model_fn((4, 4, 4, 1), lambda: [tf.keras.layers.Conv3D(2, 2)])
     (told,) = training(context, algorithms.build_fed_avg(model_fn, 0.1).next)
