@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import tiers
 from tff_drift import algorithms
 
 DIMENSION = 5
@@ -248,7 +249,9 @@ def batches(clients, cohort):
 
 
 # With and without the options of local training, degenerate cases are what they say.
-LOCAL_OPTIONS = [{}, {"client_weight_decay": 0.25, "gradient_clipping_norm": 0.5}]
+LOCAL_OPTIONS = tiers.first(
+    [1], [{}, {"client_weight_decay": 0.25, "gradient_clipping_norm": 0.5}]
+)
 
 # Processes that several tests share, each built once: building is what takes time.
 

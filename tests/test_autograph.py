@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow.python.autograph.impl import api
 
-from tests import models, stateful
+from tests import models, stateful, tiers
 from tff_drift import algorithms, client_works, optimizers, simulation
 from tff_drift.algorithms import composition, server_steps
 
@@ -140,7 +140,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+@pytest.mark.parametrize("model", tiers.first(["loss", "functional model"], MODELS))
 def test_models_and_what_they_are_made_of(model):
     assert_alike(
         *both(lambda halved: algorithms.build_fed_avg(model(halved), 0.05)),
@@ -211,7 +211,7 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", tiers.first(["own"], OPTIMIZERS))
 def test_the_clients_optimizer(optimizer):
     client_optimizer = ClientOptimizer if optimizer is Optimizer else optimizer
     assert_alike(
@@ -223,7 +223,7 @@ def test_the_clients_optimizer(optimizer):
     )
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", tiers.first(["own"], OPTIMIZERS))
 def test_the_servers_optimizer(optimizer):
     assert_alike(
         *both(
@@ -234,6 +234,7 @@ def test_the_servers_optimizer(optimizer):
     )
 
 
+@pytest.mark.conformance
 def test_the_optimizer_whose_statistics_mime_applies():
     assert_alike(
         *both(
@@ -299,7 +300,9 @@ class Step(server_steps.ServerStep):
         return tuple(self._halved(tensor) for tensor in trainable)
 
 
-@pytest.mark.parametrize("evaluated_model", ["cloud", "average"])
+@pytest.mark.parametrize(
+    "evaluated_model", tiers.first(["average"], ["cloud", "average"])
+)
 def test_the_work_and_the_server_step_of_a_method(evaluated_model):
     assert_alike(
         *both(
@@ -363,7 +366,7 @@ def test_work_that_is_not_made_of_steps():
     np.testing.assert_allclose(driver.model, -update, rtol=1e-5)
 
 
-@pytest.mark.parametrize("side", ["client", "server"])
+@pytest.mark.parametrize("side", tiers.first(["client"], ["client", "server"]))
 def test_schedules(side):
     def schedule(halved):
         return lambda round_number: halved(round_number + 1.0)
@@ -379,7 +382,9 @@ def test_schedules(side):
     )
 
 
-@pytest.mark.parametrize("loop", list(tff.learning.LoopImplementation))
+@pytest.mark.parametrize(
+    "loop", tiers.first([0], list(tff.learning.LoopImplementation))
+)
 def test_nothing_of_the_librarys_own_is_converted(loop, monkeypatch):
     converted = []
     convert = api._convert_actual

@@ -164,6 +164,7 @@ def test_a_program_of_tensorflow_alone_sees_nothing_of_tff_drift(monkeypatch):
     assert output.split() == ["[]", "[]", "[]", "None"]
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     "imports", tiers.first([0], ["import tff_drift", "from tff_drift import layers"])
 )

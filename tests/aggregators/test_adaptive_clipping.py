@@ -235,6 +235,7 @@ def test_zero_learning_rate_keeps_the_norm(run_rounds):
         np.testing.assert_allclose(output.result, (0.7 + 0.3) / 4, rtol=1e-6)
 
 
+@pytest.mark.conformance
 def test_secure_indicator_gives_the_same_numbers(run_rounds, secure_sums_run):
     norms = [0.5, 2.0, 3.0]
     rounds = [([np.float32(norm) for norm in norms],)] * 3

@@ -129,6 +129,7 @@ def test_changes_no_result_and_ignores_weights(run_rounds):
     )
 
 
+@pytest.mark.conformance
 def test_secure_sums_give_the_same_measurements(run_rounds, secure_sums_run):
     process = aggregators.cohort_measurements_factory(
         tff.aggregators.SecureSumFactory(100.0),

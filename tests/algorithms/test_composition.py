@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import models, stateful
+from tests import models, stateful, tiers
 from tests.paper import reference
 from tff_drift import aggregators, algorithms, client_works, execution, optimizers
 from tff_drift.algorithms import server_steps
@@ -59,6 +59,7 @@ def test_adaptive_clipping_clips_the_model_and_not_the_variates():
         assert metrics["aggregator"]["model"]["clipped_fraction"] == 1.0
 
 
+@pytest.mark.conformance
 def test_differential_privacy_without_noise_is_a_fixed_clipping_norm():
     process = algorithms.build_scaffold(
         stateful.LinearRegression,
@@ -77,6 +78,7 @@ def test_differential_privacy_without_noise_is_a_fixed_clipping_norm():
         np.testing.assert_allclose(driver.server_variate(), paper.c, atol=1e-5)
 
 
+@pytest.mark.conformance
 def test_any_server_optimizer_and_a_sum_of_variates_of_ones_own():
     process = algorithms.build_scaffold(
         stateful.LinearRegression,
@@ -113,6 +115,7 @@ def test_any_server_optimizer_and_a_sum_of_variates_of_ones_own():
     np.testing.assert_array_equal(driver.model, before)
 
 
+@pytest.mark.conformance
 def test_the_servers_control_variate_is_read_wherever_the_state_holds_it():
     # Of one client alone, c is its c_i over N.
     data = CLIENTS["client_0"].dataset()
@@ -136,7 +139,7 @@ def test_the_servers_control_variate_is_read_wherever_the_state_holds_it():
     assert stateful.adabest(RATE, 0.2, 0.5).control_variate is None
 
 
-@pytest.mark.parametrize("has_meta_step", [False, True])
+@pytest.mark.parametrize("has_meta_step", tiers.first([0], [False, True]))
 def test_the_new_client_states_may_stay_at_the_clients(has_meta_step):
     process = algorithms.build_scaffold(models.softmax_regression, 0.1, 10)
     data = models.datasets(models.client_arrays([8, 5, 3]))
@@ -193,6 +196,7 @@ class KeptMomentum(client_works.LocalSgd):
         )
 
 
+@pytest.mark.conformance
 def test_a_client_can_keep_its_optimizers_state():
     # Alone, it is momentum SGD that is never interrupted.
     process = algorithms.compose(

@@ -271,7 +271,7 @@ REFUSED_BY_ALL = [
 ]
 
 
-@methods.every
+@methods.every_kind_of_state
 @pytest.mark.parametrize(("options", "error", "message"), REFUSED_BY_ALL)
 def test_bad_arguments_are_refused(method, options, error, message):
     with pytest.raises(error, match=message):
@@ -288,7 +288,7 @@ def test_bad_rates_are_refused(method, rate):
                 methods.build(method, **{f"{side}_learning_rate": rate})
 
 
-@methods.every
+@methods.every_kind_of_state
 def test_a_rate_that_is_there_can_be_scheduled(method):
     accepted = {}
     for side in ("client", "server"):

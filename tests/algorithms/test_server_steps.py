@@ -127,6 +127,7 @@ def test_fed_sgd_is_gradient_descent_on_all_data():
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
+@pytest.mark.conformance
 def test_fed_sgd_is_fed_avg_with_one_full_batch_step():
     full_batches = models.datasets(CLIENTS, batch_size=100)
     fed_sgd = build("fed_sgd")

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import models
+from tests import models, tiers
 from tff_drift import algorithms, client_works, execution, layers
 from tff_drift.models import functional
 
@@ -79,7 +79,7 @@ def train(model, **options):
     return models.trainable(process, state), metrics[-1]["client_work"]["train"]
 
 
-@pytest.mark.parametrize("in_lists", [False, True])
+@pytest.mark.parametrize("in_lists", tiers.first([1], [False, True]))
 def test_clients_are_vectorized_and_equal_numpy(local, in_lists):
     process = algorithms.build_fed_avg(by_hand(in_lists=in_lists), 0.2)
     state, data = process.initialize(), models.datasets(CLIENTS)
@@ -115,6 +115,7 @@ def test_tffs_worker_trains_what_needs_an_iterator(native_context):
     assert np.isfinite(metrics[0]["client_work"]["train"]["loss"])
 
 
+@pytest.mark.conformance
 def test_masks_are_those_of_round_step_and_batch():
     weights, metrics = train(by_hand(rate=0.5))
     again, metrics_again = train(by_hand(rate=0.5))
@@ -126,6 +127,7 @@ def test_masks_are_those_of_round_step_and_batch():
     assert np.any(train(by_hand())[0][0] != weights[0])
 
 
+@pytest.mark.conformance
 def test_uga_repeats_the_steps_that_it_differentiates():
     """In two local models of one functional model, as one step on all data shows."""
     rate, eta = 0.5, 0.3

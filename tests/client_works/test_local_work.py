@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import models
+from tests import models, tiers
 from tff_drift import client_works
 from tff_drift.algorithms import compose
 
@@ -93,7 +93,7 @@ class _InWords(_Corrected):
         return super().direction(context, correction, step)
 
 
-@pytest.mark.parametrize("decay", [0.0, 0.3])
+@pytest.mark.parametrize("decay", tiers.first([1], [0.0, 0.3]))
 def test_steps_of_sgd_without_clipping_are_those_of_the_formula(decay):
     options = {"client_weight_decay": decay}
     together = outcome(_Corrected(0.5, **options), CLIENTS[0])
@@ -190,6 +190,7 @@ def test_a_process_tells_what_it_is_in_five_lines():
     ]
 
 
+@pytest.mark.conformance
 def test_batches_may_be_mappings():
     spec_of_mapping = collections.OrderedDict(
         x=models.INPUT_SPEC[0], y=models.INPUT_SPEC[1]

@@ -48,6 +48,7 @@ def test_central_training_has_one_client(run_command, tmp_path):
     assert "--clients_per_round has no meaning for central" in outcome.stderr
 
 
+@pytest.mark.conformance
 def test_data_of_ones_own(run_command, tmp_path):
     draw = np.random.default_rng(0)
     frame = pd.DataFrame(draw.normal(size=(40, 2)), columns=["a", "b"])

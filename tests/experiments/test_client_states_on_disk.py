@@ -29,6 +29,7 @@ def metrics(folder):
     return frame[[name for name in frame if not name.startswith("seconds")]]
 
 
+@pytest.mark.conformance
 def test_a_run_goes_on_with_its_store_and_refuses_others(train, tmp_path):
     on_disk, in_memory = tmp_path / "disk", tmp_path / "memory"
     assert train(in_memory, "--rounds=4").status == 0

@@ -11,6 +11,7 @@ import pytest
 from experiments import analysis
 from experiments.reports import results
 from experiments.reports.comparison import describe, tabulate
+from tests import tiers
 from tests.experiments import programs
 
 pytestmark = pytest.mark.whole_programs
@@ -294,6 +295,7 @@ def test_more_rounds_extend_and_nothing_is_repeated(run_command, comparison, tmp
     pd.testing.assert_frame_equal(after[columns][:4], before[columns])
 
 
+@pytest.mark.conformance
 def test_an_extension_that_was_killed_may_be_taken_back(
     run_command, comparison, tmp_path
 ):
@@ -316,7 +318,10 @@ def test_an_extension_that_was_killed_may_be_taken_back(
     assert list(analysis.read(folder).rounds["round"]) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("content", ["[]", "{", "null", '{"rounds": 3}', "another"])
+@pytest.mark.parametrize(
+    "content",
+    tiers.first(["{", "another"], ["[]", "{", "null", '{"rounds": 3}', "another"]),
+)
 def test_a_summary_that_is_none_is_written_anew(
     run_command, comparison, tmp_path, content
 ):

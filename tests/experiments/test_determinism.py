@@ -39,6 +39,7 @@ def test_two_runs_are_bit_identical(comparison, run_command, tmp_path):
     assert len(leaves) > 3
 
 
+@pytest.mark.conformance
 def test_a_program_that_begins_from_nothing_gives_the_bits_of_a_fork(
     comparison, tmp_path
 ):

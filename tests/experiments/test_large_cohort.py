@@ -5,6 +5,8 @@ import json
 import pandas as pd
 import pytest
 
+from tests import tiers
+
 QUADRATIC = ("--task=quadratic", "--num_clients=8", "--rounds_per_evaluation=2")
 
 
@@ -45,7 +47,8 @@ def test_all_instruments_in_one_run(run_command, tmp_path):
 
 
 # One of each composition; methods in one have their metrics from the same code.
-@pytest.mark.parametrize("algorithm", ["fed_sgd", "adabest"])
+@pytest.mark.conformance
+@pytest.mark.parametrize("algorithm", tiers.first([0], ["fed_sgd", "adabest"]))
 def test_methods_say_their_norms(run_command, tmp_path, algorithm):
     rows = train(
         run_command, tmp_path, "--rounds=1", "--clients_per_round=8",

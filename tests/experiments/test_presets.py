@@ -253,6 +253,7 @@ def test_a_variant_takes_the_choice_of_another(request_for, trained):
     assert len(trained) == 6
 
 
+@pytest.mark.conformance
 def test_runs_train_side_by_side(request_for, monkeypatch):
     trained = []
 

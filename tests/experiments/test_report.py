@@ -377,6 +377,7 @@ def test_the_committed_results_have_a_page(run_command, tmp_path):
     assert [row[0] for row in found.tables[last][1:]] == list(methods)
 
 
+@pytest.mark.conformance
 def test_it_does_without_tensorflow(tmp_path):
     made_up_runs.write(tmp_path / "run", [0.1, 0.2])
     program = f"""

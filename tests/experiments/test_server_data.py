@@ -98,6 +98,7 @@ def test_bad_flags(task, flags, message):
         choose(task, **flags)
 
 
+@pytest.mark.conformance
 def test_a_step_of_fed_meta_after_any_method(run_command, tmp_path):
     outcome = run_command(
         "train", "--task=quadratic", "--algorithm=adabest", "--num_clients=4",

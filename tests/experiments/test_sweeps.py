@@ -515,6 +515,7 @@ def test_a_search_needs_clients_to_hold_out(tmp_path):
         training.load_held_out(run)
 
 
+@pytest.mark.conformance
 def test_a_sweep_from_words_to_its_files(run_command, tmp_path):
     folder = tmp_path / "out"
     words = (

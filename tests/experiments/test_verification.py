@@ -57,6 +57,7 @@ def test_results_come_out_again(kept, capsys):
     assert "6 evaluations agree to the last digit" in capsys.readouterr().out
 
 
+@pytest.mark.conformance
 def test_a_changed_digit_is_named_and_elsewhere_tolerated(kept, capsys):
     folder, asked = kept
     path, before = _change(folder, "test_loss", lambda losses: losses * 1.0004)

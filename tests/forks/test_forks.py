@@ -146,6 +146,7 @@ def test_it_ends_with_whoever_started_it():
     wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists(), "its end")
 
 
+@pytest.mark.conformance
 def test_the_server_ends_with_its_session(monkeypatch):
     session = subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1)
     monkeypatch.setenv("TFF_DRIFT_TEST_SESSION", str(session.pid))

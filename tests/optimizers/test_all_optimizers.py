@@ -85,6 +85,7 @@ def test_hyperparameters_go_round_and_take_effect(optimizer):
         assert np.all(before != after)
 
 
+@pytest.mark.conformance
 def test_clients_of_tffs_own_fed_avg_take_its_steps(optimizer):
     process = tff.learning.algorithms.build_weighted_fed_avg(
         models.softmax_regression, optimizer, tff.learning.optimizers.build_sgdm(1.0)

@@ -22,8 +22,11 @@ def local_context(contexts):
         yield
 
 
-@pytest.fixture(params=["local", "native"])
+@pytest.fixture(params=["local", pytest.param("native", marks=pytest.mark.conformance)])
 def each_context(request, contexts):
-    """Runs a test under each context."""
+    """Runs a test under each context: in the first tier under the local one.
+
+    Under the native one that tier trains each method in `test_every_method`.
+    """
     with tff.framework.get_context_stack().install(contexts[request.param]):
         yield

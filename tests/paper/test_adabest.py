@@ -180,6 +180,7 @@ def test_a_state_from_no_earlier_round_is_not_discounted(present_round):
     assert driver.client_states["client_4"]["last_round"] == present_round + 1
 
 
+@pytest.mark.conformance
 def test_remark_5_fed_dyns_server_at_full_participation_is_that_of_beta_1():
     clients = {f"client_{index}": RAGGED[f"client_{index}"] for index in range(4)}
     driver = stateful.Driver(stateful.adabest(RATE, mu=0.0, beta=0.0), clients)
@@ -200,6 +201,7 @@ def test_remark_5_fed_dyns_server_at_full_participation_is_that_of_beta_1():
     assert np.linalg.norm(driver.model - fed_dyn.model) > 0.01
 
 
+@pytest.mark.conformance
 def test_beta_falls_every_round():
     process = adabest(mu=0.0, beta=0.8, beta_schedule="every_round", beta_decay=0.5)
     driver = stateful.Driver(process, RAGGED)

@@ -66,6 +66,7 @@ def test_without_penalty_and_correction_local_steps_are_fed_avgs_bit_for_bit(opt
             np.testing.assert_array_equal(driver.remembered(client, "drift"), moves)
 
 
+@pytest.mark.conformance
 def test_the_first_round_goes_twice_as_far_as_that_of_fed_avg():
     # h_i = 0 before, δ_i after: the mean of y_i + h_i is x + 2 mean δ_i.
     driver = stateful.Driver(build(0.0), CLIENTS)

@@ -90,6 +90,7 @@ def test_it_is_faster_than_fed_avg_where_a_model_fits_all_clients():
     assert distances[0] < 0.5 * distances[1]
 
 
+@pytest.mark.conformance
 def test_both_sums_may_be_secure():
     # Fixed-point numbers of 32 bits in [-8, 8].
     secure = tff.aggregators.SecureSumFactory(8.0, -8.0)
@@ -104,6 +105,7 @@ def test_both_sums_may_be_secure():
     np.testing.assert_allclose(driver.model, paper.x, atol=1e-5)
 
 
+@pytest.mark.conformance
 def test_its_step_goes_with_the_clients_of_other_methods():
     step = fed_exp.FedExpStep(EPSILON)
     scaffold = algorithms.build_scaffold(stateful.LinearRegression, 0.1, 7, step)

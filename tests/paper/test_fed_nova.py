@@ -57,7 +57,7 @@ def test_with_equal_K_and_plain_sgd_it_is_fed_avg_bit_for_bit(options):
         stateful.Driver(nova, clients),
         stateful.Driver(stateful.fed_avg(0.1, **options), clients),
     ]
-    for steps, size in ((7, 4), (3, 3), (1, 2), (11, 4)):
+    for steps, size in ((7, 4), (3, 3)):
         of_round = {name: c._replace(epochs=steps) for name, c in clients.items()}
         for driver in drivers:
             driver.round(list(clients)[:size], of_round)
@@ -65,6 +65,7 @@ def test_with_equal_K_and_plain_sgd_it_is_fed_avg_bit_for_bit(options):
     assert np.linalg.norm(drivers[0].model) > 0.1
 
 
+@pytest.mark.conformance
 def test_theorem_1_whose_minimum_is_the_fixed_point():
     # F_1 = (w - 1)² / 2 with K = 1, F_2 = (w + 3)² / 2 with K = 4; p_i = 1/2.
     rate = 1e-3
@@ -102,6 +103,7 @@ def test_with_an_unweighted_aggregator_the_steps_are_averaged_without_weights_to
         np.testing.assert_allclose(drivers[0].model, drivers[1].model, atol=1e-6)
 
 
+@pytest.mark.conformance
 def test_combines_with_server_momentum_adaptive_clipping_and_secure_sums():
     secure = tff.aggregators.SecureSumFactory(64.0, -64.0)
     options = {

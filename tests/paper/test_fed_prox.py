@@ -5,7 +5,6 @@ import pytest
 
 from tests import models, stateful
 from tests.paper import reference
-from tests.paper.contexts import both_contexts
 from tff_drift import algorithms
 
 RATE = 0.1
@@ -17,34 +16,32 @@ def fed_prox(mu, **local):
     return algorithms.build_fed_prox(stateful.LinearRegression, RATE, mu=mu, **local)
 
 
-def test_two_rounds_equal_numpy():
+def test_two_rounds_equal_numpy(each_context):
     mu = 0.7
     process = fed_prox(mu)
     sgd = reference.Sgd(RATE)
-    for _ in both_contexts():
-        driver, x = stateful.Driver(process, CLIENTS), np.zeros(stateful.DIMENSION)
-        for _ in range(2):
-            driver.round(COHORT)
-            local = [
-                sgd.run(x, client.batches(), lambda w, x=x: mu * (w - x))
-                for client in CLIENTS.values()
-            ]
-            x = np.average(local, axis=0, weights=[5, 6, 8])
-        np.testing.assert_allclose(driver.model, x, rtol=1e-4, atol=1e-6)
+    driver, x = stateful.Driver(process, CLIENTS), np.zeros(stateful.DIMENSION)
+    for _ in range(2):
+        driver.round(COHORT)
+        local = [
+            sgd.run(x, client.batches(), lambda w, x=x: mu * (w - x))
+            for client in CLIENTS.values()
+        ]
+        x = np.average(local, axis=0, weights=[5, 6, 8])
+    np.testing.assert_allclose(driver.model, x, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("local", stateful.LOCAL_OPTIONS)
-def test_without_the_term_it_is_fed_avg(local):
+def test_without_the_term_it_is_fed_avg(local, each_context):
     processes = (
         fed_prox(0.0, **local),
         algorithms.build_fed_avg(stateful.LinearRegression, RATE, **local),
     )
-    for _ in both_contexts():
-        drivers = [stateful.Driver(process, CLIENTS) for process in processes]
-        for driver in drivers:
-            driver.round(COHORT)
-            driver.round(COHORT[:2])
-        models.assert_bit_equal([drivers[0].model], [drivers[1].model])
+    drivers = [stateful.Driver(process, CLIENTS) for process in processes]
+    for driver in drivers:
+        driver.round(COHORT)
+        driver.round(COHORT[:2])
+    models.assert_bit_equal([drivers[0].model], [drivers[1].model])
 
 
 @pytest.mark.parametrize("mu", [-0.1, float("inf"), "1"])

@@ -13,7 +13,10 @@ OWN = models.client_arrays([4, 8])
 PUBLIC = models.client_arrays([6], seed=5)[0]
 
 
-@pytest.fixture(autouse=True, params=["native", "local"])
+@pytest.fixture(
+    autouse=True,
+    params=["local", pytest.param("native", marks=pytest.mark.conformance)],
+)
 def context(request):
     if request.param == "native":
         request.getfixturevalue("worker")
@@ -86,8 +89,9 @@ def test_a_dataset_that_does_not_hold_its_epochs():
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
-def test_endless_shared_data(known):
-    endless = _shared(PUBLIC).repeat()
+def test_endless_shared_data(known, monkeypatch):
+    monkeypatch.setattr("tff_drift.client_works.batches._MOST_BYTES", 1_000_000)
+    endless = _shared(PUBLIC).unbatch().repeat().batch(10_000)
     if not known:
         endless = endless.filter(lambda features, labels: True)
     with pytest.raises(ValueError, match=r"shared_data .* endless"):

@@ -4,12 +4,13 @@ https://arxiv.org/abs/2008.03606
 """
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
 import tensorflow_federated as tff
 
-from tests import models, stateful
+from tests import models, stateful, tiers
 from tests.paper import reference, reference_since
 from tff_drift import algorithms
 
@@ -37,8 +38,11 @@ def build(method, base):
     return BUILDERS[method](stateful.LinearRegression, BASES[base][0])
 
 
-@every_base
-@both
+@pytest.mark.parametrize(
+    ("method", "base"),
+    # Each method and each base once in the first tier.
+    tiers.first([0, 3], list(itertools.product(BUILDERS, BASES))),
+)
 def test_rounds_equal_algorithm_1(method, base, each_context):
     driver = stateful.Driver(build(method, base), RAGGED)
     paper = reference_since.Mime(D, BASES[base][1], method == "mime_lite")
@@ -114,7 +118,8 @@ def test_mime_lite_over_sgd_is_fed_avg_bit_for_bit(options):
         np.testing.assert_array_equal(driver.model, fed_avg.model)
 
 
-@every_base
+@pytest.mark.conformance
+@pytest.mark.parametrize("base", tiers.first(["momentum"], list(BASES)))
 def test_mime_lite_equals_that_of_tff(base, contexts):
     optimizer = BASES[base][0]
     theirs = tff.learning.algorithms.build_weighted_mime_lite(
@@ -131,7 +136,7 @@ def test_mime_lite_equals_that_of_tff(base, contexts):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
-@both
+@pytest.mark.parametrize("method", tiers.first(["mime"], list(BUILDERS)))
 def test_the_server_has_the_hyperparameters_that_are_set(method):
     """One client, whole data, one step: SGD with the momentum that was set."""
     process = BUILDERS[method](

@@ -95,12 +95,12 @@ def test_numbers_of_steps_are_geometric_and_depend_on_the_seed_alone():
             for _ in range(rounds)
         ]
 
-    drawn = np.array(numbers(0, 400))
+    drawn = np.array(numbers(0, rounds := 150))
     # Of mean 4 and of variance 12: four standard errors.
-    assert abs(drawn.mean() - 4) < 4 * np.sqrt(12 / 400)
+    assert abs(drawn.mean() - 4) < 4 * np.sqrt(12 / rounds)
     for k in (1, 2, 5):
         share = 0.75 ** (k - 1)
-        error = np.sqrt(share * (1 - share) / 400)
+        error = np.sqrt(share * (1 - share) / rounds)
         assert abs(np.mean(drawn >= k) - share) <= 4 * error
     assert numbers(0, 10) == list(drawn[:10])
     assert numbers(1, 10) != list(drawn[:10])

@@ -295,6 +295,7 @@ def test_weighted_clients_and_a_global_step_size():
     np.testing.assert_allclose(driver.server_variate(), 0.0, atol=1e-6)
 
 
+@pytest.mark.conformance
 def test_option_I_takes_any_client_optimizer_and_the_server_rate_a_schedule():
     process = algorithms.build_scaffold(
         stateful.LinearRegression,

@@ -53,6 +53,7 @@ def test_where_the_K_i_differ_the_server_takes_their_mean(each_context):
     )
 
 
+@pytest.mark.conformance
 def test_equals_scaffold_option_II_where_the_K_i_of_a_round_are_equal():
     clients = stateful.quadratic_clients(10, steps=1, seed=1)
     driver = stateful.Driver(scaffold_m(), clients)

@@ -40,7 +40,9 @@ def test_rounds_equal_the_paper(each_context):
             np.testing.assert_allclose(driver.remembered(client), c_i, atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{}, {"gradient_clipping_norm": 0.5}])
+@pytest.mark.parametrize(
+    "options", tiers.first([1], [{}, {"gradient_clipping_norm": 0.5}])
+)
 def test_with_beta_1_it_is_scaffold_bit_for_bit(options):
     driver = stateful.Driver(build(1.0, **options), CLIENTS)
     scaffold = stateful.Driver(
@@ -72,7 +74,8 @@ def test_without_variates_it_is_fed_cm_bit_for_bit():
         np.testing.assert_array_equal(driver.model, fed_cm.model)
 
 
-@pytest.mark.parametrize("cohort_size", tiers.first([1], [6, 2]))
+@pytest.mark.conformance
+@pytest.mark.parametrize("cohort_size", [6, 2])
 def test_converges_on_quadratics_of_any_heterogeneity(cohort_size):
     clients = stateful.quadratic_clients(6, steps=10, heterogeneity=10.0, seed=3)
     optimum = reference.optimum([client.batches()[:1] for client in clients.values()])

@@ -13,7 +13,6 @@ import tensorflow_federated as tff
 
 from tests import models, stateful, tiers
 from tests.paper import reference
-from tests.paper.contexts import both_contexts
 from tff_drift import algorithms, client_works, optimizers
 from tff_drift.client_works import keep_trace
 from tff_drift.layers import GRU, LSTM, Dropout, step_seed
@@ -104,33 +103,31 @@ def gradient_by_nested_tapes(weights, client, dropout_rate):
 
 @pytest.mark.parametrize(
     ("model_fn", "dropout_rate"),
-    [(net_with_dropout, DROPOUT_RATE), (functional_net(), 0.0)],
+    tiers.first([0], [(net_with_dropout, DROPOUT_RATE), (functional_net(), 0.0)]),
     ids=["with dropout", "functional, without dropout"],
 )
-def test_the_update_equals_nested_tapes(model_fn, dropout_rate):
+def test_the_update_equals_nested_tapes(model_fn, dropout_rate, each_context):
     process = build_uga(model_fn)
-    for _ in both_contexts():
-        state = process.initialize()
-        before = models.trainable(process, state)
-        after = models.trainable(process, process.next(state, repeated(CLIENTS)).state)
-        expected = [np.zeros_like(tensor) for tensor in before]
-        for client in CLIENTS:
-            gradient = gradient_by_nested_tapes(before, client, dropout_rate)
-            expected = [e + len(client[1]) / 17 * g for e, g in zip(expected, gradient)]
-        for old, new, mean in zip(before, after, expected):
-            np.testing.assert_allclose(old - new, mean, atol=1e-5)
+    state = process.initialize()
+    before = models.trainable(process, state)
+    after = models.trainable(process, process.next(state, repeated(CLIENTS)).state)
+    expected = [np.zeros_like(tensor) for tensor in before]
+    for client in CLIENTS:
+        gradient = gradient_by_nested_tapes(before, client, dropout_rate)
+        expected = [e + len(client[1]) / 17 * g for e, g in zip(expected, gradient)]
+    for old, new, mean in zip(before, after, expected):
+        np.testing.assert_allclose(old - new, mean, atol=1e-5)
 
 
-def test_with_one_epoch_it_is_fed_sgd():
+def test_with_one_epoch_it_is_fed_sgd(each_context):
     uga = build_uga(local_epochs=1)
     fed_sgd = algorithms.build_fed_sgd(models.softmax_regression, 1.0)
     data = repeated(CLIENTS, 1)
-    for _ in both_contexts():
-        one, _ = models.train(uga, data, rounds=2)
-        other, _ = models.train(fed_sgd, data, rounds=2)
-        models.assert_bit_equal(
-            models.trainable(uga, one), models.trainable(fed_sgd, other)
-        )
+    one, _ = models.train(uga, data, rounds=2)
+    other, _ = models.train(fed_sgd, data, rounds=2)
+    models.assert_bit_equal(
+        models.trainable(uga, one), models.trainable(fed_sgd, other)
+    )
 
 
 def quadratic_uga(w, batches, epochs, rate):
@@ -242,17 +239,15 @@ def sequences(random, size):
     return random.integers(0, 7, size=[size, 5]).astype(np.int32)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     ("net", "draw", "decay", "norm"),
-    tiers.first(
-        [3],
-        [
-            (convolutional_net, images, 0.0, None),
-            (recurrent_net, sequences, 0.0, None),
-            (compiled_recurrent_net, sequences, 0.3, 0.25),
-            (embedding_net, sequences, 0.3, 0.25),
-        ],
-    ),
+    [
+        (convolutional_net, images, 0.0, None),
+        (recurrent_net, sequences, 0.0, None),
+        (compiled_recurrent_net, sequences, 0.3, 0.25),
+        (embedding_net, sequences, 0.3, 0.25),
+    ],
 )
 def test_the_gradient_agrees_with_finite_differences(net, draw, decay, norm):
     random = np.random.default_rng(0)
@@ -333,6 +328,7 @@ def uga():
     return build_uga()
 
 
+@pytest.mark.conformance
 def test_a_client_that_breaks_down_is_rejected_and_an_empty_one_does_not_count(uga):
     broken = (np.full([2, 3], np.nan, np.float32), np.zeros([2], np.int32))
     empty = (np.zeros([0, 3], np.float32), np.zeros([0], np.int32))
@@ -351,11 +347,12 @@ MISUSES = [(17, "number of batches is not a multiple"), (22, "same number of exa
 
 
 @pytest.mark.parametrize(("size", "message"), MISUSES)
-def test_datasets_with_another_number_of_epochs_are_refused(size, message, uga):
+def test_datasets_with_another_number_of_epochs_are_refused(
+    size, message, uga, each_context
+):
     client = models.client_arrays([size])
-    for _ in both_contexts():
-        with pytest.raises(Exception, match=f"local_epochs is 3.*{message}"):
-            uga.next(uga.initialize(), repeated(client, 1))
+    with pytest.raises(Exception, match=f"local_epochs is 3.*{message}"):
+        uga.next(uga.initialize(), repeated(client, 1))
 
 
 @pytest.mark.parametrize("local_epochs", [0, -2, 1.5, True])

@@ -41,10 +41,20 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize(("total", "mean_steps"), [(None, 10.0), (20, 18.1)])
 @pytest.mark.parametrize(
-    ("method", "share"),
-    [("fed_cm", 0.1), ("scaffold_momentum", 0.1), ("scaffold_m", 1)],
+    ("method", "share", "total", "mean_steps"),
+    tiers.first(
+        [1, 2, 5],
+        [
+            (*method, *weights)
+            for method in (
+                ("fed_cm", 0.1),
+                ("scaffold_momentum", 0.1),
+                ("scaffold_m", 1),
+            )
+            for weights in ((None, 10.0), (20, 18.1))
+        ],
+    ),
 )
 def test_under_a_constant_gradient_directions_are_no_longer_than_it(
     method, share, total, mean_steps, each_context
@@ -72,32 +82,35 @@ COHORTS = [["client_0", "client_3"], ["client_1", "client_3", "client_2"], ["cli
 
 @pytest.mark.parametrize(
     ("method", "options", "paper"),
-    [
-        (
-            "fed_cm",
-            {"alpha": 0.25},
-            lambda: reference_since.ScaffoldMomentum(
-                D, None, 0.05, 0.25, total_weight=TOTAL
+    tiers.first(
+        [0, 3],
+        [
+            (
+                "fed_cm",
+                {"alpha": 0.25},
+                lambda: reference_since.ScaffoldMomentum(
+                    D, None, 0.05, 0.25, total_weight=TOTAL
+                ),
             ),
-        ),
-        (
-            "scaffold_momentum",
-            {"beta": 0.25},
-            lambda: reference_since.ScaffoldMomentum(
-                D, 4, 0.05, 0.25, total_weight=TOTAL
+            (
+                "scaffold_momentum",
+                {"beta": 0.25},
+                lambda: reference_since.ScaffoldMomentum(
+                    D, 4, 0.05, 0.25, total_weight=TOTAL
+                ),
             ),
-        ),
-        (
-            "scaffold_m",
-            {},
-            lambda: reference.ScaffoldM(D, 4, 0.05, total_weight=TOTAL),
-        ),
-        (
-            "fed_dyn",
-            {"mu": 0.5},
-            lambda: reference.FedDyn(D, 4, 0.05, 0.5, total_weight=TOTAL),
-        ),
-    ],
+            (
+                "scaffold_m",
+                {},
+                lambda: reference.ScaffoldM(D, 4, 0.05, total_weight=TOTAL),
+            ),
+            (
+                "fed_dyn",
+                {"mu": 0.5},
+                lambda: reference.FedDyn(D, 4, 0.05, 0.5, total_weight=TOTAL),
+            ),
+        ],
+    ),
 )
 def test_weighted_rounds_equal_the_reference(method, options, paper):
     process = build(method, TOTAL, num_clients=4, rate=0.05, **options)
@@ -114,17 +127,15 @@ def test_weighted_rounds_equal_the_reference(method, options, paper):
         np.testing.assert_allclose(driver.server_variate(), c, atol=1e-5)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     ("method", "options", "cohort_size"),
-    tiers.first(
-        [0, 2],
-        [
-            ("scaffold_momentum", {"beta": 0.5}, 2),
-            ("scaffold_m", {}, 2),
-            ("fed_dyn", {"mu": 0.5}, 2),
-            ("scaffnew", {"probability": 0.3}, 4),
-        ],
-    ),
+    [
+        ("scaffold_momentum", {"beta": 0.5}, 2),
+        ("scaffold_m", {}, 2),
+        ("fed_dyn", {"mu": 0.5}, 2),
+        ("scaffnew", {"probability": 0.3}, 4),
+    ],
 )
 def test_with_weights_by_examples_the_minimum_is_that_of_the_weighted_loss(
     method, options, cohort_size

@@ -18,6 +18,7 @@ from experiments import analysis, escape
 from experiments.flags import analyses, errors, tuned_settings
 from experiments.reports import analysis as tables
 from experiments.reports import report, texts, writing
+from tests import tiers
 from tests.experiments import made_up_runs
 
 RUN = "a/seed_1"
@@ -81,7 +82,9 @@ def changed(content, keys, value):
     return content
 
 
-@pytest.mark.parametrize("name", ["config.json", "summary.json"])
+@pytest.mark.parametrize(
+    "name", tiers.first(["summary.json"], ["config.json", "summary.json"])
+)
 def test_values_of_other_kinds_are_told_or_refused(tmp_path, no_figures, name):
     path = make(tmp_path / "in") / RUN / name
     whole = json.loads(path.read_text())
@@ -342,6 +345,7 @@ def as_study(folder):
     return folder
 
 
+@pytest.mark.conformance
 def test_many_pictures_with_holes_are_refused_together(tmp_path, no_figures):
     study = as_study(tmp_path / "in")
     head = b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + b"\0\0\0\1" * 2

@@ -61,7 +61,8 @@ def test_without_client_states_only_a_count_is_summed_in_the_open():
     assert _plain_aggregations(process.next) == ["sum"]
 
 
-@pytest.mark.parametrize("method", ["scaffold", "adabest"])
+@pytest.mark.conformance
+@pytest.mark.parametrize("method", tiers.first(["scaffold"], ["scaffold", "adabest"]))
 def test_client_states_may_stay_at_the_clients(method):
     model, options = program.linear_regression(), _secure_options()
     if method == "scaffold":
@@ -136,7 +137,7 @@ def _composed(kind):
     return algorithms.build_fed_avg(model, 0.1, **options)
 
 
-@pytest.mark.parametrize("kind", ["private", "secure"])
+@pytest.mark.parametrize("kind", tiers.first(["secure"], ["private", "secure"]))
 def test_rows_logs_and_states_have_no_number_of_a_client(kind, caplog):
     train = program.client_datasets()
     broken = {name: train.examples(name) for name in train.client_ids}
@@ -188,6 +189,7 @@ def test_a_private_run_that_is_resumed_keeps_its_events(tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.conformance
 def test_a_cohort_of_one_tells_its_clients_numbers():
     # So the test above can fail.
     train = program.client_datasets()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow_federated as tff
 
-from tests import models
+from tests import models, tiers
 from tff_drift import algorithms, client_states, execution, simulation
 from tff_drift.simulation.records import checkpoint
 from tff_drift.simulation.records.run_store import InMemoryRunStore, TrainingState
@@ -120,7 +120,9 @@ def test_the_states_themselves_are_no_metric(process, train):
     assert row["client_work/drift"] > 0
 
 
-@pytest.mark.parametrize("method", ["scaffold", "scaffold_m", "fed_dyn"])
+@pytest.mark.parametrize(
+    "method", tiers.first(["scaffold"], ["scaffold", "scaffold_m", "fed_dyn"])
+)
 def test_a_process_for_another_number_of_clients_is_refused(method, train):
     build = getattr(algorithms, f"build_{method}")
     process = build(models.softmax_regression, 0.2, 3)
@@ -196,10 +198,13 @@ class _LeavingStates(execution.RoundRunner, tff.framework.SyncContext):
 
 @pytest.mark.parametrize(
     "create_context",
-    [
-        execution.create_native_execution_context,
-        execution.create_local_execution_context,
-    ],
+    tiers.first(
+        [1],
+        [
+            execution.create_native_execution_context,
+            execution.create_local_execution_context,
+        ],
+    ),
 )
 def test_states_stay_at_the_clients_where_the_context_prefers_it(
     process, train, monkeypatch, create_context

@@ -120,6 +120,7 @@ def test_without_training_there_is_no_after():
     assert set(table) == {"examples", "loss_before", "error_before"}
 
 
+@pytest.mark.conformance
 def test_tffs_personalization_agrees():
     """TFF's own computation, with the same model and weights."""
 
@@ -170,6 +171,7 @@ def test_tffs_personalization_agrees():
         assert sorted(table[column]) == pytest.approx(theirs, 1e-4)
 
 
+@pytest.mark.conformance
 def test_the_plot_has_a_point_for_each_client():
     table = simulation.evaluate_clients(
         linear_model,
@@ -187,6 +189,7 @@ def test_the_plot_has_a_point_for_each_client():
         simulation.plot_clients(table)
 
 
+@pytest.mark.conformance
 def test_weights_of_another_float_are_cast():
     options = {"train": datasets(TRAIN), "client_optimizer_fn": RATE}
     wide = tff.learning.models.ModelWeights([INITIAL.astype(np.float64)], [])
@@ -236,6 +239,7 @@ def test_a_metric_that_is_no_number_is_an_error():
         simulation.evaluate_clients(model_fn, model_weights, datasets({"a": ones}))
 
 
+@pytest.mark.documents
 def test_the_code_of_personalization_md(tmp_path, monkeypatch):
     document = pathlib.Path(__file__).parents[2] / "docs" / "personalization.md"
     blocks = re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)

@@ -256,6 +256,7 @@ def test_no_headline_metric_gives_no_percentiles(test_clients):
     }
 
 
+@pytest.mark.conformance
 def test_hundreds_of_calls_do_not_grow(test_clients):
     evaluation = build_evaluation(models.softmax_regression, test_clients)
     weights = _weights()

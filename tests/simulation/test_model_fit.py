@@ -138,6 +138,7 @@ def test_a_value_that_would_be_another_one_is_refused(case, use):
         use(model, clients(x, y))
 
 
+@pytest.mark.conformance
 def test_it_is_refused_in_every_context():
     model, x, y, message = REFUSED["tokens beyond 32 bits"]
     for _ in both_contexts():

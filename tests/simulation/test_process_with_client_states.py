@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow_federated as tff
 
-from tests import models
+from tests import models, tiers
 from tff_drift import algorithms, client_states, execution, simulation
 from tff_drift.simulation import ProcessWithClientStates
 
@@ -33,7 +33,7 @@ def built(method):
     return algorithms.build_adabest(models.softmax_regression, 0.2)
 
 
-@pytest.fixture(params=["scaffold", "fed_dyn", "adabest"])
+@pytest.fixture(params=tiers.first(["adabest"], ["scaffold", "fed_dyn", "adabest"]))
 def process(request):
     return built(request.param)
 
@@ -253,7 +253,7 @@ def test_tffs_simulation_loop_trains_them(process, train):
     assert algorithms.CLIENT_STATES not in released[0]
 
 
-@pytest.mark.parametrize("kind", ["ram", "disk"])
+@pytest.mark.parametrize("kind", tiers.first(["ram"], ["ram", "disk"]))
 def test_tffs_simulation_loop_resumes(kind, train, tmp_path):
     process = built("scaffold")
     states = None
@@ -291,6 +291,7 @@ class WithoutFingerprints(tff.program.FileProgramStateManager):
         await super().save(program_state[0], version)
 
 
+@pytest.mark.conformance
 def test_a_program_state_takes_no_store_of_another_program(
     train, tmp_path, monkeypatch
 ):
@@ -358,7 +359,7 @@ def server_states(monkeypatch):
     return states
 
 
-@pytest.mark.parametrize("context", ["local", "native"])
+@pytest.mark.parametrize("context", tiers.first(["local"], ["local", "native"]))
 def test_tffs_program_trains_them(context, process, train, tmp_path, server_states):
     kept = simulation.ProcessWithClientStates(process)
     with tff.framework.get_context_stack().install(program_context(context)):
@@ -366,7 +367,8 @@ def test_tffs_program_trains_them(context, process, train, tmp_path, server_stat
     assert_as_expected(process, server_states[-1], kept.client_states)
 
 
-@pytest.mark.parametrize("kind", ["ram", "disk"])
+@pytest.mark.conformance
+@pytest.mark.parametrize("kind", tiers.first(["disk"], ["ram", "disk"]))
 def test_tffs_program_resumes(kind, train, tmp_path, server_states):
     process = built("scaffold")
     with tff.framework.get_context_stack().install(program_context("local")):
@@ -384,6 +386,7 @@ def test_tffs_program_resumes(kind, train, tmp_path, server_states):
     assert_as_expected(process, server_states[-1], again)
 
 
+@pytest.mark.conformance
 def test_tffs_program_may_discard_a_round(train, tmp_path, server_states):
     process = built("scaffold")
     outputs = []

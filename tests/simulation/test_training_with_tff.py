@@ -84,6 +84,7 @@ def test_initial_weights_take_the_place_of_the_model(process, train):
     )
 
 
+@pytest.mark.conformance
 def test_many_rounds_do_not_grow_this_process(process, train):
     sizes = {}
 

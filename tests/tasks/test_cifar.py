@@ -89,6 +89,7 @@ def test_resnet18_has_the_parameters_of_its_layers(resnet18):
     assert groups == {2}
 
 
+@pytest.mark.conformance
 def test_initial_weights_follow_the_seed_and_differ_between_layers(resnet18):
     same = resnet.build_resnet18((24, 24, 3), 100, seed=3)
     for build, kernels in (
@@ -121,6 +122,7 @@ def _baseline():
         return task, task.model_fn()
 
 
+@pytest.mark.conformance
 def test_examples_and_predictions_equal_those_of_tffs_baseline(resnet18):
     task = tasks.load("cifar100", synthetic=True, seed=3)
     baseline, baseline_model = _baseline()
@@ -275,6 +277,7 @@ def test_settings_have_their_papers_options():
     assert tasks.describe("cifar100").higher_is_better
 
 
+@pytest.mark.conformance
 def test_cifar10_has_the_residual_net_as_an_option():
     task = tasks.load("cifar10", synthetic=True, network="resnet18", num_clients=2)
 

@@ -105,6 +105,7 @@ def test_model_has_the_parameters_of_its_layers(task):
     assert model.input_spec == task.train.element_spec
 
 
+@pytest.mark.conformance
 def test_initial_weights_follow_the_seed_also_inside_tff(task):
     weights, same, different = (
         [v.numpy() for v in each.model_fn().trainable_variables]

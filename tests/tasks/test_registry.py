@@ -46,6 +46,7 @@ def test_the_definition_that_is_read_is_that_of_the_module(name):
     assert dataclasses.replace(read, build=module.build) == module.TASK
 
 
+@pytest.mark.conformance
 def test_one_module_adds_a_task_to_the_package(tmp_path):
     shutil.copytree(ROOT / "tasks", tmp_path / "tasks")
     (tmp_path / "tasks" / "papers" / "a_new_one.py").write_text(

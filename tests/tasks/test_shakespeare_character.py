@@ -78,6 +78,7 @@ def test_preprocessing_equals_tffs_at_the_edges(baseline):
     _assert_equal_examples(examples, _baseline_examples(baseline, snippets))
 
 
+@pytest.mark.conformance
 def test_preprocessing_equals_tffs_on_real_plays(baseline, real_data):
     data = shakespeare_character.DATA
     reader = sqlite_files.SqliteExamples(
@@ -132,6 +133,7 @@ def _finalize_in_tff(model):
     return finalize()
 
 
+@pytest.mark.conformance
 def test_model_equals_tffs_with_accuracy_over_characters_alone(
     task, baseline, model_and_initial_weights
 ):

@@ -125,6 +125,7 @@ def test_bag_of_words_by_hand():
     assert x.dtype == y.dtype == np.float32
 
 
+@pytest.mark.conformance
 def test_words_equal_those_of_tffs_baseline_at_the_edges(word_baseline):
     preprocess = stackoverflow_word.build_preprocess(_synthetic_words())
 
@@ -149,6 +150,7 @@ def test_bags_equal_those_of_tffs_baseline_at_the_edges(tag_baseline):
     _assert_equal_examples(examples, _examples(tag_baseline, features))
 
 
+@pytest.mark.conformance
 def test_real_examples_equal_those_of_tffs_preprocessing(real_data, monkeypatch):
     """On every tenth test user, with the real vocabularies."""
     word_task = tasks.load("stackoverflow_word", cache_dir=real_data, test_clients=None)
@@ -203,6 +205,7 @@ def test_real_examples_equal_those_of_tffs_preprocessing(real_data, monkeypatch)
         )
 
 
+@pytest.mark.conformance
 def test_word_model_equals_tffs_with_accuracy_over_words_alone(
     word_task, word_baseline
 ):

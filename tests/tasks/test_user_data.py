@@ -185,6 +185,7 @@ def test_the_model_is_softmax_regression_unless_the_user_has_a_net():
     assert shapes == [(2, 7), (7,), (7, 2), (2,)]
 
 
+@pytest.mark.conformance
 def test_a_task_evaluates_runs_on_its_test_clients():
     frame = pd.DataFrame({"o": list("aabb"), "x": [0.0, 1.0] * 2, "l": [0, 1] * 2})
     task = tasks.from_frame(frame, client_id="o", label="l", test=frame)

@@ -8,8 +8,9 @@ from tff_drift import execution
 
 
 @pytest.fixture(scope="session")
-def native(worker):
-    return execution.create_native_execution_context(max_concurrent_computation_calls=2)
+def native(worker, native_context):
+    """That of all tests: each has a worker of its own, which takes 100 MB."""
+    return native_context
 
 
 @pytest.fixture(scope="module")

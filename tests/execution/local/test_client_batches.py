@@ -233,6 +233,7 @@ def test_a_dataset_whose_components_come_in_another_order(local, native):
     assert call(local, computation, mapped) == 3
 
 
+@pytest.mark.conformance
 def test_features_may_be_strings(native, context):
     words = np.array([["a"], ["b"], ["c"], ["a"], ["é"]])
     clients = {str(k): (words[k:], np.array([0, 1, 0, 1, 1])[k:]) for k in range(2)}

@@ -63,6 +63,7 @@ def _round(context, process, data):
     return call(context, process.next, state, data), told
 
 
+@pytest.mark.conformance
 def test_tffs_own_fed_avg_with_convolutions(context, native):
     model_fn = keras_model_fn((6, 6, 1), lambda: [tf.keras.layers.Conv2D(3, 3)])
     process = tff.learning.algorithms.build_weighted_fed_avg(
@@ -170,6 +171,7 @@ def test_large_patches_of_padded_images(context, native):
     assert_same(call(context, computation, data, filters), expected, rtol=1e-5)
 
 
+@pytest.mark.conformance
 def test_what_decides_is_the_size_of_patches(context):
     shape, filters = (12, 12, 4), 3
     model_fn = keras_model_fn(shape, lambda: [tf.keras.layers.Conv2D(filters, 5)])
@@ -188,6 +190,7 @@ def test_what_decides_is_the_size_of_patches(context):
     )
 
 
+@pytest.mark.conformance
 def test_large_convolutions_are_not_even_tried(context):
     model_fn = keras_model_fn((28, 28, 8), lambda: [tf.keras.layers.Conv2D(2, 13)])
     process = algorithms.build_fed_avg(model_fn, 0.1)
@@ -198,6 +201,7 @@ def test_large_convolutions_are_not_even_tried(context):
     ]
 
 
+@pytest.mark.conformance
 def test_convolutions_of_other_kinds_are_done_one_after_the_other(context):
     model_fn = keras_model_fn((4, 4, 4, 1), lambda: [tf.keras.layers.Conv3D(2, 2)])
     (told,) = training(context, algorithms.build_fed_avg(model_fn, 0.1).next)

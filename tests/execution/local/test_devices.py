@@ -10,6 +10,7 @@ from tff_drift import execution
 from tff_drift.execution.local.graphs import devices
 
 
+@pytest.mark.conformance
 def test_compute_goes_to_the_clients_devices_and_datasets_stay(tmp_path):
     log = tmp_path / "log"
     with log.open("wb") as output:

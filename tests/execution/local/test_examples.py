@@ -124,7 +124,8 @@ PROCESSES = {
 }
 
 
-@pytest.mark.parametrize("name", tiers.first(["iterator", "ours"], list(PROCESSES)))
+@pytest.mark.conformance
+@pytest.mark.parametrize("name", list(PROCESSES))
 def test_images(name, contexts, native):
     process = PROCESSES[name]()
 
@@ -220,7 +221,9 @@ def _process(over):
     return initialize, next_
 
 
-@pytest.mark.parametrize("over", [iter, lambda data: data], ids=["iter", "for"])
+@pytest.mark.parametrize(
+    "over", tiers.first([1], [iter, lambda data: data]), ids=["iter", "for"]
+)
 def test_clients_with_states_and_loops_of_their_own(over, contexts, native):
     initialize, next_ = _process(over)
     client_states = [
@@ -230,6 +233,7 @@ def test_clients_with_states_and_loops_of_their_own(over, contexts, native):
     _assert_as_native(contexts, native, run, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.conformance
 def test_training_written_in_tffs_language(contexts, native):
     """Local training by `tff.sequence_reduce`."""
 
@@ -316,6 +320,7 @@ def _text_model():
     )
 
 
+@pytest.mark.conformance
 def test_texts(contexts, native):
     process = tff.learning.algorithms.build_weighted_fed_avg(
         _text_model, client_optimizer_fn=tff.learning.optimizers.build_sgdm(0.5)

@@ -135,6 +135,7 @@ def test_the_asynchronous_context_explains_too():
     assert told.splitlines()[:2] == ["1 phase, 0 clients", "server: on /CPU:0"]
 
 
+@pytest.mark.documents
 def test_the_document_shows_what_is_told(capsys):
     text = (pathlib.Path(__file__).parents[3] / "docs" / "execution.md").read_text()
     section = text[text.index("### What it will do") :]

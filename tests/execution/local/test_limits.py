@@ -33,6 +33,7 @@ def test_a_context_takes_limits_alone():
         execution.create_local_execution_context(limits={"plans": 8})
 
 
+@pytest.mark.conformance
 def test_a_context_decides_by_its_limits():
     process = models.fed_avg()
     told = []

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import models
+from tests import models, tiers
 from tests.execution.local.support import assert_same, call, training
 from tff_drift import compat, simulation
 from tff_drift.execution.batches_on_demand import BatchesOnDemand
@@ -53,7 +53,7 @@ def _cohort(train, make=None):
     return [on_demand(client_id) for client_id in train.client_ids]
 
 
-@pytest.mark.parametrize("mode", ["plain", "fast"])
+@pytest.mark.parametrize("mode", tiers.first([1], ["plain", "fast"]))
 def test_results_are_those_of_lists_bit_for_bit(mode, process, clients, local_contexts):
     local = local_contexts[mode]
     lists = [list(clients.training_batches(each, 1)) for each in clients.client_ids]
@@ -133,7 +133,7 @@ def _rows_of(train, client_id):
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("mode", ["plain", "fast"])
+@pytest.mark.parametrize("mode", tiers.first([1], ["plain", "fast"]))
 def test_chosen_rows_are_the_batches(mode, shuffle, process, clients, local_contexts):
     train = clients.replace(shuffle=shuffle, last_batch="bootstrap")
     lists = [list(train.training_batches(each, 1)) for each in train.client_ids]

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import models
+from tests import models, tiers
 from tests.execution.local.support import assert_same, call, training
 from tff_drift import algorithms, execution
 
@@ -158,6 +158,7 @@ def _with_ignored_class():
     )
 
 
+@pytest.mark.conformance
 def test_a_loss_that_ignores_a_class(local_contexts, native):
     process = algorithms.build_fed_avg(_with_ignored_class, 0.3)
     data = models.datasets(models.client_arrays([8] * 12 + [5]))
@@ -215,7 +216,7 @@ def _orders(passes):
     return of_each, one, lambda: [dataset(seed) for seed in range(1, 7)]
 
 
-@pytest.mark.parametrize("passes", ["one graph", "functions"])
+@pytest.mark.parametrize("passes", tiers.first([1], ["one graph", "functions"]))
 def test_passes_over_a_shuffled_dataset_follow_each_other(passes, local_contexts):
     computation, one, make = _orders(passes)
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import models
+from tests import models, tiers
 from tests.execution.local.support import call, training
 from tff_drift import aggregators, algorithms, execution
 from tff_drift.aggregators.client_state_collection import collected_type
@@ -165,13 +165,16 @@ def test_a_sum_that_checks_its_values_is_not_summed_at_once(local, fast, accumul
 
 @pytest.mark.parametrize(
     "build",
-    [
-        lambda: algorithms.build_fed_avg(models.softmax_regression, 0.3),
-        # It gathers its batches.
-        lambda: algorithms.build_uga(
-            models.softmax_regression, 0.1, 0.5, local_epochs=2
-        ),
-    ],
+    tiers.first(
+        [0],
+        [
+            lambda: algorithms.build_fed_avg(models.softmax_regression, 0.3),
+            # It gathers its batches.
+            lambda: algorithms.build_uga(
+                models.softmax_regression, 0.1, 0.5, local_epochs=2
+            ),
+        ],
+    ),
     ids=["FedAvg", "UGA"],
 )
 def test_loops_over_batches_run_step_by_step(fast, build):

@@ -5,6 +5,7 @@ import collections
 import datetime
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -97,6 +98,7 @@ def _program(context, state):
     return outputs.released, metrics.released
 
 
+@pytest.mark.conformance
 def test_train_model(native):
     process = _stock_process()
     state = call(native, process.initialize)
@@ -126,6 +128,7 @@ def test_hierarchical_histogram(local, native):
     assert_same(output[1], expected[1], rtol=1e-6)
 
 
+@pytest.mark.conformance
 def test_heavy_hitters(local, native):
     computation = tff.analytics.heavy_hitters.iblt.build_iblt_computation(
         capacity=20, string_max_bytes=8, repetitions=3, seed=1

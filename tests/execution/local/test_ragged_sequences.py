@@ -94,7 +94,7 @@ def _dataset(elements, like):
 
 
 @pytest.mark.parametrize("sizes", tiers.first(["short_between"], list(SIZES)))
-@pytest.mark.parametrize("name", list(KINDS))
+@pytest.mark.parametrize("name", tiers.first(["words", "nested"], list(KINDS)))
 def test_ragged_sequences(name, sizes, native, local_contexts):
     element_type, make = KINDS[name]
     computation = _computation(element_type)

@@ -156,6 +156,7 @@ def test_a_check_that_fails_is_told_as_one_by_one(local_contexts):
         call(local_contexts["batched"], process, _data())
 
 
+@pytest.mark.conformance
 def test_fed_nova_multiplies_its_updates_in_stacks(groups, local_contexts, one_by_one):
     process = algorithms.build_fed_nova(models.softmax_regression, 0.3)
     data = models.datasets(models.client_arrays(SIZES))

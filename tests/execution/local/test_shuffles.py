@@ -71,6 +71,7 @@ def test_clients_that_share_a_shuffle_have_one_order(computation, local, native)
         assert_same(call(local, computation, data, numbers), expected)
 
 
+@pytest.mark.conformance
 def test_both_exchanges_of_mime_have_one_order(local, native):
     process = algorithms.build_mime(models.softmax_regression, 0.3)
     data = [

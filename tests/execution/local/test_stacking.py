@@ -134,11 +134,14 @@ def _recurrent():
 
 @pytest.mark.parametrize(
     ("model_fn", "loop", "reason"),
-    [
-        # The loop over an iterator is no `Dataset.reduce`.
-        (models.softmax_regression, "DATASET_ITERATOR", "dataset operation"),
-        (_recurrent, "DATASET_REDUCE", "it has a loop, as recurrent layers do"),
-    ],
+    tiers.first(
+        [0],
+        [
+            # The loop over an iterator is no `Dataset.reduce`.
+            (models.softmax_regression, "DATASET_ITERATOR", "dataset operation"),
+            (_recurrent, "DATASET_REDUCE", "it has a loop, as recurrent layers do"),
+        ],
+    ),
 )
 def test_what_cannot_be_stacked_runs_one_by_one(model_fn, loop, reason):
     process = algorithms.build_fed_avg(
@@ -165,7 +168,7 @@ def _uga():
 @pytest.mark.parametrize(
     "sizes",
     tiers.first(
-        [1],
+        [],
         [
             [6] * 9,
             # Short last batches, batches that few have, and no batch at all.
@@ -181,6 +184,7 @@ def test_keep_trace_clients_run_together(sizes):
     _agree(stacked, _one_by_one(_uga(), data))
 
 
+@pytest.mark.conformance
 def test_keep_trace_clients_of_unequal_sizes_run_together_where_it_pays():
     process = _uga()
     state = call(_context(()), process.initialize)
@@ -199,7 +203,7 @@ def test_keep_trace_clients_of_unequal_sizes_run_together_where_it_pays():
 @pytest.mark.parametrize(
     ("build", "epochs"),
     tiers.first(
-        ["functional"],
+        ["nothing traced"],
         [
             (
                 lambda: algorithms.build_uga(
@@ -238,6 +242,7 @@ def test_keep_trace_in_all_its_forms_is_stacked(build, epochs):
     _agree(stacked, _one_by_one(process, data))
 
 
+@pytest.mark.conformance
 def test_the_checks_of_a_computation_are_made_for_stacks_too():
     data = _epochs([4, 4], epochs=2)
     data[1] = data[1].take(1)
@@ -258,6 +263,7 @@ def test_clients_are_stacked_on_each_of_several_devices():
     _agree(stacked, _one_by_one(process, data))
 
 
+@pytest.mark.conformance
 def test_a_mapping_whose_keys_are_not_in_order():
     spec = collections.OrderedDict(
         y=tf.TensorSpec([None, 1], tf.float32), x=tf.TensorSpec([None, 3], tf.float32)

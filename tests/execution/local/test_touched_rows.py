@@ -131,6 +131,7 @@ def test_clients_train_on_rows(context, one_by_one, net):
     assert not changed[~named].any()
 
 
+@pytest.mark.conformance
 def test_native_and_tffs_own_fed_avg(context, native):
     process = tff.learning.algorithms.build_weighted_fed_avg(
         _model_fn(_mean_of_words),
@@ -147,6 +148,7 @@ def _cast(inputs):
     return _mean_of_words(K.Lambda(lambda x: tf.cast(x, tf.int64))(inputs))
 
 
+@pytest.mark.conformance
 def test_numbers_that_numpy_does_not_take_for_rows(context, one_by_one):
     process = _fed_avg(_cast, dtype=tf.uint64)
     cohort = _clients(dtype=np.uint64)
@@ -244,7 +246,8 @@ def test_tables_that_change_places(context, native):
     assert_same(actual, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", tiers.first([1], [tf.uint8, tf.int64]))
+@pytest.mark.conformance
+@pytest.mark.parametrize("dtype", [tf.uint8, tf.int64])
 def test_numbers_of_other_dtypes(context, one_by_one, dtype):
     process = _fed_avg(_mean_of_words, dtype=dtype)
     cohort = _clients(dtype=dtype.as_numpy_dtype, words=200)
@@ -261,10 +264,11 @@ def _sgdm(**kwargs):
     return tff.learning.optimizers.build_sgdm(0.5, **kwargs)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     ("net", "build"),
     tiers.first(
-        [0, 2],
+        [0],
         [
             (_columns_of_their_own, _fed_avg),
             (_decayed, _fed_avg),
@@ -330,7 +334,8 @@ def _users_and_items():
     )
 
 
-@pytest.mark.parametrize("same", tiers.first([0], [False, True]))
+@pytest.mark.conformance
+@pytest.mark.parametrize("same", [False, True])
 def test_components_of_their_own(context, one_by_one, same):
     process = algorithms.build_fed_avg(_users_and_items(), 0.1)
     random = np.random.default_rng(8)
@@ -350,6 +355,7 @@ def test_components_of_their_own(context, one_by_one, same):
     assert_same(actual, expected, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.conformance
 def test_a_large_table_is_trained_on_few_rows(context):
     def net(inputs):
         table = K.Embedding(40 * ROWS, 8)
@@ -358,6 +364,7 @@ def test_a_large_table_is_trained_on_few_rows(context):
     assert _told(context, _fed_avg(net), _clients()).endswith(ON_ROWS)
 
 
+@pytest.mark.conformance
 def test_a_table_that_is_not_finite(context, one_by_one):
     process = _fed_avg(_mean_of_words, _sgdm())
     cohort = _clients()
@@ -375,6 +382,7 @@ def test_a_table_that_is_not_finite(context, one_by_one):
     assert_same(actual, expected)
 
 
+@pytest.mark.conformance
 def test_a_number_of_no_row_is_refused(one_by_one):
     context = execution.create_local_execution_context()
     process = _fed_avg(_mean_of_words)

@@ -66,7 +66,7 @@ def _of_tff(optimizer):
 @pytest.mark.parametrize(
     "build",
     tiers.first(
-        ["dropout", "scaffold"],
+        ["scaffold"],
         [
             lambda: algorithms.build_fed_avg(with_dropout, 0.3),
             lambda: _of_tff(tff.learning.optimizers.build_sgdm(0.3, momentum=0.9)),
@@ -107,6 +107,7 @@ def test_one_function_serves_all_groups_of_cohorts(monkeypatch):
     assert len(built) == 1
 
 
+@pytest.mark.conformance
 def test_epochs_that_end_with_a_short_batch(stacked, single):
     process = models.fed_avg()
     arrays = models.client_arrays(SIZES)
@@ -266,6 +267,7 @@ def test_datasets_that_vary_are_not_read_once_for_two_passes(stacked):
     ]
 
 
+@pytest.mark.conformance
 def test_groups_of_other_sizes_build_nothing_anew(monkeypatch):
     built = []
     concrete = functions.concrete
@@ -285,6 +287,7 @@ def test_groups_of_other_sizes_build_nothing_anew(monkeypatch):
     assert len(built) == 1
 
 
+@pytest.mark.conformance
 def test_a_group_that_comes_again_as_a_cohort_of_its_own(stacked, single):
     # The second of two groups has the first one's 52 places, and 50 if it is alone.
     process = models.fed_avg()

@@ -78,6 +78,7 @@ def test_a_run_measures_it_at_evaluations(train):
     assert max(measured.values()) < 1e-6 * norm
 
 
+@pytest.mark.conformance
 def test_a_wrong_number_of_clients_shows(train):
     process = algorithms.build_scaffold(models.softmax_regression, 0.2, 2)
     kept = simulation.ProcessWithClientStates(process)

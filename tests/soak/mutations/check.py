@@ -31,6 +31,8 @@ _COPIED_FILES = (
     "tests/conftest.py",
     "tests/models.py",
     "tests/stateful.py",
+    "tests/tiers.py",
+    "tests/with_tensorflow.py",
 )
 _TIMEOUT_SECONDS = 900
 
