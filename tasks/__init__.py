@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tasks.definitions import Clients, Task
     from tasks.loading import load
     from tasks.own.user_data import from_folder, from_frame, from_sqlite
+    from tasks.own.user_images import from_image_folder
+    from tasks.own.user_json import from_json
     from tasks.partitioning import partition
     from tasks.sources.example_checks import DataError
     from tasks.sources.sqlite_writer import write_sqlite
@@ -38,6 +40,8 @@ __all__ = [
     "describe",
     "from_folder",
     "from_frame",
+    "from_image_folder",
+    "from_json",
     "from_sqlite",
     "load",
     "names",
@@ -53,6 +57,8 @@ _MODULES = {
     "Task": "definitions",
     "from_folder": "own.user_data",
     "from_frame": "own.user_data",
+    "from_image_folder": "own.user_images",
+    "from_json": "own.user_json",
     "from_sqlite": "own.user_data",
     "load": "loading",
     "partition": "partitioning",

@@ -8,9 +8,13 @@ from typing import Any, NamedTuple
 
 import tensorflow_federated as tff
 
+from tff_drift import checks, summaries
 from tff_drift.simulation import ClientDatasets, build_evaluation, callbacks
 
 ModelFn = Callable[[], tff.learning.models.VariableModel]
+
+# Of an option that has many values, such as the classes.
+_MOST_SHOWN = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +49,32 @@ class Task:
     seed: int
     options: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        return summaries.text(*self._summary())
+
+    def _repr_html_(self) -> str:
+        return summaries.html(*self._summary())
+
+    def _summary(self) -> tuple[str, dict[str, str]]:
+        """Returns a title, and what the task is by the names of what is told."""
+        which = "higher" if self.higher_is_better else "lower"
+        parts = {"train": self.train, "test": self.test, "validation": self.validation}
+        clients = {
+            name: f"{len(part):,} clients, {checks.shown(part.client_ids[0])} to "
+            f"{checks.shown(part.client_ids[-1])}"
+            for name, part in parts.items()
+            if part is not None
+        }
+        options = (f"{name}={_shown(value)}" for name, value in self.options.items())
+        fields = {
+            "about": self.description,
+            **clients,
+            "metric": f"{self.accuracy_metric}, {which} is better",
+            "seed": str(self.seed),
+            "options": ", ".join(options),
+        }
+        return f"Task {self.name!r}", fields
+
     def evaluation(
         self, *, rounds_per_evaluation: int = 10, max_clients: int | None = None
     ) -> callbacks.PeriodicEvaluation:
@@ -69,6 +99,14 @@ class Task:
         return callbacks.PeriodicEvaluation(
             evaluate, rounds_per_evaluation=rounds_per_evaluation
         )
+
+
+def _shown(value: Any) -> str:
+    """Returns an option's value, and how many there are if it is many."""
+    if isinstance(value, tuple) and len(value) > _MOST_SHOWN:
+        first = ", ".join(map(checks.shown, value[:_MOST_SHOWN]))
+        return f"({first}, ... of {len(value):,})"
+    return checks.shown(value)
 
 
 class Clients(NamedTuple):

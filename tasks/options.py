@@ -117,10 +117,33 @@ LOSS = Option(
     "sum",
     choices=("sum", "mean"),
 )
-OWN_DATA = (
+OWN_NUMBERS = (
     Option("data", "text", "The folder or the file.", None, may_be_none=True),
     Option("client_column", "text", "A table's column of clients.", "client"),
-    Option("label", "text", "The column or feature of the class.", "label"),
+    Option("label", "text", "The column or feature that is predicted.", "label"),
+    Option(
+        "test_fraction",
+        "fraction",
+        "Share of a client's examples to test on; a SQLite file has its own.",
+        0.2,
+    ),
+    Option(
+        "time_column",
+        "text",
+        "A table's column of times: a client's last examples are held out.",
+        None,
+        may_be_none=True,
+    ),
+    Option(
+        "window",
+        "count",
+        "Predict from this many rows at a time, in the order of time_column.",
+        None,
+        may_be_none=True,
+    ),
+)
+OWN_DATA = (
+    *OWN_NUMBERS[:3],
     Option(
         "num_classes",
         "count",
@@ -128,10 +151,5 @@ OWN_DATA = (
         None,
         may_be_none=True,
     ),
-    Option(
-        "test_fraction",
-        "fraction",
-        "Share of a client's examples to test on; a SQLite file has its own.",
-        0.2,
-    ),
+    *OWN_NUMBERS[3:],
 )

@@ -4,6 +4,7 @@ import asyncio
 import collections
 import pathlib
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -88,6 +89,7 @@ RUN_BY = {
     "README.md": "tests/test_readme.py",
     "docs/client_state.md": "here",
     "docs/composing.md": "here",
+    "docs/diagnosis.md": "tests/simulation/test_diagnosis.py",
     "docs/engine.md": "here",
     "docs/execution.md": "here",
     "docs/extending.md": "here",
@@ -95,6 +97,7 @@ RUN_BY = {
     "docs/keras3.md": "tests/keras3/test_document.py",
     "docs/migrating.md": "here",
     "docs/personalization.md": "tests/simulation/test_evaluate_clients.py",
+    "docs/recipes.md": "here",
     "docs/remote.md": "tests/execution/on_ray/test_document.py",
     "docs/tracking.md": "tests/simulation/callbacks/test_mlflow_tracker.py",
 }
@@ -149,6 +152,49 @@ def test_getting_started_trains_and_evaluates(local_context, tmp_path, monkeypat
     saved = tf.keras.models.load_model("model.keras")
     assert [weight.shape for weight in saved.get_weights()] == [(5, 2), (2,)]
     assert np.any(saved.get_weights()[1] != 0)  # As initialised, the bias is 0.
+
+
+def test_the_recipes_train(local_context, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    context = tff_drift.execution.create_local_execution_context()
+    stack = tff.framework.get_context_stack()
+
+    def set_default_context(_):
+        # Contexts are those of one thread; here, of the one that a recipe starts.
+        if threading.current_thread() is not threading.main_thread():
+            stack.set_default_context(context)
+
+    monkeypatch.setattr(tff.framework, "set_default_context", set_default_context)
+    names, found = {"__name__": "recipes"}, {}
+    for title, blocks in _recipes():
+        exec("\n".join(blocks), names)
+        found[title] = names.get("result")
+    regression = found["Predict a number (regression)"]
+    kernel, bias = regression.model_weights.trainable
+    # What the price was made of.
+    np.testing.assert_allclose(kernel[:, 0], [3, -1, 0], atol=0.05)
+    np.testing.assert_allclose(bias, [0.5], atol=0.05)
+    started = found["Start from a trained model"].model_weights.trainable[0]
+    [kernel, _] = names["trained"].trainable_weights
+    np.testing.assert_array_equal(kernel.numpy(), started)
+    assert found["Stop early"].stop_reason
+    assert len(found["Stop early"].rows) < 200
+    assert 0 <= names["f1"] <= 1
+    assert names["series"].train.element_spec[0].shape == (None, 6, 1)
+    assert names["leaf"].train.client_ids == ("f1", "f2")
+    assert names["pets"].options["classes"] == ("cat", "dog")
+    for title, result in found.items():
+        if result is not None:
+            weights = result.model_weights.trainable
+            assert all(np.all(np.isfinite(each)) for each in weights), title
+
+
+def _recipes():
+    """The blocks of each recipe, by its title, in order."""
+    text = (ROOT / "docs/recipes.md").read_text()
+    for section in re.split(r"^## ", text, flags=re.MULTILINE):
+        blocks = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+        yield section.partition("\n")[0], blocks
 
 
 def test_migrating_step_by_step_trains_the_same_model(script):

@@ -13,9 +13,7 @@ a function calls.
 
 from __future__ import annotations
 
-import collections
 import functools
-import types
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -30,8 +28,6 @@ _status = tf.__internal__.autograph.control_status_ctx
 _UNSPECIFIED = _status()
 
 _OPTIMIZERS = tff.learning.optimizers
-# The module of TFF's models around Keras 2 models.
-_KERAS_MODELS = tff.learning.models.from_keras_model.__module__
 # Without control flow over tensors: the library's packages, and TFF's optimizers that
 # hold no function of a user's.
 _TRACED_AS_WRITTEN = (
@@ -77,42 +73,12 @@ def of_user(function: Function) -> Function:
     return function if _is_traced_as_written(function) else converted(function)
 
 
-def of_model(model: tff.learning.models.VariableModel, name: str) -> Any:
-    """Returns a method of a model, as TFF would trace it.
-
-    Of a Keras 2 model, TFF's own lines around it are traced as they are written: Keras
-    has AutoGraph convert what a user writes in layers, losses and metrics.
+def traced_as_written(function: Callable[..., Any]) -> Any:
+    """Returns a `tf.function` that is traced as it is written.
 
     Args:
-      model: The model.
-      name: The method's name.
+      function: One without control flow over tensors.
     """
-    if not _is_of_keras2(model):
-        return of_user(getattr(model, name))
-    function = getattr(type(model), name).python_function
-    return _traced_as_written(types.MethodType(function, model))
-
-
-def metric_finalizers(model: tff.learning.models.VariableModel) -> Any:
-    """Returns a model's metric finalizers, by name; TFF's own as they are written.
-
-    Args:
-      model: The model.
-    """
-    finalizers = model.metric_finalizers()
-    if not _is_of_keras2(model):
-        return finalizers
-    return collections.OrderedDict(
-        (name, _traced_as_written(finalizer.python_function))
-        for name, finalizer in finalizers.items()
-    )
-
-
-def _is_of_keras2(model: tff.learning.models.VariableModel) -> bool:
-    return type(model).__module__ == _KERAS_MODELS
-
-
-def _traced_as_written(function: Callable[..., Any]) -> Any:
     return tf.function(as_written(function))
 
 

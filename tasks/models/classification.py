@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions
+from tasks.models import keras_models
 
 
 def batch_spec(
@@ -24,12 +25,12 @@ def batch_spec(
 
 
 def build_model_fn(
-    build_keras_model: Callable[[], tf.keras.Model], input_spec: Any
+    build_keras_model: Callable[[], Any], input_spec: Any
 ) -> definitions.ModelFn:
     """Returns a model function with cross-entropy as loss and accuracy as metric.
 
     Args:
-      build_keras_model: Builds a Keras model from scratch whose outputs are
+      build_keras_model: Builds a model of Keras 2 or 3 from scratch whose outputs are
         logits.
       input_spec: The `tf.TensorSpec` structure of a batch of inputs and labels.
 
@@ -39,11 +40,11 @@ def build_model_fn(
     """
 
     def model_fn() -> tff.learning.models.VariableModel:
-        return tff.learning.models.from_keras_model(
+        return keras_models.to_tff(
             build_keras_model(),
-            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            input_spec=input_spec,
-            metrics=[tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+            input_spec,
+            lambda keras: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            lambda keras: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         )
 
     return model_fn

@@ -9,9 +9,30 @@ from typing import Any
 import numpy as np
 
 from tasks.sources import example_checks
+from tff_drift import checks
 
 # A net has at least one weight per class: beyond this, a label is a code or an error.
 MAX_CLASSES = 1_000_000
+
+
+def check_num_classes(num_classes: int | None) -> None:
+    """Raises unless an argument can be a number of classes.
+
+    Args:
+      num_classes: The argument; `None` is right too.
+
+    Raises:
+      TypeError: If it is not an integer.
+      ValueError: If it is below 1 or above `MAX_CLASSES`.
+    """
+    if num_classes is None:
+        return
+    checks.check_integer("num_classes", num_classes)
+    if num_classes > MAX_CLASSES:
+        raise ValueError(
+            f"num_classes must be at most {MAX_CLASSES}, found {num_classes!r}. Number "
+            "the classes that occur from 0."
+        )
 
 
 def find_classes(
@@ -20,7 +41,8 @@ def find_classes(
     """Returns the classes in the order of their numbers.
 
     Args:
-      labels: Arrays of labels, by where they stand: file, client and field.
+      labels: Arrays of distinct labels, as `distinct` returns them, by where they
+        stand: file, client and field.
       num_classes: The number of classes; `None` takes as many as the labels need.
 
     Returns:
@@ -32,13 +54,11 @@ def find_classes(
         kinds or cannot be sorted, a number is not whole, or other labels than integers
         are not as many as `num_classes`.
     """
-    values = {
-        where: set(distinct(array, where).tolist()) for where, array in labels.items()
-    }
+    values = {where: set(array.tolist()) for where, array in labels.items()}
     if all(array.dtype.kind in "iu" for array in labels.values()):
         # A negative label, or one beyond `num_classes`, is found when it is numbered.
         return range(num_classes or _count(values))
-    _check_one_kind(values)
+    check_one_kind(labels)
     _check_whole(values)
     try:
         classes = sorted(set().union(*values.values()))
@@ -97,11 +117,18 @@ def _count(values: Mapping[str, set[int]]) -> int:
     return max(0, largest) + 1
 
 
-def _check_one_kind(values: Mapping[str, set[Any]]) -> None:
-    """Raises if some labels are strings and others are not."""
+def check_one_kind(labels: Mapping[str, np.ndarray]) -> None:
+    """Raises if some labels are strings and others are not.
+
+    Args:
+      labels: As for `find_classes`.
+
+    Raises:
+      DataError: If they are of two kinds.
+    """
     found: dict[bool, tuple[Any, str]] = {}
-    for where, distinct in values.items():
-        for value in distinct:
+    for where, values in labels.items():
+        for value in values.tolist():
             found.setdefault(isinstance(value, str), (value, where))
     if len(found) > 1:
         (text, text_where), (other, other_where) = found[True], found[False]
@@ -116,19 +143,25 @@ def _check_whole(values: Mapping[str, set[Any]]) -> None:
     """Raises if a label is a number that counts nothing: what regression predicts."""
     for where, distinct in values.items():
         for value in distinct:
-            if isinstance(value, numbers.Number) and not _is_whole(value):
+            if isinstance(value, numbers.Number) and has_fraction(value):
                 raise example_checks.DataError(
                     f"{where}: found the label {value}, and a class is no such number. "
-                    "These are tasks of classification: put numbers into classes, as "
-                    "pandas.cut does, or write names such as '0.5' as strings."
+                    "Give target='number' (--task=own_numbers) to predict numbers, "
+                    "put them into classes, as pandas.cut does, or write names such "
+                    "as '0.5' as strings."
                 )
 
 
-def _is_whole(value: Any) -> bool:
+def has_fraction(value: Any) -> bool:
+    """Returns whether a number is not whole: it has a fraction or is not finite.
+
+    Args:
+      value: The number.
+    """
     try:
-        return bool(int(value) == value)
+        return bool(int(value) != value)
     except (OverflowError, TypeError, ValueError):  # Infinite, complex or no number.
-        return False
+        return True
 
 
 def number_labels(labels: np.ndarray, classes: Sequence[Any], where: str) -> np.ndarray:
@@ -151,20 +184,11 @@ def number_labels(labels: np.ndarray, classes: Sequence[Any], where: str) -> np.
         example = int(np.argmax(unknown))
         raise example_checks.DataError(
             f"{where}, example {example}: found the label "
-            f"{labels.tolist()[example]!r}, but the {len(classes)} classes are "
-            f"{classes[0]!r} to {classes[-1]!r}."
+            f"{checks.shown(labels.tolist()[example])}, but the {len(classes)} classes "
+            f"are {checks.shown(classes[0])} to {checks.shown(classes[-1])}. Give "
+            "target='number' (--task=own_numbers) if labels are numbers to predict."
         )
     return found.astype(np.int32)
-
-
-def are_known(labels: np.ndarray, classes: Sequence[Any]) -> bool:
-    """Returns whether all labels are among the classes.
-
-    Args:
-      labels: The labels.
-      classes: The classes, as `find_classes` returns them.
-    """
-    return bool((_numbers(labels, classes) >= 0).all())
 
 
 def _numbers(labels: np.ndarray, classes: Sequence[Any]) -> np.ndarray:

@@ -1,8 +1,9 @@
 """A user's own data as a task: `--task=own_data --data=FOLDER|FILE`.
 
-What `tasks.from_folder`, `from_frame` and `from_sqlite` make of a folder, a table or a
-file, with the options of a task, so that the command line trains on it. The net is
-their softmax regression; a plugin registers a task with another.
+What `tasks.from_folder`, `from_frame`, `from_json`, `from_image_folder` and
+`from_sqlite` make of a folder or a file, with the options of a task, so that the
+command line trains on it. The net is their softmax regression; a plugin registers a
+task with another. Of numbers there is the task `own_numbers`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,20 @@ from typing import Any
 
 from tasks import definitions
 from tasks import options as shared
-from tasks.own import user_data, user_files
+from tasks.own import (
+    targets,
+    user_data,
+    user_files,
+    user_images,
+    user_json,
+    user_tables,
+)
 from tasks.registry import TaskDefinition
+from tasks.sources import example_checks
 
 _TABLES = (".csv", ".csv.gz", ".parquet")
 _SQLITE = (".sqlite", ".db")
+_JSON = ".json"
 
 
 def build(
@@ -34,59 +44,113 @@ def build(
       The clients and the model function.
     """
     del cache_dir
+    task = load(seed, options, None)
+    if task.options["target"] != targets.CLASS:
+        raise example_checks.DataError(
+            f"{options['data']}: the labels have fractions, and classes have none. "
+            "Give --task=own_numbers to predict numbers."
+        )
+    return clients(task, options), task.model_fn
+
+
+def load(seed: int, options: Mapping[str, Any], target: str | None) -> definitions.Task:
+    """Returns the task of a folder or a file.
+
+    Args:
+      seed: The seed of everything that is drawn.
+      options: The value of every option of the task.
+      target: What is predicted, as for `tasks.from_frame`.
+    """
     if options["data"] is None:
         raise ValueError(
-            "data must be a folder with a file per client, a CSV or Parquet table or "
-            "a SQLite file of TFF's format, found None. Give --data=FOLDER or "
-            "--data=FILE."
+            "data must be a folder with a file per client, a CSV or Parquet table, "
+            "JSON in LEAF's layout, a folder of images, or a SQLite file of TFF's "
+            "format, found None. Give --data=FOLDER or --data=FILE."
         )
     path = pathlib.Path(options["data"]).expanduser()
-    shared: dict[str, Any] = {
-        name: options[name]
-        for name in ("label", "num_classes", "batch_size", "epochs", "max_examples")
+    names = ("num_classes", "batch_size", "epochs", "max_examples")
+    training: dict[str, Any] = {
+        "seed": seed,
+        "target": target,
+        **{name: options[name] for name in names if name in options},
     }
-    shared["seed"] = seed
-    if path.is_dir():
-        task = user_data.from_folder(
-            path, test_fraction=options["test_fraction"], **shared
-        )
-    elif path.name.endswith(_TABLES):
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"data: there is no file {str(path)!r}. Give another by --data=FILE."
+    split = {"test_fraction": options["test_fraction"]}
+    is_table = path.name.endswith(_TABLES) and not path.is_dir()
+    for name in ("time_column", "window"):
+        if options[name] is not None and not is_table:
+            raise ValueError(
+                f"{name} is for a table of all clients, but data is {str(path)!r}. "
+                f"Give one, or leave --{name} out."
             )
-        task = user_data.from_frame(
-            user_files.read_table(
-                path,
-                f"data: {path}",
-                label=options["label"],
-                texts=[options["client_column"]],
-            ),
-            client_id=options["client_column"],
-            test_fraction=options["test_fraction"],
-            **shared,
-        )
-    elif path.name.endswith(_SQLITE):
-        if options["num_classes"] is None:
+    if path.name.endswith(_JSON) or _holds(path, f"*{_JSON}"):
+        return user_json.from_json(path, **split, **training)
+    if path.is_dir():
+        if target != targets.NUMBER and _holds(path, "[!.]*/*/"):
+            del training["target"], training["num_classes"]
+            return user_images.from_image_folder(path, **split, **training)
+        return user_data.from_folder(path, label=options["label"], **split, **training)
+    if is_table:
+        return _from_table(path, options, {**split, **training})
+    if path.name.endswith(_SQLITE):
+        if target != targets.NUMBER and options["num_classes"] is None:
             raise ValueError(
                 "num_classes must be given for a SQLite file, found None. "
                 "Give --num_classes=N."
             )
-        task = user_data.from_sqlite(path, **shared)
-    else:
-        raise ValueError(
-            f"data must be a folder, or a file that ends in "
-            f"{', '.join((*_TABLES, *_SQLITE))}, found {str(path)!r}. "
-            "Give --data=FOLDER or --data=FILE."
+        return user_data.from_sqlite(path, label=options["label"], **training)
+    raise ValueError(
+        f"data must be a folder, or a file that ends in "
+        f"{', '.join((*_TABLES, _JSON, *_SQLITE))}, found {str(path)!r}. "
+        "Give --data=FOLDER or --data=FILE."
+    )
+
+
+def _holds(path: pathlib.Path, pattern: str) -> bool:
+    """Whether a folder, or its part to train on, has files or folders of a kind."""
+    return any(True for each in (path, path / "train") for _ in each.glob(pattern))
+
+
+def _from_table(
+    path: pathlib.Path, options: Mapping[str, Any], others: Mapping[str, Any]
+) -> definitions.Task:
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"data: there is no file {str(path)!r}. Give another by --data=FILE."
         )
+    where, time = f"data: {path}", options["time_column"]
+    table = user_files.read_table(
+        path,
+        where,
+        label=options["label"],
+        texts=[options["client_column"]],
+    )
+    if time in table:
+        table[time] = user_tables.as_times(table[time], where)
+    return user_data.from_frame(
+        table,
+        client_id=options["client_column"],
+        label=options["label"],
+        time=time,
+        window=options["window"],
+        **others,
+    )
+
+
+def clients(task: definitions.Task, options: Mapping[str, Any]) -> definitions.Clients:
+    """Returns the clients of a task, with the batches that an option asks for.
+
+    Args:
+      task: The task.
+      options: The value of every option of the task.
+    """
     train = task.train.replace(last_batch=options["last_batch"])
-    return definitions.Clients(train, task.test), task.model_fn
+    return definitions.Clients(train, task.test)
 
 
 TASK = TaskDefinition(
     "own_data",
-    "Your own data: a folder with a file per client, a CSV or Parquet table, or a "
-    "SQLite file; softmax regression.",
+    "Your own data: a folder with a file per client, a CSV or Parquet table, JSON in "
+    "LEAF's layout, a folder of images, or a SQLite file; softmax regression.",
     (
         *shared.OWN_DATA,
         *shared.batching(20),

@@ -2,8 +2,9 @@
 
 task = tasks.from_frame(frame, client_id="hospital", label="diagnosis")
 
-Each function returns a task like those of `tasks.load`: classification with
-cross-entropy and accuracy, by a net of the user's or by softmax regression.
+Each function returns a task like those of `tasks.load`: of classes, with cross-entropy
+and accuracy, or of a number, with the squared and the absolute error, by a net of the
+user's or by softmax or linear regression.
 """
 
 from __future__ import annotations
@@ -18,35 +19,29 @@ import numpy as np
 import tensorflow as tf
 
 from tasks import definitions
-from tasks.own import class_numbers, user_files, user_tables, user_tasks
-from tasks.own.user_tasks import BuildKerasModel, Examples, Part
+from tasks.own import parts, targets, user_files, user_tables, user_tasks
+from tasks.own.parts import Examples, Found
+from tasks.own.user_tasks import BuildKerasModel
 from tasks.sources import example_checks, sqlite_files
 from tff_drift import checks
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# What users of other libraries call some of the arguments.
-_suggest_names = checks.suggesting_names(
-    client="client_id",
-    group="client_id",
-    keras_model="build_keras_model",
-    model_fn="build_keras_model",
-    num_epochs="epochs",
-    target="label",
-)
 
-
-@_suggest_names
+@user_tasks.suggest_names
 def from_frame(
     frame: pd.DataFrame,
     *,
     client_id: str,
     label: str,
+    target: str | None = None,
     features: Sequence[str] | None = None,
     num_classes: int | None = None,
     test: pd.DataFrame | None = None,
     test_fraction: float = 0.2,
+    time: str | None = None,
+    window: int | None = None,
     build_keras_model: BuildKerasModel | None = None,
     batch_size: int = 20,
     epochs: int = 1,
@@ -58,82 +53,84 @@ def from_frame(
     Args:
       frame: The table.
       client_id: The column that says whose example it is.
-      label: The column of classes: integers from 0, or values of any other kind,
-        which are then numbered in sorted order.
+      label: The column of what is predicted. Classes are integers from 0, or values
+        of any other kind, which are then numbered in sorted order.
+      target: Whether labels are each a "class" or a "number"; default: numbers if
+        any of them has a fraction, else classes.
       features: The columns of numbers to predict from; default: all others.
       num_classes: The number of classes if they are integers, at most a million;
         default: as many as the largest label needs.
       test: A table like `frame` with the examples to test on.
       test_fraction: Where `test` is `None`, the share of each client's examples
-        that is held out to test on, at random. Clients with one example only train.
-      build_keras_model: Builds a Keras model from scratch that takes
-        `float32[batch, features]` and returns logits of the classes; default:
-        softmax regression. Seed its initializers for equal runs.
+        that is held out to test on: at random, or the last ones if there is `time`.
+        Clients with one example only train.
+      time: The column of times, dates or numbers, in whose order a client's examples
+        are. It is no feature.
+      window: Predict from this many rows of a client at a time, in the order of
+        `time`: an example is `float32[window, features]`, with the label of its last
+        row. No row is in windows of both training and tests.
+      build_keras_model: Builds a model of Keras 2 or 3 from scratch that takes
+        `float32[batch, features]` and returns logits of the classes, or one number;
+        default: softmax or linear regression. Seed its initializers for equal runs.
       batch_size: The examples in a training batch.
       epochs: The passes over a client's data per round.
       max_examples: Keep only the first examples of a training client.
       seed: The seed of shuffles, of what is held out, and of initial weights.
 
     Returns:
-      The task. `options["classes"]` has the classes in the order of their numbers.
+      The task. `options["target"]` is what is predicted, and `options["classes"]` has
+      the classes in the order of their numbers.
 
     Raises:
       DataError: If a table has no rows, a column is missing, no number or there
-        twice, ids of clients read alike, a number is not finite, or a label is not a
-        class; the message names table, client and column.
+        twice, ids of clients read alike, a number is not finite, a label is not of
+        the target's kind or nobody can say of which it is, or a client has too few
+        rows for a window; the message names table, client and column.
       TypeError: If an argument has the wrong type.
       ValueError: If an argument is out of its range, or the net does not fit.
     """
     training = user_tasks.Training(
         build_keras_model, batch_size, epochs, max_examples, seed
     )
-    user_tasks.check_columns(features, client_id=client_id, label=label)
-    user_tasks.check_num_classes(num_classes)
-    user_tasks.check_test_fraction(test_fraction)
+    others = {"client_id": client_id, "label": label}
+    if time is not None:
+        others["time"] = time
+    user_tasks.check_columns(features, **others)
+    targets.check_target(target, num_classes)
+    split = parts.Split(test_fraction, seed, time is not None, window)
     tables = {"frame": frame} if test is None else {"frame": frame, "test": test}
     columns = features
-    clients: dict[str, dict[str, Examples]] = {}
+    found = []
     for name, table in tables.items():
         user_tables.check_table(name, table)
         columns = user_tables.feature_columns(
-            list(table.columns), [client_id, label], columns, name
+            list(table.columns), list(others.values()), columns, name
         )
         owners = table[client_id]
         user_tables.check_owners(owners, name)
-        clients[name] = {
+        clients = {
             str(owner): user_tables.table_examples(
-                rows, columns, label, f"{name}: client {str(owner)!r}"
+                rows, columns, label, f"{name}: client {str(owner)!r}", time
             )
             for owner, rows in table.groupby(owners, sort=True, observed=True)
         }
-
-    def field(name: str, owner: str) -> str:
-        return f"{name}: client {owner!r}, field {label!r}"
-
-    labels = {
-        field(name, owner): y
-        for name, of_table in clients.items()
-        for owner, (_, y) in of_table.items()
-    }
-    classes = class_numbers.find_classes(labels, num_classes)
-    parts = []
-    for name, of_table in clients.items():
-        numbered = {
-            owner: (x, class_numbers.number_labels(y, classes, field(name, owner)))
-            for owner, (x, y) in of_table.items()
-        }
-        parts.append(Part(numbered, numbered.__getitem__))
-    if test is None:
-        sizes = {owner: len(y) for owner, (_, y) in clients["frame"].items()}
-        parts = user_tasks.hold_out(parts[0], sizes, test_fraction, seed)
-    return user_tasks.build_task("frame", parts, classes, training)
+        field = functools.partial(_field, name, label)
+        found.append(Found.in_ram(clients, field))
+    return user_tasks.task_of_found(
+        "frame", found, target, num_classes, split, training
+    )
 
 
-@_suggest_names
+def _field(table: str, label: str, owner: str) -> str:
+    return f"{table}: client {owner!r}, field {label!r}"
+
+
+@user_tasks.suggest_names
 def from_folder(
     folder: str | os.PathLike[str],
     *,
     label: str = "label",
+    target: str | None = None,
     features: Sequence[str] | None = None,
     num_classes: int | None = None,
     test_fraction: float = 0.2,
@@ -146,22 +143,22 @@ def from_folder(
     """Makes a task of a folder with one file per client.
 
     A file is a CSV table in UTF-8, named after its client (`ann.csv`), with a column
-    of classes and columns of numbers; the same as Parquet (`ann.parquet`), which
+    of labels and columns of numbers; the same as Parquet (`ann.parquet`), which
     pyarrow reads; or a file of NumPy arrays (`ann.npz`), with the
-    classes under the name of `label` and numbers of any shape, one row per example,
+    labels under the name of `label` and numbers of any shape, one row per example,
     under `x`. All files are of one kind. Columns count by their names, in the order
     of the first file; all clients have the same. Files in the subfolders `train` and
     `test` are for training and for testing; without these a share of each client's
     examples is held out. Other files, and hidden ones, are left out.
 
-    All files are read once at the start, to check them and to find the classes.
+    All files are read once at the start, to check them and to find the labels.
     Later each is read when its client's turn comes, so that the data may be larger
     than RAM. For very many clients see `write_sqlite`.
 
     Args:
       folder: The folder.
-      label: The column, or the array, of classes: integers from 0, or values of any
-        other kind, which are then numbered in sorted order.
+      label: The column, or the array, of what is predicted.
+      target: As for `from_frame`.
       features: The columns of numbers to predict from; default: all others.
       num_classes: As for `from_frame`.
       test_fraction: As for `from_frame`.
@@ -172,12 +169,13 @@ def from_folder(
       seed: As for `from_frame`.
 
     Returns:
-      The task. `options["classes"]` has the classes in the order of their numbers.
+      The task, with options as for `from_frame`.
 
     Raises:
       DataError: If a file cannot be read or is not UTF-8, lacks a column or has
         others than the first file, has no examples, a number that is not finite or a
-        label that is not a class; the message names file, client and field.
+        label that is not of the target's kind; the message names file, client and
+        field.
       FileNotFoundError: If the folder has no files of clients.
       TypeError: If an argument has the wrong type.
       ValueError: If an argument is out of its range, or the net does not fit.
@@ -188,46 +186,44 @@ def from_folder(
     checks.check_path("folder", folder)
     checks.check_text("label", label)
     user_tasks.check_columns(features, label=label)
-    user_tasks.check_num_classes(num_classes)
-    user_tasks.check_test_fraction(test_fraction)
+    targets.check_target(target, num_classes)
+    split = parts.Split(test_fraction, seed)
     folder = pathlib.Path(folder)
     files = user_files.find_files(folder)
     first = next(path for paths in files.values() for path in paths.values())
     layout = user_files.find_layout(first, label, features)
-    sizes: dict[str, int] = {}
-    labels: dict[str, np.ndarray] = {}
-
-    def field(path: pathlib.Path) -> str:
-        return f"{path}: client {path.stem!r}, field {label!r}"
-
+    found = []
     for paths in files.values():
-        for owner, path in paths.items():
-            _, found = user_files.read_file(path, label, layout)
-            sizes[owner] = len(found)
-            labels[field(path)] = class_numbers.distinct(found, field(path))
-    classes = class_numbers.find_classes(labels, num_classes)
-
-    def load(paths: Mapping[str, pathlib.Path], owner: str) -> Examples:
-        x, y = user_files.read_file(paths[owner], label, layout)
-        return x, class_numbers.number_labels(y, classes, field(paths[owner]))
-
-    for paths in files.values():
-        for owner, path in paths.items():
-            if not class_numbers.are_known(labels[field(path)], classes):
-                # Fails, and names the example.
-                load(paths, owner)
-    parts = [Part(paths, functools.partial(load, paths)) for paths in files.values()]
-    if len(parts) == 1:
-        parts = user_tasks.hold_out(parts[0], sizes, test_fraction, seed)
-    return user_tasks.build_task(folder.name, parts, classes, training)
+        read = functools.partial(_read_file, paths, label, layout)
+        of_part = Found(read, functools.partial(_file_field, paths, label))
+        for owner in paths:
+            of_part.add(owner, read(owner)[1])
+        found.append(of_part)
+    return user_tasks.task_of_found(
+        folder.name, found, target, num_classes, split, training
+    )
 
 
-@_suggest_names
+def _read_file(
+    paths: Mapping[str, pathlib.Path],
+    label: str,
+    layout: user_files.Layout,
+    owner: str,
+) -> Examples:
+    return user_files.read_file(paths[owner], label, layout)
+
+
+def _file_field(paths: Mapping[str, pathlib.Path], label: str, owner: str) -> str:
+    return _field(str(paths[owner]), label, owner)
+
+
+@user_tasks.suggest_names
 def from_sqlite(
     path: str | os.PathLike[str],
     *,
-    num_classes: int,
+    num_classes: int | None = None,
     label: str = "label",
+    target: str | None = None,
     element_spec: Mapping[str, tf.TensorSpec] | None = None,
     train_split: str = "train",
     test_split: str = "test",
@@ -244,8 +240,11 @@ def from_sqlite(
 
     Args:
       path: The file.
-      num_classes: The number of classes.
-      label: The feature with the classes, integers from 0.
+      num_classes: The number of classes, which has to be given for these: the file is
+        not read for them.
+      label: The feature that is predicted: classes, integers from 0, or a number.
+      target: Whether labels are each a "class" or a "number"; default: by the
+        feature's type, of which integers are classes.
       element_spec: The name, type and shape of the features to read; default: as in
         the file's first example, whose shapes are flat. A single feature besides
         the label is what to predict from; several are joined, flat, in this order.
@@ -276,8 +275,7 @@ def from_sqlite(
     splits = (train_split, test_split)
     for name, value in zip(("label", "train_split", "test_split"), (label, *splits)):
         checks.check_text(name, value)
-    checks.check_integer("num_classes", num_classes)
-    user_tasks.check_num_classes(num_classes)
+    targets.check_target(target, num_classes)
     if not path.is_file():
         raise FileNotFoundError(
             f"There is no file {path}. tasks.write_sqlite writes one of your data."
@@ -286,8 +284,10 @@ def from_sqlite(
         sqlite_files.check_file(path, splits)
         element_spec = sqlite_files.infer_element_spec(path)
     names = _feature_names(path, label, element_spec)
+    predicted = _sqlite_target(path, element_spec[label].dtype, target, num_classes)
+    is_class = isinstance(predicted, targets.Classes)
     reader = sqlite_files.SqliteExamples(
-        path, splits, element_spec, {label: num_classes}
+        path, splits, element_spec, {label: predicted.outputs} if is_class else None
     )
 
     def load(split_name: str, owner: str) -> Examples:
@@ -297,13 +297,38 @@ def from_sqlite(
             flat = [found[name].reshape(len(x), -1) for name in names]
             x = np.concatenate(flat, axis=1)
         where = f"{path}: client {owner!r} of split {split_name!r}"
-        return example_checks.to_float32(x, where), found[label].astype(np.int32)
+        y = predicted.encode(found[label], f"{where}, field {label!r}")
+        return example_checks.to_float32(x, where), y
 
-    parts = [
-        Part(reader.client_ids(split_name), functools.partial(load, split_name))
+    split_parts = [
+        parts.Part(reader.client_ids(split_name), functools.partial(load, split_name))
         for split_name in splits
     ]
-    return user_tasks.build_task(path.stem, parts, range(num_classes), training)
+    return user_tasks.build_task(path.stem, split_parts, predicted, training)
+
+
+def _sqlite_target(
+    path: pathlib.Path,
+    dtype: tf.DType,
+    target: str | None,
+    num_classes: int | None,
+) -> targets.Target:
+    """Returns what is predicted, by the user's word or the type of the labels."""
+    by_type = targets.NUMBER if dtype.is_floating else targets.CLASS
+    wanted = target or (by_type if num_classes is None else targets.CLASS)
+    if wanted == targets.NUMBER:
+        return targets.Number()
+    if num_classes is None:
+        raise ValueError(
+            "num_classes must be given for classes in a SQLite file, found None. Give "
+            "it, or target='number' to predict a number."
+        )
+    if dtype.is_floating:
+        raise example_checks.DataError(
+            f"{path}: the labels are {dtype.name}, but classes are integers from 0. "
+            "Write them as such, or give target='number' to predict a number."
+        )
+    return targets.Classes(range(num_classes))
 
 
 def _feature_names(
@@ -319,15 +344,19 @@ def _feature_names(
         )
     names = [name for name in element_spec if name != label]
     spec = element_spec.get(label)
-    is_label = spec is not None and spec.dtype.is_integer and spec.shape.rank == 0
+    is_label = (
+        spec is not None
+        and (spec.dtype.is_integer or spec.dtype.is_floating)
+        and spec.shape.rank == 0
+    )
     are_numbers = all(
         element_spec[name].dtype.is_integer or element_spec[name].dtype.is_floating
         for name in names
     )
     if not (is_label and names and are_numbers):
         raise example_checks.DataError(
-            f"{path} has the features {dict(element_spec)}. Needed are the label "
-            f"{label!r} and features of numbers: name them by label and element_spec. "
-            "A label is one integer per example."
+            f"{path} has the features {checks.shown(dict(element_spec))}. Needed are "
+            f"the label {label!r} and features of numbers: name them by label and "
+            "element_spec. A label is one number per example."
         )
     return names

@@ -8,26 +8,27 @@ import gzip
 import io
 import pathlib
 import zlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from tasks.own import user_tables
 from tasks.sources import array_files, example_checks
-from tff_drift import files
+from tff_drift import checks, files
 
 if TYPE_CHECKING:
     import pandas as pd
 
 INPUTS = "x"
-_PARTS = ("train", "test")
+PARTS = ("train", "test")
 _ARRAYS = ".npz"
 _PARQUET = ".parquet"
 _SUFFIXES = (".csv", ".csv.gz", _PARQUET, _ARRAYS)
 _FOREIGN_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 Examples = tuple[np.ndarray, np.ndarray]
+_Found = TypeVar("_Found")
 
 
 class Layout(NamedTuple):
@@ -54,36 +55,62 @@ def find_files(folder: pathlib.Path) -> dict[str, dict[str, pathlib.Path]]:
       folder: The folder. Files of other kinds, and hidden ones, are left out.
 
     Returns:
-      The files in the subfolders "train" and "test", or, if there are no such files,
-      those in the folder itself as "train".
+      As `in_parts`.
 
     Raises:
-      DataError: If a client has two files, or files are both in the folder and in a
-        subfolder.
-      FileNotFoundError: If there are no files to train on, or none in a subfolder.
+      DataError: If a client has two files; and as in `in_parts`.
+      FileNotFoundError: As in `in_parts`.
     """
-    parts = [part for part in _PARTS if (folder / part).is_dir()]
+    return in_parts(folder, _files_in, "ann.csv' or 'ann.npz")
+
+
+def in_parts(
+    folder: pathlib.Path,
+    find: Callable[[pathlib.Path], dict[str, _Found]],
+    example: str,
+) -> dict[str, dict[str, _Found]]:
+    """Returns what a folder has to train and to test on.
+
+    Args:
+      folder: The folder.
+      find: Returns what a folder has of clients, empty if it has nothing.
+      example: A name of what it may have, for messages.
+
+    Returns:
+      What is in the subfolders "train" and "test", or, if there are none, what is in
+      the folder itself as "train".
+
+    Raises:
+      DataError: If something is both in the folder and in a subfolder.
+      FileNotFoundError: If there is nothing to train on, or nothing in a subfolder.
+    """
+    parts = [part for part in PARTS if (folder / part).is_dir()]
     if parts == ["test"]:
         raise FileNotFoundError(
             f"{folder} has a subfolder 'test', but none 'train'. Put the files of "
             "clients to train on there."
         )
-    own = _files_in(folder)
+    own = find(folder)
     if parts and own:
         raise example_checks.DataError(
             f"There are files of clients both in {folder}, such as "
-            f"{next(iter(own.values())).name}, and in its subfolder {parts[0]!r}. Put "
+            f"{_name(next(iter(own.items())))}, and in its subfolder {parts[0]!r}. Put "
             "each in a subfolder 'train' or 'test'."
         )
-    found = {part: _files_in(folder / part) for part in parts} or {"train": own}
-    for part, paths in found.items():
-        if not paths:
+    found = {part: find(folder / part) for part in parts} or {"train": own}
+    for part, clients in found.items():
+        if not clients:
             place = folder / part if parts else folder
             raise FileNotFoundError(
                 f"{place} has no files of clients. Put one there for each, such as "
-                f"{place / 'ann.csv'} or {place / 'ann.npz'}."
+                f"{example!r}."
             )
     return found
+
+
+def _name(item: tuple[str, Any]) -> str:
+    client, place = item
+    return place.name if isinstance(place, pathlib.Path) else client
 
 
 def _files_in(place: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -176,9 +203,9 @@ def read_file(path: pathlib.Path, label: str, layout: Layout) -> Examples:
     found = user_tables.feature_columns(list(table.columns), [label], names, where)
     if set(found) != set(layout.columns):
         raise example_checks.DataError(
-            f"{where} has the columns of features {found}, but {layout.path} has "
-            f"{list(layout.columns)}. Give all clients the same columns, or name those "
-            "to use by features."
+            f"{where} has the columns of features {user_tables.told(found)}, but "
+            f"{layout.path} has {user_tables.told(layout.columns)}. Give all "
+            "clients the same columns, or name those to use by features."
         )
     return user_tables.table_examples(table, layout.columns, label, where)
 
@@ -237,7 +264,7 @@ def read_table(
         raise
     except (ValueError, OverflowError) as error:
         # What pandas says ends with a line break.
-        reason = " ".join(str(error).split())
+        reason = checks.shortened(str(error))
         raise example_checks.DataError(
             f"{where} cannot be read as a CSV table ({reason}). Write a line with a "
             "name for every column and a line per example."
@@ -284,7 +311,7 @@ def _read_parquet(path: pathlib.Path, where: str) -> pd.DataFrame:
         ) from error
     # Neither pandas nor pyarrow says what damaged files make their parsers raise.
     except Exception as error:
-        reason = " ".join(str(error).split())
+        reason = checks.shortened(str(error))
         raise example_checks.DataError(
             f"{where} cannot be read as a Parquet table ({reason}). It may be damaged: "
             "write it again, with pandas."

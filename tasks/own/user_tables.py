@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.sources import example_checks
+from tff_drift import checks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,18 +95,23 @@ def feature_columns(
     known = set(columns)
     missing = [name for name in (*others, *wanted) if name not in known]
     if missing or not wanted:
-        lack = f"no column {_told(missing)}" if missing else "no column of features"
+        lack = f"no column {told(missing)}" if missing else "no column of features"
         raise example_checks.DataError(
-            f"{where} has {lack}; its columns are {_told(columns)}. Name those to "
+            f"{where} has {lack}; its columns are {told(columns)}. Name those to "
             "use by client_id, label and features."
         )
     return list(wanted)
 
 
-def _told(names: Sequence[Any]) -> str:
-    """Returns names as a list, the first of them if there are many."""
+def told(names: Sequence[Any]) -> str:
+    """Returns names as a list, the first of them if there are many.
+
+    Args:
+      names: The names of columns.
+    """
     first = ", ".join(map(repr, names[:_MOST_TOLD]))
     more = len(names) - _MOST_TOLD
+    first = checks.shortened(first)
     return f"[{first}]" if more <= 0 else f"[{first}, and {more} more]"
 
 
@@ -150,44 +156,122 @@ def check_owners(owners: pd.Series, where: str) -> None:
 
 
 def table_examples(
-    rows: pd.DataFrame, columns: Sequence[Any], label: Any, where: str
+    rows: pd.DataFrame,
+    columns: Sequence[Any],
+    label: Any,
+    where: str,
+    time: Any = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a client's features and labels, checked except for the labels' range.
+    """Returns a client's features and labels, checked except for the labels' kind.
 
     Args:
       rows: The client's part of the table.
       columns: The columns of features.
       label: The column of labels.
       where: The table and the client, for messages.
+      time: The column whose order the examples are put into; `None` leaves them as
+        they are.
 
     Returns:
       The features, `float32[examples, columns]`, and the labels as they are.
 
     Raises:
-      DataError: If there is no row, a feature is not a number or not finite, or a
-        label is missing.
+      DataError: If there is no row, a feature is not a number or not finite, a time is
+        none, or a label is missing or a date.
     """
     arrays: dict[str, np.ndarray] = {}
     if rows.empty:
         # A table without rows has columns of no type.
         example_checks.check_features(arrays, where)
+    if time is not None:
+        _check_times(rows[time], f"{where}, field {time!r}")
+        rows = rows.sort_values(time, kind="stable")
     for name in columns:
         column = rows[name]
+        field = f"{where}, field {name!r}"
         if column.dtype.kind not in "biuf":
             raise example_checks.DataError(
-                f"{where}, field {name!r}: expected numbers, found {column.dtype} such "
-                f"as {column.iloc[0]!r}. Turn it into numbers or leave it out."
+                f"{field}: expected numbers, found {column.dtype} such as "
+                f"{checks.shown(column.iloc[0])}. {_remedy(column.dtype)}"
             )
-        # What is missing has no place among integers.
-        has_all = column.notna().all()
-        # Of a nullable column or one of pyarrow, the dtype without what is missing.
-        dtype = getattr(column.dtype, "numpy_dtype", column.dtype)
         numbers = (
-            column.to_numpy(dtype)
-            if has_all
+            column.to_numpy(_plain_dtype(column))
+            if column.notna().all()
+            # What is missing has no place among integers.
             else column.to_numpy(float, na_value=np.nan)
         )
-        arrays[name] = example_checks.to_float32(numbers, f"{where}, field {name!r}")
-    labels = rows[label]
-    example_checks.check_given(labels.isna().to_numpy(), f"{where}, field {label!r}")
-    return np.stack(list(arrays.values()), axis=1), labels.to_numpy()
+        arrays[name] = example_checks.to_float32(numbers, field)
+    return np.stack(list(arrays.values()), axis=1), _labels(rows[label], where)
+
+
+def _plain_dtype(column: pd.Series) -> Any:
+    """Returns NumPy's dtype for a column, which may be nullable or one of pyarrow."""
+    return getattr(column.dtype, "numpy_dtype", column.dtype)
+
+
+def _remedy(dtype: Any) -> str:
+    """Returns what to do with a column of features that are no numbers."""
+    if dtype.kind == "M":
+        return (
+            "Turn dates into numbers, such as .dt.hour or the seconds since the first "
+            "of them, leave them out, or name the order of rows by time."
+        )
+    if dtype.kind == "m":
+        return "Turn durations into numbers, by .dt.total_seconds(), or leave them out."
+    return (
+        "Turn it into numbers (of categories pandas.get_dummies makes a column each, "
+        "of texts pandas.to_numeric reads numbers), or leave it out."
+    )
+
+
+def _labels(column: pd.Series, where: str) -> np.ndarray:
+    field = f"{where}, field {column.name!r}"
+    example_checks.check_given(column.isna().to_numpy(), field)
+    is_number = column.dtype.kind in "biuf"
+    labels = column.to_numpy(_plain_dtype(column)) if is_number else column.to_numpy()
+    if labels.dtype.kind in "mM":
+        raise example_checks.DataError(
+            f"{field}: found {column.dtype} such as {checks.shown(column.iloc[0])}, "
+            "which is neither a class nor a number. Turn it into one, such as the "
+            "seconds since the first of them."
+        )
+    return labels
+
+
+def as_times(column: pd.Series, where: str) -> pd.Series:
+    """Returns a column of times, whose texts are read as dates of ISO 8601.
+
+    Args:
+      column: The column, of numbers, dates or texts such as "2024-05-01 13:00".
+      where: The table, for messages.
+
+    Raises:
+      DataError: If a text is no date.
+    """
+    # Takes a while to import, and tables are read here alone.
+    import pandas as pd
+
+    if column.dtype.kind in "iufmM":
+        return column
+    try:
+        return pd.to_datetime(column, format="ISO8601")
+    except (TypeError, ValueError) as error:
+        raise example_checks.DataError(
+            f"{where}, field {column.name!r}: expected numbers, or dates such as "
+            f"2024-05-01 13:00 ({checks.shortened(str(error))}). Write them so."
+        ) from error
+
+
+def _check_times(column: pd.Series, where: str) -> None:
+    """Raises unless a column's values say in which order rows were."""
+    if column.dtype.kind not in "iufmM":
+        raise example_checks.DataError(
+            f"{where}: expected times, found {column.dtype} such as "
+            f"{checks.shown(column.iloc[0])}. Turn them into dates, as "
+            "pandas.to_datetime does, or into numbers."
+        )
+    if column.isna().any():
+        raise example_checks.DataError(
+            f"{where}, example {int(np.argmax(column.isna().to_numpy()))}: there is no "
+            "time. Fill it in or leave the row out."
+        )

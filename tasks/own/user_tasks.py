@@ -1,31 +1,34 @@
-"""What the tasks on a user's own data share: arguments, tests held out, models."""
+"""What the tasks on a user's own data share: arguments, and how a task is made."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from tasks import definitions, seeds
-from tasks.models import classification, nets
-from tasks.own import class_numbers
-from tasks.sources import example_checks
+from tasks import definitions
+from tasks.models import nets
+from tasks.own import parts, targets
 from tff_drift import checks
 from tff_drift.simulation import ClientDatasets
+from tff_drift.simulation.data.examples import Transform
 
-Examples = tuple[np.ndarray, np.ndarray]
-BuildKerasModel = Callable[[], tf.keras.Model]
+# Of a model of Keras 2 (`tf.keras`) or, where it is there, of Keras 3 (`keras`).
+BuildKerasModel = Callable[[], Any]
 
-
-class Part(NamedTuple):
-    """Clients, and how to read one."""
-
-    client_ids: Iterable[str]
-    load: Callable[[str], Examples]
+# What users of other libraries call some of the arguments.
+suggest_names = checks.suggesting_names(
+    client="client_id",
+    group="client_id",
+    image_size="image_shape",
+    keras_model="build_keras_model",
+    model_fn="build_keras_model",
+    num_epochs="epochs",
+    window_size="window",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Training:
     """The arguments for training that all tasks on a user's own data take.
 
     Attributes:
-      build_keras_model: Builds a net; `None` is softmax regression.
+      build_keras_model: Builds a net; `None` is softmax or linear regression.
       batch_size: The examples in a training batch.
       epochs: The passes over a client's data per round.
       max_examples: The number of examples kept of a training client, or `None`.
@@ -103,96 +106,60 @@ def _take_column(argument: str, name: Any, names: dict[Any, str]) -> None:
     names[name] = argument
 
 
-def check_num_classes(num_classes: int | None) -> None:
-    """Raises unless an argument can be a number of classes.
+def task_of_found(
+    name: str,
+    found: Sequence[parts.Found],
+    target: str | None,
+    num_classes: int | None,
+    split: parts.Split,
+    training: Training,
+    transform: Transform | None = None,
+) -> definitions.Task:
+    """Returns the task of clients that were found in a user's data.
 
     Args:
-      num_classes: The argument; `None` is right too.
-
-    Raises:
-      TypeError: If it is not an integer.
-      ValueError: If it is below 1 or above `class_numbers.MAX_CLASSES`.
-    """
-    if num_classes is None:
-        return
-    checks.check_integer("num_classes", num_classes)
-    if num_classes > class_numbers.MAX_CLASSES:
-        raise ValueError(
-            f"num_classes must be at most {class_numbers.MAX_CLASSES}, found "
-            f"{num_classes!r}. Number the classes that occur from 0."
-        )
-
-
-def check_test_fraction(test_fraction: float) -> None:
-    """Raises unless an argument can be the share of examples that is held out.
-
-    Args:
-      test_fraction: The argument.
-
-    Raises:
-      TypeError: If it is not a number.
-      ValueError: If it is not between 0 and 1, or one of these.
-    """
-    checks.check_probability("test_fraction", test_fraction)
-    if not 0 < test_fraction < 1:
-        raise ValueError(
-            "test_fraction must be between 0 and 1, found "
-            f"{checks.shown(test_fraction)}: both training and tests need examples."
-        )
-
-
-def hold_out(
-    part: Part, sizes: Mapping[str, int], fraction: float, seed: int
-) -> list[Part]:
-    """Splits each client's examples into those to train and those to test on.
-
-    Args:
-      part: The clients.
-      sizes: The number of examples of each.
-      fraction: The share held out of each client with at least two.
-      seed: The seed of the draw.
+      name: The task's name.
+      found: The clients to train on, and those to test on if there are any.
+      target: As for `targets.find_target`.
+      num_classes: As for `targets.find_target`.
+      split: How examples to test on are held out if there are none.
+      training: How to train.
+      transform: As for `build_task`.
 
     Returns:
-      The clients to train and those to test on.
+      The task.
 
     Raises:
-      DataError: If no client has two examples.
+      DataError: If a label is of another kind than the target.
+      TypeError: As in `build_task`, like ValueError.
     """
-    testing = [owner for owner in part.client_ids if sizes[owner] > 1]
-    if not testing:
-        raise example_checks.DataError(
-            "No client has more than one example, so that none can be held out to test "
-            "on. Give examples to test on."
-        )
-
-    def load(held_out: bool, owner: str) -> Examples:
-        x, y = part.load(owner)
-        draw = seeds.generator(seed, f"held-out examples of {owner}")
-        order = draw.permutation(len(y))
-        count = min(max(1, round(fraction * len(y))), len(y) - 1)
-        # In the order of the file, which `max_examples` may refer to.
-        rows = np.sort(order[:count] if held_out else order[count:])
-        return x[rows], y[rows]
-
-    return [
-        Part(part.client_ids, functools.partial(load, False)),
-        Part(testing, functools.partial(load, True)),
-    ]
+    labels = {
+        of_part.field(owner): values
+        for of_part in found
+        for owner, values in of_part.labels.items()
+    }
+    num_examples = sum(sum(of_part.sizes.values()) for of_part in found)
+    predicted = targets.find_target(target, num_classes, labels, num_examples)
+    split_parts = parts.parted(found, predicted, split)
+    return build_task(name, split_parts, predicted, training, transform)
 
 
 def build_task(
     name: str,
-    parts: Sequence[Part],
-    classes: Sequence[Any],
+    split_parts: Sequence[parts.Part],
+    target: targets.Target,
     training: Training,
+    transform: Transform | None = None,
 ) -> definitions.Task:
-    """Returns a task of classification.
+    """Returns a task.
 
     Args:
       name: The task's name.
-      parts: The clients to train and those to test on.
-      classes: The classes in the order of their numbers.
+      split_parts: The clients to train and those to test on.
+      target: What is predicted.
       training: How to train.
+      transform: What turns examples into those that models take; see
+        `ClientDatasets`.
 
     Returns:
       The task.
@@ -201,11 +168,12 @@ def build_task(
       TypeError: If `build_keras_model` builds no Keras model.
       ValueError: If its inputs or outputs do not fit the data.
     """
-    train_part, test_part = parts
+    train_part, test_part = split_parts
     batching: dict[str, Any] = {
         "batch_size": training.batch_size,
         "epochs": training.epochs,
         "seed": training.seed,
+        "transform": transform,
     }
     train = ClientDatasets(
         tuple(train_part.client_ids),
@@ -216,43 +184,46 @@ def build_task(
     test = ClientDatasets(tuple(test_part.client_ids), test_part.load, **batching)
     input_shape = train.element_spec[0].shape[1:]
     if training.build_keras_model is not None:
-        _check_model(training.build_keras_model, tuple(input_shape), len(classes))
+        _check_model(training.build_keras_model, tuple(input_shape), target)
     return definitions.Task(
         name=name,
-        description=f"Your own data: {len(train)} clients, {len(classes)} classes.",
+        description=f"Your own data: {len(train)} clients, {target}.",
         train=train,
         test=test,
         validation=None,
-        model_fn=classification.build_model_fn(
+        model_fn=target.model_fn(
             training.build_keras_model
             or functools.partial(
-                _softmax_regression, input_shape, len(classes), training.seed
+                _regression, input_shape, target.outputs, training.seed
             ),
             train.element_spec,
         ),
-        accuracy_metric="accuracy",
-        higher_is_better=True,
+        accuracy_metric=target.accuracy_metric,
+        higher_is_better=target.higher_is_better,
         seed=training.seed,
         options={
             "batch_size": train.batching.batch_size,
             "epochs": train.batching.epochs,
             "max_examples": training.max_examples,
-            "classes": tuple(classes),
+            **target.options,
         },
     )
 
 
 def _check_model(
-    build_keras_model: BuildKerasModel, input_shape: tuple[int, ...], num_classes: int
+    build_keras_model: BuildKerasModel,
+    input_shape: tuple[int, ...],
+    target: targets.Target,
 ) -> None:
-    """Raises unless a user's net takes the inputs and has an output per class."""
+    """Raises unless a user's net takes the inputs and has the outputs needed."""
     # A graph of its own: what is built here counts for nothing later.
     with tf.Graph().as_default():
         model = build_keras_model()
-        if not isinstance(model, tf.keras.Model):
+        is_of_keras3 = checks.is_of_keras3(model) and hasattr(model, "layers")
+        if not isinstance(model, tf.keras.Model) and not is_of_keras3:
             raise TypeError(
-                "build_keras_model must build a Keras model, found "
-                f"{checks.shown(model)}."
+                "build_keras_model must build a model of Keras 2 (tf.keras) or Keras 3 "
+                f"(keras), found {checks.shown(model)}."
             )
         shapes = (
             (model.input_shape, model.output_shape) if model.built else (None, None)
@@ -265,18 +236,13 @@ def _check_model(
             f"build_keras_model builds a net for examples of shape {inputs[1:]}, but "
             f"the data's are of shape {input_shape}. Build it for these."
         )
-    if isinstance(outputs, tuple) and (
-        len(outputs) != 2 or (outputs[1] or num_classes) < num_classes
-    ):
-        raise ValueError(
-            f"build_keras_model builds a net whose outputs have the shape {outputs}, "
-            f"but the labels name {num_classes} classes, from 0 to {num_classes - 1}. "
-            f"Give it an output for each: (None, {num_classes})."
-        )
+    if isinstance(outputs, tuple):
+        target.check_outputs(outputs)
 
 
-def _softmax_regression(
-    input_shape: Sequence[int], num_classes: int, seed: int
+def _regression(
+    input_shape: Sequence[int], num_outputs: int, seed: int
 ) -> tf.keras.Model:
-    layers = [tf.keras.layers.Flatten(), tf.keras.layers.Dense(num_classes)]
+    """Returns one layer: softmax regression, or linear regression by one output."""
+    layers = [tf.keras.layers.Flatten(), tf.keras.layers.Dense(num_outputs)]
     return nets.build_sequential(input_shape, layers, seed)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tasks.sources import example_checks
-from tff_drift import files
+from tff_drift import checks, files
 
 _SUFFIX = ".npy"
 
@@ -42,14 +42,15 @@ def read_arrays(
     # Neither `zipfile` nor NumPy says what damaged files make their parsers raise.
     except Exception as error:
         raise example_checks.DataError(
-            f"{where} cannot be read as a file of NumPy arrays ({error}). It may be "
-            "damaged: write it again, with numpy.savez."
+            f"{where} cannot be read as a file of NumPy arrays "
+            f"({checks.shortened(str(error))}). It may be damaged: write it "
+            "again, with numpy.savez."
         ) from error
     missing = [name for name in names if name not in arrays]
     if missing:
         raise example_checks.DataError(
-            f"{where} has no array {missing}; it has {found}. Save {', '.join(names)} "
-            "with numpy.savez."
+            f"{where} has no array {missing}; it has {checks.shown(found)}. Save "
+            f"{', '.join(names)} with numpy.savez."
         )
     return arrays
 

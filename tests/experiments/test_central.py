@@ -67,6 +67,33 @@ def test_data_of_ones_own(run_command, tmp_path):
     assert rows["total_examples"].tolist()[1:] == [40, 80]
 
 
+def test_numbers_of_ones_own_in_the_order_of_time(run_command, tmp_path):
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"load": draw.normal(size=40), "device": list("abcd") * 10})
+    frame["hour"] = pd.date_range("2024", periods=40, freq="h").astype(str)
+    frame["next"] = frame.groupby("device")["load"].shift(-1).fillna(0.5)
+    path = tmp_path / "loads.csv"
+    frame.to_csv(path, index=False)
+    words = [f"--data={path}", "--client_column=device", "--label=next"]
+    folder = tmp_path / "run"
+    outcome = run_command(
+        "train", "--task=own_numbers", *words, "--time_column=hour", "--window=2",
+        "--clients_per_round=2", "--rounds=2", f"--output_dir={folder}",
+    )  # fmt: skip
+    assert outcome.status == 0, outcome.stderr
+    rows = pd.read_csv(folder / "metrics.csv")
+    # Of ten rows eight are to train on, which have seven windows of two.
+    assert rows["total_examples"].tolist()[1:] == [14, 28]
+    assert np.isfinite(rows["test_mae"].dropna()).all()
+    assert rows["test_mae"].count() == 2
+    outcome = run_command(
+        "train", "--task=own_data", *words, "--time_column=hour",
+        f"--output_dir={tmp_path / 'other'}",
+    )  # fmt: skip
+    assert outcome.status == 2
+    assert "Give --task=own_numbers to predict numbers." in outcome.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

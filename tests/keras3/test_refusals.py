@@ -155,7 +155,7 @@ MSE = "mean_squared_error"
         (
             lambda: {"input_spec": {"x": small.INPUT_SPEC[0], "z": 3}},
             ValueError,
-            "input_spec must be.*'x' and 'y'",
+            r"input_spec must be.*\(x, y\).*found \['x', 'z'\]",
         ),
         (lambda: {"input_spec": (3, 4)}, TypeError, "input_spec must hold.*found 3"),
         (

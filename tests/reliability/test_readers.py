@@ -23,7 +23,7 @@ import pytest
 from hypothesis import strategies as st
 
 import tasks
-from tasks.own import user_files
+from tasks.own import user_files, user_json
 from tasks.sources import central_data, row_index, sqlite_files, stackoverflow_data
 from tests.reliability.damage import damages, fuzz
 
@@ -84,6 +84,39 @@ def test_a_table_is_refused_or_read_as_it_is(place, damage):
             str(type(each)(row["label"])) if not isinstance(each, bool) else str(each)
             for each, row in zip(labels.tolist(), rows)
         ]
+
+
+# JSON.
+
+_LEAF = json.dumps(
+    {
+        "users": ["ann", "bob"],
+        "num_samples": [2, 1],
+        "user_data": {
+            "ann": {"x": [[0.5, 1], [-2, 3e2]], "y": [0, 1]},
+            "bob": {"x": [[7, 8]], "y": [1]},
+        },
+    }
+).encode()
+
+
+@fuzz
+@hypothesis.given(damage=damages())
+def test_json_is_refused_or_read_as_it_is(place, damage):
+    path = place / "leaf.json"
+    path.write_bytes(damage(_LEAF))
+
+    found = read_or_refuse(lambda: user_json.read_clients([path]), path)
+
+    if found is not None:
+        clients, _ = found
+        users = json.loads(path.read_bytes())["user_data"]
+        assert clients.keys() == users.keys()
+        for name, user in users.items():
+            x, labels = clients[name]
+            expected = np.array(user["x"], np.float32).reshape(len(x), -1)
+            np.testing.assert_array_equal(x.reshape(len(x), -1), expected)
+            assert labels.tolist() == user["y"]
 
 
 # Files of arrays.
@@ -349,17 +382,23 @@ def test_a_frame_is_refused_or_every_row_is_there_once(columns):
     )
 
     if task is not None:
-        classes = task.options["classes"]
         found = sorted(
-            (client_id, float(x[0]), str(classes[y]))
+            (client_id, float(x[0]))
             for client_id in task.train.client_ids
-            for x, y in zip(*task.train.examples(client_id))
+            for x in task.train.examples(client_id)[0]
         )
-        assert [row[:2] for row in found] == sorted(
+        assert found == sorted(
             (str(owner), float(np.float32(value)))
             for owner, value in zip(frame["owner"], values)
         )
-        assert len(found) == len(frame)
+        shown = task.options["classes"]
+        found = [
+            str(shown[y]) if shown else float(y)
+            for client_id in task.train.client_ids
+            for y in task.train.examples(client_id)[1]
+        ]
+        as_found = str if shown else lambda y: float(np.float32(y))
+        assert sorted(found) == sorted(map(as_found, frame["label"]))
 
 
 def test_a_locked_sqlite_file_is_not_called_damaged(place, sqlite_bytes):

@@ -5,10 +5,12 @@ names of columns and splits, the value.
 """
 
 import inspect
+import json
 
 import numpy as np
 import pandas as pd
 import pytest
+import tensorflow as tf
 
 import tasks
 from tasks import partitioners
@@ -36,6 +38,7 @@ _COLUMN = [None, [], {1: 2}, np.zeros(2)]
 _COLUMNS = ["a", b"a", 0, [], {1: 2}, [None], [["f"]], ["f", "f"], ["l"], object()]
 _MODEL = [*bad_values.FUNCTION, lambda: 1]
 _CLASSES = [*bad_values.OPTIONAL, 10**30, 400_000_000]
+_TARGET = ["a", "", 0, 1.5, [], {}, b"class", np.zeros(2), object()]
 _CLIENTS = [*bad_values.ANY, None, "a", 0, [], [1], ["a", "a"]]
 _TABLE = [*bad_values.ANY, None, "a", 0, [], _FRAME.iloc[:0], pd.DataFrame()]
 _TRAINING = {
@@ -54,6 +57,12 @@ def paths(tmp_path_factory):
     place = tmp_path_factory.mktemp("data")
     for owner, rows in _FRAME.groupby("o"):
         rows.drop(columns="o").to_csv(place / f"{owner}.csv", index=False)
+    users = {"a": {"x": [[1.0], [2.0]], "y": [0, 1]}}
+    (place / "data.json").write_text(json.dumps({"user_data": users}))
+    image = tf.io.encode_png(np.zeros((2, 2, 1), np.uint8)).numpy()
+    for name in ("a/cat/1.png", "a/dog/1.png"):
+        (place / "images" / name).parent.mkdir(parents=True)
+        (place / "images" / name).write_bytes(image)
     features = {"x": [[1.0, 2.0]], "label": [0]}
     tasks.write_sqlite(place / "data.sqlite", {"train": [("a", features)]})
     return place
@@ -69,7 +78,10 @@ _CASES = [
             "client_id": [*_COLUMN, "l"],
             "label": [*_COLUMN, "o"],
             "features": [*_COLUMNS, ["o"]],
+            "target": _TARGET,
             "num_classes": [*_CLASSES, 1],
+            "time": [value for value in _COLUMN if value is not None] + ["l"],
+            "window": [*bad_values.OPTIONAL, 2],
             "test": [value for value in _TABLE if value is not None],
             "test_fraction": bad_values.FRACTION,
             **_TRAINING,
@@ -81,6 +93,7 @@ _CASES = [
         {
             "folder": bad_values.PATH,
             "label": bad_values.TEXT,
+            "target": _TARGET,
             "features": _COLUMNS,
             "num_classes": [*_CLASSES, 1],
             "test_fraction": bad_values.FRACTION,
@@ -94,9 +107,31 @@ _CASES = [
             "path": bad_values.PATH,
             "num_classes": [*_CLASSES, None],
             "label": bad_values.TEXT,
+            "target": _TARGET,
             "element_spec": ["a", 0, {"x": 1}, [1], object()],
             "train_split": bad_values.TEXT,
             "test_split": bad_values.TEXT,
+            **_TRAINING,
+        },
+    ),
+    (
+        tasks.from_json,
+        {"path": None},
+        {
+            "path": bad_values.PATH,
+            "target": _TARGET,
+            "num_classes": [*_CLASSES, 1],
+            "test_fraction": bad_values.FRACTION,
+            **_TRAINING,
+        },
+    ),
+    (
+        tasks.from_image_folder,
+        {"folder": None},
+        {
+            "folder": bad_values.PATH,
+            "image_shape": ["a", 0, object(), (1, 2), (4, 4, 2), (4.5, 4, 3)],
+            "test_fraction": bad_values.FRACTION,
             **_TRAINING,
         },
     ),
@@ -363,6 +398,10 @@ _OTHER_NAMES = {
 @pytest.mark.parametrize(("function", "good", "argument", "bad"), _WALK)
 def test_a_bad_value_is_named(paths, tmp_path, function, good, argument, bad):
     places = {"folder": paths, "path": paths / "data.sqlite"}
+    if function is tasks.from_json:
+        places["path"] = paths / "data.json"
+    if function is tasks.from_image_folder:
+        places["folder"] = paths / "images"
     if function is tasks.write_sqlite:
         places["path"] = tmp_path / "new.sqlite"
     good = {**good, **{name: places[name] for name in places if name in good}}

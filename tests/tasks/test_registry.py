@@ -28,6 +28,7 @@ def test_names_the_tasks_that_need_no_files_first():
         "emnist_digits",
         "emnist_letters",
         "own_data",
+        "own_numbers",
         "shakespeare_character",
         "shakespeare_character_gru",
         "stackoverflow_tag",
@@ -150,6 +151,7 @@ def test_paper_batch_sizes_are_the_defaults():
         "stackoverflow_word": 32,
         "stackoverflow_tag": 100,
         "own_data": 20,
+        "own_numbers": 20,
     }
     for name in ("emnist_digits", "emnist_letters", "cifar10", "cifar100"):
         assert defaults[name]["num_clients"] == 100

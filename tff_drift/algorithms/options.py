@@ -10,6 +10,7 @@ from typing import Any, TypedDict, TypeVar
 import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers
+from tff_drift.models.example_weights import CLIENT_WEIGHT
 
 MetricsAggregator = Callable[[Any], Any]
 _Builder = TypeVar("_Builder", bound=Callable[..., Any])
@@ -34,7 +35,10 @@ class ProcessOptions(TypedDict, total=False):
         default `tff.learning.metrics.sum_then_finalize`.
       client_weighting: A client's weight p_i in the mean, a
         `tff.learning.ClientWeighting`: by default NUM_EXAMPLES, the number of
-        examples it trained on; UNIFORM gives every client weight 1. What a method
+        examples it trained on; UNIFORM gives every client weight 1. Where clients
+        keep no state also "client_weight": batches are mappings with an array of that
+        name besides "x" and "y", which has the client's weight for each example, at
+        least 0 (see `tff_drift.models.from_keras2`). What a method
         averages beside the updates has these weights too. A client that trained on
         nothing has weight 0 either way, unlike in TFF's own methods. With an
         unweighted `model_aggregator` it is UNIFORM, whatever is given.
@@ -46,7 +50,7 @@ class ProcessOptions(TypedDict, total=False):
     model_distributor: tff.learning.templates.DistributionProcess | None
     model_aggregator: tff.aggregators.WeightedAggregationFactory | None
     metrics_aggregator: MetricsAggregator | None
-    client_weighting: tff.learning.ClientWeighting
+    client_weighting: tff.learning.ClientWeighting | str
     loop_implementation: tff.learning.LoopImplementation | None
 
 
@@ -141,18 +145,21 @@ def explicit_options(
 
 
 def check_client_weighting(client_weighting: Any) -> None:
-    """Raises unless `client_weighting` is a `tff.learning.ClientWeighting`.
+    """Raises unless `client_weighting` says how clients are weighted.
 
     Args:
       client_weighting: The value to check.
 
     Raises:
-      TypeError: If it is anything else.
+      TypeError: If it is neither a `tff.learning.ClientWeighting` nor "client_weight".
     """
-    if not isinstance(client_weighting, tff.learning.ClientWeighting):
+    if isinstance(client_weighting, tff.learning.ClientWeighting):
+        return
+    if not isinstance(client_weighting, str) or client_weighting != CLIENT_WEIGHT:
         raise TypeError(
             "client_weighting must be tff.learning.ClientWeighting.NUM_EXAMPLES or "
-            f"UNIFORM, found {checks.shown(client_weighting)}."
+            f"UNIFORM, or {CLIENT_WEIGHT!r} for weights that batches have, found "
+            f"{checks.shown(client_weighting)}."
         )
 
 

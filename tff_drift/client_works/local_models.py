@@ -9,7 +9,7 @@ state of its metrics. Local training is written once, against `LocalModel`.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -21,9 +21,11 @@ from tff_drift.models import (
     ModelFn,
     build_variable_model,
     check_model_fn,
+    example_weights,
     loaded_weights,
 )
 from tff_drift.models.functional import leaves_placeholders
+from tff_drift.models.keras2 import as_in_fit
 from tff_drift.tensors import Tensors
 
 _SEED = "tff_drift/step_seed"
@@ -121,11 +123,9 @@ class _VariableLocalModel(LocalModel):
     def __init__(self, model: tff.learning.models.VariableModel) -> None:
         # Methods that are a `tf.function` do not keep their object alive.
         self._model = model
-        self._forward_pass = autograph.of_model(model, "forward_pass")
-        self._reset_metrics = autograph.of_model(model, "reset_metrics")
-        self._report_metrics = autograph.of_model(
-            model, "report_local_unfinalized_metrics"
-        )
+        self._forward_pass = autograph.of_user(model.forward_pass)
+        self._reset_metrics = autograph.of_user(model.reset_metrics)
+        self._report_metrics = autograph.of_user(model.report_local_unfinalized_metrics)
         self._weights = tff.learning.models.ModelWeights.from_model(model)
         self._seed = tf.Variable(tf.zeros([2], tf.int64), trainable=False)
 
@@ -209,7 +209,8 @@ class _FunctionalLocalModel(LocalModel):
 
     def gradients(self, model_state: Any, batch: Any, seed: tf.Tensor) -> StepResult:
         trainable, rest, metrics_state = model_state
-        features, labels = _features_and_labels(batch)
+        features, labels, of_examples = example_weights.split(batch)
+        weighted = example_weights.as_argument(of_examples)
         self._seed.assign(seed)
         with step_seed.step_seed(self._seed), tf.GradientTape() as tape:
             tape.watch(trainable)
@@ -221,7 +222,9 @@ class _FunctionalLocalModel(LocalModel):
             )
             predict_on_batch = autograph.of_user(self._model.predict_on_batch)
             output = predict_on_batch(weights, features, training=True)
-            loss = autograph.of_user(self._model.loss)(output=output, label=labels)
+            loss = autograph.of_user(self._model.loss)(
+                output=output, label=labels, **weighted
+            )
         gradients = tape.gradient(
             loss, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
@@ -232,6 +235,7 @@ class _FunctionalLocalModel(LocalModel):
                 loss=loss, predictions=output, num_examples=num_examples
             ),
             labels=labels,
+            **weighted,
         )
         return StepResult(
             _dense(gradients),
@@ -299,13 +303,6 @@ def _dense(gradients: Any) -> Tensors:
     return tuple(tf.convert_to_tensor(gradient) for gradient in gradients)
 
 
-def _features_and_labels(batch: Any) -> tuple[Any, Any]:
-    if isinstance(batch, Mapping):
-        return batch["x"], batch["y"]
-    features, labels = batch
-    return features, labels
-
-
 class ModelSpec(NamedTuple):
     """What building a process needs to know of a model.
 
@@ -356,7 +353,7 @@ def _variable_model_spec(
         model = build_variable_model(model_fn)
         weights_type = tff.learning.models.weights_type_from_model(model)
         input_spec = model.input_spec
-        finalizers = autograph.metric_finalizers(model)
+        finalizers = model.metric_finalizers()
         loaded = loaded_weights(model_fn, model)
 
     @compat.tf_computation
@@ -368,7 +365,7 @@ def _variable_model_spec(
         return tf.nest.pack_sequence_as(weights, flat)
 
     return ModelSpec(
-        build=lambda: _VariableLocalModel(model_fn()),
+        build=lambda: _VariableLocalModel(as_in_fit(model_fn())),
         initial_weights=initial_weights,
         weights_type=weights_type,
         data_type=compat.SequenceType(compat.tensorflow_to_type(input_spec)),

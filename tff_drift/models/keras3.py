@@ -11,6 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
+from tff_drift.models import example_weights
 from tff_drift.models.loaded_weights import is_set_in_graph
 from tff_drift.models.metric_states import MetricState, Seen, build_metric_states
 from tff_drift.models.outputs import Objective
@@ -30,6 +31,8 @@ def from_keras3(
     metrics: Any = None,
     *,
     loss_weights: Any = None,
+    class_weight: Mapping[int, float] | None = None,
+    weighted_metrics: Any = None,
 ) -> tff.learning.models.VariableModel:
     """Makes a model of TFF of a model of Keras 3.
 
@@ -68,8 +71,11 @@ def from_keras3(
         with several outputs also a mapping from their names, or a list in their order,
         of one for each; two outputs of one layer are `output_0` and `output_1`. One
         function alone gets all outputs as they are, and its mean is taken.
-      input_spec: The `tf.TensorSpec` structure of a batch: a pair of inputs and labels,
-        or a mapping with these as `x` and `y`. Such as `train.element_spec`.
+      input_spec: The `tf.TensorSpec` structure of a batch, such as
+        `train.element_spec`: `(x, y)`, or `(x, y, sample_weight)` with a weight for
+        each example, or for each of its steps; or a mapping with these names. As in
+        `fit`, the loss of an example is multiplied by its weight and the sum divided
+        by the number of examples; clients count by that number.
       metrics: A list of `keras.Metric`s, or of functions that return one; of a model
         with several outputs also a mapping from their names to such lists, whose
         metrics are then reported as `<output>_<metric>`. A metric without a name of
@@ -79,6 +85,10 @@ def from_keras3(
         better give others.
       loss_weights: The weights of the outputs' losses, in the form of `loss`; finite,
         by default all 1.
+      class_weight: The weights of the examples of each class, in training alone, as in
+        `fit`; classes that are left out weigh 1.
+      weighted_metrics: As `metrics`, in which the weights count, which as in `fit` they
+        do not in `metrics`.
 
     Returns:
       A `tff.learning.models.VariableModel`.
@@ -94,14 +104,20 @@ def from_keras3(
     """
     keras = import_keras3()
     _check_model(keras, keras_model)
-    inputs, labels = _inputs_and_labels(_checked_input_spec(input_spec))
-    model = StatelessModel(keras_model, inputs)
+    batch = _checked(input_spec)
+    example_weights.check_class_weight(class_weight, batch.labels)
+    model = StatelessModel(keras_model, batch.inputs)
+    if class_weight is not None:
+        example_weights.check_one_label(batch.labels, model.output_spec())
     names = list(getattr(keras_model, "output_names", ()))
     return _Keras3Model(
         model,
         Objective(loss, loss_weights, model.output_spec, names),
-        build_metric_states(metrics, labels, model.output_spec, names),
+        build_metric_states(
+            metrics, weighted_metrics, batch.labels, model.output_spec, names
+        ),
         input_spec,
+        class_weight,
     )
 
 
@@ -177,6 +193,7 @@ def check_training(model: tff.learning.models.VariableModel) -> None:
       Exception: What Keras raises, or `from_keras3` where it says so.
     """
     if isinstance(model, _Keras3Model):
+        model._model.check_not_adapted_in_graph()
         model.forward_pass.get_concrete_function(model.input_spec, training=True)
 
 
@@ -194,29 +211,15 @@ def _check_model(keras: Any, model: Any) -> None:
     raise TypeError(f"keras_model must be a keras.Model of Keras 3, found {found}")
 
 
-def _checked_input_spec(input_spec: Any) -> Any:
-    is_mapping = isinstance(input_spec, Mapping)
-    is_pair = isinstance(input_spec, (list, tuple)) and len(input_spec) == 2
-    if not is_pair and not (is_mapping and set(input_spec) == {"x", "y"}):
-        raise ValueError(
-            "input_spec must be the tf.TensorSpec structure of a batch, a pair of "
-            "inputs and labels or a mapping with these as 'x' and 'y', found "
-            f"{input_spec!r}. The datasets' element_spec has that form."
-        )
+def _checked(input_spec: Any) -> example_weights.Batch:
+    batch = example_weights.split(input_spec)
     for leaf in tf.nest.flatten(input_spec):
         if not isinstance(leaf, tf.TensorSpec):
             raise TypeError(
                 "input_spec must hold tf.TensorSpecs alone, found "
                 f"{checks.shown(leaf)}. Make batches of dense tensors."
             )
-    return input_spec
-
-
-def _inputs_and_labels(batch: Any) -> tuple[Any, Any]:
-    if isinstance(batch, Mapping):
-        return batch["x"], batch["y"]
-    inputs, labels = batch
-    return inputs, labels
+    return batch
 
 
 class _Keras3Model(tff.learning.models.VariableModel):
@@ -228,9 +231,11 @@ class _Keras3Model(tff.learning.models.VariableModel):
         objective: Objective,
         metrics: list[MetricState],
         input_spec: Any,
+        class_weight: Mapping[int, float] | None,
     ) -> None:
         self._model, self._objective = model, objective
         self._metrics, self._input_spec = metrics, input_spec
+        self._class_weight = class_weight
         trainable, non_trainable = model.initial_values()
         self._trainable = [tf.Variable(value) for value in trainable]
         self._non_trainable = [
@@ -286,13 +291,17 @@ class _Keras3Model(tff.learning.models.VariableModel):
     def _forward_pass(
         self, batch_input: Any, training: bool
     ) -> tff.learning.models.BatchOutput:
-        inputs, labels = _inputs_and_labels(batch_input)
+        inputs, labels, weights = example_weights.split(batch_input)
+        if training and self._class_weight is not None:
+            weights = example_weights.with_class_weights(
+                weights, labels, self._class_weight
+            )
         output = self._call(inputs, training)
-        loss = self._objective(labels, output.predictions)
+        loss = self._objective(labels, output.predictions, weights)
         num_examples = tf.shape(tf.nest.flatten(inputs)[0], tf.int64)[0]
         if training:
             _assign(self._non_trainable, output.non_trainable)
-        seen = Seen(labels, output.predictions, loss, num_examples)
+        seen = Seen(labels, output.predictions, loss, num_examples, weights)
         for metric, variables in zip(self._metrics, self._states):
             _assign(variables, metric.update(_read(variables), seen))
         return tff.learning.models.BatchOutput(

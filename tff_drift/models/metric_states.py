@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tff_drift import checks
 from tff_drift.models.keras_internals import class_name, may_be_automatic
-from tff_drift.models.outputs import by_output, named_outputs
+from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
 from tff_drift.models.stateless import import_keras3, where_made
 from tff_drift.tensors import eagerly
 
@@ -30,12 +30,14 @@ class Seen(NamedTuple):
       predictions: What the model returns.
       loss: The loss of the batch, without the losses that layers add.
       num_examples: Scalar `int64`.
+      weights: The weights of the examples, or `None`.
     """
 
     labels: Any
     predictions: Any
     loss: tf.Tensor
     num_examples: tf.Tensor
+    weights: Any = None
 
 
 class MetricState(abc.ABC):
@@ -96,10 +98,16 @@ class _KerasMetric(MetricState):
     """A `keras.Metric`, of all outputs or of one."""
 
     def __init__(
-        self, name: str, metric: Any, output: str | None, names: Sequence[str]
+        self,
+        name: str,
+        metric: Any,
+        output: str | None,
+        names: Sequence[str],
+        is_weighted: bool,
     ) -> None:
         self.name = name if output is None else f"{output}_{name}"
         self.metric, self._output, self._names = metric, output, names
+        self._is_weighted = is_weighted
 
     def arguments(self, labels: Any, predictions: Any) -> tuple[Any, Any]:
         if self._output is None:
@@ -112,9 +120,19 @@ class _KerasMetric(MetricState):
         return self.metric.stateless_reset_state()
 
     def update(self, state: Sequence[tf.Tensor], seen: Seen) -> Sequence[Any]:
+        arguments = self.arguments(seen.labels, seen.predictions)
+        weights = self._weights_of(seen)
+        if weights is None:
+            return self.metric.stateless_update_state(list(state), *arguments)
         return self.metric.stateless_update_state(
-            list(state), *self.arguments(seen.labels, seen.predictions)
+            list(state), *arguments, sample_weight=weights
         )
+
+    def _weights_of(self, seen: Seen) -> Any:
+        if not self._is_weighted or self._output is None:
+            return seen.weights if self._is_weighted else None
+        outputs = named_outputs(seen.predictions, self._names)
+        return weights_by_output(seen.weights, outputs)[self._output]
 
     def result(self, state: Sequence[tf.Tensor]) -> Any:
         return self.metric.stateless_result(list(state))
@@ -122,6 +140,7 @@ class _KerasMetric(MetricState):
 
 def build_metric_states(
     metrics: Any,
+    weighted_metrics: Any,
     label_spec: Any,
     output_spec: Callable[[], Any],
     output_names: Sequence[str],
@@ -130,6 +149,7 @@ def build_metric_states(
 
     Args:
       metrics: See `from_keras3`.
+      weighted_metrics: See `from_keras3`.
       label_spec: The `tf.TensorSpec` structure of the labels.
       output_spec: Returns the outputs' specifications, as the model returns them.
       output_names: What the model calls the outputs of a sequence.
@@ -143,12 +163,17 @@ def build_metric_states(
         that makes a difference, or the keys of a mapping are not outputs.
     """
     states: list[MetricState] = []
-    flat = [
-        (output, _made(metric))
-        for output, metric in _flat(metrics, output_spec, output_names)
+    parts = [
+        [
+            (output, _made(metric))
+            for output, metric in _flat(part, output_spec, output_names)
+        ]
+        for part in (metrics, weighted_metrics)
     ]
-    for (output, made), name in zip(flat, _names(flat)):
-        state = _KerasMetric(name, made, output, output_names)
+    flat = [*parts[0], *parts[1]]
+    for place, ((output, made), name) in enumerate(zip(flat, _names(flat))):
+        is_weighted = place >= len(parts[0])
+        state = _KerasMetric(name, made, output, output_names, is_weighted)
         # Some metrics make their variables, or all but one, at their first update.
         if not made.variables or not getattr(made, "_built", True):
             _make_variables(state, label_spec, output_spec())

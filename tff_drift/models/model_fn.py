@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
 import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
+from tff_drift.models.keras2 import as_in_fit
 from tff_drift.models.keras3 import check_training
 from tff_drift.models.loaded_weights import explain_if_outside
+from tff_drift.models.stateless import ADAPT_OUTSIDE
 
 # A model: a function without arguments that builds a new
 # `tff.learning.models.VariableModel`, or a `tff.learning.models.FunctionalModel`.
@@ -26,6 +28,7 @@ _REMEDY = (
 )
 # TFF's functions that take models, losses and metrics of Keras 2.
 _OF_KERAS_2 = ("from_keras_model", "functional_model_from_keras")
+_ARGUMENTS = ("keras_model", "loss", "loss_fn", "metrics", "metrics_constructor")
 
 
 def check_model_fn(model_fn: Any) -> None:
@@ -82,6 +85,7 @@ def build_variable_model(
     try:
         model = model_fn()
     except Exception as error:
+        _explain(error)
         found = next(_keras3_arguments(error.__traceback__), None)
         if found is None:
             explain_if_outside(model_fn, error)
@@ -95,7 +99,7 @@ def build_variable_model(
         ) from error
     if isinstance(model, tff.learning.models.VariableModel):
         check_training(model)
-        return model
+        return as_in_fit(model)
     if checks.is_of_keras3(model):
         raise TypeError(
             "model_fn must return a tff.learning.models.VariableModel, found "
@@ -108,20 +112,57 @@ def build_variable_model(
     )
 
 
+def _explain(error: Exception) -> None:
+    """Raises what to do where a model function is right for Keras and not for TFF.
+
+    Args:
+      error: What it raised.
+
+    Raises:
+      ValueError: If it adapts a layer, or gives TFF's function weights of examples.
+    """
+    for function, module, values in _calls(error.__traceback__):
+        if function == "adapt" and module.startswith(("keras.", "tf_keras.")):
+            layer = type(values.get("self")).__name__
+            raise ValueError(
+                f"model_fn adapts a {layer} layer. {ADAPT_OUTSIDE}"
+            ) from error
+        spec = values.get("input_spec")
+        is_of_tff = module.startswith("tensorflow_federated.")
+        if is_of_tff and function in _OF_KERAS_2 and _has_weights(spec):
+            raise ValueError(
+                f"model_fn gives tff.learning.models.{function} batches of three "
+                "components, and it takes inputs and labels alone. For weights of "
+                "examples call tff_drift.models.from_keras2 with the same arguments in "
+                "its place."
+            ) from error
+
+
+def _has_weights(input_spec: Any) -> bool:
+    return isinstance(input_spec, (Mapping, Sequence)) and len(input_spec) == 3
+
+
+def _calls(
+    traceback: types.TracebackType | None,
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yields the functions that an error passed: name, module, and values by name."""
+    while traceback is not None:
+        frame = traceback.tb_frame
+        module = frame.f_globals.get("__name__", "")
+        yield frame.f_code.co_name, module, frame.f_locals
+        traceback = traceback.tb_next
+
+
 def _keras3_arguments(
     traceback: types.TracebackType | None,
 ) -> Iterator[tuple[str, Any]]:
     """Yields TFF's functions that an error passed, each with an object of Keras 3."""
-    while traceback is not None:
-        frame = traceback.tb_frame
-        function = frame.f_code.co_name
-        module = frame.f_globals.get("__name__", "")
+    for function, module, values in _calls(traceback):
         if function in _OF_KERAS_2 and module.startswith("tensorflow_federated."):
-            for name in frame.f_code.co_varnames[: frame.f_code.co_argcount]:
-                for value in tf.nest.flatten(frame.f_locals.get(name)):
+            for name in _ARGUMENTS:
+                for value in tf.nest.flatten(values.get(name)):
                     if checks.is_of_keras3(value):
                         yield function, value
-        traceback = traceback.tb_next
 
 
 def _name(value: Any) -> str:

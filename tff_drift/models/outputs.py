@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_drift import checks
+from tff_drift.models.example_weights import as_argument
 from tff_drift.models.keras_internals import function_loss
 from tff_drift.models.stateless import import_keras3
 
@@ -101,25 +102,49 @@ class Objective:
         for name, weight in self._weights.items():
             checks.check_finite(f"loss_weights[{name!r}]", weight)
 
-    def __call__(self, labels: Any, predictions: Any) -> tf.Tensor:
+    def __call__(self, labels: Any, predictions: Any, weights: Any = None) -> tf.Tensor:
         """Returns the loss of a batch, a scalar.
 
         Args:
           labels: The labels.
           predictions: What the model returns.
+          weights: The weights of examples: for all outputs, or a structure with those
+            for each; `None` for none.
+
+        Raises:
+          ValueError: If there are weights, and the loss is a function of all outputs.
         """
         if not isinstance(self._losses, dict):
             loss = self._losses
             if not tf.nest.is_nested(predictions):
                 loss = _as_keras_loss(loss)
-            return _mean(loss(labels, predictions))
+            elif weights is not None:
+                raise ValueError(
+                    "loss is one for all outputs of the model, and cannot be weighted. "
+                    "Give a loss for each output, or batches without sample_weight."
+                )
+            return _mean(loss(labels, predictions, **as_argument(weights)))
         outputs = named_outputs(predictions, self._names)
         labels = by_output("the labels of input_spec", labels, outputs)
+        weights = weights_by_output(weights, outputs)
         terms = [
-            self._weights[name] * _mean(loss(labels[name], outputs[name]))
+            self._weights[name]
+            * _mean(loss(labels[name], outputs[name], **as_argument(weights[name])))
             for name, loss in self._losses.items()
         ]
         return tf.add_n(terms)
+
+
+def weights_by_output(weights: Any, outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the weights of examples for each output of a model, as in Keras' `fit`.
+
+    Args:
+      weights: Those for all outputs, or a structure with those for each.
+      outputs: The model's outputs by name.
+    """
+    if tf.nest.is_nested(weights):
+        return by_output("the weights of input_spec", weights, outputs)
+    return dict.fromkeys(outputs, weights)
 
 
 def _as_keras_loss(loss: Any) -> Any:

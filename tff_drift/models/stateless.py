@@ -14,6 +14,12 @@ from tff_drift.tensors import eagerly
 
 T = TypeVar("T")
 
+# What to do about layers that are adapted where models are built.
+ADAPT_OUTSIDE = (
+    "TFF builds models in graphs, in which nothing is computed yet. Adapt it outside, "
+    "and make the layer of what it learned: Normalization(mean=layer.mean.numpy(), "
+    "variance=layer.variance.numpy()), or vocabulary=layer.get_vocabulary()."
+)
 # Keras casts a seed to 32 bits, of which one is the sign.
 _SEED_BITS = 0x7FFFFFFF
 
@@ -125,6 +131,20 @@ class StatelessModel:
         return where_made(
             self._model.variables, lambda: self._model(inputs, training=False)
         )
+
+    def check_not_adapted_in_graph(self) -> None:
+        """Raises if a layer was adapted in a graph, where it has learned nothing yet.
+
+        Raises:
+          ValueError: If one was; the message says what to do.
+        """
+        for layer in self._model._flatten_layers():
+            # `Normalization` keeps what it is given; `mean` may be what it learned.
+            is_adapted = getattr(layer, "input_mean", 0) is None
+            if is_adapted and tf.is_symbolic_tensor(getattr(layer, "mean", None)):
+                raise ValueError(
+                    f"model_fn adapts the layer {layer.name!r}. {ADAPT_OUTSIDE}"
+                )
 
     def initial_values(self) -> tuple[list[Any], list[Any]]:
         """Returns the values of the trainable and of the other weights, now."""

@@ -14,6 +14,7 @@ from tff_drift.algorithms.server_steps import (
     PlainOptimizerStep,
     ServerStep,
 )
+from tff_drift.models.example_weights import CLIENT_WEIGHT
 
 
 def as_server_step(
@@ -142,7 +143,7 @@ def build_weighted_aggregator(
 
 
 def check_message_aggregator(
-    factory: Any, weighting: tff.learning.ClientWeighting
+    factory: Any, weighting: tff.learning.ClientWeighting | str
 ) -> None:
     """Raises unless messages are averaged with the weights of the updates.
 
@@ -160,6 +161,40 @@ def check_message_aggregator(
             "NUM_EXAMPLES, because updates and messages have to have the same weights, "
             f"found {checks.shown(factory)}. Give one such as "
             "tff.aggregators.MeanFactory(), or client_weighting UNIFORM."
+        )
+
+
+def check_given_weights(
+    weighting: tff.learning.ClientWeighting | str,
+    spec: client_works.ModelSpec,
+    keeps_client_state: bool,
+) -> None:
+    """Raises if clients are to be weighted as batches say, and cannot be.
+
+    Args:
+      weighting: How clients are weighted.
+      spec: The model.
+      keeps_client_state: Whether clients keep a state.
+
+    Raises:
+      ValueError: If batches have no such weight, or clients keep a state.
+    """
+    if weighting != CLIENT_WEIGHT:
+        return
+    if keeps_client_state:
+        raise ValueError(
+            f"client_weighting {weighting!r} is for methods whose clients keep no "
+            "state: what these keep is summed by NUM_EXAMPLES or UNIFORM. Give one of "
+            "these."
+        )
+    element = spec.data_type.element
+    is_mapping = isinstance(element, compat.StructType)
+    if not is_mapping or CLIENT_WEIGHT not in compat.structure_names(element):
+        raise ValueError(
+            f"client_weighting is {weighting!r}, and the batches that the model takes, "
+            f"{checks.shown(str(element))}, have no array of that name. Give examples "
+            'as {"client_weight": ..., "x": ..., "y": ...}, and build the model of '
+            "their element_spec with tff_drift.models.from_keras2 or from_keras3."
         )
 
 

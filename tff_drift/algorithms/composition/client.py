@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 from tff_drift import autograph, client_works, compat, tensors
 from tff_drift.algorithms.composition.aggregation import is_empty
 from tff_drift.client_works import round_state
+from tff_drift.models import example_weights
 
 # The name in a client's state of the model that it trained last, if it keeps that.
 LATEST_MODEL = "latest_model"
@@ -53,7 +54,7 @@ def build_client_half(
     work: client_works.ClientWork,
     *,
     server_message_type: compat.Type,
-    client_weighting: tff.learning.ClientWeighting,
+    client_weighting: tff.learning.ClientWeighting | str,
     keep_latest_models: bool,
     loop_implementation: tff.learning.LoopImplementation,
 ) -> ClientHalf:
@@ -125,7 +126,9 @@ def build_client_half(
                 output = autograph.of_user(work.update_client_state)(
                     context, _local_result(outcome, full_gradient)
                 )
-            weight = client_weight(client_weighting, outcome.num_examples, idle)
+            weight = client_weight(
+                client_weighting, outcome.num_examples, idle, examples
+            )
             result = collections.OrderedDict(
                 update=tf.nest.pack_sequence_as(weights.trainable, outcome.update),
                 weight=weight,
@@ -184,7 +187,7 @@ def _build_gradient(
     spec: client_works.ModelSpec,
     rounds: round_state.RoundState,
     data_type: compat.Type,
-    client_weighting: tff.learning.ClientWeighting,
+    client_weighting: tff.learning.ClientWeighting | str,
     loop_implementation: tff.learning.LoopImplementation,
 ) -> compat.Computation:
     """Builds `ClientHalf.gradient`."""
@@ -208,7 +211,7 @@ def _build_gradient(
             return collections.OrderedDict(
                 message=tensors.to_vector(outcome.update),
                 weight=client_weight(
-                    client_weighting, outcome.num_examples, outcome.rejected
+                    client_weighting, outcome.num_examples, outcome.rejected, examples
                 ),
             )
 
@@ -218,9 +221,10 @@ def _build_gradient(
 
 
 def client_weight(
-    weighting: tff.learning.ClientWeighting,
+    weighting: tff.learning.ClientWeighting | str,
     num_examples: tf.Tensor,
     idle: tf.Tensor,
+    examples: tf.data.Dataset,
 ) -> tf.Tensor:
     """Returns a client's weight in the aggregate.
 
@@ -228,15 +232,18 @@ def client_weight(
     otherwise hold the mean back where it was.
 
     Args:
-      weighting: By the number of examples, or uniform.
+      weighting: By the number of examples, uniform, or as batches say.
       num_examples: Scalar `int64`, the examples the client trained on.
       idle: Scalar boolean, whether the client does not count.
+      examples: The client's batches.
 
     Returns:
       A `float32` scalar.
     """
     weight = tf.cast(num_examples, tf.float32)
-    if weighting == tff.learning.ClientWeighting.UNIFORM:
+    if weighting == example_weights.CLIENT_WEIGHT:
+        weight = _given_weight(examples)
+    elif weighting == tff.learning.ClientWeighting.UNIFORM:
         weight = tf.minimum(weight, 1.0)
     return tf.where(idle, tf.constant(0.0), weight)
 
@@ -279,6 +286,17 @@ def _count(dataset: tf.data.Dataset) -> tf.Tensor:
         return total + tf.shape(tf.nest.flatten(batch)[0], tf.int64)[0]
 
     return dataset.reduce(tf.constant(0, tf.int64), add)
+
+
+def _given_weight(dataset: tf.data.Dataset) -> tf.Tensor:
+    """Returns the weight of a client that its batches have, to the last bit."""
+
+    @autograph.as_written
+    def larger(weight: tf.Tensor, batch: Any) -> tf.Tensor:
+        of_batch = tf.cast(batch[example_weights.CLIENT_WEIGHT], tf.float32)
+        return tf.maximum(weight, tf.reduce_max(of_batch))
+
+    return dataset.reduce(tf.constant(0.0), larger)
 
 
 def _local_result(

@@ -38,7 +38,7 @@ def compose(
     model_distributor: tff.learning.templates.DistributionProcess | None = None,
     model_aggregator: Any = None,
     metrics_aggregator: MetricsAggregator | None = None,
-    client_weighting: tff.learning.ClientWeighting | None = None,
+    client_weighting: tff.learning.ClientWeighting | str | None = None,
     loop_implementation: tff.learning.LoopImplementation | None = None,
 ) -> Any:
     """Composes a method's local work and server step into a learning process.
@@ -99,6 +99,7 @@ def compose(
         )
     check_client_weighting(client_weighting)
     spec = client_works.build_model_spec(model_fn)
+    arguments.check_given_weights(client_weighting, spec, keeps_client_state)
     server_step = arguments.as_server_step(
         server_step, server_rate_schedule, spec, keeps_client_state
     )

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
+from absl import logging
 
 from tff_drift import checks
-from tff_drift.simulation.data import quoted_ids
+from tff_drift.simulation.data import batched, quoted_ids
 from tff_drift.simulation.data.examples import Examples
+
+# What an assertion in the graph says, and what TensorFlow says.
+_ENDLESS = "tff_drift: repeated without end"
+_EMPTY = "Dataset was empty"
+_SHAPES = re.compile(
+    r"different shapes.*?had shape (\[[\d,]*\]) and element \d+ had shape (\[[\d,]*\])"
+)
+_UNBATCHED = (
+    "client_data holds batches: they are taken apart into examples, of which "
+    "batch_size= makes batches anew. What its preprocessing repeats is there as often."
+)
 
 
 class ClientDataReader:
@@ -39,6 +52,7 @@ class ClientDataReader:
                 f"{checks.shown(client_data)}. Use ClientDatasets.from_arrays for "
                 "arrays."
             )
+        _check_dense(client_data.element_type_structure)
         if preprocess is not None:
             checks.check_callable("preprocess", preprocess, "a function of examples")
         self._client_data = client_data
@@ -54,6 +68,14 @@ class ClientDataReader:
         @tf.function(input_signature=[tf.TensorSpec((), tf.string)])
         def read(client_id: tf.Tensor) -> Any:
             dataset = self._quoted.serializable_dataset_fn(client_id)
+            _check_dense(dataset.element_spec)
+            is_endless = dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+            with tf.control_dependencies(
+                [tf.debugging.Assert(~is_endless, [_ENDLESS])]
+            ):
+                dataset, times = batched.unbatched(dataset.take(-1))
+            if times:
+                logging.warning(_UNBATCHED)
             # More than any client holds: one batch has them all.
             return dataset.batch(2**40).get_single_element()
 
@@ -76,14 +98,30 @@ class ClientDataReader:
         try:
             tensors = self._read(tf.constant(client_id))
         except tf.errors.InvalidArgumentError as error:
-            dataset = self._quoted.create_tf_dataset_for_client(client_id)
-            if next(iter(dataset), None) is None:
-                raise ValueError(
-                    f"Client {client_id!r} has no examples. Leave it out."
-                ) from error
-            raise
+            raise self._explained(client_id, str(error)) from error
         examples = tf.nest.map_structure(lambda tensor: tensor.numpy(), tensors)
         return examples if self._preprocess is None else self._preprocess(examples)
+
+    def _explained(self, client_id: str, complaint: str) -> ValueError:
+        """Returns TensorFlow's complaint of a client in words of use to its owner."""
+        if _ENDLESS in complaint:
+            return ValueError(
+                f"Client {client_id!r} has examples without end: client_data repeats "
+                "them. Leave repeat() out of its preprocessing: epochs= does that."
+            )
+        if _EMPTY in complaint:
+            return ValueError(f"Client {client_id!r} has no examples. Leave it out.")
+        if shapes := _SHAPES.search(complaint):
+            return ValueError(
+                f"Client {client_id!r} has examples of different shapes, such as "
+                f"{shapes[1]} and {shapes[2]}. Give all one shape: "
+                "padded_batch(batch_size, padded_shapes=...) with sizes that are given "
+                "fills up short ones."
+            )
+        return ValueError(
+            f"Client {client_id!r} cannot be read ({checks.shortened(complaint)}). "
+            "Check client_data and its preprocessing."
+        )
 
     def _check_query(self, client_id: str) -> None:
         """Raises if the id would be more than an id in a query of SQLite."""
@@ -97,3 +135,14 @@ class ClientDataReader:
                     f"SQLite take {name} for the end of the id. Leave the client out, "
                     "or rename it in the file."
                 )
+
+
+def _check_dense(spec: Any) -> None:
+    """Raises unless the elements of a dataset consist of tensors."""
+    for leaf in tf.nest.flatten(spec):
+        if not isinstance(leaf, tf.TensorSpec):
+            raise TypeError(
+                f"client_data has elements with a {type(leaf).__name__}, but examples "
+                "are of dense tensors. Turn them into such, by to_tensor(shape=...) or "
+                "tf.sparse.to_dense."
+            )

@@ -261,7 +261,8 @@ class ExampleStore:
         elif spec != self._spec:
             raise ValueError(
                 f"Client {client_id!r} has examples of another type than the clients "
-                f"before it: {spec}, expected {self._spec}. Give all clients the same "
+                f"before it: {checks.shortened(str(spec))}, expected "
+                f"{checks.shortened(str(self._spec))}. Give all clients the same "
                 "structure, dtypes and shapes."
             )
         return examples

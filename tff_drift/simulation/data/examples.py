@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tree
 
 from tff_drift import checks, compat
+from tff_drift.simulation.data import lists
 
 # A structure (tuple, dictionary, ...) of arrays whose first dimensions are
 # equal: row i of every array belongs to example i.
@@ -52,18 +52,6 @@ def batch_spec(examples: Examples) -> Any:
     return tf.nest.map_structure(
         lambda leaf: tf.TensorSpec((None, *leaf.shape[1:]), tf.as_dtype(leaf.dtype)),
         examples,
-    )
-
-
-def with_tuples(examples: Examples) -> Examples:
-    """Returns a structure with tuples for its lists.
-
-    TensorFlow takes a list of arrays for one array of them, and not for a structure.
-    """
-    return tree.traverse(
-        lambda each: tuple(each) if isinstance(each, list) else None,
-        examples,
-        top_down=False,
     )
 
 
@@ -125,16 +113,15 @@ def checked(client_id: str, examples: Examples) -> Examples:
       ValueError: If there is no array or no example, if the arrays differ in their
         first dimension, or if TFF has no type for an array.
     """
-    examples = with_tuples(examples)
-    _check_not_masked(client_id, examples)
+    examples = lists.without_lists(client_id, examples)
+    _check_plain(client_id, examples)
     try:
         arrays = tf.nest.map_structure(
             lambda leaf: np.asarray(_of_numpy(client_id, leaf)), examples
         )
     except ValueError as error:
-        raise ValueError(
-            f"Client {client_id!r} has rows of different shapes, which make no array "
-            f"({checks.shown(str(error))}). Give all rows of an array one shape."
+        raise lists.ragged(
+            f"Client {client_id!r}", checks.shortened(str(error))
         ) from error
     leaves = _leaves(arrays)
     if not leaves:
@@ -148,7 +135,7 @@ def checked(client_id: str, examples: Examples) -> Examples:
         raise ValueError(
             f"Client {client_id!r} has an array without a first dimension for the "
             f"examples; the shapes are {checks.shown(shapes)}. Stack the examples of "
-            "each array, such as nested lists by np.array."
+            "each array."
         )
     if len({shape[0] for shape in shapes}) > 1:
         raise ValueError(
@@ -161,6 +148,8 @@ def checked(client_id: str, examples: Examples) -> Examples:
         )
     for leaf in leaves:
         if not _has_type(leaf):
+            if any(isinstance(item, (list, np.ndarray)) for item in leaf.flat):
+                raise lists.ragged(f"Client {client_id!r}", "it holds lists")
             raise ValueError(
                 f"Client {client_id!r} has an array of {leaf.dtype}, such as "
                 f"{checks.shown(leaf.ravel()[:1].tolist())}, for which TensorFlow "
@@ -169,9 +158,17 @@ def checked(client_id: str, examples: Examples) -> Examples:
     return arrays
 
 
-def _check_not_masked(client_id: str, examples: Examples) -> None:
-    """Raises if a value is masked: an array of its own would hold what is below it."""
+def _check_plain(client_id: str, examples: Examples) -> None:
+    """Raises if a value is masked, or rows are ragged or sparse.
+
+    An array of its own would hold what is below the mask.
+    """
     for leaf in tf.nest.flatten(examples):
+        if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
+            raise ValueError(
+                f"Client {client_id!r} has a {type(leaf).__name__}, of which models "
+                "here take none. Give its to_tensor(), or tf.sparse.to_dense of it."
+            )
         if isinstance(leaf, np.ma.MaskedArray) and np.ma.getmaskarray(leaf).any():
             hidden = np.ma.getmaskarray(leaf).reshape(len(leaf), -1).any(axis=1)
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Who has what: how many examples of each class every client has."""
+"""The number of examples of each class that every client has."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def label_counts(datasets: ClientExamples) -> pd.DataFrame:
 
 def _counts(examples: Any) -> collections.Counter[int]:
     labels = np.empty(0)
-    if isinstance(examples, tuple) and len(examples) == 2:
+    if isinstance(examples, tuple) and len(examples) in (2, 3):
         labels = np.asarray(examples[1])
     elif isinstance(examples, collections.abc.Mapping):
         labels = np.asarray(examples.get("y", labels))

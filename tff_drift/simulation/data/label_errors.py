@@ -69,7 +69,7 @@ def _part(examples: Examples, name: str) -> Examples:
     """Returns the inputs `x` or the labels `y`, all arrays if nothing says which."""
     if isinstance(examples, Mapping):
         return examples.get(name, examples)
-    if isinstance(examples, tuple) and len(examples) == 2:
+    if isinstance(examples, tuple) and len(examples) in (2, 3):
         return getattr(examples, name, examples["xy".index(name)])
     return examples
 

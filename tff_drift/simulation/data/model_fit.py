@@ -1,4 +1,4 @@
-"""Whether clients' examples are what a model takes: refused if not, never changed.
+"""Validation of examples against a model's input: refused if other, never changed.
 
 TFF and TensorFlow cast silently. A label of 3.9 is a 3 to a model of integers, a token
 2**32 + 5 is a 5 to one of 32 bits, a NaN is -2147483648. Here structure, shapes and
@@ -18,7 +18,7 @@ import tensorflow as tf
 import tree
 from absl import logging
 
-from tff_drift import casts, compat
+from tff_drift import casts, checks, compat
 from tff_drift.simulation.data.examples import Examples
 
 # How to get to an array in a structure: by names and numbers.
@@ -127,8 +127,9 @@ def check_fit(name: str, found: Any, wanted: Any) -> ValueCheck | None:
                 )
     except _MismatchError as error:
         raise TypeError(
-            f"{name} has examples of {found_type}, but the model takes {wanted_type}. "
-            "Give examples of that structure, or build the model with theirs."
+            f"{name} has examples of {checks.shortened(str(found_type))}, but the "
+            f"model takes {checks.shortened(str(wanted_type))}. Give examples of "
+            "that structure, or build the model with theirs."
         ) from error
     return ValueCheck(casts) if casts else None
 

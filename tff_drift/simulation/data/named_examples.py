@@ -59,7 +59,7 @@ def _pick(argument: str, client_id: Any, examples: Any, names: Any) -> Any:
     if missing:
         raise ValueError(
             f"{argument} names {missing[0]!r}, but client {client_id!r} has "
-            f"{', '.join(map(repr, examples))}. Name one of these."
+            f"{checks.shortened(', '.join(map(repr, examples)))}. Name one of these."
         )
     if isinstance(names, str):
         return examples[names]

@@ -18,13 +18,13 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift import checks
+from tff_drift.simulation.data import lists
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.examples import (
     Examples,
     batch_spec,
     num_rows,
     take,
-    with_tuples,
 )
 
 # Keeps this stream of random numbers apart from those of other draws by a seed.
@@ -120,14 +120,17 @@ def share(
     own = datasets.replace(transform=None, cache_bytes=0)
     wanted = own.element_spec
     try:
-        examples = tf.nest.map_structure(np.asarray, with_tuples(examples))
+        examples = tf.nest.map_structure(
+            np.asarray, lists.without_lists("of the examples", examples)
+        )
         found = batch_spec(examples)
     # What has no first dimension, no type, or rows of different shapes.
     except (IndexError, TypeError, ValueError):
         found = examples
     if found != wanted:
         raise TypeError(
-            f"examples must be of the type of the clients' own, {wanted}, found "
+            "examples must be of the type of the clients' own, "
+            f"{checks.shortened(str(wanted))}, found "
             f"{checks.shown(found)}. With a transform, give examples as they are "
             "before it."
         )

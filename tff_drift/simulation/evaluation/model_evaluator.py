@@ -19,7 +19,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import autograph, checks
-from tff_drift.models import ModelFn, build_variable_model, check_model_fn
+from tff_drift.models import (
+    ModelFn,
+    build_variable_model,
+    check_model_fn,
+    example_weights,
+)
 from tff_drift.simulation.data import model_fit
 
 
@@ -50,13 +55,14 @@ class _FunctionalModelWithVariables:
         self._num_examples.assign(0)
 
     def forward_pass(self, batch: Any, training: bool) -> None:
-        x, y = (batch["x"], batch["y"]) if isinstance(batch, Mapping) else batch
+        x, y, sample_weight = example_weights.split(batch)
+        weighted = example_weights.as_argument(sample_weight)
         weights = tuple(
             tuple(variable.read_value() for variable in variables)
             for variables in (self.trainable_variables, self.non_trainable_variables)
         )
         output = self._model.predict_on_batch(weights, x, training)
-        loss = autograph.of_user(self._model.loss)(output=output, label=y)
+        loss = autograph.of_user(self._model.loss)(output=output, label=y, **weighted)
         num_examples = tf.shape(tf.nest.flatten(output)[0])[0]
         state = self._model.update_metrics_state(
             tf.nest.map_structure(lambda variable: variable.read_value(), self._state),
@@ -64,6 +70,7 @@ class _FunctionalModelWithVariables:
             batch_output=tff.learning.models.BatchOutput(
                 loss=loss, predictions=output, num_examples=num_examples
             ),
+            **weighted,
         )
         tf.nest.map_structure(
             lambda variable, value: variable.assign(value), self._state, state
@@ -88,7 +95,7 @@ class _FunctionalModelWithVariables:
 
 
 def _finalize_each(model: Any, unfinalized: Mapping[str, Any]) -> Mapping[str, Any]:
-    finalizers = autograph.metric_finalizers(model)
+    finalizers = model.metric_finalizers()
     return collections.OrderedDict(
         (name, finalizers[name](value)) for name, value in unfinalized.items()
     )
@@ -152,9 +159,9 @@ class ModelEvaluator:
         batch = _placeholders(model_fit.as_taken(element_spec, self.input_spec))
         self._batch_inputs = tf.nest.flatten(batch)
 
-        forward_pass = autograph.of_model(model, "forward_pass")
-        reset_metrics = autograph.of_model(model, "reset_metrics")
-        report_metrics = autograph.of_model(model, "report_local_unfinalized_metrics")
+        forward_pass = autograph.of_user(model.forward_pass)
+        reset_metrics = autograph.of_user(model.reset_metrics)
+        report_metrics = autograph.of_user(model.report_local_unfinalized_metrics)
 
         # A tf.function runs its stateful operations in the order of its lines.
         @tf.function

@@ -1,0 +1,235 @@
+"""What a task on a user's own data predicts: a class, or a number."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tasks import definitions
+from tasks.models import classification, regression
+from tasks.own import class_numbers
+from tasks.sources import example_checks
+from tff_drift import checks
+
+CLASS = "class"
+NUMBER = "number"
+
+# More classes than these, with fewer examples each, are rather numbers or codes: then
+# the user has to say which.
+_MANY_CLASSES = 100
+_EXAMPLES_PER_CLASS = 10
+
+
+class Target(Protocol):
+    """What is predicted of an example."""
+
+    @property
+    def outputs(self) -> int:
+        """The outputs that a model needs for it."""
+
+    @property
+    def accuracy_metric(self) -> str:
+        """The name of the headline metric."""
+
+    @property
+    def higher_is_better(self) -> bool:
+        """Whether a larger headline metric is better."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What a task's options say of it."""
+
+    def encode(self, labels: np.ndarray, where: str) -> np.ndarray:
+        """Returns labels as the loss takes them; raises a `DataError` if it cannot."""
+
+    def check_outputs(self, shape: tuple[int | None, ...]) -> None:
+        """Raises a `ValueError` unless a net's outputs may have a shape."""
+
+    def model_fn(
+        self, build_keras_model: Callable[[], Any], input_spec: Any
+    ) -> definitions.ModelFn:
+        """Returns a model function with the loss and the metrics."""
+
+    def __str__(self) -> str:
+        """Returns it in words, after the number of clients."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Classes:
+    """One of some classes, by cross-entropy.
+
+    Attributes:
+      values: The classes in the order of their numbers.
+    """
+
+    values: Sequence[Any]
+    accuracy_metric = "accuracy"
+    higher_is_better = True
+
+    @property
+    def outputs(self) -> int:
+        """One for each class."""
+        return len(self.values)
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The target and the classes."""
+        return {"target": CLASS, "classes": tuple(self.values)}
+
+    def encode(self, labels: np.ndarray, where: str) -> np.ndarray:
+        """Returns the numbers of classes, `int32`."""
+        return class_numbers.number_labels(labels, self.values, where)
+
+    def check_outputs(self, shape: tuple[int | None, ...]) -> None:
+        """Raises unless there is an output for each class."""
+        if len(shape) != 2 or (shape[1] or self.outputs) < self.outputs:
+            raise ValueError(
+                "build_keras_model builds a net whose outputs have the shape "
+                f"{shape}, but the labels name {self.outputs} classes, from 0 to "
+                f"{self.outputs - 1}. Give it an output for each: (None, "
+                f"{self.outputs})."
+            )
+
+    def model_fn(
+        self, build_keras_model: Callable[[], Any], input_spec: Any
+    ) -> definitions.ModelFn:
+        """Returns a model function with cross-entropy and accuracy."""
+        return classification.build_model_fn(build_keras_model, input_spec)
+
+    def __str__(self) -> str:
+        return f"{len(self.values):,} classes"
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """A number, by the squared error."""
+
+    outputs = 1
+    accuracy_metric = regression.HEADLINE
+    higher_is_better = False
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The target, which has no classes."""
+        return {"target": NUMBER, "classes": ()}
+
+    def encode(self, labels: np.ndarray, where: str) -> np.ndarray:
+        """Returns the numbers as `float32`."""
+        return example_checks.to_float32(_as_numbers(labels, where), where)
+
+    def check_outputs(self, shape: tuple[int | None, ...]) -> None:
+        """Raises unless there is one output."""
+        if len(shape) > 2 or any(size not in (None, 1) for size in shape[1:]):
+            raise ValueError(
+                "build_keras_model builds a net whose outputs have the shape "
+                f"{shape}, but a number is predicted. Give it one output, (None, 1), "
+                f"or target={CLASS!r} if the labels are classes."
+            )
+
+    def model_fn(
+        self, build_keras_model: Callable[[], Any], input_spec: Any
+    ) -> definitions.ModelFn:
+        """Returns a model function with the squared error and the absolute one."""
+        return regression.build_model_fn(build_keras_model, input_spec)
+
+    def __str__(self) -> str:
+        return "a number to predict"
+
+
+def check_target(target: Any, num_classes: Any) -> None:
+    """Raises unless two arguments can say what is predicted.
+
+    Args:
+      target: The argument; `None` leaves it to the labels.
+      num_classes: The argument; `None` too.
+
+    Raises:
+      TypeError: If `num_classes` is not an integer.
+      ValueError: If a value is none of those allowed, or classes of numbers are asked
+        for.
+    """
+    known = isinstance(target, str) and target in (CLASS, NUMBER)
+    if target is not None and not known:
+        raise ValueError(
+            f"target must be {CLASS!r} or {NUMBER!r}, found {checks.shown(target)}: it "
+            "says what kind of thing is predicted. Name the column by label, or leave "
+            "target out to go by the labels."
+        )
+    class_numbers.check_num_classes(num_classes)
+    if target == NUMBER and num_classes is not None:
+        raise ValueError(
+            f"num_classes is {num_classes!r}, but target={NUMBER!r} has no classes. "
+            "Leave one of them out."
+        )
+
+
+def find_target(
+    target: str | None,
+    num_classes: int | None,
+    labels: Mapping[str, np.ndarray],
+    num_examples: int,
+) -> Target:
+    """Returns what is predicted, by the user's word or by the labels.
+
+    Args:
+      target: What the user says; `None` if it is to follow from the labels: numbers
+        with fractions are numbers, all others name classes.
+      num_classes: The number of classes; `None` takes as many as the labels need.
+      labels: The distinct labels, by where they stand: file, client and field.
+      num_examples: The number of all examples.
+
+    Raises:
+      DataError: If labels are not of the kind wanted, or nobody can say of which they
+        are.
+    """
+    if target is None and num_classes is None:
+        class_numbers.check_one_kind(labels)
+        if any(map(_has_fraction, labels.values())):
+            return Number()
+        _check_few_classes(labels, num_examples)
+    if target == NUMBER:
+        return Number()
+    return Classes(class_numbers.find_classes(labels, num_classes))
+
+
+def _has_fraction(labels: np.ndarray) -> bool:
+    if labels.dtype.kind == "f":
+        finite = labels[np.isfinite(labels)]
+        return bool((finite != np.floor(finite)).any())
+    return labels.dtype == object and any(
+        isinstance(label, numbers.Number) and class_numbers.has_fraction(label)
+        for label in labels.tolist()
+    )
+
+
+def _check_few_classes(labels: Mapping[str, np.ndarray], num_examples: int) -> None:
+    """Raises if most examples would be of a class of their own."""
+    most = max(_MANY_CLASSES, num_examples // _EXAMPLES_PER_CLASS)
+    found: set[Any] = set()
+    for where, values in labels.items():
+        found.update(values.tolist())
+        if len(found) > most:
+            raise example_checks.DataError(
+                f"{where}: the labels of {num_examples:,} examples have more than "
+                f"{most:,} different values, such as {checks.shown(values.tolist()[0])}"
+                f": these may be numbers, or codes. Give target={NUMBER!r} "
+                f"(--task=own_numbers) to predict a number, or target={CLASS!r} "
+                "(--num_classes) if each is a class."
+            )
+
+
+def _as_numbers(labels: np.ndarray, where: str) -> np.ndarray:
+    if labels.dtype.kind in "iuf":
+        return labels
+    for example, label in enumerate(labels.tolist()):
+        if not isinstance(label, numbers.Number) or isinstance(label, (bool, complex)):
+            raise example_checks.DataError(
+                f"{where}, example {example}: found the label {checks.shown(label)}, "
+                f"which is no number. Leave target={NUMBER!r} out to predict classes, "
+                "or turn the labels into numbers, as pandas.to_numeric does."
+            )
+    return labels.astype(np.float64)

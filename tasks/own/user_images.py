@@ -1,0 +1,208 @@
+"""Tasks on folders of images."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tasks import definitions
+from tasks.own import parts, user_files, user_tasks
+from tasks.own.parts import Examples, Found
+from tasks.own.user_tasks import BuildKerasModel
+from tasks.sources import example_checks
+from tff_drift import checks, files
+
+# What TensorFlow's decoder reads.
+_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
+_WHITE = np.float32(255)
+# Height, width, channels.
+Shape = tuple[int, int, int]
+
+
+@user_tasks.suggest_names
+def from_image_folder(
+    folder: str | os.PathLike[str],
+    *,
+    image_shape: Sequence[int] | None = None,
+    test_fraction: float = 0.2,
+    build_keras_model: BuildKerasModel | None = None,
+    batch_size: int = 20,
+    epochs: int = 1,
+    max_examples: int | None = None,
+    seed: int = 0,
+) -> definitions.Task:
+    """Makes a task of a folder of images, `client/class/image`.
+
+    Images are PNG, JPEG, BMP or GIF, of which the first picture counts. The folder may
+    have subfolders `train` and `test`, each with clients; without these a share of each
+    client's examples is held out. Hidden files, and those of other kinds, are left out.
+
+    All images are decoded once at the start, to check them. Later each is decoded when
+    its client's turn comes, so that the data may be larger than RAM. A model takes
+    pixels from 0 to 1, `float32[batch, height, width, channels]`.
+
+    Args:
+      folder: The folder.
+      image_shape: Height, width and channels (1 for shades of grey, 3 for colours) that
+        all images are made of, by bilinear interpolation; default: as they are, which
+        has to be the same for all.
+      test_fraction: As for `from_frame`.
+      build_keras_model: As for `from_frame`; it takes images.
+      batch_size: The examples in a training batch.
+      epochs: The passes over a client's data per round.
+      max_examples: Keep only the first examples of a training client, in the order of
+        classes and files.
+      seed: As for `from_frame`.
+
+    Returns:
+      The task. `options["classes"]` has the names of the classes, sorted.
+
+    Raises:
+      DataError: If an image cannot be decoded or is of another shape than the first, or
+        folders are of another layout; the message names the file.
+      FileNotFoundError: If the folder has no images.
+      TypeError: If an argument has the wrong type.
+      ValueError: If an argument is out of its range, or the net does not fit.
+    """
+    training = user_tasks.Training(
+        build_keras_model, batch_size, epochs, max_examples, seed
+    )
+    checks.check_path("folder", folder)
+    split = parts.Split(test_fraction, seed)
+    wanted = _checked_shape(image_shape)
+    folder = pathlib.Path(folder)
+    images = user_files.in_parts(folder, _clients_in, "ann/cat/1.png")
+    first = next(
+        path for paths in next(iter(images.values())).values() for path in paths
+    )
+    shape = _decode(first, wanted).shape
+    found = []
+    for clients in images.values():
+        read = functools.partial(_read, clients, wanted, shape, first)
+        of_part = Found(read, functools.partial(_field, clients))
+        for owner in clients:
+            of_part.add(owner, read(owner)[1])
+        found.append(of_part)
+    return user_tasks.task_of_found(
+        folder.name, found, "class", None, split, training, _to_unit_range
+    )
+
+
+def _to_unit_range(examples: Examples, _: np.random.Generator | None) -> Examples:
+    """Returns examples with pixels from 0 to 1 for bytes."""
+    x, y = examples
+    return x.astype(np.float32) / _WHITE, y
+
+
+def _checked_shape(image_shape: Sequence[int] | None) -> Shape | None:
+    if image_shape is None:
+        return None
+    if not isinstance(image_shape, (list, tuple)) or len(image_shape) != 3:
+        raise TypeError(
+            "image_shape must be height, width and channels, such as (32, 32, 3), "
+            f"found {checks.shown(image_shape)}."
+        )
+    for size in image_shape:
+        checks.check_integer("image_shape", size)
+    height, width, channels = map(int, image_shape)
+    if channels not in (1, 3):
+        raise ValueError(
+            f"image_shape must end in 1 or 3 channels, found {channels}. Give 1 for "
+            "shades of grey, 3 for colours."
+        )
+    if height * width > 2**26:
+        raise ValueError(
+            f"image_shape asks for {height} by {width} pixels, found "
+            f"{checks.shown(image_shape)}. Give fewer."
+        )
+    return height, width, channels
+
+
+def _clients_in(folder: pathlib.Path) -> dict[str, list[pathlib.Path]]:
+    """Returns the images of each client of a folder, in the order of their names."""
+    clients: dict[str, list[pathlib.Path]] = {}
+    for client in _folders_in(folder):
+        if client.name in user_files.PARTS:
+            continue
+        if images := _images_in(client):
+            raise example_checks.DataError(
+                f"{images[0]} is not in a folder of a class: images are in "
+                f"{folder / 'client' / 'class'}. If {client} is a class and no client "
+                "owns the images yet, deal them out: tasks.partition(classes, 100) "
+                "returns an owner for each."
+            )
+        paths = [path for each in _folders_in(client) for path in _images_in(each)]
+        if paths:
+            clients[client.name] = paths
+    return clients
+
+
+def _folders_in(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(
+        path
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if path.is_dir() and not path.name.startswith(".")
+    )
+
+
+def _images_in(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.name.lower().endswith(_ENDINGS) and not path.name.startswith(".")
+    )
+
+
+def _where(path: pathlib.Path) -> str:
+    return f"{path}: client {path.parent.parent.name!r}"
+
+
+def _field(clients: Mapping[str, Sequence[pathlib.Path]], owner: str) -> str:
+    return f"{clients[owner][0].parent.parent}: client {owner!r}"
+
+
+def _read(
+    clients: Mapping[str, Sequence[pathlib.Path]],
+    wanted: Shape | None,
+    shape: Shape,
+    first: pathlib.Path,
+    owner: str,
+) -> Examples:
+    """Returns a client's images as bytes, and the names of their classes."""
+    paths = clients[owner]
+    images = np.empty((len(paths), *shape), np.uint8)
+    for number, path in enumerate(paths):
+        image = _decode(path, wanted)
+        if image.shape != shape:
+            raise example_checks.DataError(
+                f"{_where(path)}: the image has height, width and channels "
+                f"{image.shape}, but {first} has {shape}. Give all one shape, or have "
+                f"them made so by image_shape={shape}."
+            )
+        images[number] = image
+    return images, np.array([path.parent.name for path in paths], object)
+
+
+def _decode(path: pathlib.Path, wanted: Shape | None) -> np.ndarray:
+    try:
+        with files.open_regular(path) as file:
+            data = file.read()
+        image = tf.io.decode_image(
+            data, channels=wanted[2] if wanted else 0, expand_animations=False
+        )
+    except OSError as error:
+        raise example_checks.unreadable(_where(path), error) from error
+    except tf.errors.OpError as error:
+        raise example_checks.DataError(
+            f"{_where(path)} cannot be decoded ({checks.shortened(error.message)}). "
+            "It may be damaged, or of another kind than its name says: write it again."
+        ) from error
+    if wanted and image.shape != wanted:
+        resized = tf.image.resize(image, wanted[:2], antialias=True)
+        image = tf.cast(tf.clip_by_value(tf.round(resized), 0, 255), tf.uint8)
+    return image.numpy()

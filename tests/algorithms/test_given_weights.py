@@ -1,0 +1,119 @@
+"""Clients that count by weights of their own, which their batches have."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests.client_works import against_keras
+from tff_drift import algorithms, models, simulation
+
+DRAW = np.random.default_rng(8)
+SIZES = {"a": 5, "b": 2, "c": 4}
+DATA = {
+    name: {
+        "x": DRAW.normal(size=(size, 1)).astype(np.float32),
+        "y": DRAW.normal(size=(size, 1)).astype(np.float32),
+    }
+    for name, size in SIZES.items()
+}
+BEGIN = [np.array([[0.5]], np.float32), np.array([-1.0], np.float32)]
+RATE = 0.1
+
+
+def weighted(weights):
+    clients = {
+        # In the order of names, which TFF's own context wants.
+        name: {"client_weight": np.full(SIZES[name], weights[name]), **arrays}
+        for name, arrays in DATA.items()
+    }
+    return simulation.ClientDatasets.from_arrays(clients, batch_size=3, shuffle=False)
+
+
+def model_fn_of(train):
+    def model_fn():
+        return models.from_keras2(
+            tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=[1])]),
+            tf.keras.losses.MeanSquaredError(),
+            train.element_spec,
+        )
+
+    return model_fn
+
+
+def trained_alone(name):
+    """Plain SGD over the batches of a client, by hand."""
+    kernel, bias = BEGIN
+    x, y = (DATA[name][part].astype(np.float64) for part in "xy")
+    for start in range(0, len(x), 3):
+        rows = slice(start, start + 3)
+        factor = 2 * (x[rows] @ kernel + bias - y[rows]) / len(x[rows])
+        kernel, bias = (
+            kernel - RATE * x[rows].T @ factor,
+            bias - RATE * factor.sum(axis=0),
+        )
+    return [kernel, bias]
+
+
+@pytest.mark.parametrize("context", ["local", "native"])
+def test_the_mean_has_the_weights_given(native_context, context):
+    weights = {"a": 0.25, "b": 7.5, "c": 0.0}
+    train = weighted(weights)
+    data = [train.training_data(name, 0) for name in SIZES]
+    with against_keras.local() if context == "local" else nullcontext():
+        process = algorithms.build_fed_avg(
+            model_fn_of(train), RATE, client_weighting="client_weight"
+        )
+        found, _ = against_keras.round_of(process, BEGIN, *data)
+    alone = [trained_alone(name) for name in SIZES]
+    expected = [
+        np.average(parts, axis=0, weights=list(weights.values()))
+        for parts in zip(*alone)
+    ]
+    against_keras.assert_alike(found, expected)
+
+
+SGDM = tff.learning.optimizers.build_sgdm(RATE, 0.5)
+BUILDERS = {
+    "fed_avg": algorithms.build_fed_avg,
+    "fed_nova": algorithms.build_fed_nova,
+    "mime": lambda model_fn, rate, **options: algorithms.build_mime(
+        model_fn, SGDM, **options
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_numbers_of_examples_as_weights_change_nothing(name):
+    train = weighted(SIZES)
+    by_examples = tff.learning.ClientWeighting.NUM_EXAMPLES
+
+    def trained(weighting):
+        process = BUILDERS[name](model_fn_of(train), RATE, client_weighting=weighting)
+        result = simulation.run_training(
+            process, train, rounds=2, cohort_size=2, initial_weights=BEGIN
+        )
+        return result.model_weights.trainable
+
+    with against_keras.local():
+        one, other = trained("client_weight"), trained(by_examples)
+    for found, expected in zip(one, other, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert not np.allclose(one[-1], BEGIN[-1])
+
+
+def test_weights_that_nobody_gives_or_sums_are_refused():
+    train = simulation.ClientDatasets.from_arrays(DATA, batch_size=3)
+    with pytest.raises(ValueError, match=r'"client_weight": \.\.\.'):
+        algorithms.build_fed_avg(
+            model_fn_of(train), RATE, client_weighting="client_weight"
+        )
+    with pytest.raises(ValueError, match="for methods whose clients keep no state"):
+        algorithms.build_scaffold(
+            model_fn_of(weighted(SIZES)),
+            RATE,
+            num_clients=3,
+            client_weighting="client_weight",
+        )

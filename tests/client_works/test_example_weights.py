@@ -1,0 +1,319 @@
+"""Weights of examples and of classes count as in Keras' `fit`."""
+
+from collections import OrderedDict
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests.client_works import against_keras
+from tff_drift import algorithms, models, simulation
+
+L = tf.keras.layers
+DRAW = np.random.default_rng(5)
+X = DRAW.normal(size=(6, 5)).astype(np.float32)
+Y = np.array([0, 2, 1, 2, 0, 2])
+WEIGHTS = np.array([1.0, 0.0, 2.5, 0.25, 3.0, 1.0], np.float32)
+OF_CLASSES = {0: 0.5, 1: 20.0, 2: 1.5}
+TOKENS = np.array([[1, 2, 0], [3, 1, 4]])
+NEXT = np.array([[2, 1, 3], [1, 1, 2]])
+OF_STEPS = np.array([[1.0, 0.5, 7.0], [2.0, 0.0, 4.0]], np.float32)
+
+
+def dense(outputs=3):
+    return tf.keras.Sequential([L.Dense(outputs, input_shape=[5])])
+
+
+def tokens():
+    layers = [L.Embedding(6, 3, mask_zero=True, input_shape=(3,)), L.Dense(4)]
+    return tf.keras.Sequential(layers)
+
+
+def two_outputs():
+    inputs = tf.keras.Input([5])
+    return tf.keras.Model(inputs, [L.Dense(3, name=name)(inputs) for name in "ab"])
+
+
+def crossentropy():
+    return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def one_hot_loss():
+    return tf.keras.losses.CategoricalCrossentropy(from_logits=True)
+
+
+def per_example():
+    return tf.keras.losses.MeanSquaredError()
+
+
+ONE_HOT = np.eye(3, dtype=np.float32)[Y]
+BINARY = (Y == 2).astype(np.float32)[:, None]
+# A model, its loss, a batch and weights of classes.
+CASES = {
+    "examples": (dense, crossentropy(), (X, Y, WEIGHTS), None),
+    "float64": (dense, crossentropy(), (X, Y, WEIGHTS.astype(np.float64)), None),
+    "classes": (dense, crossentropy(), (X, Y), OF_CLASSES),
+    "both": (dense, crossentropy(), (X, Y, WEIGHTS), OF_CLASSES),
+    "one-hot classes": (dense, one_hot_loss(), (X, ONE_HOT), OF_CLASSES),
+    "binary": (
+        lambda: dense(1),
+        tf.keras.losses.BinaryCrossentropy(from_logits=True),
+        (X, BINARY),
+        {0: 1.0, 1: 9.0},
+    ),
+    "regression": (dense, per_example(), (X, X[:, :3], WEIGHTS), None),
+    "steps and a mask": (tokens, crossentropy(), (TOKENS, NEXT, OF_STEPS), None),
+    "sequences": (tokens, crossentropy(), (TOKENS, NEXT, OF_STEPS[:, 0]), None),
+    "two outputs": (
+        two_outputs,
+        [crossentropy()] * 2,
+        (X, (Y, Y[::-1]), WEIGHTS),
+        None,
+    ),
+    "a weight for each output": (
+        two_outputs,
+        [crossentropy()] * 2,
+        (X, (Y, Y[::-1]), (WEIGHTS, WEIGHTS[::-1])),
+        None,
+    ),
+}
+in_both_contexts = pytest.mark.parametrize(
+    ("case", "context"),
+    [(case, "local" if place % 3 else "native") for place, case in enumerate(CASES)],
+)
+
+
+def of_keras2(build, loss, batch, class_weight, **options):
+    return lambda: models.from_keras2(
+        build(),
+        loss,
+        against_keras.spec_of(batch),
+        class_weight=class_weight,
+        **options,
+    )
+
+
+@in_both_contexts
+def test_a_step_is_a_step_of_fit(native_context, case, context):
+    build, loss, batch, class_weight = CASES[case]
+    keras_model = build()
+    begin = keras_model.get_weights()
+    keras_model.compile(tf.keras.optimizers.legacy.SGD(0.5), loss)
+    x, y, weights = (*batch, None)[:3]
+    as_lists = [
+        list(part) if isinstance(part, tuple) else part for part in (y, weights)
+    ]
+    history = keras_model.fit(
+        x,
+        as_lists[0],
+        len(x),
+        sample_weight=as_lists[1],
+        class_weight=class_weight,
+        verbose=0,
+    ).history
+    expected = keras_model.get_weights()
+    installed = against_keras.local() if context == "local" else nullcontext()
+    with installed:
+        trained, metrics = against_keras.step(
+            of_keras2(build, loss, batch, class_weight), begin, batch
+        )
+    against_keras.assert_alike(trained, expected)
+    np.testing.assert_allclose(metrics["loss"], history["loss"][0], rtol=1e-5)
+    assert metrics["num_examples"] == len(x)
+
+
+def gradient(kernel, bias, weights):
+    """That of Σ w_i (x_i·kernel + bias - y_i)² / n, by hand."""
+    errors = X[:, :1] @ kernel + bias - X[:, 1:2]
+    factor = 2 * weights[:, None] * errors / len(X)
+    return X[:, :1].T @ factor, factor.sum(axis=0)
+
+
+@pytest.mark.parametrize("name", ["fed_avg", "fed_sgd", "uga", "mime", "fed_meta"])
+def test_weights_by_hand_of_two_clients(name):
+    """Clients count by their numbers of examples, whatever these weigh."""
+
+    def net():
+        return tf.keras.Sequential([L.Dense(1, input_shape=[1])])
+
+    parts = [slice(0, 4), slice(4, 6)]
+    batch = (X[:, :1], X[:, 1:2], WEIGHTS)
+    model_fn = of_keras2(net, per_example(), batch, None)
+    data = [
+        tf.data.Dataset.from_tensor_slices(tuple(leaf[part] for leaf in batch)).batch(3)
+        for part in parts
+    ]
+    begin = [np.array([[0.5]], np.float32), np.array([-1.0], np.float32)]
+    rate = 0.1
+    expected = [value - rate * g for value, g in zip(begin, gradient(*begin, WEIGHTS))]
+    if name == "fed_avg":
+        # Plain SGD over the batches of each client.
+        expected = [np.zeros_like(value) for value in begin]
+        for part in parts:
+            kernel, bias = begin
+            rows = np.arange(6)[part]
+            for some in (rows[:3], rows[3:]):
+                if len(some):
+                    x, y, w = (leaf[some] for leaf in batch)
+                    factor = 2 * w[:, None] * (x @ kernel + bias - y) / len(some)
+                    kernel, bias = (
+                        kernel - rate * x.T @ factor,
+                        bias - rate * factor.sum(axis=0),
+                    )
+            share = len(rows) / 6
+            expected = [
+                total + share * each for total, each in zip(expected, (kernel, bias))
+            ]
+        process = algorithms.build_fed_avg(model_fn, rate)
+    elif name == "fed_sgd":
+        process = algorithms.build_fed_sgd(model_fn, rate)
+    elif name == "uga":
+        # A step of rate 0 leaves the gradient at the server's model.
+        process = algorithms.build_uga(model_fn, 1e-30, rate, local_epochs=1)
+    elif name == "mime":
+        sgdm = tff.learning.optimizers.build_sgdm(0.0, 0.5)
+        process = algorithms.build_mime(model_fn, sgdm)
+        expected = begin
+    else:
+        whole = tf.data.Dataset.from_tensor_slices(batch).batch(4)
+        process = algorithms.build_fed_meta(
+            model_fn, 1e-30, whole, meta_learning_rate=rate
+        )
+    with against_keras.local():
+        trained, _ = against_keras.round_of(process, begin, *data)
+    against_keras.assert_alike(trained, expected)
+
+
+def test_metrics_are_weighted_as_in_fit():
+    def metrics(name):
+        return [tf.keras.metrics.SparseCategoricalAccuracy(name)]
+
+    keras_model = dense()
+    begin = keras_model.get_weights()
+    keras_model.compile(
+        "sgd", crossentropy(), metrics("plain"), weighted_metrics=metrics("weighted")
+    )
+    expected = keras_model.evaluate(
+        X, Y, sample_weight=WEIGHTS, verbose=0, return_dict=True
+    )
+    assert expected["plain"] != pytest.approx(expected["weighted"])
+    batch = (X, Y, WEIGHTS)
+    # Weights of classes are of training alone.
+    model_fn = of_keras2(
+        dense,
+        crossentropy(),
+        batch,
+        OF_CLASSES,
+        metrics=[lambda: metrics("plain")[0]],
+        weighted_metrics=[lambda: metrics("weighted")[0]],
+    )
+    test = simulation.ClientDatasets.from_arrays(
+        {
+            "a": tuple(leaf[:2] for leaf in batch),
+            "b": tuple(leaf[2:] for leaf in batch),
+        },
+        batch_size=2,
+    )
+    evaluate = simulation.build_evaluation(model_fn, test, accuracy_metric="weighted")
+    found = evaluate(tff.learning.models.ModelWeights(begin, []))
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5)
+
+
+def test_a_run_and_batches_with_names():
+    arrays = {"x": X, "y": Y, "sample_weight": WEIGHTS}
+    halves = {
+        name: {key: leaf[part] for key, leaf in arrays.items()}
+        for name, part in {"a": slice(3), "b": slice(3, 6)}.items()
+    }
+    train = simulation.ClientDatasets.from_arrays(halves, batch_size=3, shuffle=False)
+    model_fn = of_keras2(dense, crossentropy(), arrays, None)
+    begin = dense().get_weights()
+    with against_keras.local():
+        result = simulation.run_training(
+            algorithms.build_scaffold(model_fn, 0.5, num_clients=2),
+            train,
+            rounds=1,
+            cohort_size=2,
+            initial_weights=begin,
+        )
+    expected = []
+    for part in (slice(3), slice(3, 6)):
+        keras_model = dense()
+        keras_model.set_weights(begin)
+        keras_model.compile(tf.keras.optimizers.legacy.SGD(0.5), crossentropy())
+        keras_model.train_on_batch(X[part], Y[part], WEIGHTS[part])
+        expected.append(keras_model.get_weights())
+    mean = [np.mean(pair, axis=0) for pair in zip(*expected)]
+    against_keras.assert_alike(result.model_weights.trainable, mean)
+    counts = simulation.label_counts(train)
+    assert counts.loc["a"].tolist() == [1, 1, 1]
+
+
+def test_the_loss_of_functional_models_gets_the_weights():
+    batch = (X, Y, WEIGHTS)
+    net = dense()
+    begin = net.get_weights()
+    net.compile(
+        tf.keras.optimizers.legacy.SGD(0.5),
+        crossentropy(),
+        metrics=[tf.keras.metrics.SparseCategoricalAccuracy("accuracy")],
+    )
+    logs = net.train_on_batch(X, Y, WEIGHTS, return_dict=True)
+    expected = net.get_weights()
+    functional = tff.learning.models.functional_model_from_keras(
+        dense(),
+        crossentropy(),
+        against_keras.spec_of(batch),
+        lambda: OrderedDict(accuracy=tf.keras.metrics.SparseCategoricalAccuracy()),
+    )
+    with against_keras.local():
+        trained, metrics = against_keras.step(functional, begin, batch)
+    against_keras.assert_alike(trained, expected)
+    np.testing.assert_allclose(metrics["accuracy"], logs["accuracy"], rtol=1e-6)
+    test = simulation.ClientDatasets.from_arrays({"a": batch}, batch_size=4)
+    evaluate = simulation.build_evaluation(functional, test)
+    found = evaluate(tff.learning.models.ModelWeights(begin, []))
+    np.testing.assert_allclose(found["loss"], logs["loss"], rtol=1e-6)
+    np.testing.assert_allclose(found["accuracy"], logs["accuracy"], rtol=1e-6)
+
+
+def test_what_cannot_be_weighted_is_refused():
+    spec = against_keras.spec_of((X, Y, WEIGHTS))
+    with pytest.raises(ValueError, match=r"call tff_drift\.models\.from_keras2"):
+        algorithms.build_fed_avg(
+            lambda: tff.learning.models.from_keras_model(dense(), crossentropy(), spec),
+            0.1,
+        )
+    with pytest.raises(ValueError, match="input_spec must be"):
+        models.from_keras2(dense(), crossentropy(), (*spec, *spec))
+    for given, error, text in (
+        ([1.0, 2.0], TypeError, "class_weight must be a mapping of classes"),
+        ({"ill": 2.0}, TypeError, "numbers of classes as keys, found 'ill'"),
+        ({-1: 2.0}, ValueError, "class_weight"),
+        ({1: -2.0}, ValueError, r"class_weight\[1\]"),
+        ({1: np.nan}, ValueError, r"class_weight\[1\]"),
+        ({}, ValueError, "class_weight is empty"),
+    ):
+        with pytest.raises(error, match=text):
+            models.from_keras2(dense(), crossentropy(), spec, class_weight=given)
+    for build, labels in ((tokens, NEXT), (two_outputs, (Y, Y))):
+        given = against_keras.spec_of((X if build is two_outputs else TOKENS, labels))
+        losses = [crossentropy()] * (2 if build is two_outputs else 1)
+        with pytest.raises(ValueError, match="class_weight needs one label for each"):
+            models.from_keras2(build(), losses, given, class_weight=OF_CLASSES)
+
+
+def test_classes_that_are_left_out_weigh_one():
+    keras_model = dense()
+    begin = keras_model.get_weights()
+    keras_model.compile(tf.keras.optimizers.legacy.SGD(0.5), crossentropy())
+    keras_model.train_on_batch(X, Y, class_weight={0: 1.0, 1: 3.0, 2: 1.0})
+    expected = keras_model.get_weights()
+    with against_keras.local():
+        trained, _ = against_keras.step(
+            of_keras2(dense, crossentropy(), (X, Y), {1: 3.0}), begin, (X, Y)
+        )
+    against_keras.assert_alike(trained, expected)

@@ -1,0 +1,303 @@
+"""A client's step of a Keras 2 model is Keras' own: with masks and added losses."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests.client_works import against_keras
+from tff_drift import algorithms, simulation
+
+L = tf.keras.layers
+TOKENS = np.array([[1, 2, 0, 0], [3, 0, 0, 0]])
+NEXT = np.array([[1, 2, 3, 3], [2, 3, 3, 3]])
+# Two steps of the first sequence and one of the second are not masked.
+STEPS = np.ones((2, 4, 2), np.float32)
+STEPS[0, 2:] = STEPS[1, 1:] = 0
+FEATURES = np.arange(10, dtype=np.float32).reshape(2, 5) / 10
+
+
+class Penalty(L.Layer):
+    def call(self, inputs):
+        # AutoGraph has to convert what users write.
+        if tf.reduce_sum(inputs) > -1e9:
+            inputs = 2.0 * inputs
+        self.add_loss(0.1 * tf.reduce_mean(inputs**2))
+        return inputs
+
+
+def embedded():
+    return tf.keras.Sequential(
+        [L.Embedding(6, 3, mask_zero=True, input_shape=(4,)), L.Dense(4)]
+    )
+
+
+def masked():
+    rnn = L.SimpleRNN(3, return_sequences=True)
+    return tf.keras.Sequential([L.Masking(input_shape=(4, 2)), rnn, L.Dense(4)])
+
+
+def regularized():
+    hidden = L.Dense(3, input_shape=[5], activity_regularizer="l2")
+    return tf.keras.Sequential([hidden, L.Dense(5)])
+
+
+def penalized():
+    return tf.keras.Sequential([L.Dense(3, input_shape=[5]), Penalty(), L.Dense(5)])
+
+
+def with_loss_of_the_model():
+    inputs = tf.keras.Input([5])
+    hidden = L.Dense(3)(inputs)
+    keras_model = tf.keras.Model(inputs, L.Dense(5)(hidden))
+    keras_model.add_loss(0.1 * tf.reduce_mean(hidden**2))
+    return keras_model
+
+
+MODELS = {
+    embedded: (TOKENS, NEXT),
+    masked: (STEPS, NEXT),
+    regularized: (FEATURES, FEATURES),
+    penalized: (FEATURES, FEATURES),
+    with_loss_of_the_model: (FEATURES, FEATURES),
+}
+
+
+def loss_of(batch):
+    if batch[1] is NEXT:
+        return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return tf.keras.losses.MeanSquaredError()
+
+
+@pytest.mark.parametrize("context", ["local", "native"])
+@pytest.mark.parametrize("build", MODELS)
+def test_a_step_of_a_client_is_a_step_of_keras(native_context, build, context):
+    batch = MODELS[build]
+    keras_model = build()
+    begin = keras_model.get_weights()
+    keras_model.compile(tf.keras.optimizers.legacy.SGD(0.5), loss_of(batch))
+    keras_model.train_on_batch(*batch)
+    expected = keras_model.get_weights()
+
+    def model_fn():
+        spec = against_keras.spec_of(batch)
+        return tff.learning.models.from_keras_model(build(), loss_of(batch), spec)
+
+    installed = against_keras.local() if context == "local" else nullcontext()
+    with installed:
+        trained, metrics = against_keras.step(model_fn, begin, batch)
+    against_keras.assert_alike(trained, expected)
+    assert not np.allclose(trained[-1], begin[-1], atol=1e-4)
+    assert metrics["num_examples"] == 2
+
+
+def test_padding_is_in_no_metric():
+    """As in `fit`: 3 steps of 8 count, whose labels are 1, 2 and 2."""
+    keras_model = embedded()
+    begin = keras_model.get_weights()
+    accuracy = tf.keras.metrics.SparseCategoricalAccuracy
+    keras_model.compile("sgd", loss_of((TOKENS, NEXT)), [accuracy()])
+    expected = keras_model.evaluate(TOKENS, NEXT, verbose=0, return_dict=True)
+    logits = keras_model.predict(TOKENS, verbose=0)
+    shown = [logits[0, 0], logits[0, 1], logits[1, 0]]
+    by_hand = [
+        np.log(np.exp(row).sum()) - row[label] for row, label in zip(shown, [1, 2, 2])
+    ]
+    np.testing.assert_allclose(expected["loss"], np.mean(by_hand), rtol=1e-6)
+
+    def model_fn():
+        return tff.learning.models.from_keras_model(
+            embedded(),
+            loss_of((TOKENS, NEXT)),
+            against_keras.spec_of((TOKENS, NEXT)),
+            metrics=[accuracy()],
+        )
+
+    with against_keras.local():
+        _, metrics = against_keras.step(model_fn, begin, (TOKENS, NEXT))
+    test = simulation.ClientDatasets.from_arrays({"a": (TOKENS, NEXT)}, batch_size=2)
+    evaluate = simulation.build_evaluation(model_fn, test, accuracy_metric=None)
+    evaluated = evaluate(tff.learning.models.ModelWeights(begin, []))
+    for found in (metrics, evaluated):
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-6)
+        assert found["num_examples"] == 2
+
+
+class Unweighted(tf.keras.metrics.Mean):
+    def update_state(self, y_true, y_pred):
+        return super().update_state(y_pred)
+
+
+def test_a_metric_that_can_leave_nothing_out_is_refused_where_there_is_a_mask():
+    def model_fn(build, batch):
+        return tff.learning.models.from_keras_model(
+            build(),
+            loss_of(batch),
+            against_keras.spec_of(batch),
+            metrics=[lambda: Unweighted("mine")],
+        )
+
+    with pytest.raises(ValueError, match="'mine' cannot leave out the steps that a ma"):
+        algorithms.build_fed_avg(lambda: model_fn(embedded, (TOKENS, NEXT)), 0.1)
+    algorithms.build_fed_avg(lambda: model_fn(regularized, (FEATURES, FEATURES)), 0.1)
+
+
+@pytest.mark.parametrize("name", ["fed_sgd", "uga", "mime", "fed_meta"])
+def test_the_gradients_of_other_methods_leave_padding_out(name):
+    """Labels of hidden steps change nothing."""
+    other = NEXT.copy()
+    other[TOKENS == 0] = 0
+    begin = embedded().get_weights()
+
+    def model_fn():
+        spec = against_keras.spec_of((TOKENS, NEXT))
+        return tff.learning.models.from_keras_model(
+            embedded(), loss_of((TOKENS, NEXT)), spec
+        )
+
+    def trained(labels):
+        data = tf.data.Dataset.from_tensors((TOKENS, labels))
+        if name == "fed_sgd":
+            process = algorithms.build_fed_sgd(model_fn, 0.5)
+        elif name == "mime":
+            sgdm = tff.learning.optimizers.build_sgdm(0.5, 0.9)
+            process = algorithms.build_mime(model_fn, sgdm)
+        elif name == "uga":
+            process = algorithms.build_uga(model_fn, 0.5, 0.5, local_epochs=1)
+        else:
+            process = algorithms.build_fed_meta(model_fn, 0.5, data)
+        return against_keras.round_of(process, begin, data)[0]
+
+    with against_keras.local():
+        one, two = trained(NEXT), trained(other)
+    for found, wanted in zip(one, two):
+        np.testing.assert_array_equal(found, wanted)
+    assert not np.allclose(one[-1], begin[-1], atol=1e-4)
+
+
+F1 = {"average": "macro"}
+LATE = {
+    "f1": lambda: tf.keras.metrics.F1Score(**F1, name="late"),
+    "r2": lambda: tf.keras.metrics.R2Score(name="late"),
+    "auc": lambda: tf.keras.metrics.AUC(multi_label=True, name="late"),
+}
+
+
+@pytest.mark.parametrize("is_made", [True, False], ids=["object", "function"])
+@pytest.mark.parametrize("name", LATE)
+def test_metrics_that_make_their_variables_late(name, is_made):
+    """Summed over two clients they are Keras' own of all examples."""
+    draw = np.random.default_rng(3)
+    x = draw.normal(size=(12, 5)).astype(np.float32)
+    y = np.eye(3, dtype=np.float32)[draw.integers(3, size=12)]
+    make = LATE[name]
+
+    def net():
+        return tf.keras.Sequential([L.Dense(3, "softmax", input_shape=[5])])
+
+    keras_model = net()
+    keras_model.compile("sgd", "mse", [make()])
+    expected = keras_model.evaluate(x, y, verbose=0, return_dict=True)
+    weights = tff.learning.models.ModelWeights(keras_model.get_weights(), [])
+
+    def model_fn():
+        return tff.learning.models.from_keras_model(
+            net(),
+            tf.keras.losses.MeanSquaredError(),
+            against_keras.spec_of((x, y)),
+            metrics=[make() if is_made else make],
+        )
+
+    test = simulation.ClientDatasets.from_arrays(
+        {"a": (x[:5], y[:5]), "b": (x[5:], y[5:])}, batch_size=4
+    )
+    evaluate = simulation.build_evaluation(model_fn, test, accuracy_metric=None)
+    np.testing.assert_allclose(
+        evaluate(weights)["late"], expected["late"], rtol=1e-5, atol=1e-6
+    )
+    with against_keras.local():
+        process = algorithms.build_fed_avg(model_fn, 1e-30)
+        state = process.set_model_weights(process.initialize(), weights)
+        data = [test.training_data(each, 0) for each in "ab"]
+        metrics = process.next(state, data).metrics["client_work"]["train"]
+    np.testing.assert_allclose(metrics["late"], expected["late"], rtol=1e-5, atol=1e-6)
+
+
+def test_a_late_metric_that_cannot_count_the_labels_is_refused():
+    def model_fn():
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential([L.Dense(3, input_shape=[5])]),
+            tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            (tf.TensorSpec([None, 5]), tf.TensorSpec([None], tf.int64)),
+            metrics=[tf.keras.metrics.F1Score()],
+        )
+
+    with pytest.raises(ValueError, match="'f1_score' makes its variables") as error:
+        algorithms.build_fed_avg(model_fn, 0.1)
+    assert len(str(error.value)) < 1200
+
+
+def two_outputs():
+    inputs = tf.keras.Input([5])
+    outputs = [L.Dense(3, name="kind")(inputs), L.Dense(1, name="size")(inputs)]
+    return tf.keras.Model(inputs, outputs)
+
+
+@pytest.mark.parametrize("keys", [("kind", "size"), ("size", "kind"), None])
+def test_labels_by_name_and_a_list_of_losses(keys):
+    labels = {"kind": np.array([2, 0]), "size": np.array([[1.0], [3.0]], np.float32)}
+    losses = [
+        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        tf.keras.losses.MeanSquaredError(),
+    ]
+    keras_model = two_outputs()
+    begin = keras_model.get_weights()
+    keras_model.compile(
+        tf.keras.optimizers.legacy.SGD(0.5), losses, loss_weights=[1.0, 0.25]
+    )
+    keras_model.train_on_batch(FEATURES, list(labels.values()))
+    expected = keras_model.get_weights()
+    given = tuple(labels.values()) if keys is None else {k: labels[k] for k in keys}
+
+    def model_fn():
+        return tff.learning.models.from_keras_model(
+            two_outputs(),
+            losses,
+            against_keras.spec_of((FEATURES, given)),
+            loss_weights=[1.0, 0.25],
+        )
+
+    with against_keras.local():
+        trained, _ = against_keras.step(model_fn, begin, (FEATURES, given))
+    against_keras.assert_alike(trained, expected)
+
+
+def test_labels_that_are_not_those_of_the_outputs_are_refused():
+    def model_fn():
+        given = {"kind": np.array([2, 0]), "weight": np.array([[1.0], [3.0]])}
+        return tff.learning.models.from_keras_model(
+            two_outputs(),
+            [tf.keras.losses.MeanSquaredError()] * 2,
+            against_keras.spec_of((FEATURES, given)),
+        )
+
+    with pytest.raises(ValueError, match="an entry for each output of the model, whi"):
+        algorithms.build_fed_avg(model_fn, 0.1)
+
+
+def test_a_layer_that_is_adapted_in_the_model_function_is_refused():
+    def model_fn():
+        layer = L.Normalization()
+        layer.adapt(FEATURES)
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential([tf.keras.Input([5]), layer, L.Dense(5)]),
+            tf.keras.losses.MeanSquaredError(),
+            against_keras.spec_of((FEATURES, FEATURES)),
+        )
+
+    with pytest.raises(ValueError, match=r"Normalization\(mean=") as error:
+        algorithms.build_fed_avg(model_fn, 0.1)
+    assert len(str(error.value)) < 1200

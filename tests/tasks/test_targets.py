@@ -1,0 +1,208 @@
+"""What is predicted of a user's own data: a class, or a number."""
+
+import decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+import tasks
+from tff_drift import algorithms, simulation
+
+_PRICES = [1.5, -2.0, 3.25, 10.0, 0.125, 7.0]
+
+
+def _frame(labels=_PRICES):
+    return pd.DataFrame(
+        {
+            "owner": ["a", "a", "a", "b", "b", "b"],
+            "size": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+            "price": labels,
+        }
+    )
+
+
+def _load(frame, tmp_path, kind, **options):
+    """A task of the same rows in each form that they come in, all for training."""
+    options["label"] = "price"
+    if kind == "frame":
+        return tasks.from_frame(frame, client_id="owner", test=frame, **options)
+    if kind == "sqlite":
+        path = tmp_path / "all.sqlite"
+        clients = [
+            (owner, {name: rows[name].to_numpy() for name in ("size", "price")})
+            for owner, rows in frame.groupby("owner")
+        ]
+        tasks.write_sqlite(path, {"train": clients, "test": clients})
+        return tasks.from_sqlite(path, **options)
+    for part in ("train", "test"):
+        (tmp_path / part).mkdir()
+        for owner, rows in frame.groupby("owner"):
+            path = tmp_path / part / f"{owner}.{kind}"
+            if kind == "csv":
+                rows.drop(columns="owner").to_csv(path, index=False)
+            else:
+                price = rows["price"].to_numpy()
+                np.savez(path, x=rows[["size"]].to_numpy(), price=price)
+    return tasks.from_folder(tmp_path, **options)
+
+
+@pytest.fixture(params=["frame", "csv", "npz", "sqlite"])
+def load(request, tmp_path):
+    return lambda frame, **options: _load(frame, tmp_path, request.param, **options)
+
+
+def test_a_fraction_is_a_number_to_predict(load):
+    task = load(_frame())
+
+    assert task.train.element_spec[1] == tf.TensorSpec((None,), tf.float32)
+    labels = [task.train.examples(each)[1] for each in ("a", "b")]
+    np.testing.assert_array_equal(np.concatenate(labels), np.float32(_PRICES))
+    assert task.options["target"] == "number"
+    assert task.options["classes"] == ()
+    assert (task.accuracy_metric, task.higher_is_better) == ("mae", False)
+
+
+def test_loss_and_metrics_of_a_number_are_the_squared_and_the_absolute_error(load):
+    task = load(_frame())
+    model = task.model_fn()
+    kernel, bias = (variable.numpy() for variable in model.trainable_variables)
+    assert (kernel.shape, bias.shape) == ((1, 1), (1,))
+    x, y = task.train.examples("a")
+    errors = (x.reshape(3, 1) @ kernel + bias)[:, 0].astype(np.float64) - np.float64(
+        _PRICES[:3]
+    )
+    output = model.forward_pass((x, y), training=True)
+    np.testing.assert_allclose(output.loss, (errors**2).mean(), rtol=1e-5)
+
+    process = algorithms.build_fed_avg(task.model_fn, 0.01)
+    weights = process.get_model_weights(process.initialize())
+    table = simulation.evaluate_clients(task.model_fn, weights, task.test)
+    kernel, bias = weights.trainable
+    for client, prices in {"a": _PRICES[:3], "b": _PRICES[3:]}.items():
+        x = task.test.examples(client)[0].reshape(3, 1)
+        errors = (x @ kernel + bias)[:, 0].astype(np.float64) - np.float64(prices)
+        expected = [np.abs(errors).mean(), np.sqrt((errors**2).mean())]
+        found = table.loc[client, ["mae_before", "rmse_before"]].to_numpy(float)
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_linear_regression_finds_the_line():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, 200)
+    frame = pd.DataFrame({"o": np.arange(200) % 4, "x": x, "y": 3 * x - 0.5})
+    task = tasks.from_frame(frame, client_id="o", label="y")
+    result = simulation.run_training(
+        algorithms.build_fed_avg(task.model_fn, 0.2),
+        task.train,
+        rounds=30,
+        cohort_size=4,
+        callbacks=[task.evaluation(rounds_per_evaluation=30)],
+    )
+    kernel, bias = result.model_weights.trainable
+    np.testing.assert_allclose([kernel.item(), bias.item()], [3, -0.5], atol=1e-2)
+    assert result.rows[-1]["test_mae"] < 1e-2
+
+
+@pytest.mark.parametrize("dtype", [int, "Int64", "int32[pyarrow]"])
+def test_integers_are_numbers_where_the_user_says_so(dtype):
+    frame = _frame(pd.Series([5, -3, 5, 2, 0, 7]).astype(dtype))
+    task = _load(frame, None, "frame", target="number")
+    assert task.train.examples("a")[1].tolist() == [5.0, -3.0, 5.0]
+    with pytest.raises(tasks.DataError, match=r"found the label -3.*target='number'"):
+        _load(frame, None, "frame")
+
+
+def test_decimals_are_numbers():
+    frame = _frame([decimal.Decimal(str(price)) for price in _PRICES])
+    assert _load(frame, None, "frame").train.examples("a")[1].tolist() == _PRICES[:3]
+
+
+@pytest.mark.parametrize("kind", [str, int, float])
+def test_more_values_than_classes_have_are_refused_unless_the_user_says(kind):
+    labels = [kind(k % 150) for k in range(300)]
+    frame = pd.DataFrame({"owner": "a", "size": 1.0, "price": labels})
+    with pytest.raises(
+        tasks.DataError, match=r"'price'.*more than 100 .*'number'.*'class'"
+    ):
+        _load(frame, None, "frame")
+    task = _load(frame, None, "frame", target="class")
+    assert len(task.options["classes"]) == 150
+    assert len(repr(task)) < 1200
+    # Ten examples of each are enough for classes.
+    assert _load(pd.concat([frame] * 5), None, "frame").options["target"] == "class"
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        (["x", "y"] * 3, {"target": "number"}, "'a', field 'price', example 0: .*'x'"),
+        ([True, False] * 3, {"target": "number"}, "label True, which is no number"),
+        (_PRICES, {"target": "class"}, r"found the label .* a class is no such"),
+        (_PRICES, {"num_classes": 3}, r"found the label .* a class is no such"),
+        ([1.5, np.inf, 0, 0, 0, 0], {}, "'a', field 'price', example 1: found inf"),
+        ([1.5, 1e39, 0, 0, 0, 0], {}, "example 1: found 1e.39. Scale"),
+        ([1.5, np.nan, 0, 0, 0, 0], {}, "example 1: there is no label"),
+        (pd.date_range("2020", periods=6), {}, "found datetime64.*neither a class nor"),
+        ([0.5, "x"] * 3, {}, "labels are of different kinds"),
+    ],
+)
+def test_labels_of_another_kind_are_refused(labels, options, message):
+    with pytest.raises(tasks.DataError, match=message):
+        _load(_frame(labels), None, "frame", **options)
+
+
+def test_a_target_and_classes_have_to_agree():
+    with pytest.raises(ValueError, match="num_classes is 3, but target='number' has"):
+        _load(_frame(), None, "frame", target="number", num_classes=3)
+    with pytest.raises(ValueError, match=r"target must be .*found 'price'.* by label"):
+        _load(_frame(), None, "frame", target="price")
+
+
+def test_classes_of_a_database_need_their_number(tmp_path):
+    frame = _frame([0, 1, 2, 0, 1, 2])
+    with pytest.raises(ValueError, match=r"num_classes must be given for classes"):
+        _load(frame, tmp_path, "sqlite")
+    path = tmp_path / "all.sqlite"
+    numbers = tasks.from_sqlite(path, label="price", target="number")
+    assert numbers.train.examples("b")[1].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_a_net_for_a_number_has_one_output():
+    def build(outputs):
+        return lambda: tf.keras.Sequential(
+            [tf.keras.layers.Dense(outputs, input_shape=[1])]
+        )
+
+    with pytest.raises(
+        ValueError, match=r"outputs have the shape \(None, 2\), but a n"
+    ):
+        _load(_frame(), None, "frame", build_keras_model=build(2))
+    task = _load(_frame(), None, "frame", build_keras_model=build(1))
+    assert task.model_fn().trainable_variables[0].shape == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pd.Categorical(list("xyzxyz")), r"category.*pandas\.get_dummies"),
+        (list("xyzxyz"), r"such as 'x'.*pandas\.get_dummies"),
+        (pd.date_range("2020", periods=6), r"datetime64.*dates into numbers"),
+        (pd.date_range("2020", periods=6, tz="UTC"), r"datetime64.*dates into numb"),
+        (pd.to_timedelta(range(6), "s"), r"timedelta64.*total_seconds"),
+        (pd.array([1, None] * 3, "Int64"), "example 1: found nan"),
+        (pd.array([True, None] * 3, "boolean"), "example 1: found nan"),
+    ],
+)
+def test_columns_that_are_no_numbers_are_refused_with_what_to_do(column, message):
+    with pytest.raises(tasks.DataError, match=f"field 'size'.*{message}") as caught:
+        _load(_frame().assign(size=column), None, "frame")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["Int64", "Float32", "int64[pyarrow]", "boolean"])
+def test_nullable_columns_are_numbers(dtype):
+    frame = _frame().assign(size=pd.Series([0, 1, 0, 1, 1, 0]).astype(dtype))
+    x, _ = _load(frame, None, "frame").train.examples("b")
+    assert (x.dtype, x.tolist()) == (np.float32, [[1.0], [1.0], [0.0]])

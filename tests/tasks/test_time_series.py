@@ -1,0 +1,105 @@
+"""Series of devices: in the order of time, cut into windows, without leaks."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tasks
+
+_LENGTHS = {"a": 10, "b": 20}
+
+
+def _frame():
+    """Rows in no order, whose features tell device and time."""
+    rows = [
+        {"device": device, "t": time, "x": 100.0 * (device == "b") + time, "y": time}
+        for device, length in _LENGTHS.items()
+        for time in range(length)
+    ]
+    frame = pd.DataFrame(rows).sample(frac=1, random_state=0, ignore_index=True)
+    return frame.assign(y=frame["y"] + 0.5)
+
+
+def _load(frame, **options):
+    return tasks.from_frame(frame, client_id="device", label="y", time="t", **options)
+
+
+def _as_dates(frame):
+    return frame.assign(t=pd.Timestamp("2020") + pd.to_timedelta(frame["t"], "h"))
+
+
+@pytest.mark.parametrize("change", [lambda frame: frame, _as_dates])
+def test_the_last_examples_of_each_client_are_held_out(change):
+    task = _load(change(_frame()), test_fraction=0.2)
+
+    for device, length in _LENGTHS.items():
+        start = 100.0 * (device == "b")
+        times = np.arange(length)
+        held_out = length // 5
+        for data, expected in (
+            (task.train, times[:-held_out]),
+            (task.test, times[-held_out:]),
+        ):
+            x, y = data.examples(device)
+            np.testing.assert_array_equal(x[:, 0], start + expected)
+            np.testing.assert_array_equal(y, expected + 0.5)
+
+
+def test_windows_end_at_their_label_and_lie_in_one_part_each():
+    task = _load(_frame(), window=3, test_fraction=0.3)
+
+    assert task.train.element_spec[0].shape == (None, 3, 1)
+    x, y = task.train.examples("a")  # Of times 0 to 6.
+    expected = [[0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5], [4, 5, 6]]
+    np.testing.assert_array_equal(x[:, :, 0], expected)
+    np.testing.assert_array_equal(y, [2.5, 3.5, 4.5, 5.5, 6.5])
+    x, y = task.test.examples("a")  # Of times 7 to 9.
+    np.testing.assert_array_equal(x[:, :, 0], [[7, 8, 9]])
+    np.testing.assert_array_equal(y, [9.5])
+    rows = [set(part.examples("b")[0].ravel()) for part in (task.train, task.test)]
+    assert rows == [set(range(100, 114)), set(range(114, 120))]
+    # One layer on all numbers of a window.
+    assert task.model_fn().trainable_variables[0].shape == (3, 1)
+
+
+def test_a_table_of_its_own_is_cut_into_windows_too():
+    frame = _frame()
+    task = _load(frame, test=frame[frame["t"] >= 6], window=4)
+    assert task.train.num_examples("a") == 7
+    assert task.test.examples("a")[0][:, :, 0].tolist() == [[6, 7, 8, 9]]
+
+
+def test_clients_that_are_too_short():
+    # Of the 10 rows of "a", 2 are for tests: too few for a window.
+    task = _load(_frame(), window=4)
+    assert (task.train.client_ids, task.test.client_ids) == (("a", "b"), ("b",))
+    with pytest.raises(tasks.DataError, match="window is 9, but client 'a' has 8 rows"):
+        _load(_frame(), window=9)
+    with pytest.raises(tasks.DataError, match="client 'a' has 2 rows to test on"):
+        _load(_frame(), window=5)
+
+
+def test_only_the_first_windows_may_be_kept():
+    x, _ = _load(_frame(), window=3, max_examples=2).train.examples("a")
+    np.testing.assert_array_equal(x[:, :, 0], [[0, 1, 2], [1, 2, 3]])
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        (lambda t: t.astype(str), r"'t': expected times.*to_datetime"),
+        (lambda t: t.where(t != 3, np.nan), "'t', example .*: there is no time"),
+        (lambda t: t > 3, r"'t': expected times, found bool"),
+    ],
+)
+def test_times_that_are_none_are_refused(times, message):
+    frame = _frame()
+    with pytest.raises(tasks.DataError, match=message):
+        _load(frame.assign(t=times(frame["t"])))
+
+
+def test_windows_need_time():
+    with pytest.raises(
+        ValueError, match=r"window is 3.*Name the column of time by time"
+    ):
+        tasks.from_frame(_frame(), client_id="device", label="y", window=3)

@@ -1,0 +1,344 @@
+"""Models of Keras 2 (`tf.keras`) as Keras' own `fit` trains them."""
+
+from __future__ import annotations
+
+import collections
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_drift import autograph, checks
+from tff_drift.models import example_weights
+from tff_drift.models.outputs import by_output, named_outputs, weights_by_output
+
+# The module of TFF's models around Keras 2 models.
+_OF_TFF = tff.learning.models.from_keras_model.__module__
+
+
+def from_keras2(
+    keras_model: tf.keras.Model,
+    loss: Any,
+    input_spec: Any,
+    metrics: Any = None,
+    *,
+    loss_weights: Any = None,
+    class_weight: Mapping[int, float] | None = None,
+    weighted_metrics: Any = None,
+) -> tff.learning.models.VariableModel:
+    """Makes a model of TFF of a model of Keras 2, with weights of examples.
+
+    `tff.learning.models.from_keras_model` with what Keras' `fit` has besides:
+
+    ```python
+    train = ClientDatasets.from_arrays({"ann": (x, y, sample_weight)}, batch_size=10)
+
+    def model_fn():
+        return tff_drift.models.from_keras2(
+            build_keras_model(), loss, train.element_spec, class_weight={0: 1, 1: 20}
+        )
+    ```
+
+    As in `fit`, the loss of an example is multiplied by its weight and the sum divided
+    by the number of examples, not by the sum of the weights. `num_examples`, by which
+    clients count in the mean, is the number of examples too.
+
+    Args:
+      keras_model: A functional or sequential `tf.keras.Model`, not compiled.
+      loss: A `tf.keras.losses.Loss` or, of several outputs, a list in their order or a
+        mapping from their names.
+      input_spec: The `tf.TensorSpec` structure of a batch, such as
+        `train.element_spec`: `(x, y)`, or `(x, y, sample_weight)` with a weight for
+        each example, or for each of its steps; or a mapping with these names, and
+        perhaps `client_weight`, which is for a builder's `client_weighting`.
+      metrics: A list of `tf.keras.metrics.Metric`s, or of functions that make one. As
+        in `fit`, weights do not count in them.
+      loss_weights: The weights of the outputs' losses, in the form of `loss`.
+      class_weight: The weights of the examples of each class, in training alone, as in
+        `fit`; classes that are left out weigh 1.
+      weighted_metrics: As `metrics`, with the weights.
+
+    Returns:
+      A `tff.learning.models.VariableModel`.
+
+    Raises:
+      TypeError: If an argument has the wrong type; the message names it.
+      ValueError: If the arguments do not fit each other or the model; the message
+        says which.
+    """
+    batch = example_weights.split(input_spec)
+    example_weights.check_class_weight(class_weight, batch.labels)
+    names = _output_names(keras_model)
+    if isinstance(loss, Mapping):
+        outputs = dict.fromkeys(names)
+        loss = list(by_output("loss", loss, outputs).values())
+        if loss_weights is not None:
+            loss_weights = by_output("loss_weights", loss_weights, outputs)
+    if loss_weights is not None:
+        values = dict(loss_weights) if isinstance(loss_weights, Mapping) else {}
+        loss_weights = [float(each) for each in values.values() or loss_weights]
+    weighted = list(weighted_metrics or ())
+    wrapped = tff.learning.models.from_keras_model(
+        keras_model,
+        loss,
+        (batch.inputs, batch.labels),
+        loss_weights=loss_weights,
+        metrics=[*(metrics or ()), *weighted] or None,
+    )
+    first = len(metrics or ())
+    model = _Keras2Model(
+        wrapped,
+        input_spec,
+        class_weight,
+        {metric.name for metric in wrapped.get_metrics()[first:][: len(weighted)]},
+    )
+    if class_weight is not None:
+        example_weights.check_one_label(batch.labels, keras_model.outputs[0])
+    return model
+
+
+def as_in_fit(
+    model: tff.learning.models.VariableModel,
+) -> tff.learning.models.VariableModel:
+    """Returns a model that trains as in `fit`, if it is TFF's of a Keras 2 model.
+
+    Args:
+      model: Any model.
+    """
+    if type(model).__module__ != _OF_TFF:
+        return model
+    return _Keras2Model(model, model.input_spec)
+
+
+class _Keras2Model(tff.learning.models.VariableModel):
+    """What TFF makes of a Keras 2 model, with the forward pass of Keras' `fit`.
+
+    TFF calls the Keras model as a function of its own. Across that border the mask of
+    the predictions does not reach loss and metrics, and losses that layers add belong
+    to another graph.
+
+    TFF's own lines, and these, are traced as they are written: Keras has AutoGraph
+    convert what a user writes in layers, losses and metrics.
+
+    Args:
+      model: TFF's model.
+      input_spec: The `tf.TensorSpec` structure of a batch, perhaps with weights.
+      class_weight: See `from_keras2`.
+      weighted_metrics: The names of metrics in which weights count.
+
+    Raises:
+      ValueError: If a metric cannot be made ready to count.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        input_spec: Any,
+        class_weight: Mapping[int, float] | None = None,
+        weighted_metrics: Any = (),
+    ) -> None:
+        self._model, self._input_spec = model, input_spec
+        self._keras_model = model._keras_model
+        self._class_weight = class_weight
+        self._weighted_metrics = frozenset(weighted_metrics)
+        self._names = _output_names(self._keras_model)
+        self._labels = example_weights.split(input_spec).labels
+        self._late = {
+            metric.name: self._made_ready(metric)
+            for metric in model.get_metrics()
+            if _is_late(metric)
+        }
+
+    def _made_ready(self, metric: Any) -> Any:
+        """Has a metric make the variables that it makes at its first batch.
+
+        Returns:
+          The metric.
+        """
+        outputs = self._keras_model.output
+        zeros = [
+            tf.nest.map_structure(
+                lambda spec: tf.zeros([size or 1 for size in spec.shape], spec.dtype),
+                structure,
+            )
+            for structure in (self._labels, outputs)
+        ]
+        try:
+            metric.update_state(*zeros)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"the metric {metric.name!r} makes its variables at its first batch, "
+                f"and cannot count labels of {checks.shown(self._labels)} and outputs "
+                f"of the model ({checks.shown(str(error))}). Give it labels of the "
+                "form that it takes, such as one-hot ones; make a metric of your own "
+                "with all its variables."
+            ) from error
+        if tf.executing_eagerly():
+            metric.reset_state()
+        return metric
+
+    @property
+    def trainable_variables(self) -> Any:
+        return self._model.trainable_variables
+
+    @property
+    def non_trainable_variables(self) -> Any:
+        return self._model.non_trainable_variables
+
+    @property
+    def local_variables(self) -> Any:
+        return self._model.local_variables
+
+    @property
+    def input_spec(self) -> Any:
+        return self._input_spec
+
+    @autograph.traced_as_written
+    def predict_on_batch(self, x: Any, training: bool = True) -> Any:
+        return self._keras_model(x, training=training)
+
+    @autograph.traced_as_written
+    def forward_pass(
+        self, batch_input: Any, training: bool = True
+    ) -> tff.learning.models.BatchOutput:
+        inputs, labels, weights = example_weights.split(batch_input)
+        if training and self._class_weight is not None:
+            weights = example_weights.with_class_weights(
+                weights, labels, self._class_weight
+            )
+        # Of calls before, such as the one on placeholders that built the model.
+        for layer in self._keras_model._flatten_layers():
+            layer._losses.clear()
+        predictions = self._keras_model(inputs, training=training)
+        loss = self._loss(labels, predictions, weights)
+        for metric in self._model.get_metrics():
+            self._update(metric, labels, predictions, loss, weights)
+        return tff.learning.models.BatchOutput(
+            loss=tf.add_n([loss, *self._keras_model.losses]),
+            predictions=predictions,
+            num_examples=_num_rows(tf.nest.flatten(inputs)[0]),
+        )
+
+    def _loss(self, labels: Any, predictions: Any, weights: Any) -> tf.Tensor:
+        """Returns the loss of a batch, without those that layers add."""
+        losses = self._model._loss_fns
+        if len(losses) == 1:
+            return losses[0](
+                y_true=labels,
+                y_pred=predictions,
+                **example_weights.as_argument(weights),
+            )
+        outputs = named_outputs(predictions, self._names)
+        named = by_output("the labels of input_spec", labels, outputs)
+        shared = weights_by_output(weights, outputs)
+        total = tf.zeros(())
+        for name, loss, factor in zip(self._names, losses, self._model._loss_weights):
+            total += factor * loss(
+                y_true=named[name],
+                y_pred=outputs[name],
+                **example_weights.as_argument(shared[name]),
+            )
+        return total
+
+    def _update(
+        self, metric: Any, labels: Any, predictions: Any, loss: Any, weights: Any
+    ) -> None:
+        if type(metric).__module__ == _OF_TFF:  # TFF's own `loss`.
+            size = tf.shape(tf.nest.flatten(predictions)[0])[0]
+            tf.keras.metrics.Mean.update_state(metric, loss, size)
+            return
+        mask = getattr(predictions, "_keras_mask", None)
+        if metric.name not in self._weighted_metrics:
+            weights = mask
+        elif mask is not None:
+            weights = _masked(weights, mask)
+        arguments = example_weights.as_argument(weights)
+        if arguments and not _takes_weights(metric):
+            raise ValueError(
+                f"the metric {metric.name!r} cannot leave out the steps that a mask "
+                "hides: update_state of its class has no sample_weight. Give it one, "
+                "as metrics of Keras have, or build the layer without mask."
+            )
+        metric.update_state(y_true=labels, y_pred=predictions, **arguments)
+
+    @autograph.traced_as_written
+    def reset_metrics(self) -> None:
+        for metric in self._model.get_metrics():
+            metric.reset_state()
+
+    @autograph.traced_as_written
+    def report_local_unfinalized_metrics(self) -> Any:
+        return collections.OrderedDict(
+            (metric.name, [variable.read_value() for variable in metric.variables])
+            for metric in self._model.get_metrics()
+        )
+
+    def metric_finalizers(self) -> Any:
+        finalizers = self._model.metric_finalizers()
+        return collections.OrderedDict(
+            (
+                name,
+                autograph.traced_as_written(
+                    self._late_finalizer(name)
+                    if name in self._late
+                    else finalizer.python_function
+                ),
+            )
+            for name, finalizer in finalizers.items()
+        )
+
+    def _late_finalizer(self, name: str) -> Callable[[Sequence[tf.Tensor]], Any]:
+        """Returns a metric's value as a function of those of its variables."""
+        make = self._model._metric_constructors.get(name)
+        metric = self._late[name]
+
+        def finalize(values: Sequence[tf.Tensor]) -> Any:
+            # TFF calls it in other graphs than that of the model.
+            with tf.init_scope():
+                new = make() if make else type(metric).from_config(metric.get_config())
+                self._made_ready(new)
+            for variable, value in zip(new.variables, values):
+                variable.assign(value)
+            return new.result()
+
+        return finalize
+
+
+def _output_names(keras_model: Any) -> list[str]:
+    """Returns the names of a model's outputs, in the order of `keras_model.outputs`."""
+    if not getattr(keras_model, "outputs", None):
+        return []
+    outputs = named_outputs(keras_model.output, keras_model.output_names)
+    return sorted(outputs) if isinstance(keras_model.output, Mapping) else list(outputs)
+
+
+def _num_rows(leaf: Any) -> Any:
+    return leaf.nrows() if isinstance(leaf, tf.RaggedTensor) else tf.shape(leaf)[0]
+
+
+def _masked(weights: Any, mask: Any) -> Any:
+    """Returns weights of examples, or of their steps, that are 0 where a mask hides."""
+    shown = tf.cast(mask, tf.float32)
+    if weights is None:
+        return shown
+    extra = [1] * (shown.shape.rank - weights.shape.rank)
+    return shown * tf.cast(
+        tf.reshape(weights, tf.concat([tf.shape(weights), extra], 0)), tf.float32
+    )
+
+
+def _is_late(metric: Any) -> bool:
+    """Returns whether a metric makes variables at its first batch."""
+    is_built = metric.built and getattr(metric, "_built", True)
+    return not is_built or not metric.variables
+
+
+def _takes_weights(metric: Any) -> bool:
+    function = tf.__internal__.decorator.unwrap(type(metric).update_state)[1]
+    parameters = inspect.signature(function).parameters.values()
+    return any(
+        each.name == "sample_weight" or each.kind is each.VAR_KEYWORD
+        for each in parameters
+    )
