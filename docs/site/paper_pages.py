@@ -64,7 +64,7 @@ def overview(papers: Sequence[Paper]) -> str:
         for verdict in VERDICTS
     ]
     counts.append(("claims", [len(paper.claims) for paper in papers]))
-    rows = [[name, *map(str, each), str(sum(each))] for name, each in counts]
+    rows = [[name, *map(str, each)] for name, each in counts]
     sections = [
         f"## {paper.title}\n\n[{paper.authors}]({paper.url}): {summary(paper.claims)}. "
         f"[All claims](results/{paper.name}.md)\n\n{_found(paper)}"
@@ -73,7 +73,7 @@ def overview(papers: Sequence[Paper]) -> str:
     text = (_DOCS / "site" / "results_page.txt").read_text("utf-8")
     for name, value in {
         "SUMMARY": summary(all_claims),
-        "TABLE": _table([*header, "all"], rows, numbers=len(header)),
+        "TABLE": _table(header, rows, numbers=len(papers)),
         "MEANINGS": "\n".join(
             f"*   {_verdict(verdict)}: {meaning}."
             for verdict, meaning in _MEANINGS.items()
