@@ -30,7 +30,7 @@ VERSION = import sys; print("%d.%d" % sys.version_info[:2])
 SUPPORTED = import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 LOCK = import sys; print("requirements-modern.txt" if sys.version_info >= (3, 12) else "requirements.txt")
 
-.PHONY: help setup demo test conformance smoke elsewhere wheels soak fuzz mutations lint types wheel docs site documents notebooks figures quotes lock clean
+.PHONY: help setup demo test conformance smoke elsewhere wheels soak fuzz mutations lint types wheel docs site documents notebooks figures quotes papers archive lock clean
 
 help:
 	@echo "make demo   train and compare five algorithms on real digits (results/demo)"
@@ -47,7 +47,9 @@ help:
 	@echo "make docs   build the site into build/docs, and test what documents say"
 	@echo "make notebooks  run the tutorials and keep their outputs"
 	@echo "make figures  make the figures and presets' tables from the data beside them"
+	@echo "make papers  write the pages of the papers from their claims"
 	@echo "make quotes  write the numbers that documents quote from results anew"
+	@echo "make archive  pack the committed results for a release into dist/"
 	@echo "make lock   pin the environments anew (needs uv)"
 	@echo "make wheels  look the pinned wheels of every platform up (needs uv)"
 
@@ -142,8 +144,19 @@ notebooks: setup
 figures: setup
 	@$(BIN)/python docs/site/figures.py
 
+# What a release has beside the wheel: all results, for those without a checkout.
+archive:
+	@mkdir -p dist
+	@git archive --format=tar.gz --prefix=tff_drift-results/ \
+		--output=dist/tff_drift-results.tar.gz HEAD experiments/results experiments/papers
+	@echo "dist/tff_drift-results.tar.gz"
+
 quotes: setup
 	@$(BIN)/python docs/site/quotes.py --write
+
+# Of the claims in experiments/papers and of the presets.
+papers: setup
+	@$(BIN)/python docs/site/paper_pages.py
 	@$(BIN)/python docs/site/presets_table.py
 
 lock:

@@ -103,14 +103,18 @@ def _memory():
 
 
 @pytest.fixture(autouse=True, scope="module")
-def garbage():
+def garbage(request):
     """Gives back what a module's tests have used.
 
-    Graphs are circles of objects, and TensorFlow keeps the kernels of functions that
-    nobody calls any more.
+    Processes and contexts that its tests share are the module's own. Graphs are
+    circles of objects, and TensorFlow keeps the kernels of functions that nobody calls
+    any more.
     """
     global _kept
     yield
+    for value in vars(request.module).values():
+        if getattr(value, "__module__", None) == request.module.__name__:
+            getattr(value, "cache_clear", lambda: None)()
     if _memory() > _kept + _GROWTH:
         gc.collect()
         eager_context.context().clear_kernel_cache()

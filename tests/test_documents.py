@@ -89,6 +89,7 @@ RUN_BY = {
     "README.md": "tests/test_readme.py",
     "docs/client_state.md": "here",
     "docs/composing.md": "here",
+    "docs/diagnosis.md": "tests/simulation/test_diagnosis.py",
     "docs/engine.md": "here",
     "docs/execution.md": "here",
     "docs/extending.md": "here",
@@ -174,7 +175,8 @@ def test_the_recipes_train(local_context, tmp_path, monkeypatch):
     np.testing.assert_allclose(kernel[:, 0], [3, -1, 0], atol=0.05)
     np.testing.assert_allclose(bias, [0.5], atol=0.05)
     started = found["Start from a trained model"].model_weights.trainable[0]
-    np.testing.assert_array_equal(names["keras_model"].get_weights()[0], started)
+    [kernel, _] = names["trained"].trainable_weights
+    np.testing.assert_array_equal(kernel.numpy(), started)
     assert found["Stop early"].stop_reason
     assert len(found["Stop early"].rows) < 200
     assert 0 <= names["f1"] <= 1

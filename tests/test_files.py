@@ -44,6 +44,7 @@ ELSEWHERE = {
     ("tasks/sources/writers_letters.py", "np.savez_compressed"),
     # Into RAM.
     ("experiments/analysis/style.py", "figure.savefig"),
+    ("tff_drift/simulation/diagnosis/report.py", "figure.savefig"),
     # Of a path that `files.create` or `files.check_in_place` has seen.
     ("tff_drift/client_states/state_index.py", "sqlite3.connect"),
     ("tff_drift/client_states/on_disk.py", "os.replace"),

@@ -8,25 +8,14 @@ import sys
 import pandas as pd
 import pytest
 
-from experiments.presets.catalogue import PRESETS
-
 pytestmark = pytest.mark.documents
 
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 
-import presets_table  # noqa: E402
 import quotes  # noqa: E402
 
 DOCUMENTS = quotes.documents()
-VERDICTS = {
-    "reproduced",
-    "direction confirmed",
-    "mixed",
-    "contradicted",
-    "not comparable",
-    "not run",
-}
 
 
 @pytest.mark.parametrize(
@@ -43,48 +32,7 @@ def test_enough_is_quoted():
     quoted = {str(path.relative_to(ROOT)): path.read_text() for path in DOCUMENTS}
     counts = {name: text.count("<!-- ") for name, text in quoted.items()}
     assert counts["docs/choosing.md"] >= 20
-    assert counts["docs/results.md"] >= 20
-    assert counts["experiments/results/README.md"] >= 20
-
-
-def rows():
-    """docs/results.md: what of the paper, verdict, scale, its words, ours."""
-    text = (ROOT / "docs" / "results.md").read_text()
-    verdicts, _, _ = text.partition("\n## The presets\n")
-    lines = [line for line in verdicts.splitlines() if line.startswith("| ")]
-    cells = [line.strip("| ").split(" | ") for line in lines]
-    return [each for each in cells if not each[0].startswith("of the paper")]
-
-
-def test_every_row_of_the_papers_has_a_verdict_and_its_reasons():
-    assert len(rows()) > 30
-    for source, verdict, scale, _, here in rows():
-        [name] = re.findall(r"\*\*(.+?)\*\*", verdict)
-        assert name in VERDICTS, source
-        assert scale, source
-        assert re.findall(r"\d\.\d+ %(?!\W*<!-- )", here) == [], source
-        if name == "not run":
-            assert here == "\N{EN DASH}", source
-            continue
-        assert "<!-- " in here, source
-        folders = re.findall(r"\]\((.+?)\)", here)
-        assert folders, source
-        assert all((ROOT / "docs" / each).exists() for each in folders), source
-
-
-def test_the_table_of_presets_is_that_of_their_data():
-    text = presets_table.DOCUMENT.read_text("utf-8")
-    rows = presets_table.renewed(text)
-    assert text == rows, "write it anew: make quotes"
-    assert all(f"| `{name}` | " in rows for name in PRESETS)
-
-
-def test_every_preset_of_a_paper_has_a_row():
-    named = {name for source, *_ in rows() for name in re.findall(r"`(\w+)`", source)}
-    # Of a comparison that no paper has, nothing can be reproduced.
-    of_papers = {name for name, each in PRESETS.items() if " et al. (" in each.source}
-    assert named == of_papers
-    assert set(PRESETS) - of_papers == {"drift_methods"}
+    assert counts["experiments/results/drift_comparison/README.md"] >= 20
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import pathlib
 import re
 import sys
 
+import pandas as pd
 import pytest
 
 import tff_drift
@@ -27,9 +28,13 @@ import signatures  # noqa: E402
 METHODS = from_source.read()
 DOCUMENTS = sorted(
     path
-    for folder in (".", "docs", "docs/tutorials", "experiments/results", "tasks")
-    for path in (ROOT / folder).glob("*.md")
+    for pattern in (
+        *("*.md", "docs/*.md", "docs/results/*.md", "docs/tutorials/*.md"),
+        *("experiments/results/**/README.md", "tasks/*.md"),
+    )
+    for path in ROOT.glob(pattern)
 )
+LOG = sorted((ROOT / figures.RESULTS).rglob("README.md"))
 NOTES = sorted((ROOT / "docs" / "methods" / "notes").glob("*.md"))
 
 
@@ -120,7 +125,16 @@ def test_pages_link_the_first_mention_of_a_public_name():
     ) == (page.replace("`build_it(x)`", "{py:obj}`build_it(x) <p.build_it>`"))
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_the_log_is_in_pages_and_its_first_one_links_to_all_of_them():
+    index, *pages = sorted(LOG, key=lambda path: len(path.parts))
+    assert max(path.stat().st_size for path in LOG) <= 20_000
+    linked = {(index.parent / target).resolve() for target in links(index)}
+    of_folders = {path for path in pages if path.parent.parent == index.parent}
+    assert of_folders <= linked
+    assert len(of_folders) > 20
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_documents_have_no_roles_that_show_as_text_in_a_file(document):
     assert re.findall(r"\{[\w:]+\}`", document.read_text("utf-8")) == []
 
@@ -167,8 +181,8 @@ def test_every_figure_is_drawn_from_data_beside_it():
         panel = draw(ROOT / source).axes[0]
         if (ROOT / source / "sweep.json").exists():
             assert len(panel.texts) == 25  # The points of the heat map.
-        else:
-            assert len(panel.get_lines()) >= 2  # A comparison.
+        else:  # A comparison.
+            assert len(panel.get_lines()) >= 2 or len(panel.patches) >= 2
 
 
 def test_the_figure_of_the_readme_has_what_the_table_says():
@@ -180,6 +194,23 @@ def test_the_figure_of_the_readme_has_what_the_table_says():
     assert told.keys() == last.keys()
     for name, percent in told.items():
         assert last[name] == pytest.approx(float(percent), abs=0.005)
+
+
+def test_the_readme_and_the_page_on_speed_have_one_source():
+    measured = pd.read_csv(ROOT / "docs" / "figures" / "speed.csv").set_index(
+        "workload"
+    )
+    text = (ROOT / "README.md").read_text("utf-8")
+    rows = re.findall(r"^\| (.+?) \| (\S+) \| (\S+) \| (\S+) \|$", text, re.MULTILINE)
+    assert len(rows) == 5
+    for name, *told in rows:
+        row = measured.loc[name]
+        assert row["sitting"] == "evening"
+        expected = row[["tff_drift", "fedjax", "ratio"]]
+        for figure, value, decimals in zip(told, expected, (3, 3, 2)):
+            # The tables of measurements have four decimals.
+            near = 0.6 * 10**-decimals
+            assert float(figure.strip("*")) == pytest.approx(value, abs=near)
 
 
 def test_the_decision_table_has_the_numbers_of_the_committed_results():

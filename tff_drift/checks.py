@@ -79,10 +79,22 @@ def _in_float32(number: float) -> float:
         return math.copysign(math.inf, number)
 
 
-def _check_in_float32(name: str, number: float, value: Any) -> None:
-    """Raises if a finite number is infinite or 0 in float32."""
+def _check_number(
+    name: str,
+    value: Any,
+    wanted: str,
+    fits: Callable[[float], bool],
+    of_model: bool = True,
+) -> None:
+    """Raises unless `value` is a number that `fits`, in float32 as well if `of_model`.
+
+    There a number may be infinite, or 0.
+    """
+    number = _real(name, value)
+    if not fits(number):
+        raise ValueError(f"{name} must be {wanted}, found {shown(value)}.")
     there = _in_float32(number)
-    if math.isinf(there) or 0 < abs(number) < _SMALLEST_NUMBER:
+    if of_model and (math.isinf(there) or 0 < abs(number) < _SMALLEST_NUMBER):
         raise ValueError(
             f"{name} must be a number that fits float32, in which models are trained, "
             f"found {shown(value)}: there it is {there if math.isinf(there) else 0.0}."
@@ -100,10 +112,7 @@ def check_finite(name: str, value: Any) -> None:
       TypeError: If `value` is not a real number.
       ValueError: If `value` is not finite, in float32 as well.
     """
-    number = _real(name, value)
-    if not math.isfinite(number):
-        raise ValueError(f"{name} must be a finite number, found {shown(value)}.")
-    _check_in_float32(name, number, value)
+    _check_number(name, value, "a finite number", math.isfinite)
 
 
 def check_positive(name: str, value: Any, of_model: bool = True) -> None:
@@ -118,13 +127,8 @@ def check_positive(name: str, value: Any, of_model: bool = True) -> None:
       TypeError: If `value` is not a real number.
       ValueError: If `value` is not finite or not greater than 0.
     """
-    number = _real(name, value)
-    if not math.isfinite(number) or number <= 0:
-        raise ValueError(
-            f"{name} must be a finite number greater than 0, found {shown(value)}."
-        )
-    if of_model:
-        _check_in_float32(name, number, value)
+    wanted = "a finite number greater than 0"
+    _check_number(name, value, wanted, lambda number: 0 < number < math.inf, of_model)
 
 
 def check_non_negative(name: str, value: Any, of_model: bool = True) -> None:
@@ -139,13 +143,8 @@ def check_non_negative(name: str, value: Any, of_model: bool = True) -> None:
       TypeError: If `value` is not a real number.
       ValueError: If `value` is not finite or below 0.
     """
-    number = _real(name, value)
-    if not math.isfinite(number) or number < 0:
-        raise ValueError(
-            f"{name} must be a finite number of at least 0, found {shown(value)}."
-        )
-    if of_model:
-        _check_in_float32(name, number, value)
+    wanted = "a finite number of at least 0"
+    _check_number(name, value, wanted, lambda number: 0 <= number < math.inf, of_model)
 
 
 def check_decay(name: str, value: Any) -> None:
@@ -159,13 +158,9 @@ def check_decay(name: str, value: Any) -> None:
       TypeError: If `value` is not a real number.
       ValueError: If `value` is not in [0, 1), in float32 as well.
     """
-    number = _real(name, value)
     # In float32 0.999999999 is 1: a moment that forgets nothing.
-    if not (0 <= number < 1 and _in_float32(number) < 1):
-        raise ValueError(
-            f"{name} must be at least 0 and below 1, found {shown(value)}."
-        )
-    _check_in_float32(name, number, value)
+    wanted = "at least 0 and below 1"
+    _check_number(name, value, wanted, lambda x: 0 <= x < 1 and _in_float32(x) < 1)
 
 
 def check_probability(name: str, value: Any) -> None:
@@ -179,10 +174,7 @@ def check_probability(name: str, value: Any) -> None:
       TypeError: If `value` is not a real number.
       ValueError: If `value` is not in [0, 1].
     """
-    number = _real(name, value)
-    if not 0 <= number <= 1:
-        raise ValueError(f"{name} must be between 0 and 1, found {shown(value)}.")
-    _check_in_float32(name, number, value)
+    _check_number(name, value, "between 0 and 1", lambda number: 0 <= number <= 1)
 
 
 def check_fraction(name: str, value: Any) -> None:
@@ -200,26 +192,27 @@ def check_fraction(name: str, value: Any) -> None:
     check_probability(name, value)
 
 
-def check_integer(name: str, value: Any, at_least: int = 1) -> None:
-    """Raises unless `value` is an integer of at least `at_least`.
+def check_integer(
+    name: str, value: Any, at_least: int = 1, at_most: int = _LARGEST_INTEGER
+) -> None:
+    """Raises unless `value` is an integer in a range.
 
     Args:
       name: The argument's name, for the message.
       value: The value to check.
       at_least: The smallest value allowed.
+      at_most: The largest value allowed, by default that of 64 bits.
 
     Raises:
       TypeError: If `value` is not an integer.
-      ValueError: If `value` is below `at_least`, or too large for 64 bits.
+      ValueError: If `value` is out of the range.
     """
     if not _is_number(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, found {shown(value)}.")
     if value < at_least:
         raise ValueError(f"{name} must be at least {at_least}, found {shown(value)}.")
-    if value > _LARGEST_INTEGER:
-        raise ValueError(
-            f"{name} must be at most {_LARGEST_INTEGER}, found {shown(value)}."
-        )
+    if value > at_most:
+        raise ValueError(f"{name} must be at most {at_most}, found {shown(value)}.")
 
 
 def check_seed(name: str, value: Any) -> None:
@@ -233,11 +226,7 @@ def check_seed(name: str, value: Any) -> None:
       TypeError: If `value` is not an integer.
       ValueError: If `value` is below 0, or above `LARGEST_SEED`.
     """
-    check_integer(name, value, at_least=0)
-    if value > LARGEST_SEED:
-        raise ValueError(
-            f"{name} must be at most {LARGEST_SEED}, found {shown(value)}."
-        )
+    check_integer(name, value, at_least=0, at_most=LARGEST_SEED)
 
 
 def check_num_batches(name: str, value: Any) -> None:
@@ -305,19 +294,22 @@ def check_callable(name: str, value: Any, what: str = "a function") -> None:
         raise TypeError(f"{name} must be {what}, found {shown(value)}.")
 
 
-def check_instance(name: str, value: Any, kind: Any, what: str) -> None:
+def check_instance(name: str, value: Any, kind: Any, what: str = "") -> None:
     """Raises unless `value` is of a class.
 
     Args:
       name: The argument's name, for the message.
       value: The value to check.
       kind: The class, or a tuple of classes.
-      what: What it should be, for the message, such as "a list of callbacks".
+      what: What it should be, for the message, such as "a list of callbacks"; by
+        default the class, one of those that a package of `tff_drift` has.
 
     Raises:
       TypeError: If `value` is of another class.
     """
     if not isinstance(value, kind):
+        package = ".".join(getattr(kind, "__module__", "").split(".")[:2])
+        what = what or f"a {package}.{kind.__name__}"
         raise TypeError(f"{name} must be {what}, found {shown(value)}.")
 
 

@@ -58,8 +58,9 @@ html_static_path = ["static"]
 html_extra_path = ["extra"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
+MEASUREMENTS = "benchmarks/RESULTS"  # The log of all of them.
 # Pages of wide tables, which have the room of their list of contents.
-WIDE = ("docs/results",)
+WIDE = ("docs/presets", "docs/coverage", "docs/published_code")
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
 
 
@@ -85,14 +86,23 @@ def write_pages(*_: object) -> None:
 
 
 def add_heading(_: object, page: str, source: list[str]) -> None:
-    """Gives the tables that runs wrote a heading; they are reached by links."""
+    """Gives the tables that runs wrote a heading.
+
+    They and the logs are reached by links; no menu has them.
+    """
     *folders, name = page.split("/")
-    if folders[:2] == ["experiments", "results"] and name != "README":
+    if folders[:2] != ["experiments", "results"] and page != MEASUREMENTS:
+        return
+    if name == "README" or page == MEASUREMENTS:
+        source[0] = f"---\norphan: true\n---\n\n{source[0]}"
+    else:
         title = f"{', '.join(folders[2:])}: {name}".replace("_", " ")
         back = "../" * len(folders[2:]) + "README.md"
+        up = "../" * len(folders)
         source[0] = (
             f"---\norphan: true\n---\n\n# {title}\n\n"
-            f"One of the tables of [what was run here]({back}).\n\n"
+            f"One of the tables of [what was run here]({back}); "
+            f"[what columns say]({up}docs/command_line.md#the-columns-of-tables).\n\n"
             f":::{{container}} wide\n{source[0]}\n:::\n"
         )
 

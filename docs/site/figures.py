@@ -19,6 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from experiments import analysis  # noqa: E402
+from experiments.analysis import style  # noqa: E402
 from experiments.analysis.studies import METRICS_FILE, read_study  # noqa: E402
 from experiments.presets.catalogue import PRESETS  # noqa: E402
 from experiments.presets.preset import Study  # noqa: E402
@@ -40,10 +41,27 @@ def _curves(folder: pathlib.Path) -> Any:
     return plots.draw_comparison(study.runs, study.labels)
 
 
+def _speed(folder: pathlib.Path) -> Any:
+    """Draws rounds in units of FedJAX's, with their seconds."""
+    rounds = pd.read_csv(folder / "speed.csv").sort_values("ratio", ascending=False)
+    figure, (panel,) = style.panels(1, (7.5, 4.8))
+    colours = rounds["sitting"].map({"evening": "#0072B2", "morning": "#9DB7CC"})
+    bars = panel.barh(rounds["workload"], rounds["ratio"], color=colours)
+    told = [f"{one.ratio:.2f} ({one.tff_drift:.3f} s)" for one in rounds.itertuples()]
+    panel.axvline(1, color=style.colour(0), linewidth=0.8, zorder=0)
+    on_white = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+    panel.bar_label(bars, told, padding=4, fontsize=8, bbox=on_white)
+    panel.set_xlim(0, 1.8)
+    panel.set_xlabel("a round's time ÷ FedJAX's, and its seconds")
+    style.plain(panel)
+    return figure
+
+
 # Besides the figures of presets: what is drawn of the files in a folder, and where.
 FIGURES: dict[str, tuple[pathlib.Path, Callable[[pathlib.Path], Any]]] = {
     f"{RESULTS}/fed_adam_sweep/heat_map.png": (RESULTS / "fed_adam_sweep", _heat_map),
     "docs/demo.png": (RESULTS / "demo", _curves),
+    "docs/speed.png": (pathlib.Path("docs/figures"), _speed),
     **{
         str(path.relative_to(ROOT)): (path.parent.relative_to(ROOT), _curves)
         for path in sorted((ROOT / RESULTS).rglob("curves.png"))
@@ -80,7 +98,7 @@ def main() -> None:
     for name, (source, draw) in FIGURES.items():
         path = to / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        draw(ROOT / source).savefig(path)
+        style.save(draw(ROOT / source), path)
         print(path)
     for folder, study in studies():
         (to / folder).mkdir(parents=True, exist_ok=True)

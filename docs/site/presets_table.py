@@ -1,4 +1,4 @@
-"""The table of presets in `docs/results.md`: `make quotes` writes it anew."""
+"""The table of presets in `docs/presets.md`: `make papers` writes it anew."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT))
 from experiments.presets.catalogue import PRESETS  # noqa: E402
 from experiments.reports import listing  # noqa: E402
 
-DOCUMENT = ROOT / "docs" / "results.md"
+DOCUMENT = ROOT / "docs" / "presets.md"
 _ROWS = re.compile(r"(?:^\| `.*\n)+", re.MULTILINE)
 
 

@@ -1,42 +1,16 @@
-"""The scale of committed results, as docs/results.md tells it beside the paper's.
+"""The scale of committed results in words, as the pages of the papers tell it.
 
-The words stand before a comment that names a folder of `experiments/results`,
+    10 of 100 clients, 300 rounds, 41 examples, 3 seeds
 
-    10 of 100 clients, 300 rounds, 41 examples, 3 seeds<!-- scale FOLDER -->
-
-and `make quotes` renews them from the folder's config.json and summary.json; a cell
-with the scales of several studies has `;` between them. Clients are those of a round
-and all that train; examples are those of a client, on average.
+Clients are those of a round and all that train; examples are those of a client, on
+average.
 """
 
 from __future__ import annotations
 
 import json
 import pathlib
-import re
 from collections.abc import Iterable
-
-SCALE = re.compile(r"(?P<text>[^|>;]*?)(?P<comment><!-- scale (?P<folder>\S+) -->)")
-
-
-def renewed(text: str, results: pathlib.Path) -> str:
-    """Returns a document with the scales of its sources.
-
-    Args:
-      text: The document.
-      results: The folder of results.
-
-    Raises:
-      ValueError: If a comment names what there is not.
-    """
-
-    def renew(match: re.Match[str]) -> str:
-        try:
-            return f" {describe(results / match['folder'])}{match['comment']}"
-        except (OSError, KeyError) as error:
-            raise ValueError(f"{match[0]!r}: {error}") from error
-
-    return SCALE.sub(renew, text)
 
 
 def describe(folder: pathlib.Path) -> str:

@@ -7,6 +7,7 @@ from experiments.commands import (
     analyze,
     compare,
     data,
+    diagnose,
     doctor,
     install_tff,
     listing,
@@ -17,7 +18,7 @@ from experiments.commands import (
 )
 
 _MODULES = (
-    *(train, compare, sweep, preset, analyze, report),
+    *(diagnose, train, compare, sweep, preset, analyze, report),
     *(listing, data, doctor, install_tff),
 )
 COMMANDS = {module.COMMAND.name: module.COMMAND for module in _MODULES}

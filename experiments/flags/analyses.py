@@ -1,4 +1,4 @@
-"""What `tff-drift analyze` is asked for."""
+"""The request of `tff-drift analyze`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a flag is, and the words that flags are described with."""
+"""Flags, and the constants that describe them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from tff_drift.value_types import Option
 
 TRAIN, COMPARE, LIST, DATA, PRESET = "train", "compare", "list", "data", "preset"
-SWEEP, ANALYZE, REPORT = "sweep", "analyze", "report"
+SWEEP, ANALYZE, REPORT, DIAGNOSE = "sweep", "analyze", "report", "diagnose"
 RUNS = (TRAIN, COMPARE, SWEEP)
-TASKS = (*RUNS, DATA)
+TASKS = (*RUNS, DIAGNOSE, DATA)
 # Whose options flags set.
 ALGORITHM, TASK = "algorithm", "task"
 # What flags may need to mean something: cohorts of clients, clients that take local

@@ -1,4 +1,4 @@
-"""What `tff-drift report` is asked for."""
+"""The request of `tff-drift report`."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ def with_protocol(given: Flags, algorithm: str) -> dict[str, Any]:
         *declarations.options(TASK, task),
     }
     values = declarations.values(known, {**flags, **given})
-    without = validate.meaningless(values, algorithm)
+    without = validate.ignored(values, algorithm)
     kept = {name: flags[name] for name in flags if name in has and name not in without}
     return {**kept, **given}
 

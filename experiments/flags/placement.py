@@ -1,4 +1,4 @@
-"""Where runs train that do so side by side: on this machine, or on a Ray cluster."""
+"""The place of runs that train in parallel: this machine, or a Ray cluster."""
 
 from __future__ import annotations
 

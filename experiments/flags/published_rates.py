@@ -250,15 +250,15 @@ def rates(task: str, algorithm: str) -> Rates:
     return of_task.get(algorithm, Rates(fed_avg.client, server))
 
 
-def check_tuned(task: str, algorithm: str, flags: Mapping[str, Any]) -> None:
+def check_tuned(task: str, algorithm: str, server_rate: float | None) -> None:
     """Raises a `UserError` if a run has no server rate: given, or tuned by anybody.
 
     Args:
       task: The task's name.
       algorithm: The algorithm's name.
-      flags: The run's flags by name.
+      server_rate: The run's server rate, `None` without.
     """
-    if flags["server_learning_rate"] is None:
+    if server_rate is None:
         raise UserError(
             f"--server_learning_rate must be given for {algorithm} on {task}, where "
             "nobody has tuned it. To find it on held-out clients: tff-drift sweep "

@@ -1,4 +1,4 @@
-"""What one run is: every flag resolved, from what was given and from defaults."""
+"""The settings of a run: every flag resolved, from what was given and defaults."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from experiments.flags.flag import (
     TRAIN,
 )
 from tff_drift import from_source
+from tff_drift.value_types import Option
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,11 +37,15 @@ class RunSettings:
       circumstances: The other flags' values by name.
       label: What tables and figures call the run's algorithm, its name by default.
         Runs with one label differ in their seeds alone.
+      options: Those of the run's `ALGORITHM` and of its `TASK`, by their keywords.
+      ignored: The flags that mean nothing for the run, each with the reason.
     """
 
     configuration: Mapping[str, Any]
     circumstances: Mapping[str, Any]
     label: str = ""
+    options: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    ignored: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Of the configuration.
     task: str = dataclasses.field(init=False)
     algorithm: str = dataclasses.field(init=False)
@@ -57,11 +62,6 @@ class RunSettings:
         """The folder of the results."""
         return pathlib.Path(self.circumstances["output_dir"])
 
-    def options_of(self, what: str) -> dict[str, Any]:
-        """Returns the options of the run's `ALGORITHM` or `TASK`, by their keywords."""
-        options = declarations.options(what, self.configuration[what])
-        return {each.name: self.configuration[flag] for flag, each in options.items()}
-
 
 def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
     """Returns the run that `tff-drift train` with some flags stands for.
@@ -75,10 +75,12 @@ def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
         the algorithm or other flags.
     """
     given = tuned_settings.with_found(given)
-    values = declarations.values(declarations.flags_of(TRAIN), given)
-    given = paper_settings.with_protocol(given, values["algorithm"])
-    validate.check(given, [values["algorithm"]])
-    return _run(given, label)
+    algorithm = given.get("algorithm", declarations.flags_of(TRAIN)["algorithm"].value)
+    given = paper_settings.with_protocol(given, algorithm)
+    validate.check(given, [algorithm])
+    run = _run(given, label)
+    validate.check_used(given, [run.ignored])
+    return run
 
 
 def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
@@ -105,7 +107,7 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
         )
         for algorithm in values["algorithms"]
     }
-    return [
+    runs = [
         _run(
             {
                 **flags[algorithm],
@@ -117,6 +119,8 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
         for seed in values["seeds"]
         for algorithm in values["algorithms"]
     ]
+    validate.check_used(shared, [run.ignored for run in runs])
+    return runs
 
 
 def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
@@ -124,15 +128,19 @@ def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
     flags = declarations.flags_of(TRAIN)
     values = declarations.values(flags, given)
     task, algorithm = values["task"], values["algorithm"]
-    configuration = _defaults(task, algorithm)
+    options = {
+        each: declarations.options(each, values[each]) for each in (ALGORITHM, TASK)
+    }
+    configuration = _defaults(task, algorithm, options)
     configuration.update({name: given[name] for name in configuration if name in given})
     if configuration["server_warm_up_from"] is None:
         scaled = configuration["server_rate_scaling"] != "none"
         configuration["server_warm_up_from"] = "reference" if scaled else "zero"
-    meaningless = validate.meaningless({**values, **configuration}, algorithm)
-    if "server_learning_rate" not in meaningless:
-        published_rates.check_tuned(task, algorithm, configuration)
-    for name in meaningless:
+    ignored = validate.ignored({**values, **configuration}, algorithm)
+    if "server_learning_rate" not in ignored:
+        rate = configuration["server_learning_rate"]
+        published_rates.check_tuned(task, algorithm, rate)
+    for name in ignored:
         if name in configuration:
             # A full gradient over several epochs is the same gradient.
             is_one = name in ("client_epochs", "clients_per_round")
@@ -145,14 +153,19 @@ def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
     if not circumstances["output_dir"]:
         folder = f"results/train/{task}/{algorithm}/seed_{values['seed']}"
         circumstances["output_dir"] = folder
-    return RunSettings(configuration, circumstances, label)
+    keywords = {
+        each: {option.name: configuration[flag] for flag, option in of_one.items()}
+        for each, of_one in options.items()
+    }
+    return RunSettings(configuration, circumstances, label, keywords, ignored)
 
 
-def _defaults(task: str, algorithm: str) -> dict[str, Any]:
+def _defaults(
+    task: str, algorithm: str, options: Mapping[str, Mapping[str, Option]]
+) -> dict[str, Any]:
     """Returns the default of every flag that a run of an algorithm on a task has."""
     of_task = published_rates.of_task(task)
     rates = published_rates.rates(task, algorithm)
-    method = from_source.methods()[algorithm]
     elsewhere = (CIRCUMSTANCES, *OPTION_GROUPS.values())
     common = {
         name: flag.value
@@ -161,12 +174,12 @@ def _defaults(task: str, algorithm: str) -> dict[str, Any]:
     }
     return {
         **common,
-        "weighting": method.weighting,
+        "weighting": from_source.methods()[algorithm].weighting,
         "client_learning_rate": rates.client,
         "server_learning_rate": rates.server,
         "reference_clients_per_round": rates.cohort or of_task.clients_per_round,
-        **{f: o.default for f, o in declarations.options(ALGORITHM, algorithm).items()},
+        **{flag: option.default for flag, option in options[ALGORITHM].items()},
         **rates.hyperparameters,
-        **{f: o.default for f, o in declarations.options(TASK, task).items()},
+        **{flag: option.default for flag, option in options[TASK].items()},
         **of_task.flags(),
     }

@@ -1,4 +1,4 @@
-"""What `tff-drift sweep` is asked for: values of flags, points, runs."""
+"""The request of `tff-drift sweep`: values of flags, points, runs."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from experiments.flags.flag import (
     COHORTS,
     COMPARE,
     DATA,
+    DIAGNOSE,
     GRID,
     LIST,
     LOCAL,
@@ -36,6 +37,8 @@ from tff_drift.value_types import Option
 
 _BY_TASK, _BY_BOTH = Depends("by task"), Depends("by task and algorithm")
 _ALL = Depends("all")
+# What a diagnosis depends on too.
+_LOOKS = (*RUNS, DIAGNOSE)
 _CLIPPING = from_source.defaults(
     "tff_drift.aggregators.adaptive_clipping", "adaptive_clipping_factory"
 )
@@ -75,7 +78,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("rounds", "count", "Rounds of training.", _BY_TASK, is_first=True),
         Flag("clients_per_round", "count",
              "The cohort: clients sampled in every round.", _BY_TASK, needs=COHORTS,
-             is_first=True),
+             is_first=True, commands=_LOOKS),
         Flag("cohort_doubling", "choice",
              "Whether the cohort doubles, after rounds or after examples processed.",
              "none", choices=("none", "rounds", "examples"),
@@ -89,10 +92,11 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              _ALL, needs="cohort_doubling"),
         Flag("initial_weights", "text",
              "A saved Keras model (.keras, .h5, or the folder of a SavedModel) whose "
-             "weights training starts from; by default they are drawn."),
+             "weights training starts from; by default they are drawn.",
+             commands=_LOOKS),
         Flag("seed", "seed",
              "Seed of the split, the initial model, sampling and shuffling.", 1,
-             commands=(TRAIN, DATA), is_first=True),
+             commands=(TRAIN, DIAGNOSE, DATA), is_first=True),
         Flag("seeds", "seed",
              "Seeds, separated by commas: each algorithm runs once with each.",
              (1, 2, 3), many=True, commands=(COMPARE, PRESET), is_first=True),
@@ -100,20 +104,20 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     "Training on clients": (
         Flag("client_learning_rate", "positive",
              "Learning rate of the clients' optimizer, per local step.", _BY_BOTH,
-             needs=LOCAL, is_first=True),
+             needs=LOCAL, is_first=True, commands=_LOOKS),
         Flag("client_optimizer", "choice",
              "The clients' optimizer, reset in every round.", "sgd", needs=LOCAL,
-             choices=("sgd", "momentum", "adam")),
+             choices=("sgd", "momentum", "adam"), commands=_LOOKS),
         Flag("client_momentum", "rate", "The clients' momentum.", 0.9,
-             needs="client_optimizer=momentum"),
+             needs="client_optimizer=momentum", commands=_LOOKS),
         Flag("client_epochs", "batches",
              "Passes of a client over its data in a round.", _BY_TASK,
-             needs="local_steps=none", of=TASK, is_first=True),
+             needs="local_steps=none", of=TASK, is_first=True, commands=_LOOKS),
         Flag("local_steps", "batches",
              "Batches of every client in a round, in place of --client_epochs.",
-             may_be_none=True, needs=LOCAL),
+             may_be_none=True, needs=LOCAL, commands=_LOOKS),
         Flag("batch_size", "count", "Examples in a client's batch.", _BY_TASK,
-             may_be_none=True, of=TASK, is_first=True),
+             may_be_none=True, of=TASK, is_first=True, commands=_LOOKS),
         Flag("client_weight_decay", "non_negative",
              "Weight decay λ of local training.", 0.0, needs=LOCAL),
         Flag("gradient_clipping_norm", "positive",
@@ -139,7 +143,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     "The server's step": (
         Flag("server_learning_rate", "positive",
              "Learning rate of the server's step, per round.", _BY_BOTH, needs=SERVER,
-             is_first=True),
+             is_first=True, commands=_LOOKS),
         Flag("server_rate_scaling", "choice",
              "Scale the server's rate by the cohort size, relative to the one it was "
              "tuned for.",
@@ -159,7 +163,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     "Aggregation": (
         Flag("weighting", "choice",
              "A client's weight: its number of examples, or the same for all.",
-             Depends("by algorithm"), choices=("num_examples", "uniform")),
+             Depends("by algorithm"), choices=("num_examples", "uniform"),
+             commands=_LOOKS),
         Flag("adaptive_clipping", "flag",
              "Clip clients' updates to a norm that follows a quantile of their norms.",
              False),
@@ -196,7 +201,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              "Where TFF runs: in this process, in its worker, or on Ray, where train "
              "and compare divide a round's clients, and sweep and preset place whole "
              "runs.",
-             "local", choices=("local", "native", "ray"), commands=(*RUNS, PRESET)),
+             "local", choices=("local", "native", "ray"), commands=(*_LOOKS, PRESET)),
     ),
     "The server's own data": (
         Flag("meta_step", "positive",
@@ -250,7 +255,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("settings", "text",
              "Files best.json of sweeps, separated by commas; flags given here "
              "override them.",
-             many=True, commands=(*RUNS, PRESET)),
+             many=True, commands=(*_LOOKS, PRESET)),
         Flag("rounds_per_checkpoint", "count",
              "Rounds from one checkpoint to the next.", 10),
         Flag("tensorboard", "flag", "Write TensorBoard events too.", False),
@@ -267,14 +272,15 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag("ray_address", "text",
              "Address of a Ray cluster, as host:port or auto; see docs/remote.md.",
              Depends("a local instance"), needs="execution=ray",
-             commands=(*RUNS, PRESET)),
+             commands=(*_LOOKS, PRESET)),
         Flag("ray_actors", "count",
              "Ray actors among which a round's clients are divided.",
              Depends("one on each node"), needs="execution=ray",
              commands=(TRAIN, COMPARE)),
         Flag("max_concurrent_clients", "count",
              "Clients trained at a time.",
-             Depends("processors plus two, under native without the two")),
+             Depends("processors plus two, under native without the two"),
+             commands=_LOOKS),
     ),
 }
 # What `tff-drift analyze` and report tell alike.
@@ -330,6 +336,26 @@ OWN: dict[str, dict[str, tuple[Flag, ...]]] = {
         CIRCUMSTANCES: (
             Flag("processes", "count", "Points trained at a time.",
                  Depends("as cores and RAM allow"), is_first=True),
+        ),
+    },
+    DIAGNOSE: {
+        "What to measure": (
+            Flag("rounds_before", "whole",
+                 "Rounds of FedAvg before the last measurement.", 2, is_first=True),
+            Flag("max_clients", "count", "Clients to measure, drawn once.", 30,
+                 is_first=True),
+            Flag("race", "flag",
+                 "Race FedAvg and the methods that follow, at rates searched for on "
+                 "held-out clients, with two seeds.", False, is_first=True),
+            Flag("race_rounds", "count", "Rounds of a run of the race.", _BY_TASK,
+                 needs="race", is_first=True),
+            Flag("race_points", "count",
+                 "Points of rates that the search tries for each method.", 6,
+                 needs="race", is_first=True),
+        ),
+        CIRCUMSTANCES: (
+            Flag("processes", "count", "Points trained at a time.",
+                 Depends("as cores and RAM allow"), needs="race"),
         ),
     },
     PRESET: {

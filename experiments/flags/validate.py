@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments.flags import declarations, errors
@@ -28,7 +28,7 @@ _IN_PLACE_OF = {
 }
 
 
-def meaningless(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
+def ignored(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
     """Returns the common flags that mean nothing for a run, each with the reason.
 
     Args:
@@ -65,18 +65,15 @@ def meaningless(values: Mapping[str, Any], algorithm: str) -> dict[str, str]:
 def check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
     """Checks the flags of runs that differ in their algorithms.
 
-    A flag that means something for one of the algorithms may be given.
-
     Args:
       given: The values of the flags that were given, by name.
       algorithms: The algorithms to be run.
 
     Raises:
-      UserError: If a flag is unknown, has a value out of its range or means nothing,
-        or if one lacks that is needed.
+      UserError: If a flag is unknown or has a value out of its range, or if one lacks
+        that is needed.
     """
     flags = declarations.flags_of(TRAIN)
-    values = declarations.values(flags, given)
     for name, value in given.items():
         if name not in flags:
             raise errors.unknown("flag", f"--{name}", [f"--{each}" for each in flags])
@@ -84,18 +81,27 @@ def check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
             flag = flags[name]
             for each in value if flag.many else (value,):
                 flag.check(each, f"--{name}")
-    check_options(given, TASK, [values["task"]])
+    check_options(given, TASK, [given.get("task", flags["task"].value)])
     check_options(given, ALGORITHM, algorithms)
-    reasons = [meaningless(values, algorithm) for algorithm in algorithms]
-    for name in sorted(given):
-        if all(name in of_algorithm for of_algorithm in reasons):
-            raise UserError(f"--{name} has no meaning {reasons[0][name]}.")
     check_together(given)
     for name, flag in flags.items():
-        for other in flag.requires.get(values[name], ()):
+        for other in flag.requires.get(given.get(name, ""), ()):
             if given.get(other) in _OFF:
-                text = f"--{name}={values[name]} needs --{other}."
+                text = f"--{name}={given[name]} needs --{other}."
                 raise UserError(f"{text} {flags[other].help}")
+
+
+def check_used(names: Iterable[str], reasons: Sequence[Mapping[str, str]]) -> None:
+    """Raises a `UserError` if a flag was given that means nothing.
+
+    Args:
+      names: The flags that were given. One that means something for one of several
+        runs may be.
+      reasons: Of each run, the flags that mean nothing for it, each with the reason.
+    """
+    for name in sorted(names):
+        if all(name in of_run for of_run in reasons):
+            raise UserError(f"--{name} has no meaning {reasons[0][name]}.")
 
 
 def check_together(given: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a run tells of its progress and its failures, on the terminal."""
+"""The progress and the failures of a run, on the terminal."""
 
 from __future__ import annotations
 

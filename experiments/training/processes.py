@@ -15,7 +15,7 @@ from experiments.flags.settings import RunSettings
 from experiments.training import server_data
 from tff_drift import aggregators, algorithms, optimizers, simulation
 
-_WEIGHTINGS = {
+WEIGHTINGS = {
     "num_examples": tff.learning.ClientWeighting.NUM_EXAMPLES,
     "uniform": tff.learning.ClientWeighting.UNIFORM,
 }
@@ -38,7 +38,7 @@ def build_process(
       ValueError: If an option is out of its range.
     """
     method = algorithms.methods()[settings.algorithm]
-    values, configuration = settings.options_of(ALGORITHM), settings.configuration
+    values, configuration = settings.options[ALGORITHM], settings.configuration
     whole = method.sends_gradients or "meta_data" in method.needs
     whole = whole or values.get("option") == "I"
     if whole and configuration.get("loss") == "sum":
@@ -49,7 +49,7 @@ def build_process(
         )
     prepare = _preparations(settings, task)
     arguments: dict[str, Any] = {
-        "client_weighting": _WEIGHTINGS[configuration["weighting"]],
+        "client_weighting": WEIGHTINGS[configuration["weighting"]],
         "model_aggregator": _aggregator(settings),
         # The others tell what data is drawn.
         **{name: values[name] for name in values if name in method.parameters},
@@ -77,7 +77,7 @@ def build_process(
         server_rate = None
     process = method.build(
         task.model_fn,
-        client_learning_rate=_client_optimizer(settings),
+        client_learning_rate=client_optimizer(settings),
         server_learning_rate=server_rate,
         **arguments,
     )
@@ -160,8 +160,12 @@ def _preparations(
     }
 
 
-def _client_optimizer(settings: RunSettings) -> Any:
-    """Returns the clients' optimizer, or the rate of plain SGD; `None` without."""
+def client_optimizer(settings: RunSettings) -> Any:
+    """Returns the clients' optimizer, or the rate of plain SGD; `None` without.
+
+    Args:
+      settings: The run.
+    """
     configuration = settings.configuration
     rate = configuration["client_learning_rate"]
     if configuration["client_optimizer"] == "momentum":

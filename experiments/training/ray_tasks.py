@@ -27,7 +27,7 @@ _MAX_RETRIES = 3
 
 @dataclasses.dataclass(frozen=True)
 class _Process:
-    """What a process on a node must know before it can train.
+    """The knowledge that a process on a node needs before it can train.
 
     Attributes:
       folder: Where this program runs, from which relative paths are.

@@ -108,7 +108,7 @@ def load_clients(settings: RunSettings) -> tasks.Task:
         settings.task,
         settings.circumstances["cache_dir"],
         settings.seed,
-        tuple(settings.options_of(TASK).items()),
+        tuple(settings.options[TASK].items()),
     )
 
 
@@ -144,7 +144,7 @@ class Runs:
         self._processes: dict[RunSettings, tff.learning.templates.LearningProcess] = {}
         users = self.settings[0].circumstances["callbacks"]
         self._users_callbacks = user_callbacks.load(users or ())
-        _check_trackers(self.settings[0])
+        _check_trackers(self.settings[0].circumstances["track"] or ())
         with as_user_errors(*_BAD_INPUT):
             set_execution_context(self.settings[0])
             for run in self.settings:
@@ -211,7 +211,7 @@ class Runs:
         self._interrupt.check()
         result = self._finished.get(settings)
         if result is not None:
-            for tracker in _trackers(settings):
+            for tracker in _trackers(settings.circumstances["track"] or ()):
                 # It may have failed when the run was trained, or have been elsewhere.
                 with as_user_errors(*_BAD_INPUT):
                     tracker.track_folder(settings.folder)
@@ -351,20 +351,18 @@ def _callbacks(
         parts.append(callbacks.ControlVariateMismatch())
     if settings.circumstances["tensorboard"]:
         parts.append(callbacks.TensorBoard())
-    return [*parts, *_trackers(settings)]
+    return [*parts, *_trackers(settings.circumstances["track"] or ())]
 
 
-def _trackers(settings: RunSettings) -> list[callbacks.Tracker]:
+def _trackers(names: Sequence[str]) -> list[callbacks.Tracker]:
     made: dict[str, Callable[[], callbacks.Tracker]]
     made = {"mlflow": callbacks.MLflowTracker, "wandb": callbacks.WandbTracker}
-    return [made[name]() for name in settings.circumstances["track"] or ()]
+    return [made[name]() for name in names]
 
 
-def _check_trackers(settings: RunSettings) -> None:
+def _check_trackers(names: Sequence[str]) -> None:
     """Raises unless the packages of the trackers are installed."""
-    for name, tracker in zip(
-        settings.circumstances["track"] or (), _trackers(settings)
-    ):
+    for name, tracker in zip(names, _trackers(names)):
         try:
             tracker.check()
         except ImportError as error:

@@ -1,4 +1,4 @@
-"""Whether results that are kept come out again: `tff-drift preset NAME --verify`."""
+"""Runs kept results again and compares: `tff-drift preset NAME --verify`."""
 
 from __future__ import annotations
 

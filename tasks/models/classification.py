@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions
-from tff_drift import checks, models
+from tasks.models import keras_models
 
 
 def batch_spec(
@@ -40,21 +40,11 @@ def build_model_fn(
     """
 
     def model_fn() -> tff.learning.models.VariableModel:
-        keras_model = build_keras_model()
-        if checks.is_of_keras3(keras_model):
-            import keras
-
-            return models.from_keras3(
-                keras_model,
-                keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-                input_spec,
-                [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-            )
-        return tff.learning.models.from_keras_model(
-            keras_model,
-            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            input_spec=input_spec,
-            metrics=[tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        return keras_models.to_tff(
+            build_keras_model(),
+            input_spec,
+            lambda keras: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            lambda keras: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         )
 
     return model_fn

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tasks import definitions
-from tff_drift import checks, models
+from tasks.models import keras_models
 
 HEADLINE = "mae"
 
@@ -32,26 +31,13 @@ def build_model_fn(
     """
 
     def model_fn() -> tff.learning.models.VariableModel:
-        keras_model = build_keras_model()
-        if checks.is_of_keras3(keras_model):
-            import keras
-
-            return models.from_keras3(
-                keras_model,
-                keras.losses.MeanSquaredError(),
-                input_spec,
-                [
-                    keras.metrics.MeanAbsoluteError(name=HEADLINE),
-                    keras.metrics.RootMeanSquaredError(name="rmse"),
-                ],
-            )
-        return tff.learning.models.from_keras_model(
-            keras_model,
-            loss=tf.keras.losses.MeanSquaredError(),
-            input_spec=input_spec,
-            metrics=[
-                tf.keras.metrics.MeanAbsoluteError(name=HEADLINE),
-                tf.keras.metrics.RootMeanSquaredError(name="rmse"),
+        return keras_models.to_tff(
+            build_keras_model(),
+            input_spec,
+            lambda keras: keras.losses.MeanSquaredError(),
+            lambda keras: [
+                keras.metrics.MeanAbsoluteError(name=HEADLINE),
+                keras.metrics.RootMeanSquaredError(name="rmse"),
             ],
         )
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import tensorflow as tf
 
 from tasks import definitions
 from tasks.models import classification, regression
@@ -51,7 +50,7 @@ class Target(Protocol):
         """Raises a `ValueError` unless a net's outputs may have a shape."""
 
     def model_fn(
-        self, build_keras_model: Callable[[], tf.keras.Model], input_spec: Any
+        self, build_keras_model: Callable[[], Any], input_spec: Any
     ) -> definitions.ModelFn:
         """Returns a model function with the loss and the metrics."""
 
@@ -96,7 +95,7 @@ class Classes:
             )
 
     def model_fn(
-        self, build_keras_model: Callable[[], tf.keras.Model], input_spec: Any
+        self, build_keras_model: Callable[[], Any], input_spec: Any
     ) -> definitions.ModelFn:
         """Returns a model function with cross-entropy and accuracy."""
         return classification.build_model_fn(build_keras_model, input_spec)
@@ -132,7 +131,7 @@ class Number:
             )
 
     def model_fn(
-        self, build_keras_model: Callable[[], tf.keras.Model], input_spec: Any
+        self, build_keras_model: Callable[[], Any], input_spec: Any
     ) -> definitions.ModelFn:
         """Returns a model function with the squared error and the absolute one."""
         return regression.build_model_fn(build_keras_model, input_spec)

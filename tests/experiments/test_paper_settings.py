@@ -15,7 +15,7 @@ def test_the_flag_names_the_protocols():
     assert choices == ("none", *paper_settings.NAMES)
 
 
-DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "results.md"
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "coverage.md"
 COMMANDS = re.findall(r"`\$T ([^`]+)`", DOCUMENT.read_text("utf-8"))
 
 

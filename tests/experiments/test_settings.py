@@ -20,7 +20,7 @@ def test_train_with_no_flags():
     assert (run.task, run.algorithm, run.seed) == ("digits", "fed_avg", 1)
     assert str(run.folder) == "results/train/digits/fed_avg/seed_1"
     assert run.rounds == published_rates.TASKS["digits"].rounds
-    assert run.options_of("algorithm") == {}
+    assert run.options["algorithm"] == {}
 
 
 def test_published_rates_are_the_defaults():
@@ -268,7 +268,7 @@ def test_fed_sgd_has_no_local_training():
     runs = resolve(
         "compare", "--algorithms=fed_sgd,fed_avg", "--seeds=1", "--client_epochs=5"
     )
-    assert [run.options_of("task")["epochs"] for run in runs] == [1, 5]
+    assert [run.options["task"]["epochs"] for run in runs] == [1, 5]
 
 
 def test_methods_with_client_state_weigh_clients_alike_by_default():
@@ -305,7 +305,7 @@ def test_scaling_refers_to_the_cohort_that_the_rates_were_tuned_for():
 
 def test_local_steps_take_the_place_of_epochs():
     run = resolve_one("--task=emnist_letters", "--local_steps=3")
-    assert run.options_of("task")["epochs"] == 1
+    assert run.options["task"]["epochs"] == 1
     with pytest.raises(errors.UserError, match="no meaning for --local_steps=3"):
         resolve_one("--local_steps=3", "--client_epochs=2")
     with pytest.raises(errors.UserError, match="has no meaning for fed_sgd"):
@@ -394,7 +394,7 @@ def test_programs_resolve_values_without_words():
             "--algorithm=fed_dyn", "--fed_dyn_mu=0.1", "--rounds=7"
         ).configuration
     )
-    assert run.options_of("algorithm") == {"mu": 0.1, "mu_by_examples": False}
+    assert run.options["algorithm"] == {"mu": 0.1, "mu_by_examples": False}
     assert settings.resolve({}, "mine").label == "mine"
 
 

@@ -95,6 +95,7 @@ _LOCAL = {
     "batch_clients": _OPTIONAL_FLAG,
     "dataset_cache_bytes": INTEGER,
     "functionalize_clients": FLAG,
+    "operation_threads": OPTIONAL,
 }
 _NATIVE = {
     "max_concurrent_computation_calls": [

@@ -98,7 +98,7 @@ def _individuals(train):
     [start] = state.global_model_weights.trainable
     found = {}
     for name in train.client_ids:
-        output = process.next(state, [train.training_batches(name, 0)])
+        output = process.next(state, [list(train.training_batches(name, 0))])
         [end] = output.state.global_model_weights.trainable
         delta = start - end
         found[name] = [*delta, *end, np.linalg.norm(delta), np.sum(delta**2)]

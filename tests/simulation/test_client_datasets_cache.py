@@ -135,13 +135,13 @@ def test_a_client_that_is_kept_does_not_wait_for_one_that_is_loaded():
         return np.zeros(4)
 
     datasets = ClientDatasets(["kept", "late"], load_client, batch_size=2)
-    expected = datasets.training_batches("kept", 3)
-    spec = datasets.batches_on_demand("kept", 3).element_spec
+    expected = list(datasets.training_batches("kept", 3))
+    spec = datasets.training_batches("kept", 3).element_spec
     loader = threading.Thread(target=datasets.load_ahead, args=(["late"],))
     loader.start()
     try:
         assert loads.wait(60)
-        on_demand = datasets.batches_on_demand("kept", 3)
+        on_demand = datasets.training_batches("kept", 3)
         assert on_demand.element_spec == spec
         np.testing.assert_array_equal(list(on_demand), expected)
         assert datasets.num_examples("kept") == 4

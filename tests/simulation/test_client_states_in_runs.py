@@ -178,7 +178,7 @@ def test_a_store_without_need_or_of_another_kind_is_refused(process, train):
         run(process, train, client_states={})
 
 
-class _LeavingStates(tff.framework.SyncContext):
+class _LeavingStates(execution.RoundRunner, tff.framework.SyncContext):
     """Runs rounds on another context, and leaves every state at its client."""
 
     def __init__(self, context):
@@ -190,7 +190,7 @@ class _LeavingStates(tff.framework.SyncContext):
     def run_round(self, process, server_state, cohort):
         assert cohort.state_nbytes == 64
         assert len(cohort.clients) == 2
-        data = cohort.read(simulation.ClientDatasets.training_data)
+        data = cohort.datasets()
         return cohort.run(process, server_state, data, states_stay=True)
 
 

@@ -89,7 +89,7 @@ def test_raises_on_a_transform_that_loses_examples():
         ClientDatasets.from_arrays(labelled_clients([4]), batch_size=2, transform=3)
 
 
-@pytest.mark.parametrize("make", ["training_data", "batches_on_demand"])
+@pytest.mark.parametrize("make", ["training_data", "training_batches"])
 def test_raises_on_a_transform_of_other_dtypes_in_training(make):
     def transform(examples, generator):
         features, labels = examples
@@ -118,6 +118,26 @@ def test_a_transform_may_crop_in_training_alone():
     assert datasets.element_spec[0].shape.as_list() == [None, 3]
     batches = datasets.training_batches("client_0", 0)
     assert [features.shape for features, _ in batches] == [(2, 2), (2, 2)]
+
+
+def test_batches_are_made_when_they_are_read_and_anew_each_time():
+    draws = []
+
+    def transform(examples, generator):
+        if generator is not None:
+            draws.append(generator.integers(1000))
+        return examples
+
+    datasets = ClientDatasets.from_arrays(
+        {"ann": np.arange(5)}, batch_size=2, epochs=2, transform=transform
+    )
+    batches = datasets.training_batches("ann", 0)
+    assert [len(batches), *batches.sizes] == [6, 2, 2, 1, 2, 2, 1]
+    assert not draws
+    first, again = list(batches), list(batches)
+    assert draws[:2] == draws[2:]
+    assert [x.tolist() for x in first] == [x.tolist() for x in again]
+    assert sorted(np.concatenate(first[:3])) == [0, 1, 2, 3, 4]
 
 
 def test_a_transform_may_return_a_list():

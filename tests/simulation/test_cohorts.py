@@ -39,6 +39,8 @@ def _run(context, cohort, **options):
 
 
 class _Unknown(tff.framework.SyncContext):
+    """A context that runs nothing."""
+
     def invoke(self, comp, arg):
         raise AssertionError("nothing is run")
 
@@ -107,9 +109,9 @@ def test_large_states_stay_at_the_clients(
     assert _stays(monkeypatch, create(), num_bytes, num_clients) == stay
 
 
-class _OfOnesOwn(_Unknown):
+class _OfOnesOwn(execution.RoundRunner, _Unknown):
     def run_round(self, process, server_state, cohort):
-        data = cohort.read(lambda clients, name, number: (name, number))
+        data = [(name, cohort.round_number) for name in cohort.clients]
         return cohort.run(process, server_state, data)
 
 

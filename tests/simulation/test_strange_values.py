@@ -137,7 +137,7 @@ def test_more_batches_than_a_client_can_take_are_refused():
     with pytest.raises(ValueError, match=message):
         train.batch_sizes("client_0")
     with pytest.raises(ValueError, match=message):
-        next(train.training_rows("client_0", 0))
+        list(train.training_batches("client_0", 0))
     with pytest.raises(ValueError, match=message):
         run_training(fakes.AveragingProcess(), train, rounds=1, cohort_size=1)
 

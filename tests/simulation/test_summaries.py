@@ -159,7 +159,7 @@ def test_a_misspelt_argument_is_answered_with_the_one_that_was_meant(name, advic
         (simulation.callbacks.PeriodicEvaluation, "every", "rounds_per_evaluation"),
         (execution.create_local_execution_context, "batchclients", "batch_clients"),
         (execution.set_local_execution_context, "batchclients", "batch_clients"),
-        (tasks.from_frame, "target", "label"),
+        (tasks.from_frame, "group", "client_id"),
         (tasks.from_folder, "num_epochs", "epochs"),
         (tasks.from_sqlite, "batchsize", "batch_size"),
         (tasks.partition, "clients", "num_clients"),

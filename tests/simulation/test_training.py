@@ -157,7 +157,7 @@ def test_sampling_replaces_uniform_sampling(train):
     assert [row.get("cohort_size") for row in result.rows] == [None, 1, 2, 3]
 
 
-class _RoundRunner(tff.framework.SyncContext):
+class _RoundRunner(execution.RoundRunner, tff.framework.SyncContext):
     """A context that notes the cohorts whose rounds it runs."""
 
     def __init__(self):
@@ -169,8 +169,7 @@ class _RoundRunner(tff.framework.SyncContext):
 
     def run_round(self, process, server_state, cohort):
         self.cohorts.append(cohort)
-        data = cohort.read(simulation.ClientDatasets.training_data)
-        return cohort.run(process, server_state, data)
+        return cohort.run(process, server_state, cohort.datasets())
 
 
 def test_the_context_is_told_who_trains_now_and_next(train):

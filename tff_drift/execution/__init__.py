@@ -16,12 +16,14 @@ from tff_drift.execution.on_ray import (
     create_ray_execution_context,
     set_ray_execution_context,
 )
+from tff_drift.execution.round_runner import RoundRunner
 from tff_drift.execution.worker import WorkerError
 
 __all__ = [
     "Limits",
     "LocalExecutionContext",
     "RayExecutionContext",
+    "RoundRunner",
     "WorkerError",
     "create_async_local_execution_context",
     "create_local_execution_context",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, Union
+from typing import Any, Union
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +15,7 @@ Rows = Union[np.ndarray, slice]
 
 @dataclasses.dataclass(frozen=True)
 class BatchesOnDemand(Sequence[Any]):
-    """What the local context takes for a sequence in place of a list of batches.
+    """A sequence of batches, which the local context takes in place of a list.
 
     Lists have to be there before a round begins: the batches of the whole cohort.
     These are made on the threads that train, and freed when their client is done,
@@ -78,71 +78,3 @@ def _check_numbers(numbers: np.ndarray, count: int) -> None:
             f"BatchesOnDemand.make must return numbers of examples from 0 to "
             f"{count - 1}, found {numbers.min()} to {numbers.max()}."
         )
-
-
-class ClientSource(Protocol):
-    """Where the batches of clients come from: it can be pickled.
-
-    Attributes:
-      client_ids: The clients that it has.
-    """
-
-    @property
-    def client_ids(self) -> Sequence[str]:
-        """The clients that it has."""
-
-    def in_parts(self, parts: Sequence[Sequence[str]]) -> Sequence[ClientSource]:
-        """Returns a source for each part of the clients, or one for all of them."""
-
-    def load_ahead(self, client_ids: Sequence[str]) -> None:
-        """Loads clients that train next, as many as there is RAM for."""
-
-    def num_examples_per_round(self, client_id: str) -> int:
-        """Returns how many examples a client trains on in a round."""
-
-    def batches_on_demand(self, client_id: str, round_number: int) -> BatchesOnDemand:
-        """Returns a client's batches of a round, the same in every process."""
-
-
-@dataclasses.dataclass(frozen=True)
-class RoundOfClient:
-    """A client's batches of a round, by name alone.
-
-    What the context on Ray takes for a sequence: the batches are made where the client
-    is trained, and nothing of it is read before.
-
-    Attributes:
-      source: Where the batches come from.
-      client_id: The client.
-      round_number: The round, from 0.
-    """
-
-    source: ClientSource
-    client_id: str
-    round_number: int
-
-
-class RoundOfStates(Protocol):
-    """The states of a round's clients, where the clients are trained."""
-
-    def state_of(self, client_id: str) -> StateOfClient:
-        """Returns what stands for a client's state in the argument of a round."""
-
-    def keep(self) -> None:
-        """Puts the new states in place of the old ones, all or none."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class StateOfClient:
-    """A client's state, by name alone.
-
-    What the context on Ray takes for it: the state is read, and its successor is kept,
-    where the client is trained.
-
-    Attributes:
-      round_of_states: The states that it is one of.
-      client_id: The client.
-    """
-
-    round_of_states: RoundOfStates
-    client_id: str

@@ -2,7 +2,7 @@
 
 from tff_drift.simulation import callbacks
 from tff_drift.simulation.callbacks import control_variate_mismatch
-from tff_drift.simulation.cohorts import Cohort, RoundRunner, unstack_client_states
+from tff_drift.simulation.cohorts import Cohort, unstack_client_states
 from tff_drift.simulation.data.batching import Batching
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.cohort_schedules import (
@@ -12,6 +12,9 @@ from tff_drift.simulation.data.cohort_schedules import (
 from tff_drift.simulation.data.label_counts import label_counts, plot_labels
 from tff_drift.simulation.data.sampling import build_uniform_sampling
 from tff_drift.simulation.data.sharing import pool, sample_examples, share
+from tff_drift.simulation.diagnosis.diagnose import diagnose
+from tff_drift.simulation.diagnosis.report import Diagnosis
+from tff_drift.simulation.diagnosis.statistics import Estimate
 from tff_drift.simulation.evaluation.client_evaluation import build_evaluation
 from tff_drift.simulation.evaluation.clients_table import (
     evaluate_clients,
@@ -45,12 +48,13 @@ __all__ = [
     "ClientDatasets",
     "ClientStatesProgramStateManager",
     "Cohort",
+    "Diagnosis",
+    "Estimate",
     "Failure",
     "MetricsFileError",
     "OutputDir",
     "OutputDirError",
     "ProcessWithClientStates",
-    "RoundRunner",
     "RunStore",
     "StragglerClock",
     "Totals",
@@ -63,6 +67,7 @@ __all__ = [
     "callbacks",
     "client_arithmetic",
     "control_variate_mismatch",
+    "diagnose",
     "doubling_cohorts",
     "evaluate_clients",
     "is_timing",

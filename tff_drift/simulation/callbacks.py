@@ -1,4 +1,4 @@
-"""What takes part in a run of `tff_drift.simulation.run_training`."""
+"""Callbacks of `tff_drift.simulation.run_training`."""
 
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.loop.callbacks.early_stopping import EarlyStopping

@@ -1,8 +1,7 @@
-"""The cohort of a round, and who runs a round of it.
+"""The cohort of a round: its clients, with their data and their states.
 
-A context may run rounds as it does best, see `RoundRunner`: it reads the clients' data
-in the form that it takes quickest, and says where the clients' new states go. Any other
-context of TFF is given datasets, and collects the states.
+The execution context runs the round, see `tff_drift.execution.RoundRunner`: it reads
+the cohort's data, and says how the clients' new states come back.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -21,11 +20,9 @@ import tree
 from tff_drift import compat
 from tff_drift.algorithms import CLIENT_STATES
 from tff_drift.client_states import ClientStates
+from tff_drift.execution.round_runner import current_runner
+from tff_drift.simulation import references
 from tff_drift.simulation.data.client_datasets import ClientDatasets
-
-# TFF's engine sends what clients return through its worker, each with a copy of its
-# own: collected states are quicker, until they fill a message.
-_MOST_COLLECTED_BYTES = 2**26
 
 
 class Selection(Mapping[str, Any]):
@@ -89,17 +86,22 @@ class Cohort:
     next_clients: Sequence[str] = ()
     replacing: Callable[[Callable[[], object]], None] = _at_once
 
-    def read(self, form: Callable[[ClientDatasets, str, int], Any]) -> list[Any]:
-        """Returns each client's data.
+    def batches(self) -> list[Any]:
+        """Returns each client's data as `ClientDatasets.training_batches` has it.
 
-        Args:
-          form: Returns the data of a client in a round, given the clients' data, the
-            client's id and the round. What was given for each client has its form
-            already.
+        What was given for each client has its own form.
         """
         if isinstance(self.data, Mapping):
             return [self.data[client_id] for client_id in self.clients]
-        return [form(self.data, each, self.round_number) for each in self.clients]
+        read = self.data.training_batches
+        return [read(client_id, self.round_number) for client_id in self.clients]
+
+    def datasets(self) -> list[Any]:
+        """Returns the same as datasets, which every context of TFF takes."""
+        if isinstance(self.data, Mapping):
+            return self.batches()
+        read = self.data.training_data
+        return [read(client_id, self.round_number) for client_id in self.clients]
 
     @property
     def state_nbytes(self) -> int:
@@ -113,8 +115,6 @@ class Cohort:
         data: Sequence[Any],
         *,
         states_stay: bool = False,
-        states: Iterable[Any] | None = None,
-        keep: Callable[[], object] | None = None,
     ) -> Any:
         """Runs `next` of a process, under the current context, and keeps the states.
 
@@ -124,34 +124,36 @@ class Cohort:
           data: Each client's data.
           states_stay: Whether the clients' new states are returned one by one, by
             `next_at_clients`, which is quicker than to collect large ones.
-          states: What stands for each client's state, by default the states.
-          keep: Replaces the states, where `states` is given.
 
         Returns:
-          The output of the round, without the clients' states, or an awaitable of it
-          under an asynchronous context.
+          The output of the round, without the clients' states; an awaitable of it under
+          an asynchronous context, references to it under one of `tff.program`.
         """
         if self.states is None:
             return process.next(server_state, data)
-        if states is None:
-            states = self.states.gather(list(self.clients), copy=False)
-        client_data = [
-            collections.OrderedDict(
-                examples=examples, state=client_state, index=np.int32(index)
-            )
-            for index, (examples, client_state) in enumerate(zip(data, states))
-        ]
+        states = self.states.gather(list(self.clients), copy=False)
+        indices = [np.int32(index) for index in range(len(data))]
         stateful: Any = process
+        if isinstance(compat.get_context_stack().current, compat.FederatedContext):
+            columns = [list(each) for each in zip(*map(tree.flatten, states))]
+            output = stateful.next_of_columns(
+                server_state, list(data), columns, indices
+            )
+            ending = self._end_later(process, compat.materialize_value(output))
+            return references.to_later(without_client_states(output), ending)
+        client_data = [
+            collections.OrderedDict(examples=examples, state=client_state, index=index)
+            for examples, client_state, index in zip(data, states, indices)
+        ]
         computation = stateful.next_at_clients if states_stay else process.next
         result = computation(server_state, client_data)
         if inspect.isawaitable(result):
             return self._end_later(process, result, states_stay)
-        if keep is not None:
-            self.replacing(keep)
-            return without_client_states(result)
         return self.end(process, result, states_stay)
 
-    async def _end_later(self, process: Any, result: Any, states_stay: bool) -> Any:
+    async def _end_later(
+        self, process: Any, result: Awaitable[Any], states_stay: bool = False
+    ) -> Any:
         return self.end(process, await result, states_stay)
 
     def end(
@@ -186,76 +188,17 @@ class Cohort:
         return without_client_states(output)
 
 
-@runtime_checkable
-class RoundRunner(Protocol):
-    """What an execution context may offer beyond TFF's `invoke`.
-
-    A context of your own says by this method how it runs rounds best. It reads the
-    cohort's data in the form that it likes, and ends in `cohort.run`:
-
-        def run_round(self, process, server_state, cohort):
-            data = cohort.read(lambda train, *which: train.training_data(*which))
-            return cohort.run(process, server_state, data)
-    """
-
-    def run_round(
-        self,
-        process: tff.learning.templates.LearningProcess,
-        server_state: Any,
-        cohort: Cohort,
-    ) -> tff.learning.templates.LearningProcessOutput:
-        """Runs a round.
-
-        Args:
-          process: The process, a `StatefulLearningProcess` if clients have states.
-          server_state: The server state.
-          cohort: The clients.
-
-        Returns:
-          The output of the round, without the clients' states.
-        """
-
-
-class TffRounds:
-    """Rounds under any context of TFF: datasets go in, and states are collected.
-
-    TFF's own engine returns states one by one where they would fill a message.
-    """
-
-    def run_round(
-        self,
-        process: tff.learning.templates.LearningProcess,
-        server_state: Any,
-        cohort: Cohort,
-    ) -> Any:
-        """See `RoundRunner.run_round`."""
-        context = compat.get_context_stack().current
-        num_bytes = len(cohort.clients) * cohort.state_nbytes
-        of_engine = isinstance(context, compat.framework.SyncExecutionContext)
-        return cohort.run(
-            process,
-            server_state,
-            cohort.read(lambda train, *which: train.training_data(*which)),
-            states_stay=of_engine and num_bytes > _MOST_COLLECTED_BYTES,
-        )
-
-
 def run_round(
     process: tff.learning.templates.LearningProcess, server_state: Any, cohort: Cohort
 ) -> Any:
-    """Runs a round as the current context does it best.
+    """Runs a round as the current context does, see `RoundRunner.run_round`.
 
     Args:
       process: The process, a `StatefulLearningProcess` if clients have states.
       server_state: The server state.
       cohort: The clients.
-
-    Returns:
-      The output of the round, without the clients' states, or an awaitable of it.
     """
-    context = compat.get_context_stack().current
-    runner = context if isinstance(context, RoundRunner) else TffRounds()
-    return runner.run_round(process, server_state, cohort)
+    return current_runner().run_round(process, server_state, cohort)
 
 
 def unstack_client_states(
@@ -295,18 +238,3 @@ def without_client_states(
     metrics = collections.OrderedDict(output.metrics)
     metrics.pop(CLIENT_STATES, None)
     return tff.learning.templates.LearningProcessOutput(output.state, metrics)
-
-
-def open_client_states(initial_state: Any, path: Any) -> ClientStates | None:
-    """Returns a store of client states that the current context keeps best.
-
-    Args:
-      initial_state: The state of a client that has not been seen.
-      path: A folder for them; None if they may end with the program.
-
-    Returns:
-      The store, None if the context keeps none.
-    """
-    context = compat.get_context_stack().current
-    open_states = getattr(context, "open_client_states", None)
-    return None if open_states is None else open_states(initial_state, path)

@@ -12,7 +12,7 @@ def native(worker):
     return execution.create_native_execution_context(max_concurrent_computation_calls=2)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def local_contexts():
     return {
         name: execution.create_local_execution_context(**options)
@@ -32,18 +32,18 @@ def contexts(local, request):
     return {request.node.callspec.params["local"]: local}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def fast(local_contexts):
     return local_contexts["fast"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def one_by_one():
     """The local context, which vectorizes no clients."""
     return execution.create_local_execution_context(batch_clients=False)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def context():
     """The local context as it is by default."""
     return execution.create_local_execution_context()

@@ -56,7 +56,7 @@ def _cohort(train, make=None):
 @pytest.mark.parametrize("mode", ["plain", "fast"])
 def test_results_are_those_of_lists_bit_for_bit(mode, process, clients, local_contexts):
     local = local_contexts[mode]
-    lists = [clients.training_batches(each, 1) for each in clients.client_ids]
+    lists = [list(clients.training_batches(each, 1)) for each in clients.client_ids]
     state = call(local, process.initialize)
     on_demand = _cohort(clients)
     told = training(local, process.next, state, on_demand)
@@ -129,14 +129,14 @@ def test_sizes_are_known_before_the_batches(last_batch, options):
 
 def _rows_of(train, client_id):
     """The cohort's batches as rows that are copied when they are put together."""
-    return lambda: train.training_rows(client_id, round_number=1)
+    return train.training_batches(client_id, round_number=1).make
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("mode", ["plain", "fast"])
 def test_chosen_rows_are_the_batches(mode, shuffle, process, clients, local_contexts):
     train = clients.replace(shuffle=shuffle, last_batch="bootstrap")
-    lists = [train.training_batches(client_id, 1) for client_id in train.client_ids]
+    lists = [list(train.training_batches(each, 1)) for each in train.client_ids]
     chosen = [
         BatchesOnDemand(
             train.batch_sizes(client_id),

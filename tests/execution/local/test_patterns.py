@@ -85,6 +85,13 @@ def test_the_states_of_a_method(fast, monkeypatch):
     assert all(patterns.choice(vector) is not None for vector in vectors)
 
 
+def test_the_mergeable_form_of_a_method(fast):
+    """Of which actors on Ray run the part up to the merge."""
+    process = algorithms.build_scaffold(models.softmax_regression, 0.3, 9)
+    form = tff.backends.native.compile_to_mergeable_comp_form(process.next)
+    assert _forms(fast, form.up_to_merge) == ["summed", "collected"]
+
+
 def _aggregate(accumulate):
     vectors = tff.TensorType(np.float32, [None])
     zero = tff.tensorflow.computation(lambda: tf.zeros([0]))

@@ -216,7 +216,7 @@ def _batch_clients(way, kind_of_step):
 
 
 @functools.cache
-def _computation(way, kind_of_step):
+def computation(way, kind_of_step):
     @tff.tensorflow.computation(BATCHES)
     def of_one(data):
         step = STEPS[kind_of_step]()
@@ -243,10 +243,10 @@ def _contexts():
 def test_pipelines(pipeline, contexts, native):
     data = [PIPELINES[pipeline](_images(size)) for size in SIZES]
     for _, way, kind_of_step in (case for case in CASES if case[0] == pipeline):
-        computation = _computation(way, kind_of_step)
+        of_each = computation(way, kind_of_step)
         context = contexts[_batch_clients(way, kind_of_step)]
-        actual = call(context, computation, data)
-        assert_same(actual, call(native, computation, data), rtol=1e-5)
+        actual = call(context, of_each, data)
+        assert_same(actual, call(native, of_each, data), rtol=1e-5)
 
 
 def test_any_two_meet():

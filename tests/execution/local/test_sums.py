@@ -27,6 +27,18 @@ append = tf_computation(
 )
 joined = tf_computation(lambda a, b: tf.concat([a, b], 0), VECTOR, VECTOR)
 all_rows = tf_computation(lambda a: a, VECTOR)
+# A sum and a stack in one accumulator.
+BOTH = tff.to_type((np.int32, VECTOR))
+no_both = tf_computation(lambda: (0, tf.zeros([0], tf.int32)))
+add_both = tf_computation(
+    lambda a, x: (a[0] + x[0], tf.concat([a[1], tf.expand_dims(x[1], 0)], 0)),
+    BOTH,
+    tff.to_type((np.int32, np.int32)),
+)
+merge_both = tf_computation(
+    lambda a, b: (a[0] + b[0], tf.concat([a[1], b[1]], 0)), BOTH, BOTH
+)
+all_of_both = tf_computation(lambda a: (a[1], a[0]), BOTH)
 
 
 def _alone(total, count):
@@ -47,6 +59,17 @@ def _collected_too(total, count):
     return tff.federated_sum(total), tff.federated_sum(count), collected
 
 
+def _in_one(total, count):
+    both = tff.federated_zip((total, count))
+    return tff.federated_aggregate(both, no_both(), add_both, merge_both, all_of_both)
+
+
+def _stacked_and_summed_in_one(total, count):
+    both = tff.federated_zip((total, total))
+    in_one = tff.federated_aggregate(both, no_both(), add_both, merge_both, all_of_both)
+    return in_one, tff.federated_sum(count)
+
+
 def _in_order_too(total, count):
     in_order = tff.federated_aggregate(total, zero(), digits, plus, same)
     return tff.federated_sum(total), in_order, tff.federated_sum(count)
@@ -65,6 +88,8 @@ def _used_later(total, count):
         (_twice, (32, (32, 11))),
         (_returned_too, (32, TOTALS, 11)),
         (_collected_too, (32, 11, np.array(TOTALS))),
+        (_in_one, (np.array([3, 1, 2, 1, 3, 1]), 32)),
+        (_stacked_and_summed_in_one, ((np.array(TOTALS), 32), 11)),
         (_in_order_too, (32, 735764, 11)),
         (_used_later, (32 + 6 * 32, 11)),
     ],

@@ -1,5 +1,6 @@
 """Kernels of TensorFlow's that two threads cannot share."""
 
+import os
 import subprocess
 import threading
 import time
@@ -145,3 +146,56 @@ def _started(run):
     thread = threading.Thread(target=run)
     thread.start()
     return thread
+
+
+FIRST = """
+import tensorflow as tf
+from tff_drift import execution
+LINES
+print(tf.config.threading.get_intra_op_parallelism_threads())
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "given", "told"),
+    [
+        ("execution.create_local_execution_context(operation_threads=3)", None, "3\n"),
+        # Who asks for what is so already may ask at any time.
+        (
+            "execution.create_local_execution_context(operation_threads=3)\n"
+            "tf.constant(1) + 1\n"
+            "execution.create_local_execution_context(operation_threads=3)",
+            None,
+            "3\n",
+        ),
+        (
+            "tf.constant(1) + 1\n"
+            "execution.create_local_execution_context(operation_threads=2)",
+            "2",
+            "0\n",
+        ),
+        (
+            "tf.constant(1) + 1\n"
+            "try:\n"
+            "    execution.create_local_execution_context(operation_threads=3)\n"
+            "except RuntimeError as error:\n"
+            "    print(error)",
+            "2",
+            "operation_threads=3 comes too late: TensorFlow has run operations "
+            "already. Create the context before anything else, or set "
+            "TF_NUM_INTRAOP_THREADS=3 in the environment of the program.\n0\n",
+        ),
+    ],
+)
+def test_threads_of_operations_are_set_before_the_first(lines, given, told):
+    environment = {k: v for k, v in os.environ.items() if k != "TF_NUM_INTRAOP_THREADS"}
+    if given:
+        environment["TF_NUM_INTRAOP_THREADS"] = given
+    process = subprocess.run(
+        [*python(), "-c", FIRST.replace("LINES", lines)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (process.stdout, process.returncode) == (told, 0), process.stderr

@@ -66,11 +66,11 @@ def actors_batches(datasets, num_parts, client_id, round_number):
 
     sent = sources.SentSources(num_parts, put, lambda *_: None).find(datasets).sent
     actor = sources.Sources(lambda number: pickle.loads(store[number]))
-    named = wire.SentRound(sent.key, client_id, round_number)
+    named = wire.SentRound(sent, client_id, round_number)
     assert actor.count(sent, [client_id]) == [
         datasets.num_examples_per_round(client_id)
     ]
-    return list(actor.batches(sent, named))
+    return list(actor.batches(named))
 
 
 @pytest.mark.parametrize("build", [in_ram, from_client_data])
@@ -89,7 +89,7 @@ def test_actors_make_the_same_batches_bit_for_bit(build, options):
             tf.nest.map_structure(
                 np.testing.assert_array_equal,
                 actors_batches(datasets, 3, client_id, round_number),
-                datasets.training_batches(client_id, round_number),
+                list(datasets.training_batches(client_id, round_number)),
             )
 
 
@@ -135,19 +135,20 @@ def test_actors_load_what_they_train_next_and_not_again(known):
         list(client_arrays()), load_in_this_process, batch_size=4, cache_bytes=2**20
     )
     dealer = dealing.Dealer(actors)
+    source = dealer.sources.find(datasets)
     if known:
-        dealer.deal_clients([(datasets, each) for each in datasets.client_ids])
+        dealer.deal_clients([(source, each) for each in datasets.client_ids])
         # Those that were started anew have nothing in RAM.
         actors.sources = InThisProcess(2).sources
     LOADED.clear()
     dealer.load_ahead(datasets, cohort)
     actors.finish()
     assert sorted(LOADED) == cohort
-    dealt = dealer.deal_clients([(datasets, each) for each in cohort])
-    sent = dealer.sources.find(datasets).sent
-    for source, part in zip(actors.sources, dealt):
+    dealt = dealer.deal_clients([(source, each) for each in cohort])
+    for known_sources, part in zip(actors.sources, dealt):
         for client in part:
-            list(source.batches(sent, wire.SentRound(sent.key, cohort[client], 0)))
+            named = wire.SentRound(source.sent, cohort[client], 0)
+            list(known_sources.batches(named))
     homes = [partition.home(each, 2) for each in cohort]
     moved = [k for number in range(2) for k in dealt[number] if homes[k] != number]
     # Of clients that nobody has seen, it is not known who will move.
@@ -252,10 +253,7 @@ def test_explain_says_where_what_runs(two):
     process = algorithms.build_fed_avg(models.softmax_regression, 0.1)
     datasets = in_ram(batch_size=4)
     state = call(two, process.initialize)
-    data = [
-        execution.batches_on_demand.RoundOfClient(datasets, client_id, 0)
-        for client_id in datasets.client_ids
-    ]
+    data = two.by_name(simulation.Cohort(0, datasets.client_ids, datasets))
     told = two.explain(process.next, (state, data))
     loads = [0, 0]
     homes = [partition.home(each, 2) for each in datasets.client_ids]

@@ -236,10 +236,12 @@ def test_strangers_are_refused(instance):
         f"ray.init({cluster.address_of(instance)!r}, logging_level='error')\n"
         "print('in')"
     )
+    # Without it, Ray looks at the machine's own address for what is on the loopback.
+    on_loopback = {**os.environ, cluster.OTHER_MACHINES: "0"}
     for token, is_in in (("0" * 64, False), (os.environ["RAY_AUTH_TOKEN"], True)):
         found = subprocess.run(
             [sys.executable, "-c", program],
-            env={**os.environ, "RAY_AUTH_TOKEN": token},
+            env={**on_loopback, "RAY_AUTH_TOKEN": token},
             capture_output=True,
             text=True,
         )

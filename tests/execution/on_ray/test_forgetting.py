@@ -24,7 +24,9 @@ def test_actors_forget_data_that_is_gone_and_no_other():
     dealer = dealing.Dealer(actors)
     kept, deleted = in_ram(batch_size=4), in_ram(batch_size=4)
     for each in (kept, deleted):
-        dealer.deal_clients([(each, client_id) for client_id in each.client_ids])
+        dealer.deal_clients(
+            [(dealer.sources.find(each), client_id) for client_id in each.client_ids]
+        )
     assert num_kept(actors) == [2, 2]
     del each, deleted
     gc.collect()

@@ -51,8 +51,12 @@ class InThisProcess:
             self.kill(call.actor)
         return getattr(self.shards[call.actor], method)(*arguments)
 
+    def begin(self, calls):
+        results = [self.start(call) for call in calls]
+        return lambda: results
+
     def run(self, calls):
-        return [self.start(call) for call in calls]
+        return self.begin(calls)()
 
 
 def state(value):
@@ -63,8 +67,21 @@ def values(store):
     return [int(each["count"]) for each in store.gather(CLIENTS)]
 
 
+def trained(store, ids, value):
+    """Returns new states as a round's, by shard."""
+    arrays = store._template.checked_arrays("", state(value))
+    return [
+        (shard, dict.fromkeys(names, arrays))
+        for shard, names in store.by_shard(ids).items()
+    ]
+
+
 STEPS = st.one_of(
-    st.tuples(st.just("scatter"), st.sets(st.sampled_from(CLIENTS), min_size=1)),
+    st.tuples(
+        # At once; begun before; begun, and asked for meanwhile; begun in vain.
+        st.sampled_from(["scatter", "begin", "ask", "fail"]),
+        st.sets(st.sampled_from(CLIENTS), min_size=1),
+    ),
     st.tuples(st.sampled_from(["commit", "restore", "prune", "reopen", "lose"])),
 )
 
@@ -94,6 +111,15 @@ def compare_with_a_store_in_ram(tmp_path_factory, steps, kills):
             (ids,) = map(sorted, arguments)
             for each in (store, model):
                 each.scatter(ids, [state(number + 1)] * len(ids))
+        elif step in ("begin", "ask", "fail"):
+            (ids,) = map(sorted, arguments)
+            new = trained(store, ids, number + 1)
+            store.begin_write(new)
+            if step == "ask":
+                assert values(store) == values(model)
+            if step != "fail":
+                store.write(new)
+                model.scatter(ids, [state(number + 1)] * len(ids))
         elif step == "commit":
             for each in (store, model):
                 each.commit(number)

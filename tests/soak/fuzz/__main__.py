@@ -4,9 +4,10 @@
 
 Cases are drawn in chunks, each in a process of its own, so that neither a crash nor a
 hang ends the campaign. What is known is in the file of results: another start goes on
-with the next chunk. Every second chunk is of learning processes, compared with TFF's
-native context; the others are of single computations, compared with TensorFlow alone.
-Exits with 1 if there are differences in the file.
+with the next chunk. Chunks are of learning processes, of pipelines of datasets and of
+runs, which are compared with TFF's native context, and of single computations and of
+lookups in tables, which are compared with TensorFlow alone. Exits with 1 if there are
+differences in the file.
 """
 
 import argparse
@@ -24,7 +25,8 @@ import time
 
 from tests.soak import results
 
-_COUNTS = {"steps": 20, "processes": 10}
+_COUNTS = {"steps": 20, "processes": 10, "pipelines": 30, "rows": 20, "runs": 5}
+_WITH_NATIVE = frozenset({"processes", "pipelines", "runs"})
 _SUMMED = ("compared", "vectorized", "refused", "ill_conditioned")
 _COUNTED = ("cases", "not built", *_SUMMED, "differ")
 # Of one case; in most of it functions are built.
@@ -51,7 +53,7 @@ def _run_chunk(path, family, number, known, left):
         file.flush()
         command = [sys.executable, "-m", "tests.soak.fuzz.chunk", family, str(number)]
         command += [str(_COUNTS[family]), f"--known={file.name}"]
-        command += ["--native"] if family == "processes" else []
+        command += ["--native"] if family in _WITH_NATIVE else []
         with (
             tempfile.TemporaryFile("w+") as errors,
             subprocess.Popen(

@@ -18,8 +18,8 @@ import hypothesis
 import tensorflow as tf
 from absl import logging
 
-from tests.execution.local import support
-from tests.soak.fuzz import comparison, processes, steps
+from tests.execution.local import support, test_pipelines
+from tests.soak.fuzz import comparison, pipelines, processes, rows, runs, steps
 from tff_drift import execution
 
 # Of a placeholder that nothing needs, in some models of `functional_model_from_keras`.
@@ -86,6 +86,100 @@ def check_process(case, native=None):
     return outcome
 
 
+def check_pipeline(case, native=None):
+    """Compares a `PipelineCase` with the native context, or with one by one."""
+    outcome = comparison.Outcome()
+    reference = native or comparison.local_contexts()["plain"]
+    computation = test_pipelines.computation(case.way, case.step)
+    made, error = comparison.attempt(
+        lambda: [pipelines.datasets(case, cohort) for cohort in case.cohorts]
+    )
+    if error is not None:
+        outcome.not_built = _first_line(error)
+        return outcome
+    # The first ones again, which may be kept.
+    for number, data in enumerate([*made, made[0]]):
+        expected = comparison.attempt(support.call, reference, computation, data)
+        comparison.compare(
+            outcome, number, computation, lambda data=data: (data,), expected
+        )
+    return outcome
+
+
+# By default tables are larger.
+_SMALL_TABLES = execution.Limits(small_table_bytes=1)
+
+
+def check_rows(case, native=None):
+    """Compares a `RowsCase` with TensorFlow alone."""
+    del native
+    outcome = comparison.Outcome()
+    computation, error = comparison.attempt(rows.build, case)
+    if error is not None:
+        outcome.not_built = _first_line(error)
+        return outcome
+    for number, cohort in enumerate(case.cohorts):
+        comparison.compare(
+            outcome,
+            number,
+            computation,
+            lambda cohort=cohort: rows.arguments(case, cohort),
+            comparison.attempt(rows.expected, case, cohort),
+            limits=_SMALL_TABLES,
+        )
+    return outcome
+
+
+def check_run(case, native=None):
+    """Compares a `RunCase` with the native context, or with one by one."""
+    outcome = comparison.Outcome()
+    contexts = comparison.local_contexts()
+    process, error = comparison.attempt(runs.build, case)
+    if error is not None:
+        outcome.not_built = _first_line(error)
+        return outcome
+    state, error = comparison.attempt(
+        support.call, contexts["plain"], process.initialize
+    )
+    if error is not None:
+        outcome.not_built = _first_line(error)
+        return outcome
+    state = processes.with_weights(process, state)
+
+    def expect(state=state):
+        return runs.run(case, process, state, native or contexts["plain"])
+
+    expected = comparison.attempt(expect)
+    if _WORKER_FAILS in str(expected[1]):
+        outcome.not_built = _first_line(expected[1])
+        return outcome
+    for mode, context in contexts.items():
+        found = comparison.attempt(runs.run, case, process, state, context)
+        comparison.judge(
+            outcome,
+            mode,
+            0,
+            found,
+            expected,
+            lambda: expect(processes.nudged(process, state)),
+        )
+        if case.stops and mode == "fast" and found[1] is None:
+            resumed = comparison.attempt(
+                runs.run, case, process, state, context, case.stops
+            )
+            comparison.judge(outcome, "resumed", 0, resumed, found)
+            if resumed[1] is None and not _bits_are_equal(resumed[0], found[0]):
+                outcome.differences.append(
+                    comparison.Difference("resumed", 0, "other bits")
+                )
+    return outcome
+
+
+def _bits_are_equal(one, other):
+    _, difference = comparison.attempt(support.assert_same, one, other)
+    return difference is None
+
+
 def _first_line(error):
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
@@ -93,6 +187,9 @@ def _first_line(error):
 FAMILIES = {
     "steps": (steps.cases, check_steps),
     "processes": (processes.cases, check_process),
+    "pipelines": (pipelines.cases, check_pipeline),
+    "rows": (rows.cases, check_rows),
+    "runs": (runs.cases, check_run),
 }
 
 

@@ -55,10 +55,10 @@ class Outcome:
 
 
 @functools.cache
-def local_contexts():
+def local_contexts(limits=None):
     """The modes of the local context, made once for a program."""
     return {
-        name: execution.create_local_execution_context(**options)
+        name: execution.create_local_execution_context(**options, limits=limits)
         for name, options in support.MODES.items()
     }
 
@@ -71,7 +71,9 @@ def attempt(function, *args):
         return None, error
 
 
-def compare(outcome, number, computation, arguments, expected, nudged=None):
+def compare(
+    outcome, number, computation, arguments, expected, nudged=None, limits=None
+):
     """Runs a computation in every mode.
 
     Args:
@@ -81,33 +83,48 @@ def compare(outcome, number, computation, arguments, expected, nudged=None):
       arguments: Makes its arguments anew.
       expected: The result and the error to expect, one of them None.
       nudged: Makes the result to expect of arguments that differ in their last bit.
+      limits: Of the local contexts.
     """
-    result, error = expected
-    for mode, context in local_contexts().items():
-        ours, own_error = attempt(support.call, context, computation, *arguments())
-        outcome.compared += 1
-        text = None
-        if (own_error is None) != (error is None):
-            wanted = "a result" if error is None else f"{type(error).__name__}: {error}"
-            found = "a result"
-            if own_error is not None:
-                found = f"{type(own_error).__name__}: {own_error}"
-            text = f"expected {wanted}, found {found}"
-        elif error is None:
-            _, difference = attempt(_assert_same, ours, result)
-            if difference is not None and nudged is not None:
-                nudged_result, _ = attempt(nudged)
-                if _is_within(ours, result, nudged_result):
-                    outcome.ill_conditioned += 1
-                    difference = None
-            text = difference and str(difference)
-            if mode != "plain":
-                told, _ = attempt(support.training, context, computation, *arguments())
-                outcome.vectorized += bool(told and told[0].startswith("vectorized"))
-        else:
-            outcome.refused += 1
-        if text:
-            outcome.differences.append(Difference(mode, number, text[:2000]))
+    for mode, context in local_contexts(limits).items():
+        found = attempt(support.call, context, computation, *arguments())
+        judge(outcome, mode, number, found, expected, nudged)
+        if expected[1] is None and mode != "plain":
+            told, _ = attempt(support.training, context, computation, *arguments())
+            outcome.vectorized += bool(told and told[0].startswith("vectorized"))
+
+
+def judge(outcome, mode, number, found, expected, nudged=None):
+    """Notes whether a result, or an error, is what is expected.
+
+    Args:
+      outcome: What is added to.
+      mode: Of the local context.
+      number: Of the cohort.
+      found: The result and the error, one of them None.
+      expected: The result and the error to expect, one of them None.
+      nudged: As in `compare`.
+    """
+    (ours, own_error), (result, error) = found, expected
+    outcome.compared += 1
+    text = None
+    if (own_error is None) != (error is None):
+        wanted, got = (
+            "a result" if each is None else f"{type(each).__name__}: {each}"
+            for each in (error, own_error)
+        )
+        text = f"expected {wanted}, found {got}"
+    elif error is None:
+        _, difference = attempt(_assert_same, ours, result)
+        if difference is not None and nudged is not None:
+            nudged_result, _ = attempt(nudged)
+            if _is_within(ours, result, nudged_result):
+                outcome.ill_conditioned += 1
+                difference = None
+        text = difference and str(difference)
+    else:
+        outcome.refused += 1
+    if text:
+        outcome.differences.append(Difference(mode, number, text[:2000]))
 
 
 def _assert_same(actual, expected):

@@ -16,7 +16,7 @@ from tff_drift import aggregators, algorithms
 _RATE = 0.05
 # With an epsilon that is above rounding: an adaptive step makes a whole one of any
 # gradient, as of the 1e-9 that a bias has before a batch normalization, instead of 0.
-_OPTIMIZERS = {
+OPTIMIZERS = {
     "sgd": lambda: tff.learning.optimizers.build_sgdm(_RATE),
     "momentum": lambda: tff.learning.optimizers.build_sgdm(_RATE, 0.9),
     "adam": lambda: tff.learning.optimizers.build_adam(_RATE / 5, epsilon=0.1),
@@ -42,7 +42,7 @@ def _of_tff(build, **options):
     def made(model, case, aggregator):
         return build(
             model,
-            client_optimizer_fn=_OPTIMIZERS[case.optimizer](),
+            client_optimizer_fn=OPTIMIZERS[case.optimizer](),
             model_aggregator=aggregator,
             **options,
         )
@@ -70,7 +70,7 @@ _TFF = {
     ),
     "tff_mime_lite": lambda model, case, aggregator: (
         tff.learning.algorithms.build_weighted_mime_lite(
-            model, _OPTIMIZERS["momentum"](), model_aggregator=aggregator
+            model, OPTIMIZERS["momentum"](), model_aggregator=aggregator
         )
     ),
     "tff_fed_sgd": lambda model, case, aggregator: (
@@ -109,7 +109,7 @@ def cases(draw, num_cohorts=12):
         method=draw(
             st.one_of(st.sampled_from(tuple(_TFF)), st.sampled_from(tuple(_METHODS)))
         ),
-        optimizer=draw(st.sampled_from(tuple(_OPTIMIZERS))),
+        optimizer=draw(st.sampled_from(tuple(OPTIMIZERS))),
         aggregator=draw(st.sampled_from(tuple(_AGGREGATORS))),
         cohorts=tuple(
             draw(

@@ -11,7 +11,17 @@ import tensorflow as tf
 from tests.execution.local import support
 from tests.soak import results
 from tests.soak.fuzz import __main__ as campaign
-from tests.soak.fuzz import chunk, cohorts, comparison, networks, processes, steps
+from tests.soak.fuzz import (
+    chunk,
+    cohorts,
+    comparison,
+    networks,
+    pipelines,
+    processes,
+    rows,
+    runs,
+    steps,
+)
 from tff_drift.execution.local.client_program import vectorizable
 
 pytestmark = pytest.mark.soak
@@ -46,6 +56,24 @@ def test_random_steps(case):
 @hypothesis.given(processes.cases(3))
 def test_random_processes(native_context, case):
     assert chunk.check_process(case, native_context).differences == []
+
+
+@hypothesis.settings(max_examples=6, **_SETTINGS)
+@hypothesis.given(pipelines.cases(2))
+def test_random_pipelines(native_context, case):
+    assert chunk.check_pipeline(case, native_context).differences == []
+
+
+@hypothesis.settings(max_examples=4, **_SETTINGS)
+@hypothesis.given(rows.cases(2))
+def test_random_rows(case):
+    assert chunk.check_rows(case).differences == []
+
+
+@hypothesis.settings(max_examples=1, **_SETTINGS)
+@hypothesis.given(runs.cases())
+def test_random_runs(native_context, case):
+    assert chunk.check_run(case, native_context).differences == []
 
 
 @pytest.fixture
@@ -178,6 +206,11 @@ def test_a_campaign_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
         file.write('{"what": "ca')  # Cut by a kill.
     chunks = campaign._chunks(results.read(path))
     assert next(chunks) == ("processes", 0)
+    assert [next(chunks) for _ in range(3)] == [
+        ("pipelines", 0),
+        ("rows", 0),
+        ("runs", 0),
+    ]
     assert next(chunks) == ("steps", 1)
     told = "\n".join(campaign.summary(results.read(path)))
     assert "6 results compared" in told

@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 from tff_drift import client_works, compat, summaries
 from tff_drift.algorithms.composition.aggregation import is_empty
+from tff_drift.algorithms.composition.columns import build_next_of_columns
 from tff_drift.algorithms.composition.server_state import Accessors
 
 # The name under which `next` returns the cohort's new client states.
@@ -134,6 +135,8 @@ class StatefulLearningProcess(ComposedLearningProcess):
 
     Attributes:
       next_at_clients: See above; built when it is first asked for.
+      next_of_columns: `next` as the contexts of `tff.program` take it, with a list for
+        each tensor of the clients' data; built when it is first asked for.
       initial_client_state: The state of a client that has not taken part yet, of
         type `C`, as NumPy arrays.
       control_variate: See `ComposedLearningProcess`, as of the following.
@@ -169,6 +172,11 @@ class StatefulLearningProcess(ComposedLearningProcess):
     def next_at_clients(self) -> compat.Computation:
         """`next`, with the new client states left at the clients."""
         return self._build_next_at_clients()
+
+    @functools.cached_property
+    def next_of_columns(self) -> compat.Computation:
+        """`next` on a list for each tensor of the clients' data."""
+        return build_next_of_columns(self.next, self.initial_client_state)
 
     def rebuilt(
         self,

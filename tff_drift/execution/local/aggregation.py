@@ -4,7 +4,8 @@ TFF describes an aggregation as a function that adds one client's value to an
 accumulator. It is called for one client after the other, in their order. Two forms
 are recognised in the function's graph, see `patterns`, and done for many clients at
 once: the sum, and the collection into a stack, which would copy everything
-collected so far for each client.
+collected so far for each client. An accumulator may have several parts, of either form:
+TFF's mergeable form makes one aggregation of all.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ SUMMED, COLLECTED, IN_TURN = "summed", "collected", "added one client after the 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """How an aggregation is done.
+    """How an aggregation is done, or a part of one.
 
     Attributes:
-      aggregation: What it is about.
+      aggregation: What it is about; the parts of the accumulator that have this form.
       kind: `SUMMED`, `COLLECTED` or `IN_TURN`.
       values: For a sum or a collection, the client's value that belongs to each
         accumulator.
@@ -72,7 +73,7 @@ class Aggregator:
         only_aggregated: frozenset[Leaf],
     ) -> None:
         self._graphs = graphs
-        self.forms = [_form(aggregation, graphs) for aggregation in aggregations]
+        self.forms = [form for each in aggregations for form in _forms(each, graphs)]
         self.collected = [form for form in self.forms if form.kind == COLLECTED]
         self.in_turn = any(form.kind == IN_TURN for form in self.forms)
         self._added = [form for form in self.forms if form.kind != COLLECTED]
@@ -82,7 +83,9 @@ class Aggregator:
             sums = {leaf for form in self._added for leaf in form.values}
             self.summed_before = only_aggregated & (sums - others)
         added = [form.aggregation for form in self._added]
-        self.inputs = distinct(leaf for a in aggregations for leaf in a.inputs)
+        self.inputs = distinct(
+            leaf for form in self.forms for leaf in form.aggregation.inputs
+        )
         self.added_inputs = distinct(leaf for a in added for leaf in a.inputs)
         self._accumulators = [leaf for a in added for leaf in a.accumulators]
         self.zeros = [leaf for a in added for leaf in a.zeros]
@@ -108,8 +111,13 @@ class Aggregator:
         def body(given: Sequence[tf.Tensor]) -> TensorList:
             values = dict(zip(leaves, given))
             for form in self._added:
-                results = _add_one(builder, form.aggregation, values)
-                values.update(zip(form.aggregation.outputs, results))
+                aggregation = form.aggregation
+                if form.kind == SUMMED:
+                    pairs = zip(aggregation.accumulators, form.values)
+                    results = [values[total] + values[leaf] for total, leaf in pairs]
+                else:
+                    results = _add_one(builder, aggregation, values)
+                values.update(zip(aggregation.outputs, results))
             return [values[leaf] for leaf in self.outputs]
 
         return functions.build_function(body, [leaf.type_signature for leaf in leaves])
@@ -294,8 +302,8 @@ def _add_in_turn(
     return results
 
 
-def _form(aggregation: Aggregation, graphs: GraphCache) -> Form:
-    """Recognises the form of an aggregation in the graph of its function."""
+def _forms(aggregation: Aggregation, graphs: GraphCache) -> list[Form]:
+    """Recognises the forms of an aggregation in the graph of its function."""
     builder = functions.GraphBuilder(graphs)
     leaves = distinct([*aggregation.accumulators, *aggregation.inputs])
 
@@ -307,21 +315,35 @@ def _form(aggregation: Aggregation, graphs: GraphCache) -> Form:
         ]
         values = dict(zip(leaves, inputs))
         outputs = _add_one(builder, aggregation, values)
-    by_name = {tensor.name: leaf for tensor, leaf in zip(inputs, leaves)}
-    accumulators = inputs[: len(aggregation.accumulators)]
-    for kind, find in (
-        (SUMMED, patterns.summand),
-        (COLLECTED, patterns.last_row),
-    ):
-        found = [
-            find(output, accumulator)
-            for output, accumulator in zip(outputs, accumulators)
-        ]
-        summed = [by_name.get(tensor.name) for tensor in found if tensor is not None]
-        known = [leaf for leaf in summed if leaf is not None and leaf.at_clients]
-        if len(known) == len(found):
-            return Form(aggregation, kind, tuple(known))
-    return Form(aggregation, IN_TURN)
+    of_clients = {x.name: leaf for x, leaf in zip(inputs, leaves) if leaf.at_clients}
+    places: dict[str, list[int]] = {SUMMED: [], COLLECTED: []}
+    added: list[Leaf] = []
+    for place, (output, accumulator) in enumerate(zip(outputs, inputs)):
+        kind, value = SUMMED, patterns.summand(output, accumulator)
+        if value is None:
+            kind, value = COLLECTED, patterns.last_row(output, accumulator)
+        if value is None or value.name not in of_clients:
+            return [Form(aggregation, IN_TURN)]
+        places[kind].append(place)
+        added.append(of_clients[value.name])
+    return [
+        Form(_part(aggregation, own, clients_leaves), kind, clients_leaves)
+        for kind, own in places.items()
+        if (clients_leaves := tuple(added[k] for k in own))
+    ]
+
+
+def _part(
+    aggregation: Aggregation, places: Sequence[int], values: Sequence[Leaf]
+) -> Aggregation:
+    """Returns some parts of an accumulator, to which values are added."""
+    return dataclasses.replace(
+        aggregation,
+        zeros=tuple(aggregation.zeros[k] for k in places),
+        inputs=tuple(distinct(values)),
+        accumulators=tuple(aggregation.accumulators[k] for k in places),
+        outputs=tuple(aggregation.outputs[k] for k in places),
+    )
 
 
 def _spec(leaf: Leaf) -> tf.TensorSpec:

@@ -9,7 +9,6 @@ from typing import Any
 
 from tff_drift import checks, compat, tensors
 from tff_drift.execution import containers
-from tff_drift.execution.batches_on_demand import BatchesOnDemand
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.data.arguments import ArgumentReader
 from tff_drift.execution.local.data.batch_cache import BatchCache
@@ -17,16 +16,17 @@ from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.explain import explain_plan
 from tff_drift.execution.local.graphs import devices
 from tff_drift.execution.local.limits import Limits
-from tff_drift.execution.local.placement import Placement, function_options
+from tff_drift.execution.local.placement import (
+    Placement,
+    function_options,
+    set_operation_threads,
+)
 from tff_drift.execution.local.plan_cache import PlanCache
 from tff_drift.execution.local.runners.options import Options
+from tff_drift.execution.round_runner import RoundRunner
 
 
-def _on_demand(source: Any, client_id: str, round_number: int) -> BatchesOnDemand:
-    return source.batches_on_demand(client_id, round_number)
-
-
-class LocalExecutionContext(compat.framework.SyncContext):
+class LocalExecutionContext(RoundRunner, compat.framework.SyncContext):
     """Runs TFF computations in this process, see `create_local_execution_context`."""
 
     def __init__(self, options: Options, default_num_clients: int = 0) -> None:
@@ -36,7 +36,7 @@ class LocalExecutionContext(compat.framework.SyncContext):
         self._default_num_clients = default_num_clients
 
     def run_round(self, process: Any, server_state: Any, cohort: Any) -> Any:
-        """Runs a round, see `tff_drift.simulation.RoundRunner`.
+        """Runs a round, see `RoundRunner.run_round`.
 
         The batches of clients are made when they train. Clients' states of more than
         1 MiB each, which take long to copy, are returned one by one.
@@ -49,9 +49,8 @@ class LocalExecutionContext(compat.framework.SyncContext):
         Returns:
           The output of the round, without the clients' states.
         """
-        data = cohort.read(_on_demand)
         stay = policy.keep_states_at_clients(self._limits, cohort.state_nbytes)
-        return cohort.run(process, server_state, data, states_stay=stay)
+        return cohort.run(process, server_state, cohort.batches(), states_stay=stay)
 
     def invoke(self, comp: Any, arg: Any) -> Any:
         """Runs a computation.
@@ -139,7 +138,7 @@ class LocalExecutionContext(compat.framework.SyncContext):
         return arguments, counts.get(compat.CLIENTS, self._default_num_clients)
 
 
-class AsyncLocalExecutionContext(compat.framework.AsyncContext):
+class AsyncLocalExecutionContext(RoundRunner, compat.framework.AsyncContext):
     """`LocalExecutionContext` for asynchronous programs, such as `tff.program`'s."""
 
     def __init__(self, context: LocalExecutionContext) -> None:
@@ -178,6 +177,7 @@ def create_local_execution_context(
     dataset_cache_bytes: int = 2**30,
     functionalize_clients: bool = True,
     default_num_clients: int = 0,
+    operation_threads: int | None = None,
     limits: Limits | None = None,
 ) -> LocalExecutionContext:
     """Returns an execution context that runs computations in this process.
@@ -212,6 +212,11 @@ def create_local_execution_context(
       default_num_clients: The number of clients of a computation whose argument does
         not say how many there are, because it takes nothing at clients, or the same
         value for all; 0 as in TFF's own contexts.
+      operation_threads: The threads among which TensorFlow splits a single operation,
+        in this whole process and for good. By default as many as there are processors,
+        which many small operations side by side lose time by: try 1 for models with
+        attention, and for large cohorts of small models. TensorFlow takes it before
+        its first operation alone.
       limits: The numbers by which it decides which clients are trained many at a time,
         and how many, to be tuned to a machine. By default those of `Limits()`.
 
@@ -220,9 +225,15 @@ def create_local_execution_context(
 
     Raises:
       TypeError: If an argument has the wrong type.
-      ValueError: If there is no such device, `max_concurrent_clients` is below 1, or
-        `dataset_cache_bytes` or `default_num_clients` below 0.
+      RuntimeError: If TensorFlow has run operations already with another number of
+        `operation_threads`.
+      ValueError: If there is no such device, `max_concurrent_clients` or
+        `operation_threads` is below 1, or `dataset_cache_bytes` or
+        `default_num_clients` below 0.
     """
+    if operation_threads is not None:
+        # Before anything that starts TensorFlow, such as a look at its devices.
+        set_operation_threads(operation_threads)
     clients: tuple[str, ...] = ()
     if client_devices is not None:
         clients = devices.check_devices("client_devices", client_devices)
@@ -240,7 +251,7 @@ def create_local_execution_context(
     checks.check_flag("functionalize_clients", functionalize_clients)
     checks.check_integer("default_num_clients", default_num_clients, 0)
     limits = Limits() if limits is None else limits
-    checks.check_instance("limits", limits, Limits, "a tff_drift.execution.Limits")
+    checks.check_instance("limits", limits, Limits)
     pool = concurrent.futures.ThreadPoolExecutor(
         max_concurrent_clients, thread_name_prefix="tff-drift-client"
     )

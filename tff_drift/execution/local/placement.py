@@ -7,11 +7,14 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.eager import context as eager_context
+
+from tff_drift import checks
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,3 +110,26 @@ def _without_variables(
     options = changed.graph_options.rewrite_options
     options.memory_optimization = options.MANUAL
     return eager_context.FunctionCallOptions(executor_type, changed)
+
+
+def set_operation_threads(number: int) -> None:
+    """Sets among how many threads TensorFlow splits an operation, for good.
+
+    Args:
+      number: The number of threads.
+
+    Raises:
+      RuntimeError: If TensorFlow has started with another number.
+      TypeError: If it is not an integer.
+      ValueError: If it is below 1 or above 32,768.
+    """
+    checks.check_integer("operation_threads", number, 1, 2**15)
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(number)
+    except RuntimeError as error:
+        if os.environ.get("TF_NUM_INTRAOP_THREADS") != str(number):
+            raise RuntimeError(
+                f"operation_threads={number} comes too late: TensorFlow has run "
+                "operations already. Create the context before anything else, or set "
+                f"TF_NUM_INTRAOP_THREADS={number} in the environment of the program."
+            ) from error

@@ -1,4 +1,4 @@
-"""What one actor does: it runs its clients on the local context."""
+"""An actor, which runs its clients on the local context."""
 
 from __future__ import annotations
 
@@ -149,11 +149,10 @@ class Actor:
         states: shards.StatesOfPart | None = None,
     ) -> Any:
         parameter = computation.type_signature.parameter
-        sources = {source.key: source for source in part.sources}
 
         def find(named: wire.SentRound | wire.SentState) -> Any:
             if isinstance(named, wire.SentRound):
-                return self._sources.batches(sources[named.source], named)
+                return self._sources.batches(named)
             assert states is not None
             return states.state(named.client_id)
 

@@ -257,11 +257,25 @@ class Actors:
             actors have been closed, or Ray itself has ended.
           Exception: What a method raised.
         """
-        self._check_is_open()
-        return self._guarded(lambda: self._wait(calls))
+        return self.begin(calls)()
 
-    def _wait(self, calls: Sequence[Call]) -> list[Any]:
-        waiting = self._begin(dict(enumerate(calls)))
+    def begin(self, calls: Sequence[Call]) -> Callable[[], list[Any]]:
+        """Calls methods of actors side by side, and waits for nothing.
+
+        Args:
+          calls: The calls.
+
+        Returns:
+          What waits for their results, and returns and raises what `run` does.
+
+        Raises:
+          WorkerError: If the actors have been closed, or Ray itself has ended.
+        """
+        self._check_is_open()
+        begun = self._guarded(lambda: self._begin(dict(enumerate(calls))))
+        return lambda: self._guarded(lambda: self._wait(calls, begun))
+
+    def _wait(self, calls: Sequence[Call], waiting: dict[int, list[Any]]) -> list[Any]:
         results: dict[int, Any] = {}
         num_late, num_lost = 0, 0
         while waiting:

@@ -19,13 +19,12 @@ import json
 import os
 import pathlib
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tff_drift import checks, files
 from tff_drift.client_states import ClientStates, ClientStatesError
 from tff_drift.client_states.store import Arrays
-from tff_drift.execution.batches_on_demand import StateOfClient
 from tff_drift.execution.on_ray import partition, shards, wire
 from tff_drift.execution.on_ray.actors import Actors, Call
 
@@ -73,6 +72,8 @@ class RayClientStates(ClientStates):
             self._present = list(self._versions[max(self._versions)])
         # Those whose last version is not durable.
         self._unsynced: set[int] = set()
+        # New states that are being written, and what waits for that.
+        self._begun: tuple[Any, Callable[[], object]] | None = None
         folder = None if self.path is None else str(self.path)
         store = shards.Store(self._key, folder, self.initial_state)
         # Opened again, with another state perhaps, it is something new to the actors.
@@ -187,6 +188,8 @@ class RayClientStates(ClientStates):
         """Returns the call of a method of `Shards` for the present of a shard."""
         if self._closed:
             raise ClientStatesError(f"{self} is closed. Open it again to use it.")
+        # Who asks for the present of a shard has what is being written dropped.
+        self._begun = None
         present = (method, self._sent, shard, self._present[shard])
         return Call(self.place(shard), "of_shards", (*present, *arguments))
 
@@ -215,6 +218,7 @@ class RayClientStates(ClientStates):
         Returns:
           What to tell it, and calls that return the states that other actors keep.
         """
+        self._begun = None
         parts = self.by_shard(client_ids)
         at_home = {
             shard: self._present[shard]
@@ -229,11 +233,11 @@ class RayClientStates(ClientStates):
         sent = wire.PartOfStates(self._sent, self._num_shards, at_home, list(parts))
         return sent, visiting
 
-    def write(self, new: Sequence[tuple[int, Any]]) -> None:
-        """Replaces states by new ones.
+    def begin_write(self, new: Sequence[tuple[int, Any]]) -> None:
+        """Has new states written, which replace none before `write` is called.
 
         Args:
-          new: Shards, and references to new states of their clients.
+          new: As in `write`.
         """
         with self._lock:
             by_shard: dict[int, list[Any]] = {}
@@ -243,18 +247,32 @@ class RayClientStates(ClientStates):
                 min(of_shard)
                 for of_shard in zip(self._present, *self._versions.values())
             ]
-            self.actors.run(
-                [
-                    self.call("write", shard, oldest[shard], *references)
-                    for shard, references in by_shard.items()
-                ]
-            )
+            calls = [
+                self.call("write", shard, oldest[shard], *references)
+                for shard, references in by_shard.items()
+            ]
+            self._begun = new, self.actors.begin(calls)
+
+    def write(self, new: Sequence[tuple[int, Any]]) -> None:
+        """Replaces states by new ones.
+
+        Args:
+          new: Shards, and references to new states of their clients.
+        """
+        with self._lock:
+            if self._begun is None or self._begun[0] is not new:
+                self.begin_write(new)
+            assert self._begun is not None
+            _, wait = self._begun
+            self._begun = None
+            wait()
             # Before this line the new versions are those of a write that failed.
+            shards_of_new = {shard for shard, _ in new}
             self._present = [
-                version + (shard in by_shard)
+                version + (shard in shards_of_new)
                 for shard, version in enumerate(self._present)
             ]
-            self._unsynced.update(by_shard)
+            self._unsynced.update(shards_of_new)
 
     def _read(self, client_ids: Sequence[str]) -> Iterator[Arrays | None]:
         calls = [
@@ -329,7 +347,7 @@ def _damaged(path: pathlib.Path, error: Exception) -> ClientStatesError:
 
 
 class StatesOfRound:
-    """The states of the clients of a round, by name.
+    """The states of the clients of a round, by name: its cohort's store.
 
     Attributes:
       new: Shards and references to their clients' new states, once trained.
@@ -340,9 +358,10 @@ class StatesOfRound:
         self.new: list[tuple[int, Any]] | None = None
         self._store = store
 
-    def state_of(self, client_id: str) -> StateOfClient:
-        """Returns what stands for a client's state in the argument of a round."""
-        return StateOfClient(self, client_id)
+    def gather(self, client_ids: Sequence[str], copy: bool) -> list[wire.SentState]:
+        """Returns the names of clients' states, which are read where these train."""
+        del copy
+        return [wire.SentState(client_id, self) for client_id in client_ids]
 
     def of_actor(
         self, number: int, client_ids: Sequence[str]
@@ -350,8 +369,19 @@ class StatesOfRound:
         """Returns where an actor finds its clients' states, see `part_of`."""
         return self._store.part_of(number, client_ids)
 
-    def keep(self) -> None:
-        """Puts the new states in place of the old ones, all or none."""
+    def begin(self) -> None:
+        """Has the new states written meanwhile, which replace none before `keep`."""
+        if self.new is not None:
+            self._store.begin_write(self.new)
+
+    def scatter(
+        self, client_ids: Sequence[str], states: Sequence[Any], copy: bool
+    ) -> None:
+        """Puts the new states, which stayed where they are, in place of the old ones.
+
+        All or none of them.
+        """
+        del client_ids, states, copy
         if self.new is None:
             raise RuntimeError("No round has been trained on these states.")
         self._store.write(self.new)

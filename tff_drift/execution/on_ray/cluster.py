@@ -21,7 +21,7 @@ from tff_drift.execution.worker import WorkerError
 _AUTHENTICATION = "RAY_AUTH_MODE"
 _TOKEN = "RAY_AUTH_TOKEN"
 # Says whether nodes may be other machines. By default they may, but on macOS.
-_OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+OTHER_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # How long a cluster may take to answer at all.
 _SECONDS = 10.0
 # The session of the local instance that was started here last.
@@ -131,15 +131,15 @@ def _on_loopback(ray: Any) -> Iterator[None]:
     when it is imported, and a process may join a cluster later.
     """
     constants = ray._private.ray_constants
-    if _OTHER_MACHINES in os.environ:
+    if OTHER_MACHINES in os.environ:
         yield  # What the user has set.
         return
     before, constants.ENABLE_RAY_CLUSTER = constants.ENABLE_RAY_CLUSTER, False
-    os.environ[_OTHER_MACHINES] = "0"
+    os.environ[OTHER_MACHINES] = "0"
     try:
         yield
     finally:
-        del os.environ[_OTHER_MACHINES]
+        del os.environ[OTHER_MACHINES]
         constants.ENABLE_RAY_CLUSTER = before
 
 
@@ -196,7 +196,7 @@ def _check_reachable(address: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """What one actor has.
+    """The resources of one actor.
 
     Attributes:
       processors: Its processors.

@@ -16,13 +16,14 @@ import tensorflow_federated as tff
 from absl import logging
 
 from tff_drift import checks, compat
-from tff_drift.execution.batches_on_demand import ClientSource, RoundOfClient
 from tff_drift.execution.local import create_local_execution_context
 from tff_drift.execution.on_ray import partition, wire
 from tff_drift.execution.on_ray.actors import Actors, Call
 from tff_drift.execution.on_ray.client_states import RayClientStates, StatesOfRound
 from tff_drift.execution.on_ray.dealing import Argument, Dealer
 from tff_drift.execution.on_ray.functions import SentFunctions
+from tff_drift.execution.on_ray.sources import ClientSource
+from tff_drift.execution.round_runner import RoundRunner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,7 @@ class _Plan:
     after_merge: wire.Sent | None = None
 
 
-class RayExecutionContext(compat.framework.SyncContext):
+class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
     """Runs TFF computations, see `create_ray_execution_context`."""
 
     def __init__(
@@ -64,7 +65,7 @@ class RayExecutionContext(compat.framework.SyncContext):
         self._lock = threading.RLock()
 
     def run_round(self, process: Any, server_state: Any, cohort: Any) -> Any:
-        """Runs a round, see `tff_drift.simulation.RoundRunner`.
+        """Runs a round, see `RoundRunner.run_round`.
 
         Batches are made, and states of a store of these actors are kept, where clients
         are trained. Other states are collected, since what actors send is merged. The
@@ -80,12 +81,27 @@ class RayExecutionContext(compat.framework.SyncContext):
         """
         if cohort.next_clients:
             self.load_ahead(cohort.data, cohort.next_clients)
-        data, store = cohort.read(RoundOfClient), cohort.states
-        if not isinstance(store, RayClientStates) or store.actors is not self._actors:
-            return cohort.run(process, server_state, data)
-        kept = StatesOfRound(store)
-        states = map(kept.state_of, cohort.clients)
-        return cohort.run(process, server_state, data, states=states, keep=kept.keep)
+        store = cohort.states
+        if isinstance(store, RayClientStates) and store.actors is self._actors:
+            cohort = dataclasses.replace(cohort, states=StatesOfRound(store))
+        return cohort.run(process, server_state, self.by_name(cohort))
+
+    def by_name(self, cohort: Any) -> list[Any]:
+        """Returns what stands for each client's data, so that it stays at the actors.
+
+        What was given for each client goes in as it is.
+
+        Args:
+          cohort: The clients, a `tff_drift.simulation.Cohort`.
+        """
+        if isinstance(cohort.data, Mapping):
+            return cohort.batches()
+        with self._lock:
+            source = self._dealer.sources.find(cohort.data).sent
+        return [
+            wire.SentRound(source, client_id, cohort.round_number, cohort.data)
+            for client_id in cohort.clients
+        ]
 
     def open_client_states(
         self, initial_state: Any, path: str | os.PathLike[str] | None = None
@@ -199,6 +215,9 @@ class RayExecutionContext(compat.framework.SyncContext):
             results = self._run(plan.clients, argument, keeps_states=True)
             if plan.form is None:
                 return _join(results, comp.type_signature.result, argument.dealt)
+            if argument.states is not None and plan.after_merge is None:
+                # While this process merges and takes the server's step.
+                argument.states.begin()
             merge = functools.partial(self._merge, plan.form)
             return self._after_merge(plan, argument, functools.reduce(merge, results))
 

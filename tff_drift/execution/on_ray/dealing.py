@@ -8,18 +8,13 @@ from typing import Any
 
 from tff_drift import compat
 from tff_drift.execution import containers
-from tff_drift.execution.batches_on_demand import (
-    ClientSource,
-    RoundOfClient,
-    StateOfClient,
-)
 from tff_drift.execution.on_ray import partition, wire
 from tff_drift.execution.on_ray.actors import Actors, Call
 from tff_drift.execution.on_ray.client_states import StatesOfRound
-from tff_drift.execution.on_ray.sources import SentSources
+from tff_drift.execution.on_ray.sources import ClientSource, SentSource, SentSources
 
 # Where a client's data comes from, and its id.
-_Client = tuple[ClientSource, str]
+_Client = tuple[SentSource, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +26,8 @@ class Argument:
       packed: The same, packed and stored for all actors.
       dealt: Of each actor the numbers of its clients.
       parts: Of each actor its part.
-      states: The clients' states, if they are there by name.
-      names: Of each client the name of its state, if it is there by name.
+      states: The clients' states, if they stay at the actors.
+      names: Client index → the key of its state, if it stays at the actors.
     """
 
     shared: Any
@@ -90,7 +85,7 @@ class Dealer:
         """
         count = containers.cardinalities(value, parameter).get(compat.CLIENTS, 0)
         shared, columns = partition.separate(value, parameter)
-        packer = _Packer(self.sources)
+        packer = _Packer()
         packed = [
             [packer.pack(client, each, type_) for client, each in enumerate(column)]
             for column, type_ in zip(columns, partition.client_types(parameter))
@@ -100,14 +95,13 @@ class Dealer:
             dealt = [list(range(count)), *([] for _ in range(num_actors - 1))]
         elif len(packer.rounds) == count:
             rounds = [packer.rounds[client] for client in range(count)]
-            dealt = self.deal_clients([(r.source, r.client_id) for r in rounds])
+            dealt = self.deal_clients(
+                [(self.sources.find(each.data), each.client_id) for each in rounds]
+            )
         else:
             dealt = partition.deal_in_order(count, num_actors)
         parts = [
-            wire.Part(
-                [[column[client] for client in clients] for column in packed],
-                packer.sources,
-            )
+            wire.Part([[column[client] for client in clients] for column in packed])
             for clients in dealt
         ]
         stored = self._actors.put(wire.pack(shared, parameter))
@@ -125,10 +119,7 @@ class Dealer:
         num_actors = len(self._actors)
         homes = [partition.home(client_id, num_actors) for _, client_id in clients]
         self._count_examples(clients, homes)
-        loads = [
-            self.sources.find(source).examples[client_id]
-            for source, client_id in clients
-        ]
+        loads = [source.examples[client_id] for source, client_id in clients]
         return partition.deal(homes, loads, num_actors)
 
     def load_ahead(
@@ -140,7 +131,7 @@ class Dealer:
             return
         num_actors = len(self._actors)
         if all(each in source.examples for each in client_ids):
-            dealt = self.deal_clients([(client_source, each) for each in client_ids])
+            dealt = self.deal_clients([(source, each) for each in client_ids])
         else:
             # To count the others' examples is to wait until they are loaded.
             dealt = [[] for _ in range(num_actors)]
@@ -156,9 +147,8 @@ class Dealer:
 
     def _count_examples(self, clients: Sequence[_Client], homes: Sequence[int]) -> None:
         """Asks actors for the examples of the clients that have not been seen."""
-        wanted: dict[tuple[int, int], tuple[Any, list[str]]] = {}
-        for (client_source, client_id), number in zip(clients, homes):
-            source = self.sources.find(client_source)
+        wanted: dict[tuple[int, int], tuple[SentSource, list[str]]] = {}
+        for (source, client_id), number in zip(clients, homes):
             if client_id not in source.examples:
                 _, ids = wanted.setdefault((id(source), number), (source, []))
                 ids.append(client_id)
@@ -176,34 +166,25 @@ class _Packer:
     """Packs the values of clients.
 
     Attributes:
-      rounds: By the number of the client, what names its data, of those that have it.
-      sources: What these come from.
-      names: By the number of the client, the name of its state, if it is there by name.
-      states: What these are states of.
+      rounds: Client index → the key of its data, of clients whose data stays at the
+        actors.
+      names: Client index → the key of its state, of clients whose states stay there.
+      states: The states of the round, which these keys are of.
     """
 
-    def __init__(self, sources: SentSources) -> None:
-        self.rounds: dict[int, RoundOfClient] = {}
+    def __init__(self) -> None:
+        self.rounds: dict[int, wire.SentRound] = {}
         self.names: dict[int, str] = {}
         self.states: Any = None
-        self._known = sources
-        self._sources: dict[str, wire.Sent] = {}
-
-    @property
-    def sources(self) -> list[wire.Sent]:
-        return list(self._sources.values())
 
     def pack(self, client: int, value: Any, type_signature: compat.Type) -> Any:
         """Returns a client's value in a form that can be sent."""
 
-        def send_name(named: RoundOfClient | StateOfClient) -> Any:
-            if isinstance(named, StateOfClient):
-                self.states = named.round_of_states
+        def note(named: wire.SentRound | wire.SentState) -> None:
+            if isinstance(named, wire.SentState):
+                self.states = named.states
                 self.names[client] = named.client_id
-                return wire.SentState(named.client_id)
-            self.rounds[client] = named
-            sent = self._known.find(named.source).sent
-            self._sources[sent.key] = sent
-            return wire.SentRound(sent.key, named.client_id, named.round_number)
+            else:
+                self.rounds[client] = named
 
-        return wire.pack(value, type_signature, send_name)
+        return wire.pack(value, type_signature, note)

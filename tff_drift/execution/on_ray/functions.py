@@ -9,10 +9,10 @@ from typing import Any
 
 from absl import logging
 
-from tff_drift.execution.batches_on_demand import ClientSource
 from tff_drift.execution.on_ray import wire
 from tff_drift.execution.on_ray.actors import Actors, Call
 from tff_drift.execution.on_ray.dealing import Dealer
+from tff_drift.execution.on_ray.sources import ClientSource
 
 
 class SentFunctions:
@@ -43,8 +43,8 @@ class SentFunctions:
         function = self._sent[build]
         if function is None:
             return None
-        sent = self._dealer.sources.find(source).sent
-        dealt = self._dealer.deal_clients([(source, each) for each in client_ids])
+        found = self._dealer.sources.find(source)
+        dealt = self._dealer.deal_clients([(found, each) for each in client_ids])
         stored = [self._actors.put(argument) for argument in arguments]
         busy = [(number, part) for number, part in enumerate(dealt) if part]
         answers = self._actors.run(
@@ -52,7 +52,7 @@ class SentFunctions:
                 Call(
                     number,
                     "map_clients",
-                    (function, sent, [client_ids[k] for k in part], *stored),
+                    (function, found.sent, [client_ids[k] for k in part], *stored),
                 )
                 for number, part in busy
             ]

@@ -42,7 +42,7 @@ ArraysByClient = dict[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Store:
-    """What an actor has to know of a store of client states.
+    """A store of client states, as its actors know it.
 
     Attributes:
       key: The name of the store, of no other one, whoever opens it.

@@ -14,13 +14,32 @@ import dataclasses
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from tff_drift.execution.batches_on_demand import BatchesOnDemand, ClientSource
 from tff_drift.execution.on_ray import partition, wire
 
 # Training and test clients, under some options each.
 _KEPT_SOURCES = 16
+
+
+class ClientSource(Protocol):
+    """Clients' data that can be sent to actors, such as `ClientDatasets`."""
+
+    @property
+    def client_ids(self) -> Sequence[str]:
+        """The clients that it has."""
+
+    def in_parts(self, parts: Sequence[Sequence[str]]) -> Sequence[ClientSource]:
+        """Returns a source for each part of the clients, or one for all of them."""
+
+    def load_ahead(self, client_ids: Sequence[str]) -> None:
+        """Loads clients that train next, as many as there is RAM for."""
+
+    def num_examples_per_round(self, client_id: str) -> int:
+        """Returns how many examples a client trains on in a round."""
+
+    def training_batches(self, client_id: str, round_number: int) -> Any:
+        """Returns a client's batches of a round, the same in every process."""
 
 
 class Sources:
@@ -39,10 +58,10 @@ class Sources:
         )
         self._loader = concurrent.futures.ThreadPoolExecutor(1)
 
-    def batches(self, source: wire.Sent, sent: wire.SentRound) -> BatchesOnDemand:
+    def batches(self, sent: wire.SentRound) -> Any:
         """Returns a client's batches of a round."""
-        part = self.part_of(source, sent.client_id)
-        return part.batches_on_demand(sent.client_id, sent.round_number)
+        part = self.part_of(sent.source, sent.client_id)
+        return part.training_batches(sent.client_id, sent.round_number)
 
     def count(self, source: wire.Sent, client_ids: Sequence[str]) -> list[int]:
         """Returns how many examples clients train on in a round."""

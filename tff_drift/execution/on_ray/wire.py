@@ -13,11 +13,7 @@ import tensorflow as tf
 
 from tff_drift import compat
 from tff_drift.execution import containers
-from tff_drift.execution.batches_on_demand import (
-    BatchesOnDemand,
-    RoundOfClient,
-    StateOfClient,
-)
+from tff_drift.execution.batches_on_demand import BatchesOnDemand
 
 # What Ray raises of an object that it cannot send.
 UNSENDABLE = (AttributeError, TypeError, pickle.PicklingError, tf.errors.OpError)
@@ -63,7 +59,7 @@ class Sent:
 
 
 class Kept:
-    """What an actor has made of what it was sent, as much as was used last."""
+    """An actor's cache of what it made of what it was sent, the last used ones."""
 
     def __init__(
         self, fetch: Callable[[Any], Any], make: Callable[[Any], Any], most: int
@@ -96,29 +92,43 @@ class Kept:
 
 @dataclasses.dataclass(frozen=True)
 class SentRound:
-    """A client's batches of a round, by name; see `RoundOfClient`.
+    """A client's batches of a round, by name: they are made where it is trained.
 
     Attributes:
-      source: The key of a `Sent` source.
+      source: The clients' data, as it was sent.
       client_id: The client.
       round_number: The round.
+      data: In this process, the data itself, which actors keep as long as it is there.
     """
 
-    source: str
+    source: Sent
     client_id: str
     round_number: int
+    data: Any = None
+
+    def __reduce__(self) -> Any:
+        return SentRound, (self.source, self.client_id, self.round_number)
 
 
 @dataclasses.dataclass(frozen=True)
 class SentState:
-    """A client's state, by the name of the client; see `PartOfStates`."""
+    """A client's state, by the name of the client; see `PartOfStates`.
+
+    Attributes:
+      client_id: The client.
+      states: In this process, the `StatesOfRound` that it is one of.
+    """
 
     client_id: str
+    states: Any = None
+
+    def __reduce__(self) -> Any:
+        return SentState, (self.client_id,)
 
 
 @dataclasses.dataclass(frozen=True)
 class PartOfStates:
-    """Where an actor finds the states that `SentState`s name.
+    """The place at which an actor finds the states that `SentState`s name.
 
     Attributes:
       store: A `shards.Store`.
@@ -139,12 +149,10 @@ class Part:
 
     Attributes:
       columns: The lists of its clients' values, see `partition.separate`, packed.
-      sources: Where the clients' data comes from that `SentRound`s name.
       states: Where their states are that `SentState`s name; None if there are none.
     """
 
     columns: list[list[Any]]
-    sources: list[Sent]
     states: PartOfStates | None = None
 
 
@@ -162,7 +170,7 @@ def _map_sequences(value: Any, type_signature: compat.Type, function: Any) -> An
     So do the states that are there by name. The structures on the way to them are
     `tff.structure.Struct`s then.
     """
-    if isinstance(value, (StateOfClient, SentState)):
+    if isinstance(value, SentState):
         return function(value, type_signature)
     if not _has_sequences(type_signature):
         return value
@@ -187,14 +195,14 @@ def _map_sequences(value: Any, type_signature: compat.Type, function: Any) -> An
 def pack(
     value: Any,
     type_signature: compat.Type,
-    send_name: Callable[[RoundOfClient | StateOfClient], Any] | None = None,
+    note: Callable[[SentRound | SentState], None] | None = None,
 ) -> Any:
     """Returns a value in a form that can be sent.
 
     Args:
       value: A value, with datasets, lists of batches or anything else for sequences.
       type_signature: Its type.
-      send_name: What to send for a `RoundOfClient` or a `StateOfClient`.
+      note: Is told of what is there by name.
 
     Returns:
       The value with `SentDataset`s for the datasets.
@@ -204,9 +212,8 @@ def pack(
     """
 
     def pack_sequence(sequence: Any, type_: compat.SequenceType) -> Any:
-        named = isinstance(sequence, (RoundOfClient, StateOfClient))
-        if named and send_name is not None:
-            return send_name(sequence)
+        if isinstance(sequence, (SentRound, SentState)) and note is not None:
+            note(sequence)
         if isinstance(sequence, BatchesOnDemand):
             return list(sequence)
         if not isinstance(sequence, tf.data.Dataset):

@@ -1,4 +1,4 @@
-"""How the constructors of `ClientDatasets` take their arguments."""
+"""The arguments of the constructors of `ClientDatasets`."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ LAST_BATCHES = ("short", "drop", "bootstrap")
 
 @dataclasses.dataclass(frozen=True)
 class Batching:
-    """How a client's examples become the batches of a round.
+    """The options by which a client's examples become the batches of a round.
 
     Attributes:
       batch_size: The number of examples in a batch.

@@ -28,7 +28,7 @@ from tff_drift.simulation.data.arguments import (
     DatasetOptions,
     suggest_names,
 )
-from tff_drift.simulation.data.batching import Batching, split, to_dataset
+from tff_drift.simulation.data.batching import Batching, to_dataset
 from tff_drift.simulation.data.client_data_reader import ClientDataReader
 from tff_drift.simulation.data.client_examples import ClientExamples
 from tff_drift.simulation.data.data_summary import summary
@@ -244,7 +244,9 @@ class ClientDatasets(ClientExamples):
           client_ids: The clients, of which those that are in RAM are left as they are.
 
         Raises:
-          TypeError: As in `training_data`, like ValueError.
+          TypeError: If an id is not a string.
+          ValueError: If a client is unknown, or its examples are not as `examples`
+            wants them.
         """
         for client_id in client_ids:
             self._check_known(client_id)
@@ -258,7 +260,7 @@ class ClientDatasets(ClientExamples):
         """Returns the sizes of a client's batches in a round; see `num_examples`."""
         return self.batching.batch_sizes(self.num_examples(client_id))
 
-    def training_data(self, client_id: str, round_number: int) -> tf.data.Dataset:
+    def training_batches(self, client_id: str, round_number: int) -> BatchesOnDemand:
         """Returns the batches that a client trains on in one round.
 
         Each epoch holds every example once, in an order of its own, in batches
@@ -266,67 +268,49 @@ class ClientDatasets(ClientExamples):
         as `last_batch` says. No batch crosses the border of two epochs.
         `local_steps` cuts the last epoch off.
 
+        The batches are made when they are read. The local execution context takes
+        them for a sequence, and reads them when the client trains; `list` of them goes
+        into any context of TFF.
+
         Args:
-          client_id: The id of the client.
+          client_id: The id of the client. It is read, for the sizes of its batches.
           round_number: The round, from 0. It changes the order, and what a
             transform draws.
 
         Returns:
-          A dataset of batches with the structure of `element_spec`.
+          A sequence of batches, structures of arrays like `examples`. They may be
+          cached: do not write to them.
 
         Raises:
           TypeError: If `round_number` is not an integer.
           ValueError: If `client_id` is unknown, `round_number` is negative, or the
             client's examples are not as `examples` wants them.
         """
-        epochs = starmap(take, self.training_rows(client_id, round_number))
-        batches = to_dataset(epochs, self.batching.batch_size)
-        return batches if self._check is None else self._check.cast(batches)
+        checks.check_integer("round_number", round_number, at_least=0)
+        sizes = self.batch_sizes(client_id)
+        epochs = functools.partial(self._epochs, client_id, int(round_number))
+        return BatchesOnDemand(sizes, self._store.spec(client_id), epochs)
 
-    def training_batches(self, client_id: str, round_number: int) -> list[Examples]:
-        """Returns what `training_data` returns, as a list of the batches.
+    def _epochs(
+        self, client_id: str, round_number: int
+    ) -> Iterator[tuple[Examples, np.ndarray | None]]:
+        """Returns what the batches of each epoch are cut from; see `Batching`."""
+        self._check_values(client_id)
+        return self.batching.of_round(self._store, client_id, round_number)
 
-        TFF takes lists for sequences as well; the local execution context takes them
-        quicker than datasets.
+    def training_data(self, client_id: str, round_number: int) -> tf.data.Dataset:
+        """Returns `training_batches` as a dataset, which every context of TFF takes.
 
         Args:
           client_id: The id of the client.
-          round_number: The round, see `training_data`.
+          round_number: The round, see `training_batches`.
 
         Returns:
-          The batches, structures of arrays that may be cached: do not write to them.
+          A dataset of batches with the structure of `element_spec`.
 
         Raises:
-          TypeError: As in `training_data`, like ValueError.
+          TypeError: As in `training_batches`, like ValueError.
         """
-        return [
-            batch
-            for rows in self.training_rows(client_id, round_number)
-            for batch in split(take(*rows), self.batching.batch_size)
-        ]
-
-    def batches_on_demand(self, client_id: str, round_number: int) -> BatchesOnDemand:
-        """Returns what `training_batches` returns, made when a client is trained.
-
-        Args:
-          client_id: The id of the client. It is read, for the sizes of its batches.
-          round_number: The round, see `training_data`.
-
-        Returns:
-          What the local execution context takes for a sequence.
-
-        Raises:
-          TypeError: As in `training_data`, like ValueError.
-        """
-        rows = functools.partial(self.training_rows, client_id, round_number)
-        sizes = self.batch_sizes(client_id)
-        return BatchesOnDemand(sizes, self._store.spec(client_id), rows)
-
-    def training_rows(
-        self, client_id: str, round_number: int
-    ) -> Iterator[tuple[Examples, np.ndarray | None]]:
-        """Returns what `training_batches` are cut from; see `batching.of_round`."""
-        checks.check_integer("round_number", round_number, at_least=0)
-        self._check_known(client_id)
-        self._check_values(client_id)
-        return self.batching.of_round(self._store, client_id, int(round_number))
+        epochs = starmap(take, self.training_batches(client_id, round_number).make())
+        batches = to_dataset(epochs, self.batching.batch_size)
+        return batches if self._check is None else self._check.cast(batches)

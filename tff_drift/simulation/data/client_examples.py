@@ -74,7 +74,7 @@ class ClientExamples:
 
     @property
     def transform(self) -> Transform | None:
-        """What turns loaded examples into those that models take; see `__init__`."""
+        """The function from loaded examples to a model's, see `__init__`."""
         return self._store.transform
 
     @property

@@ -87,7 +87,7 @@ def build_growing_sampling(
       TypeError: If an argument has the wrong type.
       ValueError: If a number is out of its range, or `examples` do not increase.
     """
-    checks.check_instance("train", train, ClientDatasets, "a ClientDatasets")
+    checks.check_instance("train", train, ClientDatasets)
     cohort_size, maximum = _checked(cohort_size, maximum)
     examples = _increasing("examples", examples)
     checks.check_integer("seed", seed, at_least=0)

@@ -1,4 +1,4 @@
-"""What clients' data are, in a few lines."""
+"""A summary of clients' data, in a few lines."""
 
 from __future__ import annotations
 

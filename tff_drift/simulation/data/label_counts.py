@@ -1,4 +1,4 @@
-"""Who has what: how many examples of each class every client has."""
+"""The number of examples of each class that every client has."""
 
 from __future__ import annotations
 

@@ -30,6 +30,8 @@ def without_lists(client_id: str, examples: Any) -> Any:
     Raises:
       ValueError: If rows differ in length, or a list may be one or the other.
     """
+    if _is_of_arrays(examples):  # As most are: quickly.
+        return examples
     if isinstance(examples, list):
         _check_pair(client_id, examples)
         examples = tuple(examples)
@@ -47,6 +49,14 @@ def without_lists(client_id: str, examples: Any) -> Any:
         examples,
         top_down=False,
     )
+
+
+def _is_of_arrays(examples: Any) -> bool:
+    if isinstance(examples, tuple):
+        return all(map(_is_of_arrays, examples))
+    if isinstance(examples, dict):
+        return all(map(_is_of_arrays, examples.values()))
+    return isinstance(examples, np.ndarray)
 
 
 def ragged(where: str, reason: str) -> ValueError:

@@ -1,4 +1,4 @@
-"""Whether clients' examples are what a model takes: refused if not, never changed.
+"""Validation of examples against a model's input: refused if other, never changed.
 
 TFF and TensorFlow cast silently. A label of 3.9 is a 3 to a model of integers, a token
 2**32 + 5 is a 5 to one of 32 bits, a NaN is -2147483648. Here structure, shapes and

@@ -39,7 +39,7 @@ class Described:
 
     @property
     def is_described_whole(self) -> bool:
-        """Whether it depends on nothing but the settings and the round number."""
+        """Whether it depends on the settings and the round number alone."""
         return None not in self.settings.values()
 
     def __call__(self, round_number: int) -> Any:

@@ -11,7 +11,8 @@ import numpy as np
 import tree
 from absl import logging
 
-from tff_drift import checks, compat
+from tff_drift import checks
+from tff_drift.execution.round_runner import current_runner
 from tff_drift.models import ModelFn
 from tff_drift.simulation.data import label_errors, not_finite
 from tff_drift.simulation.data.client_datasets import ClientDatasets
@@ -82,7 +83,7 @@ def _zeros(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _is_finite(leaves: Iterable[Any]) -> bool:
-    """Whether no float of some arrays is infinite or not a number."""
+    """Returns whether all floats of some arrays are finite."""
     arrays = map(np.asarray, leaves)
     return all(np.isfinite(each).all() for each in arrays if each.dtype.kind in "fc")
 
@@ -155,9 +156,7 @@ def build_evaluation(
         is no number, as `tf.keras.metrics.Precision([0.3, 0.7])` is not, or a number is
         out of its range.
     """
-    checks.check_instance(
-        "test", test, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
-    )
+    checks.check_instance("test", test, ClientDatasets)
     checks.check_integer("batch_size", batch_size)
     client_ids: Sequence[str] = test.client_ids
     if max_clients is not None:
@@ -181,14 +180,14 @@ def build_evaluation(
     headline = () if accuracy_metric is None else (accuracy_metric,)
 
     def measure(model_weights: Any) -> Iterable[list[np.ndarray]]:
-        context = compat.get_context_stack().current
-        if hasattr(context, "map_clients"):
-            # Weights of another model are refused here, before they are sent.
-            evaluator.assign(model_weights)
-            found = context.map_clients(build, clients, client_ids, model_weights)
-            if found is not None:
-                return found
-        return measurement([(clients, each) for each in client_ids], model_weights)
+        # Weights of another model are refused here, before they are sent.
+        evaluator.assign(model_weights)
+        runner = current_runner()
+        found = runner.map_clients(build, clients, client_ids, model_weights)
+        if found is None:
+            pairs = [(clients, each) for each in client_ids]
+            return measurement(pairs, model_weights)
+        return found
 
     has_told = False
 

@@ -78,9 +78,7 @@ def evaluate_clients(
         weights or the examples are not those of the model, or a metric of the model is
         no number, as `tf.keras.metrics.Precision([0.3, 0.7])` is not.
     """
-    checks.check_instance(
-        "test", test, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
-    )
+    checks.check_instance("test", test, ClientDatasets)
     checks.check_integer("batch_size", batch_size)
     _check_training(test, train, client_optimizer_fn)
     evaluator = ModelEvaluator(model_fn, test.element_spec)
@@ -145,9 +143,7 @@ def _check_training(
             f"{given} is given without {lacks}. Give both to train on each client, "
             "neither to evaluate the model as it is."
         )
-    checks.check_instance(
-        "train", train, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
-    )
+    checks.check_instance("train", train, ClientDatasets)
     known = set(train.client_ids)
     missing = [client for client in test.client_ids if client not in known]
     if missing:

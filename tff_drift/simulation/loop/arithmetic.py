@@ -1,4 +1,4 @@
-"""What a method computes in a round beyond gradients, in units of the model."""
+"""The arithmetic of a method beyond gradients per round, in units of the model."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def rounds_of(state: Any) -> int:
       state: The server state of a process whose clients keep a state.
 
     Raises:
-      TypeError: If it is not one.
+      TypeError: If it is not one, or a reference to one.
     """
     client_work = getattr(state, "client_work", None)
     if not isinstance(client_work, Mapping) or "round_number" not in client_work:
@@ -30,7 +30,14 @@ def rounds_of(state: Any) -> int:
             "state must be the server state of a process whose clients keep a state, "
             f"found {type(state).__name__}. Give what initialize or next returned."
         )
-    return int(client_work["round_number"])
+    rounds = client_work["round_number"]
+    if isinstance(rounds, compat.MaterializableValueReference):
+        raise TypeError(
+            "state holds references to values, but the clients' states to go with "
+            "it must be known. Await tff.program.materialize_value(state) first, "
+            "as tff.learning.programs.train_model does."
+        )
+    return int(rounds)
 
 
 def next_type(process: StatefulLearningProcess) -> compat.FunctionType:

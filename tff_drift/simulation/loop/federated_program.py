@@ -1,4 +1,4 @@
-"""What TFF's federated programs need to train on `ClientDatasets`.
+"""A data source and a state manager, for TFF's federated programs.
 
 `tff.learning.programs.train_model` asks a data source for each round's clients, and
 saves the program's state, the position in the data among it, by a state manager.
@@ -43,9 +43,7 @@ class ClientDataSource(compat.FederatedDataSource):
           TypeError: If `train` is not a `ClientDatasets`, or `seed` is not an integer.
           ValueError: If `seed` is negative.
         """
-        checks.check_instance(
-            "train", train, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
-        )
+        checks.check_instance("train", train, ClientDatasets)
         checks.check_integer("seed", seed, at_least=0)
         self._train = train
         self._seed = int(seed)  # JSON does not know NumPy's integers.
@@ -176,9 +174,7 @@ class ClientStatesProgramStateManager(compat.ProgramStateManager):
             compat.ProgramStateManager,
             "a tff.program.ProgramStateManager",
         )
-        checks.check_instance(
-            "process", process, ProcessWithClientStates, "a ProcessWithClientStates"
-        )
+        checks.check_instance("process", process, ProcessWithClientStates)
         self._manager = manager
         self._process = process
         self._store = process.client_states

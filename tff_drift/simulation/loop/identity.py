@@ -1,4 +1,4 @@
-"""What a run is, by which a program that resumes it knows that it is the same."""
+"""The identity of a run, which a program that resumes it compares with its own."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from tff_drift import checks, compat
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates, InMemoryClientStates
 from tff_drift.simulation.cohorts import Cohort, Selection, run_round
-from tff_drift.simulation.loop import program_rounds
 from tff_drift.simulation.loop.client_state_types import (
     check_store_fits,
     next_type,
@@ -107,11 +106,6 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
             set_hparams_fn=process.set_hparams,
         )
 
-    @functools.cached_property
-    def next_of_columns(self) -> compat.Computation:
-        """The process's `next` as federated programs call it."""
-        return program_rounds.build_next_of_columns(self.process)
-
     def run_round(self, state: Any, cohort: Cohort) -> Any:
         """Runs a round, and keeps the clients' new states.
 
@@ -120,7 +114,7 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
           cohort: The clients, with their data.
 
         Returns:
-          The output of the round without the clients' states, or an awaitable of it.
+          The output of the round without the clients' states, see `Cohort.run`.
 
         Raises:
           ClientStatesError: If the store is at another round than the server state.
@@ -128,13 +122,11 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
           ValueError: If the method needs all clients, and the cohort has fewer.
         """
         check_participation(self.process, len(cohort.clients))
-        return run_round(self.process, state, self._with_states(state, cohort))
-
-    def _with_states(self, state: Any, cohort: Cohort) -> Cohort:
         replacing = functools.partial(self.replace, self.enter(state))
-        return dataclasses.replace(
+        cohort = dataclasses.replace(
             cohort, states=self.client_states, replacing=replacing
         )
+        return run_round(self.process, state, cohort)
 
     def _next(self, state: Any, client_data: Mapping[str, Any]) -> Any:
         if not isinstance(client_data, Mapping):
@@ -147,17 +139,7 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
             cohort = dataclasses.replace(
                 cohort, round_number=client_data.round_number, data=client_data.train
             )
-        if not isinstance(compat.get_context_stack().current, compat.FederatedContext):
-            return self.run_round(state, cohort)
-        check_participation(self.process, len(client_data))
-        program_rounds.check_no_references(state)
-        return program_rounds.next_of_program(
-            self.process,
-            self.next_of_columns,
-            state,
-            self._with_states(state, cohort),
-            list(client_data.values()),
-        )
+        return self.run_round(state, cohort)
 
 
 def check_participation(process: Any, cohort_size: int) -> None:

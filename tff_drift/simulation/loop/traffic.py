@@ -1,4 +1,4 @@
-"""What a round sends over the network."""
+"""The traffic of a round over the network."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def check_process(process: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Traffic:
-    """What one client of a cohort receives and sends per round, in bytes.
+    """The bytes that one client of a cohort receives and sends per round.
 
     Attributes:
       bytes_down: From the server to one client.
@@ -52,12 +52,12 @@ class Traffic:
 
     @property
     def units_down(self) -> float:
-        """What one client receives, in units of n: 1 for FedAvg."""
+        """A client's download, in units of n: 1 for FedAvg."""
         return self.bytes_down / self.model_bytes
 
     @property
     def units_up(self) -> float:
-        """What one client sends, in units of n: 1 for FedAvg."""
+        """A client's upload, in units of n: 1 for FedAvg."""
         return self.bytes_up / self.model_bytes
 
 

@@ -13,8 +13,8 @@ import tensorflow_federated as tff
 from tff_drift import checks, compat
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
+from tff_drift.execution.round_runner import current_runner
 from tff_drift.models import initial_weights_of
-from tff_drift.simulation.cohorts import open_client_states
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Sampling, build_uniform_sampling
 from tff_drift.simulation.loop import identity
@@ -181,7 +181,8 @@ def _states_where_trained(
         yield given
         return
     folder = _client_states_folder(output_dir)
-    states = open_client_states(process.initial_client_state, folder)
+    runner = current_runner()
+    states = runner.open_client_states(process.initial_client_state, folder)
     with contextlib.ExitStack() as closing:
         yield None if states is None else closing.enter_context(states)
 

@@ -1,1 +1,1 @@
-"""What a run leaves behind: its folder, checkpoint, metrics and result."""
+"""Records of a run: its folder, checkpoint, metrics and result."""

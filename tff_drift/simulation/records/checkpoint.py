@@ -100,7 +100,7 @@ def _named_leaves(name: str, structure: Any) -> dict[str, np.ndarray]:
 
 
 def _is_text(array: np.ndarray) -> bool:
-    """Whether these are the values of a `tf.string`, such as TFF's DpEvents have."""
+    """Returns whether these are values of a `tf.string`, as in TFF's DpEvents."""
     return array.dtype == object and all(isinstance(each, bytes) for each in array.flat)
 
 

@@ -1,4 +1,4 @@
-"""What a run is: compared with what is asked for when it is resumed."""
+"""The configuration of a run, compared with what is asked for on resume."""
 
 from __future__ import annotations
 

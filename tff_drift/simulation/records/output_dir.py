@@ -1,4 +1,4 @@
-"""Where and how a run is kept."""
+"""The folder of a run, and its options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's result is, in a few lines and as curves."""
+"""Summaries of a result: a few lines, and curves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run amounts to."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tff_drift.simulation.records import failures, metrics, result_summary
 
 @dataclasses.dataclass(frozen=True)
 class Totals:
-    """What a whole run amounts to.
+    """The totals of a whole run.
 
     Attributes:
       rounds: The rounds trained.

@@ -1,4 +1,4 @@
-"""What a run leaves behind: nothing, or a folder to resume from."""
+"""Stores of runs: none at all, or a folder to resume from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tff_drift.simulation.records.metrics_table import MetricsTable
 
 @dataclasses.dataclass(frozen=True)
 class TrainingState:
-    """Where a run stands at the end of a round.
+    """The state of a run at the end of a round.
 
     Attributes:
       rounds_completed: The number of rounds trained.

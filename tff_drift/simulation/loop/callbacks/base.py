@@ -1,4 +1,4 @@
-"""What a callback of `run_training` is, and what it is told of the run."""
+"""The base class of callbacks of `run_training`, and the run that they see."""
 
 from __future__ import annotations
 

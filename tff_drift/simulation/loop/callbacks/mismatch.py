@@ -1,4 +1,4 @@
-"""How far a server's control variate is from the mean of its clients'."""
+"""The distance of a server's control variate from the mean of its clients'."""
 
 from __future__ import annotations
 

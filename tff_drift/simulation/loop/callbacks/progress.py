@@ -1,4 +1,4 @@
-"""How a run tells its user where it is."""
+"""The progress of a run, on the terminal or in a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long rounds would take if clients trained at the same time, some of them slowly.
+"""Simulated times of rounds whose clients train at once, some of them slowly.
 
 The model of Lee et al. (2017), Speeding Up Distributed Machine Learning Using Codes,
 https://arxiv.org/abs/1512.02673, as Charles et al. (2021), On Large-Cohort Training for
@@ -73,9 +73,7 @@ class StragglerClock(Callback):
         left_out: float = 0.0,
         seed: int = 0,
     ) -> None:
-        checks.check_instance(
-            "train", train, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
-        )
+        checks.check_instance("train", train, ClientDatasets)
         checks.check_callable("sampling", sampling, "a function of a round number")
         checks.check_non_negative("delay", delay)
         checks.check_non_negative("seconds_per_example", seconds_per_example)

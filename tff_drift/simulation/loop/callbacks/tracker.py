@@ -1,4 +1,4 @@
-"""What trackers of experiments have in common: what is logged, and when.
+"""The base class of trackers of experiments: what is logged, and when.
 
 A tracker shows a run; it keeps nothing that the run needs. The rows are in the run's
 folder, or in its result, before they are sent to a tracker. What a tracker missed,

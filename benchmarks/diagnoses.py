@@ -1,0 +1,187 @@
+"""What a diagnosis says of runs that are kept, beside what these found.
+
+    python benchmarks/diagnoses.py --cache_dir=~/.tff [--rounds=2]
+
+For every kept comparison of FedAvg with SCAFFOLD, FedDyn or AdaBest whose data is
+there, FedAvg's clients are diagnosed with its settings, and a row tells the errors of a
+round and what the others gained. `experiments/results/diagnosis/known.csv` holds the
+rows; `--correlate` prints rank correlations of that file alone, `--cost` what a
+diagnosis takes beside rounds of FedAvg on `dense_mixed`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import pathlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
+import pandas as pd
+
+from experiments.flags.errors import UserError
+from experiments.flags.settings import RunSettings
+
+RESULTS = pathlib.Path(__file__).parent.parent / "experiments" / "results"
+KNOWN = RESULTS / "diagnosis" / "known.csv"
+# Minutes for each, and one kind of runs after other kinds of the same.
+_LEFT_OUT = ("shakespeare", "cifar", "adabest_cost", "adabest_sensitivity")
+_HETEROGENEITY = r"_(0\.03|0\.3|iid)$"
+ANSWERS = ("scaffold", "fed_dyn", "adabest")
+ERRORS = ("bias", "cohort_noise", "minibatch_noise")
+
+
+def kept() -> Iterator[tuple[str, str, Mapping[str, Any], pd.DataFrame]]:
+    """Yields a place, a suffix of labels, FedAvg's settings, and the table."""
+    for path in sorted(RESULTS.glob("*/*/config.json")):
+        content = json.loads(path.read_text("utf-8"))
+        place = path.parent.relative_to(RESULTS).as_posix()
+        table = path.parent / "table.csv"
+        if not table.exists() or any(each in place for each in _LEFT_OUT):
+            continue
+        rows = pd.read_csv(table, index_col="algorithm")
+        for run in content.get("runs", ()):
+            label, seed = run["folder"].split("/")[-2:]
+            suffix = label.removeprefix("fed_avg")
+            others = [each + suffix for each in ANSWERS]
+            is_first = seed in ("seed_1", "seed_0") and run["algorithm"] == "fed_avg"
+            known = label in rows.index and any(each in rows.index for each in others)
+            if is_first and label == "fed_avg" + suffix and known:
+                yield place, suffix, run, rows
+
+
+def gains(rows: pd.DataFrame, suffix: str) -> dict[str, float]:
+    """Returns what the others gained over FedAvg, in shares of its errors."""
+    base = rows["accuracy"]["fed_avg" + suffix]
+    found = {
+        each: (rows["accuracy"][each + suffix] - base) / (1 - base)
+        for each in ANSWERS
+        if each + suffix in rows.index
+    }
+    return {**found, "best": max(found.values())}
+
+
+def main() -> None:
+    """Diagnoses what is kept, or correlates what was diagnosed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cache_dir")
+    parser.add_argument("--rounds", default="2")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--output", type=pathlib.Path, default=KNOWN)
+    parser.add_argument("--correlate", action="store_true")
+    parser.add_argument("--cost", action="store_true")
+    options = parser.parse_args()
+    if options.cost:
+        cost()
+        return
+    if not options.correlate:
+        _diagnose(options)
+    correlate(pd.read_csv(options.output))
+
+
+def _diagnose(options: argparse.Namespace) -> None:
+    from experiments.training import diagnosis
+
+    found = []
+    for place, suffix, configuration, rows in kept():
+        if "accuracy" not in rows or options.only not in place + suffix:
+            continue
+        run = RunSettings(
+            {"local_steps": None, "initial_weights": None, **configuration},
+            {"cache_dir": options.cache_dir, "max_concurrent_clients": None},
+        )
+        for rounds in map(int, options.rounds.split(",")):
+            start = time.perf_counter()
+            try:
+                report = diagnosis.measure(run, rounds, 30)
+            except UserError as error:
+                print(f"{place}{suffix}: {error}")
+                break
+            row = {
+                "runs": place + suffix,
+                "rounds": rounds,
+                "clients": report.clients,
+                "cohort_size": report.cohort_size,
+                "b2": report.b2(rounds).value,
+                "noise_share": report.differences[rounds]["noise_share"].value,
+                **{each: report.as_trained[each].value for each in ERRORS},
+                **{f"{each}_low": report.as_trained[each].low for each in ERRORS},
+                **{f"{each}_high": report.as_trained[each].high for each in ERRORS},
+                "finding": report.finding,
+                "seconds": time.perf_counter() - start,
+                **{f"gain_{name}": each for name, each in gains(rows, suffix).items()},
+            }
+            found.append(row)
+            print(
+                {name: row[name] for name in ("runs", *ERRORS, "finding", "gain_best")}
+            )
+            options.output.parent.mkdir(parents=True, exist_ok=True)
+            pd.DataFrame(found).to_csv(options.output, index=False, float_format="%.4g")
+
+
+def cost() -> None:
+    """Prints the seconds of a diagnosis and of five rounds, first and later ones."""
+    import models
+    import populations
+
+    from tff_drift import algorithms, execution, simulation
+
+    execution.set_local_execution_context()
+    work = populations.WORKS["dense_mixed"]
+    clients = {f"{i}": each for i, each in enumerate(populations.examples(work))}
+    train = simulation.ClientDatasets.from_arrays(clients, batch_size=work.batch_size)
+    model_fn, cohort = models._model_fn(work, ours=True), work.cohort_size
+
+    def five_rounds() -> None:
+        start = time.perf_counter()
+        process = algorithms.build_fed_avg(model_fn, populations.RATE)
+        result = simulation.run_training(process, train, rounds=5, cohort_size=cohort)
+        each = [row["seconds"] for row in result.rows]
+        seconds = time.perf_counter() - start
+        print(
+            f"five rounds {seconds:.2f} s, of which later ones {min(each):.3f} s each"
+        )
+
+    def diagnosis() -> None:
+        start = time.perf_counter()
+        simulation.diagnose(
+            model_fn, train, client_optimizer_fn=populations.RATE, cohort_size=cohort
+        )
+        print(f"diagnosis {time.perf_counter() - start:.2f} s")
+
+    for _ in range(3):
+        five_rounds()
+        diagnosis()
+
+
+def correlate(table: pd.DataFrame) -> None:
+    """Prints the rank correlations of predictors and gains."""
+    total = table[list(ERRORS)].sum(axis=1)
+    table = table.assign(bias_share=table["bias"] / total)
+    predictors = ["b2", *ERRORS, "bias_share"]
+    gained = [name for name in table if name.startswith("gain_")]
+    for rounds, part in table.groupby("rounds"):
+        ranks = part[predictors + gained].rank()
+        print(f"\nafter {rounds} rounds, {len(part)} settings:")
+        print(ranks.corr().loc[predictors, gained].round(2).to_string())
+        # Of one task and cohort, at two of Dirichlet 0.03, 0.3 and IID.
+        groups = part.groupby(part["runs"].str.replace(_HETEROGENEITY, "", regex=True))
+        for name in predictors:
+            pairs = [
+                (first[name] - second[name]) * (first.gain_best - second.gain_best)
+                for _, each in groups
+                for first, second in itertools.combinations(
+                    [row for _, row in each.iterrows()], 2
+                )
+            ]
+            right = sum(pair > 0 for pair in pairs)
+            print(f"{name}: {right} of {sum(pair != 0 for pair in pairs)} pairs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The command `diagnose`: what is asked for, its files, and the places of a race."""
+
+import json
+import pathlib
+
+import pandas as pd
+import pytest
+
+from experiments import main
+from experiments.flags import diagnoses, errors
+from experiments.training import race
+from tests.experiments import programs
+
+SMALL = ("--task=digits", "--num_clients=8", "--clients_per_round=4", "--max_clients=4")
+
+
+def request(*words):
+    return diagnoses.request(programs.parse("diagnose", *words))
+
+
+def test_what_is_asked_for():
+    wanted = request(*SMALL, "--client_learning_rate=0.2", "--client_epochs=3")
+    assert (wanted.rounds, wanted.max_clients, wanted.race) == (2, 4, None)
+    assert wanted.folder == pathlib.Path("results/diagnose/digits")
+    assert wanted.run.algorithm == "fed_avg"
+    assert wanted.run.configuration["client_learning_rate"] == 0.2
+    assert wanted.run.configuration["client_epochs"] == 3
+    assert wanted.run.configuration["num_clients"] == 8
+
+
+def test_a_race_has_the_flags_of_the_diagnosis_and_its_own_seeds():
+    wanted = request(*SMALL, "--race", "--race_rounds=7", "--race_points=3", "--seed=5")
+    assert wanted.race.rounds == 7
+    assert wanted.race.points == 3
+    assert wanted.race.folder == wanted.folder / "race"
+    assert wanted.race.flags == {
+        "task": "digits", "num_clients": 8, "clients_per_round": 4,
+    }  # fmt: skip
+    assert wanted.run.seed == 5
+    assert request(*SMALL, "--race").race.rounds == wanted.run.rounds
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("--race_points has no meaning without --race", ["--race_points=3"]),
+        ("--processes has no meaning without --race", ["--processes=1"]),
+        ("--max_clients must be at least 3, found 2", ["--max_clients=2"]),
+        ("--rounds_before", ["--rounds_before=-1"]),
+        ("unknown flag .--mu", ["--mu=0.1"]),
+        ("--similarity is not an option", ["--task=emnist_digits", "--similarity=0.5"]),
+    ],
+)
+def test_mistakes_are_named(message, words):
+    with pytest.raises(errors.UserError, match=message):
+        request(*words)
+
+
+@pytest.fixture(scope="module")
+def diagnosed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("diagnosis") / "run"
+    log = tmp_path_factory.mktemp("log")
+    words = (*SMALL, "--rounds_before=1", f"--output_dir={folder}")
+    return folder, programs.run_process(log, "diagnose", *words)
+
+
+@pytest.mark.whole_programs
+def test_a_diagnosis_is_told_and_kept(diagnosed):
+    folder, outcome = diagnosed
+    assert outcome.status == 0, outcome.stderr
+    assert "Drift of 4 measured clients of 8, 4 per round" in outcome.stdout
+    assert "5. " in outcome.stdout
+    names = {each.name for each in folder.iterdir()}
+    assert names == {"diagnosis.json", "diagnosis.csv", "diagnosis.png"}
+    kept = json.loads((folder / "diagnosis.json").read_text("utf-8"))
+    assert (kept["clients"], kept["measured_clients"]) == (8, 4)
+    assert kept["configuration"]["algorithm"] == "fed_avg"
+    assert len(kept["sentences"]) == 5
+    for sentence in kept["sentences"]:
+        assert sentence in outcome.stdout
+    assert list(kept["gains"])[1] == "control variates"
+    table = pd.read_csv(folder / "diagnosis.csv")
+    assert len(table) == len(kept["estimates"])
+    assert set(table["part"]) == {"differences", "drift", "as_trained"}
+    assert (folder / "diagnosis.png").read_bytes()[1:4] == b"PNG"
+
+
+def test_a_folder_with_something_else_is_refused(tmp_path, capsys):
+    (tmp_path / "thesis.tex").touch()
+    assert main.run(["diagnose", *SMALL, f"--output_dir={tmp_path}"]) == 2
+    assert "holds files, but no diagnosis of tff-drift" in capsys.readouterr().err
+
+
+def test_places_tell_ties_from_gaps():
+    table = pd.DataFrame(
+        {
+            "algorithm": ["fed_avg", "scaffold", "adabest"],
+            "accuracy": [0.90, 0.95, 0.94],
+            "accuracy_sd": [0.01, 0.01, 0.01],
+        }
+    )
+    # Twice the standard error of a gap: 2 * 0.01 * sqrt(2 / 2) = 0.02.
+    found = race.places(table, "accuracy", higher_is_better=True)
+    assert list(found["algorithm"]) == ["scaffold", "adabest", "fed_avg"]
+    assert list(found["place"]) == ["first", "tie", "behind"]
+    found = race.places(table, "accuracy", higher_is_better=False)
+    assert list(found["place"]) == ["first", "behind", "behind"]
+
+
+@pytest.mark.conformance
+@pytest.mark.whole_programs
+def test_a_race_is_searched_and_compared(tmp_path):
+    words = ("--race", "--race_rounds=2", "--race_points=2", "--processes=1")
+    folder = tmp_path / "run"
+    outcome = programs.run_process(
+        tmp_path, "diagnose", *SMALL, *words, f"--output_dir={folder}"
+    )
+    assert outcome.status == 0, outcome.stderr
+    kept = json.loads((folder / "diagnosis.json").read_text("utf-8"))
+    names = {each["algorithm"] for each in kept["race"]}
+    assert names == {"fed_avg", *kept["methods"]}
+    assert [each["place"] for each in kept["race"]].count("first") == 1
+    for name in names:
+        assert (folder / "race" / "tuning" / name / "best.json").is_file()
+    assert (folder / "race" / "runs" / "curves.png").is_file()
+    assert "| algorithm | accuracy | place |" in (
+        folder / "race" / "race.md"
+    ).read_text("utf-8")

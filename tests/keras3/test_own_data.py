@@ -1,0 +1,55 @@
+"""Models of Keras 3 for tasks on a user's own data."""
+
+import keras
+import numpy as np
+import pandas as pd
+import pytest
+
+import tasks
+from tests import keras3_models
+from tff_drift import algorithms, simulation
+
+pytestmark = keras3_models.needed
+
+
+@pytest.mark.parametrize(
+    ("labels", "outputs", "metric"),
+    [([0, 1, 0, 1, 1, 0], 2, "accuracy"), ([0.5, 1.5, -1, 2, 0, 3], 1, "mae")],
+)
+def test_a_model_of_keras_3_is_trained_and_evaluated(labels, outputs, metric):
+    frame = pd.DataFrame(
+        {"owner": list("aaabbb"), "size": np.arange(6) / 6, "label": labels}
+    )
+
+    def build():
+        layer = keras.layers.Dense(outputs, kernel_initializer="ones")
+        return keras.Sequential([keras.Input([1]), layer])
+
+    task = tasks.from_frame(
+        frame, client_id="owner", label="label", test=frame, build_keras_model=build
+    )
+    assert task.accuracy_metric == metric
+    result = simulation.run_training(
+        algorithms.build_fed_avg(task.model_fn, 0.1),
+        task.train,
+        rounds=2,
+        cohort_size=2,
+        callbacks=[task.evaluation(rounds_per_evaluation=1)],
+    )
+    x = frame[["size"]].to_numpy(np.float32)
+    y = np.array(labels, np.float32)
+    # All outputs are alike at the start, and the first of them counts.
+    expected = {"accuracy": np.mean(y == 0), "mae": np.abs(x[:, 0] - y).mean()}
+    assert result.rows[0][f"test_{metric}"] == pytest.approx(expected[metric], 1e-5)
+    assert result.rows[2]["test_loss"] < result.rows[0]["test_loss"]
+    with pytest.raises(
+        ValueError, match="build_keras_model builds a net whose outputs"
+    ):
+        tasks.from_frame(
+            frame,
+            client_id="owner",
+            label="label",
+            build_keras_model=lambda: keras.Sequential(
+                [keras.Input([1]), keras.layers.Dense(3 - outputs, name="d")]
+            ),
+        )

@@ -1,0 +1,1 @@
+"""Whether clients drift, what that costs, and what follows."""
