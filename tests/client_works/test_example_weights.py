@@ -63,6 +63,12 @@ CASES = {
         (X, BINARY),
         {0: 1.0, 1: 9.0},
     ),
+    "binary, without a last dimension": (
+        lambda: dense(1),
+        tf.keras.losses.BinaryCrossentropy(from_logits=True),
+        (X, BINARY[:, 0], WEIGHTS),
+        {0: 1.0, 1: 9.0},
+    ),
     "regression": (dense, per_example(), (X, X[:, :3], WEIGHTS), None),
     "steps and a mask": (tokens, crossentropy(), (TOKENS, NEXT, OF_STEPS), None),
     "sequences": (tokens, crossentropy(), (TOKENS, NEXT, OF_STEPS[:, 0]), None),

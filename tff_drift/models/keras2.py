@@ -225,21 +225,13 @@ class _Keras2Model(tff.learning.models.VariableModel):
         """Returns the loss of a batch, without those that layers add."""
         losses = self._model._loss_fns
         if len(losses) == 1:
-            return losses[0](
-                y_true=labels,
-                y_pred=predictions,
-                **example_weights.as_argument(weights),
-            )
+            return _loss_of(losses[0], labels, predictions, weights)
         outputs = named_outputs(predictions, self._names)
         named = by_output("the labels of input_spec", labels, outputs)
         shared = weights_by_output(weights, outputs)
         total = tf.zeros(())
         for name, loss, factor in zip(self._names, losses, self._model._loss_weights):
-            total += factor * loss(
-                y_true=named[name],
-                y_pred=outputs[name],
-                **example_weights.as_argument(shared[name]),
-            )
+            total += factor * _loss_of(loss, named[name], outputs[name], shared[name])
         return total
 
     def _update(
@@ -252,8 +244,9 @@ class _Keras2Model(tff.learning.models.VariableModel):
         mask = getattr(predictions, "_keras_mask", None)
         if metric.name not in self._weighted_metrics:
             weights = mask
-        elif mask is not None:
-            weights = _masked(weights, mask)
+        else:
+            labels = _with_rank_of(labels, predictions)
+            weights = weights if mask is None else _masked(weights, mask)
         arguments = example_weights.as_argument(weights)
         if arguments and not _takes_weights(metric):
             raise ValueError(
@@ -316,6 +309,25 @@ def _output_names(keras_model: Any) -> list[str]:
 
 def _num_rows(leaf: Any) -> Any:
     return leaf.nrows() if isinstance(leaf, tf.RaggedTensor) else tf.shape(leaf)[0]
+
+
+def _loss_of(loss: Any, labels: Any, predictions: Any, weights: Any) -> Any:
+    """Returns a loss of Keras, which finds the mask of the predictions itself."""
+    if weights is None:
+        return loss(y_true=labels, y_pred=predictions)
+    labels = _with_rank_of(labels, predictions)
+    return loss(y_true=labels, y_pred=predictions, sample_weight=weights)
+
+
+def _with_rank_of(labels: Any, predictions: Any) -> Any:
+    """Returns labels `[n]` of predictions `[n, m]` as `[n, 1]`, as Keras' `fit` does.
+
+    Otherwise some losses have one value for all examples, which cannot be weighted.
+    """
+    if tf.nest.is_nested(labels) or tf.nest.is_nested(predictions):
+        return labels
+    is_short = labels.shape.rank == 1 and predictions.shape.rank == 2
+    return tf.expand_dims(labels, 1) if is_short else labels
 
 
 def _masked(weights: Any, mask: Any) -> Any:
