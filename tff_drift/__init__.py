@@ -57,7 +57,7 @@ __all__ = [
     "optimizers",
     "simulation",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _tff_import.prepare()
 _tff_exit.release_context_at_exit()

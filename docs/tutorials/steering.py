@@ -18,7 +18,7 @@ import importlib.util
 
 if importlib.util.find_spec("tff_drift") is None:
     get_ipython().system(
-        "pip install -q tff_drift-0.1.0-py3-none-any.whl && tff-drift install-tff"
+        "pip install -q tff_drift-0.2.0-py3-none-any.whl && tff-drift install-tff"
     )
 
 import tff_drift  # Before TensorFlow Federated and the tasks.
