@@ -132,7 +132,10 @@ def test_a_spec_that_cannot_be_read_is_one_line(run_command, monkeypatch):
     [
         (["trian"], "unknown command 'trian'. Did you mean train?"),
         (["help", "trian"], "unknown command 'trian'. Did you mean train?"),
-        (["--task=digits"], "the command comes first: tff-drift train|compare|"),
+        (
+            ["--task=digits"],
+            "the command comes first: tff-drift diagnose|train|compare|",
+        ),
         (["train", "--algorithm=fed_addam"], "Did you mean fed_adam"),
         (
             ["train", "--learning_rate=1"],
