@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import tiers
 from tests.client_works import against_keras
 from tff_drift import algorithms, models, simulation
 
@@ -57,7 +58,7 @@ def trained_alone(name):
     return [kernel, bias]
 
 
-@pytest.mark.parametrize("context", ["local", "native"])
+@pytest.mark.parametrize("context", tiers.first(["local"], ["local", "native"]))
 def test_the_mean_has_the_weights_given(native_context, context):
     weights = {"a": 0.25, "b": 7.5, "c": 0.0}
     train = weighted(weights)
@@ -85,7 +86,7 @@ BUILDERS = {
 }
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", tiers.first(["fed_avg"], list(BUILDERS)))
 def test_numbers_of_examples_as_weights_change_nothing(name):
     train = weighted(SIZES)
     by_examples = tff.learning.ClientWeighting.NUM_EXAMPLES

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import tiers
 from tests.client_works import against_keras
 from tff_drift import algorithms, simulation
 
@@ -71,7 +72,7 @@ def loss_of(batch):
     return tf.keras.losses.MeanSquaredError()
 
 
-@pytest.mark.parametrize("context", ["local", "native"])
+@pytest.mark.parametrize("context", tiers.first(["local"], ["local", "native"]))
 @pytest.mark.parametrize("build", MODELS)
 def test_a_step_of_a_client_is_a_step_of_keras(native_context, build, context):
     batch = MODELS[build]
@@ -145,7 +146,9 @@ def test_a_metric_that_can_leave_nothing_out_is_refused_where_there_is_a_mask():
     algorithms.build_fed_avg(lambda: model_fn(regularized, (FEATURES, FEATURES)), 0.1)
 
 
-@pytest.mark.parametrize("name", ["fed_sgd", "uga", "mime", "fed_meta"])
+@pytest.mark.parametrize(
+    "name", tiers.first(["fed_sgd", "mime"], ["fed_sgd", "uga", "mime", "fed_meta"])
+)
 def test_the_gradients_of_other_methods_leave_padding_out(name):
     """Labels of hidden steps change nothing."""
     other = NEXT.copy()
@@ -186,7 +189,9 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize("is_made", [True, False], ids=["object", "function"])
+@pytest.mark.parametrize(
+    "is_made", tiers.first(["object"], {"object": True, "function": False})
+)
 @pytest.mark.parametrize("name", LATE)
 def test_metrics_that_make_their_variables_late(name, is_made):
     """Summed over two clients they are Keras' own of all examples."""

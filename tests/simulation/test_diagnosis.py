@@ -360,6 +360,7 @@ def test_gains_are_shares_of_the_error(one_class):
     )
 
 
+@pytest.mark.conformance
 def test_noise_of_few_examples_is_no_difference():
     random = np.random.default_rng(5)
     sizes = random.integers(2, 50, 30)
@@ -370,6 +371,7 @@ def test_noise_of_few_examples_is_no_difference():
     assert value(found, "noise_share") > 0.5
 
 
+@pytest.mark.conformance
 def test_clients_of_noise_alone_need_other_examples():
     random = np.random.default_rng(7)
     clients = {
@@ -384,6 +386,7 @@ def test_clients_of_noise_alone_need_other_examples():
     assert "noise of their few examples" in report.sentences[-1]
 
 
+@pytest.mark.conformance
 def test_permuted_labels_are_a_contradiction_that_no_method_resolves():
     random = np.random.default_rng(8)
     clients = labelled([random.integers(0, CLASSES, 60) for _ in range(30)], 9)
