@@ -1,5 +1,8 @@
 """Runs these tests under the local context, as users do."""
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import pytest
 import tensorflow_federated as tff
 

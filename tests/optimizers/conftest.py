@@ -1,3 +1,6 @@
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import numpy as np
 import pytest
 import tensorflow as tf

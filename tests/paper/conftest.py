@@ -1,5 +1,8 @@
 """Execution contexts of the papers' tests."""
 
+import tff_drift  # noqa: F401 (before TensorFlow Federated)
+
+# isort: split
 import pytest
 import tensorflow_federated as tff
 
