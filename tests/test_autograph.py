@@ -140,7 +140,7 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("model", tiers.first(["loss", "functional model"], MODELS))
+@pytest.mark.parametrize("model", tiers.first(["loss"], MODELS))
 def test_models_and_what_they_are_made_of(model):
     assert_alike(
         *both(lambda halved: algorithms.build_fed_avg(model(halved), 0.05)),
@@ -366,6 +366,7 @@ def test_work_that_is_not_made_of_steps():
     np.testing.assert_allclose(driver.model, -update, rtol=1e-5)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("side", tiers.first(["client"], ["client", "server"]))
 def test_schedules(side):
     def schedule(halved):

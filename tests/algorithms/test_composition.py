@@ -139,6 +139,7 @@ def test_the_servers_control_variate_is_read_wherever_the_state_holds_it():
     assert stateful.adabest(RATE, 0.2, 0.5).control_variate is None
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("has_meta_step", tiers.first([0], [False, True]))
 def test_the_new_client_states_may_stay_at_the_clients(has_meta_step):
     process = algorithms.build_scaffold(models.softmax_regression, 0.1, 10)

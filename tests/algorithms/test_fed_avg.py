@@ -37,6 +37,7 @@ def test_one_round_equals_numpy():
         np.testing.assert_allclose(actual, x - d, atol=1e-6)
 
 
+@pytest.mark.conformance
 def test_uniform_weighting_averages_the_clients_alike():
     process = algorithms.build_fed_avg(
         models.softmax_regression,
@@ -51,6 +52,7 @@ def test_uniform_weighting_averages_the_clients_alike():
         np.testing.assert_allclose(actual, np.mean(client_tensors, axis=0), atol=1e-6)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     "loop",
     tiers.first(
@@ -128,6 +130,7 @@ def test_weight_decay_and_clipping_of_gradients_equal_numpy():
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
+@pytest.mark.conformance
 def test_client_schedule_multiplies_the_rate_round_by_round():
     process = algorithms.build_fed_avg(
         models.softmax_regression,

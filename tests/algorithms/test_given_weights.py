@@ -86,6 +86,7 @@ BUILDERS = {
 }
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", tiers.first(["fed_avg"], list(BUILDERS)))
 def test_numbers_of_examples_as_weights_change_nothing(name):
     train = weighted(SIZES)

@@ -103,6 +103,7 @@ def test_normalized_fed_avg_moves_by_exactly_the_server_rate():
         np.testing.assert_allclose(length, 0.1, rtol=1e-5)
 
 
+@pytest.mark.conformance
 def test_normalized_fed_avg_does_not_move_on_a_zero_update():
     process = build("normalized_fed_avg")
     # Without examples there is no local step, so every pseudo-gradient is zero.
@@ -181,6 +182,7 @@ def test_the_steps_of_a_large_cohort_are_no_half_precision_number():
     assert metrics["client_work"]["drift"] > 0.5
 
 
+@pytest.mark.conformance
 def test_a_schedule_of_an_integer_rate():
     process = algorithms.build_fed_avg(
         stateful.LinearRegression,

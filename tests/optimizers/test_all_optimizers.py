@@ -150,6 +150,7 @@ def test_tffs_momentum_is_heavy_ball(weights, gradients, take_steps, assert_clos
     assert_close(take_steps(optimizer, weights, gradients), expected)
 
 
+@pytest.mark.conformance
 def test_all_run_in_tffs_finalizer():
     weights = _tensors(_WEIGHTS, tf.float32)
     weights_type = compat.tensorflow_to_type(

@@ -233,6 +233,7 @@ def test_it_knows_neither_N_nor_the_set_of_clients():
     assert tf.nest.map_structure(np.shape, driver.state) == before
 
 
+@pytest.mark.conformance
 def test_mu_by_examples_follows_a_running_mean_of_examples():
     driver = stateful.Driver(adabest(mu=MU, beta=BETA, mu_by_examples=True), RAGGED)
     paper = reference.AdaBest(D, RATE, MU, BETA, mu_by_examples=True)

@@ -131,6 +131,7 @@ def _clipping(norm, rate=0.2):
     )
 
 
+@pytest.mark.conformance
 def test_with_both_sums_clipped_alike_it_extrapolates_from_what_is_clipped():
     clients = {
         f"axis_{axis}": stateful.axis_client(1.0, optimum=9.0, steps=3, axis=axis)

@@ -63,6 +63,7 @@ def descend(model, batches, rate):
     return model
 
 
+@pytest.mark.conformance
 def test_epochs_without_minibatches_are_full_steps(base, each_context):
     process = with_meta(base, META_RATE, meta_epochs=3)
     state = process.initialize()
@@ -133,6 +134,7 @@ def test_no_epochs_and_no_batches_are_refused(base, name):
         with_meta(base, 0.1, **{name: 1.5})
 
 
+@pytest.mark.conformance
 def test_hyperparameters_and_weights_can_be_set(base):
     process = with_meta(base, META_RATE)
     state = process.initialize()

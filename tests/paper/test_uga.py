@@ -119,6 +119,7 @@ def test_the_update_equals_nested_tapes(model_fn, dropout_rate, each_context):
         np.testing.assert_allclose(old - new, mean, atol=1e-5)
 
 
+@pytest.mark.conformance
 def test_with_one_epoch_it_is_fed_sgd(each_context):
     uga = build_uga(local_epochs=1)
     fed_sgd = algorithms.build_fed_sgd(models.softmax_regression, 1.0)

@@ -32,6 +32,7 @@ def expected(fed_avg):
     return _trained(fed_avg)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     "options",
     tiers.first(

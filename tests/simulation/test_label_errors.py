@@ -53,6 +53,7 @@ def test_a_label_without_output_is_named():
         assert _message(process, 12) == _expected(12)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("label", tiers.first([1], [12.0, 12.9, -1.0]))
 def test_it_is_named_among_floats(label):
     # Of which Keras' loss takes the whole part.

@@ -102,6 +102,7 @@ def test_a_loop_of_one_s_own(process, train):
     models.assert_bit_equal(contents(kept.client_states), of_clients)
 
 
+@pytest.mark.conformance
 def test_lists_of_batches_are_taken_too(train):
     process = built("scaffold")
     kept = ProcessWithClientStates(process)

@@ -164,6 +164,7 @@ def test_a_norm_that_grows_as_learning_does_is_not_told(caplog):
     assert warnings(caplog) == []
 
 
+@pytest.mark.conformance
 def test_native_processes_of_tff_have_such_rounds_too():
     built = tff.learning.algorithms.build_weighted_fed_avg(
         models.softmax_regression,

@@ -221,6 +221,7 @@ def _process(over):
     return initialize, next_
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     "over", tiers.first([1], [iter, lambda data: data]), ids=["iter", "for"]
 )

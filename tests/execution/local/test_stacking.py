@@ -168,7 +168,7 @@ def _uga():
 @pytest.mark.parametrize(
     "sizes",
     tiers.first(
-        [],
+        [1],
         [
             [6] * 9,
             # Short last batches, batches that few have, and no batch at all.
@@ -203,7 +203,7 @@ def test_keep_trace_clients_of_unequal_sizes_run_together_where_it_pays():
 @pytest.mark.parametrize(
     ("build", "epochs"),
     tiers.first(
-        ["nothing traced"],
+        [],
         [
             (
                 lambda: algorithms.build_uga(
