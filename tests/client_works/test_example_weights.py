@@ -148,7 +148,7 @@ def gradient(kernel, bias, weights):
 @pytest.mark.parametrize(
     "name",
     tiers.first(
-        ["fed_avg", "mime"],
+        ["fed_avg"],
         ["fed_avg", "fed_sgd", "uga", "mime", "fed_meta"],
     ),
 )

@@ -107,6 +107,7 @@ def keras_dropout():
     )
 
 
+@pytest.mark.conformance
 def test_tffs_worker_trains_what_needs_an_iterator(native_context):
     model = keras_dropout()
     assert functional.leaves_placeholders(model)

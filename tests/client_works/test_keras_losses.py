@@ -73,7 +73,7 @@ def loss_of(batch):
 
 
 @pytest.mark.parametrize("context", tiers.first(["local"], ["local", "native"]))
-@pytest.mark.parametrize("build", tiers.first([1, 3], MODELS.keys()))
+@pytest.mark.parametrize("build", tiers.first([1], MODELS.keys()))
 def test_a_step_of_a_client_is_a_step_of_keras(native_context, build, context):
     batch = MODELS[build]
     keras_model = build()
@@ -252,7 +252,7 @@ def two_outputs():
 
 
 @pytest.mark.parametrize(
-    "keys", tiers.first([1], [[("kind", "size")], [("size", "kind")], [None]])
+    "keys", tiers.first([1], [(("kind", "size"),), (("size", "kind"),), None])
 )
 def test_labels_by_name_and_a_list_of_losses(keys):
     labels = {"kind": np.array([2, 0]), "size": np.array([[1.0], [3.0]], np.float32)}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import models, stateful
+from tests import models, stateful, tiers
 from tests.paper import reference
 from tff_drift import algorithms
 
@@ -252,7 +252,10 @@ def test_mu_by_examples_follows_a_running_mean_of_examples():
 
 
 @pytest.mark.parametrize(
-    "options", [{"client_weighting": stateful.NUM_EXAMPLES}, {"mu_by_examples": True}]
+    "options",
+    tiers.first(
+        [0], [{"client_weighting": stateful.NUM_EXAMPLES}, {"mu_by_examples": True}]
+    ),
 )
 def test_unbalanced_clients_count_by_their_examples_once(options):
     # At full participation with β = 1, the mean of the clients' corrections h_i,

@@ -82,6 +82,7 @@ def test_epochs_without_minibatches_are_full_steps(base, each_context):
     assert meta["train"]["num_examples"] == 3 * 7
 
 
+@pytest.mark.conformance
 def test_minibatches_pass_over_all_examples_in_some_order_of_every_epoch():
     # Clients that stand still leave the meta steps alone.
     base = algorithms.build_fed_avg(models.softmax_regression, 1e-30)

@@ -83,6 +83,7 @@ def test_the_variates_sum_to_zero_after_every_round():
         np.testing.assert_allclose(h.sum(axis=0), np.zeros(D), atol=1e-5)
 
 
+@pytest.mark.conformance
 def test_numbers_of_steps_are_geometric_and_depend_on_the_seed_alone():
     clients = stateful.ragged_clients([3], epochs=1, seed=1)
 

@@ -170,6 +170,7 @@ def _events(state):
     return {path: leaf for path, leaf in leaves if isinstance(leaf, bytes)}
 
 
+@pytest.mark.conformance
 def test_a_private_run_that_is_resumed_keeps_its_events(tmp_path):
     def train(rounds, folder):
         return simulation.run_training(

@@ -65,6 +65,7 @@ def test_it_is_named_among_floats(label):
         assert str(caught.value) == _expected(int(label))
 
 
+@pytest.mark.conformance
 def test_it_is_named_where_clients_keep_states_too():
     process = algorithms.build_scaffold(_model, 0.1, num_clients=2)
 

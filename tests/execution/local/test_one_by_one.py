@@ -219,6 +219,7 @@ def _orders(passes):
     return of_each, one, lambda: [dataset(seed) for seed in range(1, 7)]
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("passes", tiers.first([0], ["one graph", "functions"]))
 def test_passes_over_a_shuffled_dataset_follow_each_other(passes, local_contexts):
     computation, one, make = _orders(passes)

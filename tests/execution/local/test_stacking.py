@@ -168,7 +168,7 @@ def _uga():
 @pytest.mark.parametrize(
     "sizes",
     tiers.first(
-        [1],
+        [],
         [
             [6] * 9,
             # Short last batches, batches that few have, and no batch at all.

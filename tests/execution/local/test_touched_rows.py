@@ -296,6 +296,7 @@ def test_whole_tables_are_trained_where_steps_change_them(
     assert_same(actual, expected, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.conformance
 def test_many_words_are_trained_on_the_whole_table(context):
     process = _fed_avg(_mean_of_words)
     many = _clients([500] * 10)
