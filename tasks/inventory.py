@@ -176,5 +176,5 @@ def _read_images(
 def _describe_images(counts: tuple[int, int], official: tuple[int, int]) -> list[str]:
     return [
         f"{part}: {count:,} images" + ("" if count == whole else f" (of {whole:,})")
-        for part, count, whole in zip(("train", "test"), counts, official)
+        for part, count, whole in zip(("train", "test"), counts, official, strict=True)
     ]

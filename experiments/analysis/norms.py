@@ -86,7 +86,7 @@ def draw_predicted_norms(runs: FinishedRuns) -> matplotlib.figure.Figure:
     table = predicted_norms(runs)
     labels = list(dict.fromkeys(table["label"]))
     figure, panels = style.panels(len(labels))
-    for axes, label in zip(panels, labels):
+    for axes, label in zip(panels, labels, strict=True):
         of_label = table[table["label"] == label]
         for position, (cohort, lines) in enumerate(of_label.groupby(_COHORT)):
             colour = style.colour(position)

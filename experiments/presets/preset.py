@@ -149,7 +149,7 @@ class Preset:
 
     def scale(self, name: str) -> Scale:
         """Returns what is run at a scale, "local" or "paper"."""
-        return dict(zip(SCALES, (self.local, self.paper)))[name]
+        return dict(zip(SCALES, (self.local, self.paper), strict=True))[name]
 
     def study(self, scale: str, part: str) -> Study:
         """Returns the study of a part; raises `KeyError` if the scale lacks it."""

@@ -190,7 +190,7 @@ def _to_thresholds(
     table = analysis.over_seeds(values, labels)
     first = values.iloc[:, : len(wanted.thresholds)].notna().astype(float)
     shares = first.groupby(labels, sort=False).mean()
-    for threshold, name in zip(wanted.thresholds, first):
+    for threshold, name in zip(wanted.thresholds, first, strict=True):
         table[f"{_REACHED} {threshold:g}"] = shares[name]
     return table
 

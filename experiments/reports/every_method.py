@@ -107,7 +107,7 @@ def draw(results: StudyResults, threshold: float) -> matplotlib.figure.Figure:
     places = range(len(data))
     colours = [style.colour(1 if level else 7) for level in data[_LEVEL]]
     for place, colour, mean, deviation in zip(
-        places, colours, data["accuracy"], data["accuracy_sd"]
+        places, colours, data["accuracy"], data["accuracy_sd"], strict=True
     ):
         left.errorbar(mean, place, xerr=deviation, fmt="o", color=colour, capsize=2)
     right.scatter(data["bytes_to_first"] / 1e6, places, color=colours)

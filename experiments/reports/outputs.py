@@ -223,7 +223,7 @@ def tabulate_last(
         data["paper"] = pd.Series(paper)
         metric = columns[0].removeprefix("test_")
         headers.append("paper")
-        for row, value in zip(cells, data["paper"]):
+        for row, value in zip(cells, data["paper"], strict=True):
             row.append(texts.metric(metric, value))
     title = results.title(f"Mean of {texts.last_rounds(last)}")
     return Table(title, data.reset_index(), headers, cells)

@@ -194,7 +194,10 @@ def _protocol(runs: FinishedRuns, labels: pd.Series) -> tuple[Table | None, Tabl
         corner = "runs"
         if len(differ) > len(shown):
             corner, shown = "setting", shown.T
-        rows = [[str(name), *row] for name, row in zip(shown.index, shown.to_numpy())]
+        rows = [
+            [str(name), *row]
+            for name, row in zip(shown.index, shown.to_numpy(), strict=True)
+        ]
         differing = Table("What differs", [corner, *map(str, shown.columns)], rows)
     return differing, _two_columns(same)
 

@@ -362,7 +362,7 @@ def _trackers(names: Sequence[str]) -> list[callbacks.Tracker]:
 
 def _check_trackers(names: Sequence[str]) -> None:
     """Raises unless the packages of the trackers are installed."""
-    for name, tracker in zip(names, _trackers(names)):
+    for name, tracker in zip(names, _trackers(names), strict=True):
         try:
             tracker.check()
         except ImportError as error:

@@ -144,7 +144,7 @@ class _Training:
 
     def _end(self, future: Future[list[str]]) -> None:
         label = self._futures.pop(future)
-        for seed, reason in zip(self._sweep.seeds, future.result()):
+        for seed, reason in zip(self._sweep.seeds, future.result(), strict=True):
             self._done += 1
             print(
                 f"[{self._done}/{self._total}] {label}, seed {seed}: "

@@ -152,7 +152,7 @@ def parted(found: Sequence[Found], target: targets.Target, split: Split) -> list
         return parts
     return [
         _windows(part, part_sizes, split.window, is_test)
-        for part, part_sizes, is_test in zip(parts, sizes, (False, True))
+        for part, part_sizes, is_test in zip(parts, sizes, (False, True), strict=True)
     ]
 
 

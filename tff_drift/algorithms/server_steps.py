@@ -335,7 +335,7 @@ class AveragedStep(StepAround):
         aggregate = aggregate_model(result.state, result.trainable)
         average = tuple(
             mean + (model - mean) / tf.cast(total, model.dtype)
-            for mean, model in zip(state["average_model"], aggregate)
+            for mean, model in zip(state["average_model"], aggregate, strict=True)
         )
         return result._replace(
             state=collections.OrderedDict(

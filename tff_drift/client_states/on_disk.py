@@ -308,7 +308,7 @@ class DiskClientStates(ClientStates):
         with self._reported():
             places: list[Place] = []
             try:
-                for client_id, arrays in zip(client_ids, states):
+                for client_id, arrays in zip(client_ids, states, strict=True):
                     row = self._template.pack(arrays)
                     places.append(self._keep(_key(client_id), row))
                 unused = self._index.put(places, valid_from=self._last_version() + 1)

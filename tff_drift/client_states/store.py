@@ -172,7 +172,7 @@ class ClientStates(abc.ABC):
             )
         arrays = [
             self._template.checked_arrays(client_id, state)
-            for client_id, state in zip(ids, states)
+            for client_id, state in zip(ids, states, strict=True)
         ]
         with self._lock:
             self._write(ids, arrays, copy)

@@ -86,7 +86,8 @@ def _forward(
         if counting is not None:
             h = tf.where(counting.read(t) > 0, h, h_before)
         written = (
-            array.write(t, each) for array, each in zip(arrays, (gates, v, n, h))
+            array.write(t, each)
+            for array, each in zip(arrays, (gates, v, n, h), strict=True)
         )
         return (h, *written)
 

@@ -301,7 +301,7 @@ def sum_of_products(
     parts: Sequence[tf.Tensor], blocks: Sequence[tf.Tensor]
 ) -> tf.Tensor:
     """Returns d R', with d and R given as blocks of columns, R's transposed."""
-    return tf.add_n([tf.matmul(*pair) for pair in zip(parts, blocks)])
+    return tf.add_n([tf.matmul(*pair) for pair in zip(parts, blocks, strict=True)])
 
 
 def product(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:

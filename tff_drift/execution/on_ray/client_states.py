@@ -245,7 +245,9 @@ class RayClientStates(ClientStates):
                 by_shard.setdefault(shard, []).append(reference)
             oldest = [
                 min(of_shard)
-                for of_shard in zip(self._present, *self._versions.values())
+                for of_shard in zip(
+                    self._present, *self._versions.values(), strict=True
+                )
             ]
             calls = [
                 self.call("write", shard, oldest[shard], *references)
@@ -288,7 +290,7 @@ class RayClientStates(ClientStates):
         self, client_ids: Sequence[str], states: Sequence[Arrays], copy: bool
     ) -> None:
         del copy
-        arrays = dict(zip(client_ids, states))
+        arrays = dict(zip(client_ids, states, strict=True))
         self.write(
             [
                 (shard, self.actors.put({name: list(arrays[name]) for name in ids}))

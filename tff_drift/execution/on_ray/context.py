@@ -254,9 +254,11 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
         results = []
         new: list[tuple[int, Any]] = []
         calls = argument.calls(computation, keeps_states=True)
-        for call, (result, *references) in zip(calls, self._actors.run(calls)):
+        for call, (result, *references) in zip(
+            calls, self._actors.run(calls), strict=True
+        ):
             results.append(result)
-            new += zip(call.arguments[2].states.returned, references)
+            new += zip(call.arguments[2].states.returned, references, strict=True)
         states.new = new
         return results
 
@@ -333,7 +335,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
     def _told_of_actors(self, plan: _Plan, numbers: Sequence[int]) -> list[str]:
         lines = [f"on Ray at {self._address}, {len(self._actors)} actors:"]
         for number, (place, found) in enumerate(
-            zip(self._actors.places, self._actors.described)
+            zip(self._actors.places, self._actors.described, strict=True)
         ):
             line = (
                 f"  {number}: on {found['node']}, {place.processors:g} processors, "

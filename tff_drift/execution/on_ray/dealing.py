@@ -88,7 +88,9 @@ class Dealer:
         packer = _Packer()
         packed = [
             [packer.pack(client, each, type_) for client, each in enumerate(column)]
-            for column, type_ in zip(columns, partition.client_types(parameter))
+            for column, type_ in zip(
+                columns, partition.client_types(parameter), strict=True
+            )
         ]
         num_actors = len(self._actors)
         if whole:
@@ -148,7 +150,7 @@ class Dealer:
     def _count_examples(self, clients: Sequence[_Client], homes: Sequence[int]) -> None:
         """Asks actors for the examples of the clients that have not been seen."""
         wanted: dict[tuple[int, int], tuple[SentSource, list[str]]] = {}
-        for (source, client_id), number in zip(clients, homes):
+        for (source, client_id), number in zip(clients, homes, strict=True):
             if client_id not in source.examples:
                 _, ids = wanted.setdefault((id(source), number), (source, []))
                 ids.append(client_id)
@@ -158,8 +160,8 @@ class Dealer:
                 for (_, number), (source, ids) in wanted.items()
             ]
         )
-        for (source, ids), found in zip(wanted.values(), counts):
-            source.examples.update(zip(ids, found))
+        for (source, ids), found in zip(wanted.values(), counts, strict=True):
+            source.examples.update(zip(ids, found, strict=True))
 
 
 class _Packer:

@@ -59,8 +59,8 @@ class SentFunctions:
         )
         by_number = {
             k: result
-            for (_, part), results in zip(busy, answers)
-            for k, result in zip(part, results)
+            for (_, part), results in zip(busy, answers, strict=True)
+            for k, result in zip(part, results, strict=True)
         }
         return [by_number[k] for k in range(len(client_ids))]
 

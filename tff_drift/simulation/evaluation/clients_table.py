@@ -181,7 +181,9 @@ def _build_training(
 
 def _cast(weights: Any, like: Any) -> list[np.ndarray]:
     """Returns weights in the dtypes of others, as they are evaluated."""
-    return [np.asarray(value, own.dtype) for value, own in zip(weights, like)]
+    return [
+        np.asarray(value, own.dtype) for value, own in zip(weights, like, strict=True)
+    ]
 
 
 def _warn_of_diverged(client_ids: Sequence[str]) -> None:

@@ -76,7 +76,7 @@ def read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[MetricsReco
     rows = [
         {
             column: _parse_number(path, text)
-            for column, text in zip(columns, line)
+            for column, text in zip(columns, line, strict=False)
             if text
         }
         for line in lines

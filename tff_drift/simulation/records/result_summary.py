@@ -130,7 +130,7 @@ def plot_rows(
         ax = plt.figure().subplots()
     for name in columns:
         points = [(row[metrics.ROUND], row[name]) for row in rows if name in row]
-        rounds, values = zip(*points)
+        rounds, values = zip(*points, strict=True)
         gaps = [value if math.isfinite(value) else math.nan for value in values]
         ax.plot(rounds, gaps, label=name)
     ax.set_xlabel("round")

@@ -96,7 +96,8 @@ class BatchCache(Generic[_Batches]):
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None and all(
-                reference() is own for reference, own in zip(entry[0], cohort)
+                reference() is own
+                for reference, own in zip(entry[0], cohort, strict=True)
             ):
                 self._entries.move_to_end(key)
                 return entry[1]

@@ -205,7 +205,9 @@ class VectorizedClients:
             for dataset in datasets
         ]
         # Handing them to threads takes longer than returning those that are there.
-        unknown = [each for each, own in zip(datasets, known) if own is None]
+        unknown = [
+            each for each, own in zip(datasets, known, strict=True) if own is None
+        ]
         were_read = iter(self._options.placement.map(read, unknown))
         return [next(were_read) if own is None else own for own in known]
 
@@ -229,7 +231,7 @@ class VectorizedClients:
             else:
                 inputs.append(value)
         results = self._runner.run(inputs, group)
-        return dict(zip(self._function.outputs, results))
+        return dict(zip(self._function.outputs, results, strict=True))
 
 
 def _build_runner(

@@ -113,7 +113,9 @@ def _functionalized(function: TensorFunction) -> TensorFunction:
     fetches = [tensor.name for tensor in function.outputs]
 
     def run(*inputs: tf.Tensor) -> TensorList:
-        return _Interpreter(graph_def).evaluate(dict(zip(names, inputs)), fetches)
+        return _Interpreter(graph_def).evaluate(
+            dict(zip(names, inputs, strict=True)), fetches
+        )
 
     specs = [tf.TensorSpec(each.shape, each.dtype) for each in function.inputs]
     # Not where the client that comes first happens to run.

@@ -123,4 +123,4 @@ class StackedClients:
             for leaf in self._function.inputs
         ]
         results = self._functions.run(_KEY, len(group.clients), inputs, [])
-        return dict(zip(self._function.outputs, results))
+        return dict(zip(self._function.outputs, results, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow as tf
 
@@ -41,13 +41,13 @@ def vectorized_results(
     Where a result is one of two tensors, such as the state of a client whose training
     may have broken down, and all clients have the second, it is taken as it is.
     """
-    choices: list[Optional[patterns.Choice]] = []
+    choices: list[patterns.Choice | None] = []
 
     def parts(element: Any) -> TensorList:
         results = function(element)
         choices[:] = map(patterns.choice, results)
         return tf.nest.flatten(
-            [choice or result for result, choice in zip(results, choices)]
+            [choice or result for result, choice in zip(results, choices, strict=True)]
         )
 
     stacks = iter(vectorized_map(parts, elements))
