@@ -32,7 +32,7 @@ SUMMED, COLLECTED, IN_TURN = "summed", "collected", "added one client after the 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """How an aggregation is done, or a part of one.
+    """The form of an aggregation or of a part of one.
 
     Attributes:
       aggregation: What it is about; the parts of the accumulator that have this form.

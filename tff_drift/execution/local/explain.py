@@ -1,4 +1,4 @@
-"""What a plan does and why, in words."""
+"""Describes in words how a plan runs, and why."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class RunnablePhase:
                 self.vectorized = _vectorized(function, accumulated, summed, options)
             except NotVectorizedError as error:
                 self.why_one_by_one = str(error)
-                # What cannot be run is told at once, here as where it is vectorized.
+                # A graph that cannot run fails at once, as a vectorized one does.
                 function.build()
 
     def run(self, values: LeafValues, num_clients: int) -> None:
@@ -254,7 +254,7 @@ def _tensors(
 
 
 def _rows(stack: tf.Tensor) -> list[tf.Tensor]:
-    """Returns the rows, in memory of their own: one does not keep all of them."""
+    """Copies the rows, so that keeping one frees the stack."""
     rows = tf.unstack(stack)
     copies = [tf.raw_ops.DeepCopy(x=row) for row in rows]
     give_back_attributes([*rows, *copies])

@@ -1,4 +1,4 @@
-"""Where, and how many at a time, clients run, and TensorFlow's options for that."""
+"""The devices and threads on which clients run, and TensorFlow's options for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tff_drift import checks
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where and how computations run.
+    """The devices and threads on which computations run.
 
     Attributes:
       server_device: The device of server computations, None for TensorFlow's

@@ -56,7 +56,7 @@ class RayClientStates(ClientStates):
         self.actors = actors
         self.path: pathlib.Path | None = None
         self._closed = False
-        # Of the store, whoever opens it; what tells it from others in the same place.
+        # Identifies the store among others in the same place, whoever opens it.
         self._key = uuid.uuid4().hex
         # As the manifest has it; None in one of a version that did not write it.
         self._identity: str | None = self._template.identity()
@@ -216,7 +216,7 @@ class RayClientStates(ClientStates):
           client_ids: Its clients.
 
         Returns:
-          What to tell it, and calls that return the states that other actors keep.
+          The message to it, and calls that return the states that other actors keep.
         """
         self._begun = None
         parts = self.by_shard(client_ids)

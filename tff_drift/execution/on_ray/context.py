@@ -159,7 +159,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
 
         Returns:
           The results in the order of the clients; None if `build` cannot be sent, which
-          is told once.
+          is reported once.
 
         Raises:
           TypeError: As in `invoke`, like WorkerError.
@@ -170,11 +170,11 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
 
     @property
     def actors(self) -> Sequence[Mapping[str, Any]]:
-        """Of each actor `node`, `pid`, `gpus` and `versions` when it was started."""
+        """Each actor's `node`, `pid`, `gpus` and `versions` when it was started."""
         return self._actors.described
 
     def ask_actors(self) -> Sequence[Mapping[str, Any]]:
-        """Returns what `actors` tells, as of now, and `processor_seconds` used so far.
+        """Returns `actors` as of now, and the `processor_seconds` of each so far.
 
         An actor that was started anew has another `pid`, and few seconds.
 
@@ -300,7 +300,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
         Args:
           computation: A `tff.Computation`.
           argument: An argument as `computation` takes it, a tuple if it takes several.
-            Without one, what depends on the cohort is told as a condition.
+            Without one, what depends on the cohort is reported as a condition.
 
         Returns:
           The explanation, several lines of text: which actors there are, what they

@@ -68,7 +68,7 @@ class Dealer:
     """Deals the clients of arguments to actors.
 
     Attributes:
-      sources: The sources of clients that the actors have been told of.
+      sources: The sources of clients that were sent to the actors.
     """
 
     def __init__(self, actors: Actors) -> None:

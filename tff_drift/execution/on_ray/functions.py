@@ -16,10 +16,10 @@ from tff_drift.execution.on_ray.sources import ClientSource
 
 
 class SentFunctions:
-    """The functions that actors have been told of, see `Actor.map_clients`."""
+    """The functions that were sent to actors, see `Actor.map_clients`."""
 
     def __init__(self, actors: Actors, dealer: Dealer) -> None:
-        """Makes one that has told them of none.
+        """Creates an empty one.
 
         Args:
           actors: The actors.

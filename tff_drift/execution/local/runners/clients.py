@@ -31,11 +31,11 @@ class NotVectorizedError(Exception):
 
 
 class Route(NamedTuple):
-    """How a cohort is trained.
+    """The groups in which a cohort is trained, if it is vectorized.
 
     Attributes:
       groups: The clients of each group; none if they are trained one by one.
-      reason: Why so, for people to read.
+      reason: The reason, as text for users.
     """
 
     groups: Sequence[Any]
@@ -85,7 +85,7 @@ class VectorizedClients:
 
     @property
     def condition(self) -> str:
-        """Which cohorts are trained so, for people to read."""
+        """The cohorts that are trained in this way, as text for users."""
         return self._impossible or policy.when_vectorized(
             self._options.limits, self._always
         )

@@ -220,7 +220,7 @@ class VectorizedFunctions:
 
 
 class _Silence:
-    """Keeps TensorFlow from telling what it cannot vectorize: `explain` does.
+    """Silences TensorFlow's warnings about vectorization: `explain` reports them.
 
     The logger is the process', which threads share: the first to come silences it, and
     the last to go gives its level back.

@@ -1,4 +1,4 @@
-"""Which of a group's clients take a step together, and which take theirs alone.
+"""The schedule of a group of clients: common steps and steps of one client.
 
 Clients of any sizes train side by side on exactly their own batches. Most batches of
 a group have one shape, mostly the full one: these are taken together, and a client

@@ -67,7 +67,7 @@ class SequentialRunner:
 
     @functools.cached_property
     def _program(self) -> tuple[Callable[..., Any], str | None]:
-        """What is run, and if it is TFF's graph though it loops over data, why."""
+        """The function that runs, and why TFF's own graph runs if it has a loop."""
         function, why = self._as_loops_of_the_graph()
         return threads.one_at_a_time(function), why
 

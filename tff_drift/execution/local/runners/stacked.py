@@ -85,7 +85,7 @@ class StackedClients:
 
     @property
     def condition(self) -> str:
-        """Which cohorts are run so, for people to read."""
+        """The cohorts that are run in this way, as text for users."""
         return self._impossible or "vectorized if what they take was vectorized before"
 
     def is_decided_by(self, values: Mapping[Leaf, Any]) -> bool:

@@ -36,7 +36,7 @@ def vectorized_map(function: Callable[[Any], TensorList], elements: Any) -> Tens
 def vectorized_results(
     function: Callable[[Any], TensorList], elements: Any
 ) -> TensorList:
-    """As `vectorized_map`, with less to copy where clients choose a result alike.
+    """Applies `vectorized_map`, copying less where all clients choose the same result.
 
     Where a result is one of two tensors, such as the state of a client whose training
     may have broken down, and all clients have the second, it is taken as it is.

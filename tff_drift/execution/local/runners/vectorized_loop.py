@@ -18,7 +18,7 @@ from tff_drift.execution.local.tensors import TensorList
 
 
 class FunctionKey(NamedTuple):
-    """What a function is built for.
+    """The key of a built function.
 
     Attributes:
       num_clients: The number of clients, None for any.
@@ -30,7 +30,7 @@ class FunctionKey(NamedTuple):
 
 
 class UnequalSteps(NamedTuple):
-    """What else a function takes of a loop with masked clients, see `Schedule`.
+    """Further inputs for a loop with masked clients, see `Schedule`.
 
     Attributes:
       ends: `common_ends` and `alone_ends`, `int32[parts, 2]`.
@@ -61,7 +61,7 @@ class LoopSteps(NamedTuple):
 
 
 class VectorizedIterates(NamedTuple):
-    """What the steps of a loop have written for a later one.
+    """The iterates that the steps of a loop have written for a later loop.
 
     Attributes:
       common: Of each common step, stacked.
