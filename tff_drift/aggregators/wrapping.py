@@ -1,4 +1,4 @@
-"""What every aggregator here shares: a factory around an inner factory.
+"""The base of all aggregators here: a factory around an inner factory.
 
 An aggregator is described once, by a function that gives its two steps for one
 type of values; `wrap_factory` makes the weighted or the unweighted factory of it.

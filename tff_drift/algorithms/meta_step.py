@@ -39,7 +39,7 @@ def add_meta_step(
     Yao et al. (2019), Algorithm 2. https://arxiv.org/abs/1910.08234
 
     After every round of `process`, the server takes a step along the gradient on a
-    small data set of its own, which tells where the model is to go:
+    small data set of its own, which defines the objective of the model:
 
     ```
     ω <- one round of process

@@ -32,7 +32,7 @@ _SEED = "tff_drift/step_seed"
 
 
 class StepResult(NamedTuple):
-    """What one minibatch yields.
+    """The result of one minibatch.
 
     Attributes:
       gradients: One dense tensor for each trainable weight, the gradient of the
@@ -304,7 +304,7 @@ def _dense(gradients: Any) -> Tensors:
 
 
 class ModelSpec(NamedTuple):
-    """What building a process needs to know of a model.
+    """The description of a model from which processes are built.
 
     Attributes:
       build: Builds a `LocalModel`, from scratch, in the current graph.

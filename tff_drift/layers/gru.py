@@ -51,7 +51,7 @@ class GRU(recurrence.CompiledLayer, tf.keras.layers.GRU):
 
 
 class _Trace(NamedTuple):
-    """What the time steps computed, all of shape `[time, batch, units]`.
+    """The intermediate values of all time steps, of shape `[time, batch, units]`.
 
     Attributes:
       z, r: The gates, after σ.

@@ -46,7 +46,7 @@ class LSTM(recurrence.CompiledLayer, tf.keras.layers.LSTM):
 
 
 class _Trace(NamedTuple):
-    """What the time steps computed, all of shape `[time, batch, units]`.
+    """The intermediate values of all time steps, of shape `[time, batch, units]`.
 
     Attributes:
       i, f, o: The gates, after σ.

@@ -23,7 +23,7 @@ _METRICS = (
 
 
 class Seen(NamedTuple):
-    """What a metric sees of a batch.
+    """The inputs of a metric for a batch.
 
     Attributes:
       labels: The labels.

@@ -1,4 +1,4 @@
-"""What builders and evaluation take as a model, and what to do about anything else."""
+"""Validates the model functions that builders and evaluation take."""
 
 from __future__ import annotations
 

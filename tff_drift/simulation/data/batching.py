@@ -1,4 +1,4 @@
-"""Which examples make the batches of an epoch, by seed, round and client."""
+"""The examples of each batch of an epoch, by seed, round and client."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def build_evaluation(
 
     def tell(broken: Sequence[str], model_weights: Any) -> None:
         nonlocal has_told
-        # Of a model that is not finite, training tells.
+        # Training reports a model that is not finite.
         if has_told or not _is_finite(tree.flatten(model_weights)):
             return
         has_told = True

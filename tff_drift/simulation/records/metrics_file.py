@@ -100,7 +100,7 @@ def _format_row(columns: Sequence[str], row: Mapping[str, Number]) -> bytes:
 
 
 class RowsDigest:
-    """A hash of rows in their order, which tells whether one was changed.
+    """A hash of rows in their order, which detects a changed row.
 
     Attributes:
       hex: The hash of the rows so far.

@@ -114,7 +114,7 @@ class Callback:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What the columns depend on, in JSON values by name.
+        """The settings on which the columns depend, JSON values by name.
 
         It is written to the run's `config.json`, and compared when the run is resumed.
         """

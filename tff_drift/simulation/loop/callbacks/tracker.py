@@ -33,7 +33,7 @@ from tff_drift.simulation.records.output_dir import (
 )
 from tff_drift.simulation.records.results import TrainingResult
 
-# Seconds: training does not wait for a tracker, which is told of several rounds at a
+# Seconds: training does not wait for a tracker, which receives several rounds at a
 # time, and is left in peace for a while when it has failed.
 _BETWEEN_CALLS = 1.0
 _AFTER_A_FAILURE = 60.0
@@ -116,7 +116,7 @@ class Tracker(Callback, abc.ABC):
     def after_row(self, row: Mapping[str, Any]) -> None:
         """Tells the tracker of rows that it does not have, if it is time."""
         if row[metrics.ROUND] == 0:
-            # What was told of it came from initial weights that were not kept.
+            # What it has received came from initial weights that were not kept.
             self._last_round = -1
         self._send_in_background()
 
