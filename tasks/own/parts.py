@@ -65,7 +65,7 @@ class Found:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """How examples are held out to test on, where there are none for it.
+    """The rule by which test examples are held out, where there are none.
 
     Attributes:
       fraction: The share held out of each client with at least two.
