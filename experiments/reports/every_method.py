@@ -25,8 +25,8 @@ def tabulate(results: StudyResults, thresholds: Sequence[float]) -> Table:
     """Returns one row per method, the most accurate first.
 
     `level_with_first` says that the seeds do not separate a method from the first
-    federated one: the difference of the means is less than the two standard deviations together.
-    What a seed did not reach is NaN, for the mean over seeds too.
+    federated one: the difference of the means is less than the two standard deviations
+    together. What a seed did not reach is NaN, for the mean over seeds too.
 
     Args:
       results: The results.

@@ -81,7 +81,7 @@ class Search:
         return list(found.values())
 
     def told(self) -> list[tuple[Asked, float]]:
-        """Returns the points whose end was reported, with the values that `tell` got."""
+        """Returns the points whose end was reported, with the values reported."""
         trials = self._study.get_trials(deepcopy=False)
         return [
             (
