@@ -11,6 +11,7 @@ from experiments.flags import (
     declarations,
     paper_settings,
     published_rates,
+    sections,
     tuned_settings,
     validate,
 )
@@ -56,6 +57,26 @@ class RunSettings:
         for name in ("task", "algorithm", "seed", "rounds"):
             object.__setattr__(self, name, self.configuration[name])
         object.__setattr__(self, "label", self.label or self.algorithm)
+
+    @property
+    def local_training(self) -> sections.LocalTraining:
+        """The section of the clients' local training."""
+        return sections.of(sections.LocalTraining, self.configuration)
+
+    @property
+    def server_training(self) -> sections.ServerTraining:
+        """The section of the server's step."""
+        return sections.of(sections.ServerTraining, self.configuration)
+
+    @property
+    def aggregation(self) -> sections.Aggregation:
+        """The section of the aggregation."""
+        return sections.of(sections.Aggregation, self.configuration)
+
+    @property
+    def cohorts(self) -> sections.Cohorts:
+        """The section of the clients of every round."""
+        return sections.of(sections.Cohorts, self.configuration)
 
     @property
     def folder(self) -> pathlib.Path:

@@ -64,7 +64,7 @@ def measure(
         return simulation.diagnose(
             task.model_fn,
             task.train,
-            client_optimizer_fn=processes.client_optimizer(settings),
+            client_optimizer_fn=processes.client_optimizer(settings.local_training),
             cohort_size=configuration["clients_per_round"],
             rounds=rounds,
             max_clients=max_clients,

@@ -165,7 +165,7 @@ class Runs:
         for run in self.settings:
             if run not in self._finished and run.label not in built:
                 task = self._load(run)
-                cohorts.build_cohorts(run, task.train)
+                cohorts.build_cohorts(run.cohorts, task.train)
                 with terminal.saying(f"building {run.label}"):
                     self._processes[run] = processes.build_process(run, task)
                 built.add(run.label)
@@ -287,7 +287,7 @@ def _train(
     interrupt: callbacks.SoftInterrupt,
 ) -> simulation.TrainingResult:
     configuration = settings.configuration
-    sampling, clock = cohorts.build_cohorts(settings, task.train)
+    sampling, clock = cohorts.build_cohorts(settings.cohorts, task.train)
     if clock is not None:
         participants = [*participants, clock]
     try:

@@ -1,0 +1,77 @@
+"""Typed sections of a run's configuration.
+
+Each is handed on whole to the function that needs it. Its fields have the names of the
+flags, and `None` where a flag has no meaning for the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+_Section = TypeVar("_Section")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalTraining:
+    """Settings of the clients' local training."""
+
+    client_learning_rate: float | None
+    client_optimizer: str | None
+    client_momentum: float | None
+    client_weight_decay: float | None
+    gradient_clipping_norm: float | None
+    client_rate_schedule: str | None
+    client_rate_decay: float | None
+    client_rate_decay_rounds: int | None
+    client_rate_staircase: bool | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServerTraining:
+    """Settings of the server's step."""
+
+    server_learning_rate: float | None
+    server_rate_scaling: str | None
+    clients_per_round: int
+    reference_clients_per_round: int | None
+    server_warm_up_rounds: int | None
+    server_warm_up_from: str | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Aggregation:
+    """Settings of the aggregation of clients' updates."""
+
+    adaptive_clipping: bool
+    clipping_quantile: float | None
+    clipping_initial_norm: float | None
+    clipping_learning_rate: float | None
+    cohort_measurements: bool
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cohorts:
+    """Settings of the clients of every round."""
+
+    seed: int
+    clients_per_round: int
+    cohort_doubling: str | None
+    cohort_doubling_at: Any
+    max_clients_per_round: int | None
+    straggler_clock: bool
+    straggler_delay: float | None
+    straggler_seconds_per_example: float | None
+    straggler_left_out: float | None
+
+
+def of(kind: type[_Section], configuration: Mapping[str, Any]) -> _Section:
+    """Returns a section of a configuration.
+
+    Args:
+      kind: The class of the section.
+      configuration: The values of all flags by name.
+    """
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    return kind(**{field.name: configuration[field.name] for field in fields})
