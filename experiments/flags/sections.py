@@ -1,4 +1,4 @@
-"""Typed sections of a run's configuration.
+"""Typed sections of a run's settings.
 
 Each is handed on whole to the function that needs it. Its fields have the names of the
 flags, and `None` where a flag has no meaning for the run.
@@ -7,7 +7,7 @@ flags, and `None` where a flag has no meaning for the run.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 _Section = TypeVar("_Section")
@@ -66,12 +66,37 @@ class Cohorts:
     straggler_left_out: float | None
 
 
-def of(kind: type[_Section], configuration: Mapping[str, Any]) -> _Section:
-    """Returns a section of a configuration.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Settings of evaluation and of what else takes part in training."""
+
+    seed: int
+    max_evaluation_clients: int | None
+    evaluated_model: str | None
+    rounds_per_evaluation: int
+    evaluate_on_training_clients: bool
+    measure_mismatch: bool
+    tensorboard: bool
+    track: Sequence[str] | None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Settings of the execution context."""
+
+    execution: str
+    clients_per_round: int
+    max_concurrent_clients: int | None
+    ray_address: str | None
+    ray_actors: int | None
+
+
+def of(kind: type[_Section], values: Mapping[str, Any]) -> _Section:
+    """Returns a section of a run's settings.
 
     Args:
       kind: The class of the section.
-      configuration: The values of all flags by name.
+      values: The values of all flags by name.
     """
     fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-    return kind(**{field.name: configuration[field.name] for field in fields})
+    return kind(**{field.name: values[field.name] for field in fields})

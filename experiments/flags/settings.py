@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments.flags import (
     declarations,
@@ -25,6 +26,8 @@ from experiments.flags.flag import (
 )
 from tff_drift import from_source
 from tff_drift.value_types import Option
+
+_Section = TypeVar("_Section")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -58,25 +61,38 @@ class RunSettings:
             object.__setattr__(self, name, self.configuration[name])
         object.__setattr__(self, "label", self.label or self.algorithm)
 
-    @property
+    @functools.cached_property
     def local_training(self) -> sections.LocalTraining:
         """The section of the clients' local training."""
-        return sections.of(sections.LocalTraining, self.configuration)
+        return self._section(sections.LocalTraining)
 
-    @property
+    @functools.cached_property
     def server_training(self) -> sections.ServerTraining:
         """The section of the server's step."""
-        return sections.of(sections.ServerTraining, self.configuration)
+        return self._section(sections.ServerTraining)
 
-    @property
+    @functools.cached_property
     def aggregation(self) -> sections.Aggregation:
         """The section of the aggregation."""
-        return sections.of(sections.Aggregation, self.configuration)
+        return self._section(sections.Aggregation)
 
-    @property
+    @functools.cached_property
     def cohorts(self) -> sections.Cohorts:
         """The section of the clients of every round."""
-        return sections.of(sections.Cohorts, self.configuration)
+        return self._section(sections.Cohorts)
+
+    @functools.cached_property
+    def evaluation(self) -> sections.Evaluation:
+        """The section of evaluation."""
+        return self._section(sections.Evaluation)
+
+    @functools.cached_property
+    def execution(self) -> sections.Execution:
+        """The section of the execution context."""
+        return self._section(sections.Execution)
+
+    def _section(self, kind: type[_Section]) -> _Section:
+        return sections.of(kind, {**self.configuration, **self.circumstances})
 
     @property
     def folder(self) -> pathlib.Path:
