@@ -91,7 +91,7 @@ VALUE_TYPES: dict[str, ValueType] = {
 
 
 def show(value: Any) -> str:
-    """Returns the text that spells a value, or several of them."""
+    """Returns a value, or several of them, as text."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, (list, tuple)):

@@ -76,7 +76,7 @@ class StateTemplate:
     """
 
     def __init__(self, initial_state: Any) -> None:
-        """Takes the structure, shapes and dtypes of a state.
+        """Reads the structure, shapes and dtypes of a state.
 
         Args:
           initial_state: A structure (dictionary, tuple, named tuple, ...) of

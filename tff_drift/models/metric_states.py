@@ -274,7 +274,7 @@ def _made(metric: Any) -> Any:
 
 
 def _make_variables(state: _KerasMetric, label_spec: Any, output_spec: Any) -> None:
-    """Lets a metric make its variables."""
+    """Makes a metric create its variables."""
 
     def zeros(structure: Any) -> Any:
         return tf.nest.map_structure(

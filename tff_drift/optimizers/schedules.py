@@ -326,7 +326,7 @@ def _last_line(error: Exception) -> str:
 
 
 def _ramp(start: float, end: float, rounds: int) -> Schedule:
-    """Goes linearly from `start` in round 0 to `end` in round `rounds`."""
+    """Interpolates linearly from `start` in round 0 to `end` in round `rounds`."""
 
     def schedule(round_number: int | tf.Tensor) -> tf.Tensor:
         # At least one, so that a ramp over no rounds divides by no zero.

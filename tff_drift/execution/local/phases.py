@@ -175,7 +175,7 @@ class RunnablePhase:
         yield from placement.in_order(run, num_clients)
 
     def _release(self, values: LeafValues, clients: Sequence[int]) -> None:
-        """Lets go of the batches of clients that are through."""
+        """Releases the batches of clients that are finished."""
         assert self.clients is not None
         for leaf in self.clients.function.inputs:
             if sequences.is_sequence(leaf.type_signature) and leaf.at_clients:

@@ -84,7 +84,7 @@ def _run_on_thread(run: Callable[[int], Any], number: int) -> Any:
 
 @contextlib.contextmanager
 def function_options() -> Iterator[None]:
-    """Lets functions be called by several threads at a time, whatever they hold.
+    """Allows calls by several threads at a time, whatever the functions hold.
 
     Where a graph seems to need more than 200 MB, TensorFlow's memory optimizer puts
     sums of many tensors into variables of their own. Outside a session all calls of a

@@ -17,7 +17,7 @@ from tff_drift.execution.local.limits import Limits
 # Threads wait, for Python's lock and for each other's results: so many more than there
 # are processors keep these busy.
 _MORE_THREADS = 2
-# Up to which number of clients functions are for multiples of what.
+# Group sizes are rounded up: up to the first number, to a multiple of the second.
 _UNITS = ((8, 1), (64, 2), (float("inf"), 8))
 
 

@@ -234,7 +234,7 @@ class RayClientStates(ClientStates):
         return sent, visiting
 
     def begin_write(self, new: Sequence[tuple[int, Any]]) -> None:
-        """Has new states written, which replace none before `write` is called.
+        """Starts writing new states, which replace none before `write` is called.
 
         Args:
           new: As in `write`.
@@ -372,7 +372,7 @@ class StatesOfRound:
         return self._store.part_of(number, client_ids)
 
     def begin(self) -> None:
-        """Has the new states written meanwhile, which replace none before `keep`."""
+        """Starts writing the new states, which replace none before `keep`."""
         if self.new is not None:
             self._store.begin_write(self.new)
 

@@ -19,13 +19,13 @@ _Client = tuple[SentSource, str]
 
 @dataclasses.dataclass(frozen=True)
 class Argument:
-    """An argument, dealt to actors.
+    """An argument, sharded among actors.
 
     Attributes:
       shared: What all clients share, see `partition.separate`.
       packed: The same, packed and stored for all actors.
-      dealt: Of each actor the numbers of its clients.
-      parts: Of each actor its part.
+      dealt: The indices of each actor's clients.
+      parts: The part of each actor.
       states: The clients' states, if they stay at the actors.
       names: Client index → the key of its state, if it stays at the actors.
     """
@@ -127,7 +127,7 @@ class Dealer:
     def load_ahead(
         self, client_source: ClientSource, client_ids: Sequence[str]
     ) -> None:
-        """Has actors load the clients that they will train next."""
+        """Makes actors load the clients that they will train next."""
         source = self.sources.find(client_source)
         if not source.is_loaded:
             return

@@ -39,7 +39,7 @@ class MemoryBudget:
         self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> None:
-        """Takes some of it; raises `TooManyBytesError` if there is less."""
+        """Uses a part of the budget; raises `TooManyBytesError` if less is left."""
         with self._lock:
             self._left -= num_bytes
             if self._left < 0:

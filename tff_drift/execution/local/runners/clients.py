@@ -144,7 +144,7 @@ class VectorizedClients:
         return Route(groups, reason)
 
     def give_up(self, error: tf.errors.OpError) -> None:
-        """Has all later cohorts trained one by one, and warns of it.
+        """Trains all later cohorts sequentially, and warns of it.
 
         Masked clients and padding take steps that nobody takes one by one, and a
         conversion may want what the operation does not.

@@ -111,7 +111,7 @@ class StackedClients:
         return Route(list(map(StackedGroup, groups[0])), "it was vectorized before")
 
     def give_up(self, error: tf.errors.OpError) -> None:
-        """Has all later cohorts run one by one, and warns of it."""
+        """Runs all later cohorts sequentially, and warns of it."""
         self._impossible = warn_of_failure(error)
 
     def run(

@@ -109,7 +109,7 @@ class VectorizedLoop:
     def run(
         self, state: TensorList, saved: Mapping[int, VectorizedIterates]
     ) -> tuple[TensorList, Iterates]:
-        """Takes all steps.
+        """Runs all steps.
 
         A loop that reads what another one has written takes the same steps, from the
         last one to the first.
@@ -191,7 +191,7 @@ class VectorizedLoop:
         state: TensorList,
         written: Iterates,
     ) -> tuple[TensorList, Iterates]:
-        """Takes common steps."""
+        """Runs the common steps."""
         everyone = tf.reduce_all(self._steps.takes_part, axis=1)
         numbers = self._numbers(start, end)
 
@@ -234,7 +234,7 @@ class VectorizedLoop:
         state: TensorList,
         written: Iterates,
     ) -> tuple[TensorList, Iterates]:
-        """Takes steps of single clients, whose states are rows meanwhile."""
+        """Runs steps of single clients, whose states are stored as rows meanwhile."""
         numbers = self._numbers(start, end)
 
         def body(turn: tf.Tensor, rows: Any, written: Iterates) -> Any:
