@@ -288,7 +288,8 @@ class Step(server_steps.ServerStep):
 
     def next(self, state, trainable, pseudo_gradient, cohort):
         moved = tuple(
-            x - self._halved(tensor) for x, tensor in zip(trainable, pseudo_gradient)
+            x - self._halved(tensor)
+            for x, tensor in zip(trainable, pseudo_gradient, strict=True)
         )
         return server_steps.ServerResult(
             collections.OrderedDict(rounds=state["rounds"] + 1.0),

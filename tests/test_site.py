@@ -207,7 +207,7 @@ def test_the_readme_and_the_page_on_speed_have_one_source():
         row = measured.loc[name]
         assert row["sitting"] == "evening"
         expected = row[["tff_drift", "fedjax", "ratio"]]
-        for figure, value, decimals in zip(told, expected, (3, 3, 2)):
+        for figure, value, decimals in zip(told, expected, (3, 3, 2), strict=True):
             # The tables of measurements have four decimals.
             near = 0.6 * 10**-decimals
             assert float(figure.strip("*")) == pytest.approx(value, abs=near)

@@ -245,7 +245,9 @@ def _held(
             held.append(
                 all(
                     _holds(sign, left, right)
-                    for sign, lefts, rights in zip(signs, sides, sides[1:])
+                    for sign, lefts, rights in zip(
+                        signs, sides, sides[1:], strict=False
+                    )
                     for left in lefts or ()
                     for right in rights or ()
                 )

@@ -144,7 +144,10 @@ def rewrite(written: str, found: Found, scale: int) -> str:
     forms = [match[0] for match in numbers]
     forms += forms[-1:] * (len(values) - len(forms))
     return (
-        between.join(_number(form, scale * value) for form, value in zip(forms, values))
+        between.join(
+            _number(form, scale * value)
+            for form, value in zip(forms, values, strict=False)
+        )
         + end
     )
 

@@ -66,7 +66,7 @@ def _table(task: str, rounds: int | None) -> Study:
         "last_rounds",
         {
             "last": _last(rounds or paper_settings.of_task("fed_opt", task)["rounds"]),
-            "paper": dict(zip(METHODS, TABLE_1[task])),
+            "paper": dict(zip(METHODS, TABLE_1[task], strict=True)),
         },
     )
     variants = [Variant(name, name) for name in METHODS]
@@ -81,7 +81,7 @@ TABLE_11 = {
         ("constant", (0.851, 0.856, 0.855, 0.852, 0.849)),
         ("decay", (0.853, 0.862, 0.862, 0.858, 0.852)),
     )
-    for name, value in zip(METHODS, values)
+    for name, value in zip(METHODS, values, strict=True)
 }
 _CENTRAL = {"central_sgd": 0.877, "central_sgdm": 0.877, "central_adam": 0.879}
 

@@ -71,7 +71,7 @@ def against_cohorts(
       flags: The flags of all.
       cohorts: The sizes.
       methods: The methods.
-      by: The settings that tell lines apart.
+      by: The settings that distinguish lines.
       more: More outputs.
     """
     last, thresholds = _last(flags), THRESHOLDS[flags["task"]]
@@ -133,7 +133,7 @@ def curves(algorithm: str) -> Output:
 
 
 def fairness(part: str, flags: Mapping[str, Any], cohorts: Sequence[int]) -> Study:
-    """Returns FedAvg and FedAdam, told by percentiles over test clients."""
+    """Returns FedAvg and FedAdam, reported by percentiles over test clients."""
     outputs = [
         Output("clients", "clients", {"last": _last(flags)}),
         Output(

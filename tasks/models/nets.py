@@ -23,6 +23,8 @@ def build_sequential(
       An uncompiled Keras model.
     """
     kernels = [layer for layer in layers if hasattr(layer, "kernel_initializer")]
-    for layer, layer_seed in zip(kernels, seeds.initializer_seeds(seed, len(kernels))):
+    for layer, layer_seed in zip(
+        kernels, seeds.initializer_seeds(seed, len(kernels)), strict=True
+    ):
         layer.kernel_initializer = tf.keras.initializers.GlorotUniform(layer_seed)
     return tf.keras.Sequential([tf.keras.Input(tuple(input_shape)), *layers])

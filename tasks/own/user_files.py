@@ -32,7 +32,7 @@ _Found = TypeVar("_Found")
 
 
 class Layout(NamedTuple):
-    """What the features of all clients' files must be.
+    """The layout of features that all clients' files must have.
 
     Attributes:
       path: The file that set it: the first one.

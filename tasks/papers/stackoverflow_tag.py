@@ -56,7 +56,7 @@ def build_preprocess(
     def preprocess(
         features: Mapping[str, np.ndarray],
     ) -> tuple[np.ndarray, np.ndarray]:
-        texts = zip(features["tokens"], features["title"])
+        texts = zip(features["tokens"], features["title"], strict=True)
         bags = _count((b" ".join(text).split() for text in texts), word_numbers)
         totals = bags.sum(axis=1, keepdims=True)
         np.divide(bags, totals, out=bags, where=totals > 0)
@@ -71,7 +71,7 @@ def _count(texts: Any, numbers: Mapping[bytes, int]) -> np.ndarray:
     """Returns how often each of the numbered words occurs in each text."""
     found = [[numbers[word] for word in text if word in numbers] for text in texts]
     counts = np.zeros((len(found), len(numbers)), np.float32)
-    for row, columns in zip(counts, found):
+    for row, columns in zip(counts, found, strict=True):
         np.add.at(row, columns, 1)
     return counts
 

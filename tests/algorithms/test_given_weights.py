@@ -71,7 +71,7 @@ def test_the_mean_has_the_weights_given(native_context, context):
     alone = [trained_alone(name) for name in SIZES]
     expected = [
         np.average(parts, axis=0, weights=list(weights.values()))
-        for parts in zip(*alone)
+        for parts in zip(*alone, strict=True)
     ]
     against_keras.assert_alike(found, expected)
 

@@ -167,7 +167,10 @@ def test_weights_by_hand_of_two_clients(name):
     ]
     begin = [np.array([[0.5]], np.float32), np.array([-1.0], np.float32)]
     rate = 0.1
-    expected = [value - rate * g for value, g in zip(begin, gradient(*begin, WEIGHTS))]
+    expected = [
+        value - rate * g
+        for value, g in zip(begin, gradient(*begin, WEIGHTS), strict=True)
+    ]
     if name == "fed_avg":
         # Plain SGD over the batches of each client.
         expected = [np.zeros_like(value) for value in begin]
@@ -184,7 +187,8 @@ def test_weights_by_hand_of_two_clients(name):
                     )
             share = len(rows) / 6
             expected = [
-                total + share * each for total, each in zip(expected, (kernel, bias))
+                total + share * each
+                for total, each in zip(expected, (kernel, bias), strict=True)
             ]
         process = algorithms.build_fed_avg(model_fn, rate)
     elif name == "fed_sgd":
@@ -269,7 +273,7 @@ def test_a_run_and_batches_with_names():
         keras_model.compile(tf.keras.optimizers.legacy.SGD(0.5), crossentropy())
         keras_model.train_on_batch(X[part], Y[part], WEIGHTS[part])
         expected.append(keras_model.get_weights())
-    mean = [np.mean(pair, axis=0) for pair in zip(*expected)]
+    mean = [np.mean(pair, axis=0) for pair in zip(*expected, strict=True)]
     against_keras.assert_alike(result.model_weights.trainable, mean)
     counts = simulation.label_counts(train)
     assert counts.loc["a"].tolist() == [1, 1, 1]

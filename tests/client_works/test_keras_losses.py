@@ -104,7 +104,8 @@ def test_padding_is_in_no_metric():
     logits = keras_model.predict(TOKENS, verbose=0)
     shown = [logits[0, 0], logits[0, 1], logits[1, 0]]
     by_hand = [
-        np.log(np.exp(row).sum()) - row[label] for row, label in zip(shown, [1, 2, 2])
+        np.log(np.exp(row).sum()) - row[label]
+        for row, label in zip(shown, [1, 2, 2], strict=True)
     ]
     np.testing.assert_allclose(expected["loss"], np.mean(by_hand), rtol=1e-6)
 
@@ -176,7 +177,7 @@ def test_the_gradients_of_other_methods_leave_padding_out(name):
 
     with against_keras.local():
         one, two = trained(NEXT), trained(other)
-    for found, wanted in zip(one, two):
+    for found, wanted in zip(one, two, strict=True):
         np.testing.assert_array_equal(found, wanted)
     assert not np.allclose(one[-1], begin[-1], atol=1e-4)
 

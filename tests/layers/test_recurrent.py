@@ -58,7 +58,10 @@ def _results(layer, mask, derivatives):
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             along = tf.add_n(
-                [tf.reduce_sum(g * d) for g, d in zip(first(inputs), direction)]
+                [
+                    tf.reduce_sum(g * d)
+                    for g, d in zip(first(inputs), direction, strict=True)
+                ]
             )
         return tape.gradient(along, [inputs, *layer.trainable_variables])
 
@@ -93,7 +96,7 @@ def test_agrees_with_keras(ours, keras, mask, return_sequences, derivatives):
     ours, keras = _layers(ours, keras, return_sequences=return_sequences)
     actual, expected = (_results(each, mask, derivatives) for each in (ours, keras))
     assert len(actual) == len(expected) == 1 + 1 + 3
-    for one, other in zip(actual, expected):
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
 
 
@@ -195,7 +198,7 @@ def test_a_round_of_federated_averaging():
         process = algorithms.build_fed_avg(_model_fn(layer_type), 0.5)
         state, _ = models.train(process, data)
         results.append(models.trainable(process, state))
-    for actual, expected in zip(*results):
+    for actual, expected in zip(*results, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 

@@ -34,7 +34,10 @@ def test_is_fed_avg_on_the_union():
     state, metrics = models.train(process, models.datasets(OWN))
     # Batches of four: own examples and public ones do not meet in a batch.
     union = [
-        tuple(np.concatenate([mine, shared]) for mine, shared in zip(client, PUBLIC))
+        tuple(
+            np.concatenate([mine, shared])
+            for mine, shared in zip(client, PUBLIC, strict=True)
+        )
         for client in OWN
     ]
     fed_avg = models.fed_avg()
@@ -63,7 +66,10 @@ def test_is_passed_in_every_epoch():
     process = algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC), local_epochs=2)
     state, metrics = models.train(process, own)
     union = [
-        tuple(np.concatenate([mine, shared]) for mine, shared in zip(client, PUBLIC))
+        tuple(
+            np.concatenate([mine, shared])
+            for mine, shared in zip(client, PUBLIC, strict=True)
+        )
         for client in OWN
     ]
     fed_avg = models.fed_avg()

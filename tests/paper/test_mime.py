@@ -133,7 +133,7 @@ def test_mime_lite_equals_that_of_tff(base, contexts):
             models.trainable(process, models.train(process, data, rounds=4)[0])
             for process in (ours, theirs)
         )
-    for one, other in zip(found, expected):
+    for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 

@@ -216,7 +216,7 @@ def test_fed_avg_stalls_farther_with_more_steps_and_more_heterogeneity():
         optima = spread * np.array([-1.0, 1.0])
         clients = {
             f"client_{i}": stateful.axis_client(a, optimum, steps=steps)
-            for i, (a, optimum) in enumerate(zip(curvatures, optima))
+            for i, (a, optimum) in enumerate(zip(curvatures, optima, strict=True))
         }
         x = stalled(steps, optima)
         driver = stateful.Driver(stateful.fed_avg(RATE), clients, learning_rate=rate)

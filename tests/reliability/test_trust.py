@@ -186,7 +186,7 @@ def test_a_private_run_that_is_resumed_keeps_its_events(tmp_path):
     resumed = train(2, "parts")
     assert b"GaussianDpEvent" in _events(whole).values()
     assert _events(resumed) == _events(whole)
-    for one, other in zip(tree.flatten(resumed), tree.flatten(whole)):
+    for one, other in zip(tree.flatten(resumed), tree.flatten(whole), strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -82,7 +82,9 @@ def test_inputs_with_the_number_of_a_label_are_not_blamed(names):
     bad_inputs, bad_labels = np.zeros((2, 2), int), np.array([1, 12])
     clients = {"ann": (inputs, labels), "bob": (bad_inputs, bad_labels)}
     if names:
-        clients = {each: dict(zip(names, clients[each])) for each in clients}
+        clients = {
+            each: dict(zip(names, clients[each], strict=True)) for each in clients
+        }
     datasets = simulation.ClientDatasets.from_arrays(clients, batch_size=2)
 
     def named(complaint):

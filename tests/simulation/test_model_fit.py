@@ -253,7 +253,7 @@ def test_casts_train_the_same_model_in_every_context():
             )
         )
         assert np.any(expected[0])
-        for ours, theirs in zip(found, expected):
+        for ours, theirs in zip(found, expected, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 

@@ -87,7 +87,7 @@ def expected(process):
 def assert_as_expected(process, state, states):
     weights, of_clients = expected(process)
     found = process.get_model_weights(state).trainable
-    for a, b in zip([*found, *contents(states)], [*weights, *of_clients]):
+    for a, b in zip([*found, *contents(states)], [*weights, *of_clients], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
@@ -382,7 +382,10 @@ def test_tffs_program_resumes(kind, train, tmp_path, server_states):
     again = store("ram", process, None)
     again.scatter(
         list(CLIENTS),
-        [dict(zip(process.initial_client_state, [leaf])) for leaf in found],
+        [
+            dict(zip(process.initial_client_state, [leaf], strict=True))
+            for leaf in found
+        ],
     )
     assert_as_expected(process, server_states[-1], again)
 

@@ -101,7 +101,9 @@ def test_an_empty_cohort_is_a_round_of_nobody():
         assert_is_of_nobody(row)
         assert row["cohort_size"] == 0
     for old, new in zip(
-        begin.global_model_weights.trainable, result.model_weights.trainable
+        begin.global_model_weights.trainable,
+        result.model_weights.trainable,
+        strict=True,
     ):
         np.testing.assert_array_equal(old, new)
 

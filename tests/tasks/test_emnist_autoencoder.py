@@ -1,3 +1,4 @@
+import itertools
 import sys
 
 import numpy as np
@@ -7,7 +8,7 @@ import tensorflow_federated as tff
 import tasks
 
 _WIDTHS = (784, 1000, 500, 250, 30, 250, 500, 1000, 784)
-_PARAMETERS = sum(a * b + b for a, b in zip(_WIDTHS, _WIDTHS[1:]))
+_PARAMETERS = sum(a * b + b for a, b in itertools.pairwise(_WIDTHS))
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def test_parameters_are_those_of_the_papers_layers(task):
     variables = task.model_fn().trainable_variables
 
     kernels = [tuple(each.shape) for each in variables if each.shape.rank == 2]
-    assert kernels == list(zip(_WIDTHS, _WIDTHS[1:]))
+    assert kernels == list(itertools.pairwise(_WIDTHS))
     count = sum(each.shape.num_elements() for each in variables)
     assert count == _PARAMETERS == 2_837_314
 
@@ -42,13 +43,13 @@ def test_examples_and_errors_equal_those_of_tffs_baseline(task):
     )
     (batch,) = dataset.as_numpy_iterator()
     (ours,) = task.train.evaluation_batches(client_id)
-    for array, expected in zip(ours, batch):
+    for array, expected in zip(ours, batch, strict=True):
         assert array.dtype == expected.dtype
         np.testing.assert_array_equal(array, expected)
 
     model, baseline_model = task.model_fn(), baseline.model_fn()
     for variable, baseline_variable in zip(
-        model.trainable_variables, baseline_model.trainable_variables
+        model.trainable_variables, baseline_model.trainable_variables, strict=True
     ):
         baseline_variable.assign(variable)
     output = model.forward_pass(ours, training=False)
@@ -71,6 +72,6 @@ def test_initial_weights_follow_the_seed(task):
         for each in (task, task, tasks.load(task.name, synthetic=True, seed=6))
     )
 
-    for mine, again, different in zip(weights, same, other):
+    for mine, again, different in zip(weights, same, other, strict=True):
         np.testing.assert_array_equal(mine, again)
         assert np.array_equal(mine, different) == (mine.ndim == 1)

@@ -146,7 +146,7 @@ def test_chosen_rows_are_the_batches(mode, shuffle, process, clients, local_cont
         )
         for client_id in train.client_ids
     ]
-    for batches, own in zip(chosen, lists):
+    for batches, own in zip(chosen, lists, strict=True):
         assert_same(list(batches), own)
     local = local_contexts[mode]
     state = call(local, process.initialize)

@@ -231,7 +231,7 @@ def test_passes_over_a_shuffled_dataset_follow_each_other(passes, local_contexts
     for name, context in local_contexts.items():
         runs = collections.Counter()
         for _ in range(8):
-            results = zip(*call(context, computation, make()))
+            results = zip(*call(context, computation, make()), strict=True)
             runs[tuple(tuple(map(float, each)) for each in results)] += 1
         ((first, second),) = runs
         # The first pass has the order that a single one has.

@@ -239,7 +239,7 @@ def test_processes_of_other_seeds_and_rates_share_what_trains_their_clients():
     processes.append(_process(1, 0.1, np.nextafter(np.float32(1), np.float32(2))))
     shared.append(_next(context, processes[-1]))
     assert len(_alive(VectorizedRunner) - before) == 2
-    for process, found in zip(processes, shared):
+    for process, found in zip(processes, shared, strict=True):
         alone = _vectorizing()
         assert_same(found, _next(alone, process))
     assert not np.array_equal(*(_kernel(each) for each in shared[:2]))

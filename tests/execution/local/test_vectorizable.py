@@ -37,7 +37,7 @@ def test_every_trusted_operation_has_a_case():
 def _apply(each, inputs):
     function = getattr(tf.raw_ops, each.operation)
     names = list(inspect.signature(function).parameters)
-    results = function(**dict(zip(names, inputs)), **each.attributes)
+    results = function(**dict(zip(names, inputs, strict=True)), **each.attributes)
     return tf.nest.flatten(results)[: NUM_RESULTS.get(each.operation)]
 
 
@@ -66,14 +66,16 @@ def _graph(each):
             for x in flat
         ]
         results = _apply(each, tf.nest.pack_sequence_as(list(each.inputs), inputs))
-        own = [tensor for x, tensor in zip(flat, inputs) if isinstance(x, Own)]
+        own = [
+            tensor for x, tensor in zip(flat, inputs, strict=True) if isinstance(x, Own)
+        ]
         gradients = _gradients(results, own)
     return graph.as_graph_def(), own, results, gradients
 
 
 def _evaluate(graph_def, own, values, fetches):
     interpreter = GraphInterpreter(graph_def, None)
-    feeds = {tensor.op.name: value for tensor, value in zip(own, values)}
+    feeds = {tensor.op.name: value for tensor, value in zip(own, values, strict=True)}
     results = interpreter.evaluate(feeds, [tensor.name for tensor in fetches])
     return results, interpreter.operations
 
@@ -99,7 +101,7 @@ def _compare(graph_def, own, values, fetches, num_clients):
 
             def of_client(given, subset=subset):
                 fed = [stack[0] for stack in stacks]
-                for position, value in zip(subset, given):
+                for position, value in zip(subset, given, strict=True):
                     fed[position] = value
                 return _evaluate(graph_def, own, fed, fetches)[0]
 
@@ -108,7 +110,10 @@ def _compare(graph_def, own, values, fetches, num_clients):
                 of_client([stacks[k][client] for k in subset])
                 for client in range(num_clients)
             ]
-            pairs += [(v, s) for v, s in zip(vectorized, zip(*single))]
+            pairs += [
+                (v, s)
+                for v, s in zip(vectorized, zip(*single, strict=True), strict=True)
+            ]
         with tf.compat.v1.Session() as session:
             pairs = session.run(pairs)
     for vectorized, single in pairs:

@@ -148,7 +148,7 @@ def test_actors_load_what_they_train_next_and_not_again(known):
     actors.finish()
     assert sorted(LOADED) == cohort
     dealt = dealer.deal_clients([(source, each) for each in cohort])
-    for known_sources, part in zip(actors.sources, dealt):
+    for known_sources, part in zip(actors.sources, dealt, strict=True):
         for client in part:
             named = wire.SentRound(source.sent, cohort[client], 0)
             list(known_sources.batches(named))

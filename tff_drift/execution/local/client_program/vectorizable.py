@@ -178,7 +178,10 @@ class _KnownRanks(_PforInput):
         if None in ranks:
             super().expanddim_inputs_for_broadcast()
             return
-        of_one = [rank - each.is_stacked for rank, each in zip(ranks, self._inputs)]
+        of_one = [
+            rank - each.is_stacked
+            for rank, each in zip(ranks, self._inputs, strict=True)
+        ]
         for place, each in enumerate(self._inputs):
             missing = max(of_one) - of_one[place]
             if each.is_stacked and missing:
@@ -245,7 +248,7 @@ def _with_moments_of_batches(given: Any) -> Any:
         attributes["exponential_avg_factor"] = factor
     names = [each.name for each in given.op.op_def.input_arg]
     image, *others = getattr(tf.raw_ops, given.op_type)(
-        **dict(zip(names, inputs)), **attributes
+        **dict(zip(names, inputs, strict=True)), **attributes
     )
     _, order, shape = images[0]
     of_channels = tf.shape(given.stacked_input(num_images))
