@@ -205,8 +205,9 @@ def table_examples(
 
 
 def _plain_dtype(column: pd.Series) -> Any:
-    """Returns NumPy's dtype for a column, which may be nullable or one of pyarrow."""
-    return getattr(column.dtype, "numpy_dtype", column.dtype)
+    """Returns NumPy's dtype for a column: nullable, of pyarrow, sparse or its own."""
+    of_dense = getattr(column.dtype, "subtype", column.dtype)
+    return getattr(column.dtype, "numpy_dtype", of_dense)
 
 
 def _remedy(dtype: Any) -> str:
