@@ -91,12 +91,19 @@ VALUE_TYPES: dict[str, ValueType] = {
 
 
 def show(value: Any) -> str:
+<<<<<<< HEAD
     """Returns a value, or several of them, as text."""
+=======
+    """Returns the text that spells a value, or several of them, and no other."""
+>>>>>>> searchb
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, (list, tuple)):
         return ",".join(map(show, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
 
 
 @dataclasses.dataclass(frozen=True)

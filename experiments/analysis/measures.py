@@ -10,6 +10,7 @@ import pandas as pd
 import tasks
 from experiments.analysis.arguments import checked
 from experiments.analysis.finished import AXES, FinishedRuns
+from tff_drift import value_types
 
 _TEST = "test_"
 # Columns that every evaluation, and every round of training, has a number in.
@@ -175,7 +176,8 @@ def _is_given(value: Any) -> bool:
 def _setting(name: str, value: Any) -> str:
     if name in ("algorithm", "task"):
         return str(value)
-    return f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+    shown = value_types.show(value) if isinstance(value, float) else value
+    return f"{name}={shown}"
 
 
 @checked

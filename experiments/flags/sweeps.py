@@ -112,7 +112,7 @@ class Sweep:
         Raises:
           UserError: If a flag is not right.
         """
-        place = self.folder / label(point).replace("/", "_")
+        place = self.folder / _file_name(label(point))
         return tuple(
             settings.resolve(
                 {
@@ -218,6 +218,11 @@ def label(point: Mapping[str, Any]) -> str:
     return ",".join(
         f"{name}={value_types.show(value)}" for name, value in point.items()
     )
+
+
+def _file_name(text: str) -> str:
+    """Returns the name of a file that no other text has."""
+    return text.replace("%", "%25").replace("/", "%2F")
 
 
 def _axis(word: str) -> Axis:

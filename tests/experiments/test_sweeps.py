@@ -87,6 +87,17 @@ def test_on_ray_each_run_is_one_of_a_machine_of_its_own():
         request(*words, "--execution=ray", "--ray_actors=2")
 
 
+@pytest.mark.parametrize(
+    "axis", ["client_learning_rate=0.12345678,0.12345679", "initial_weights=a/b,a_b"]
+)
+def test_points_that_are_written_nearly_alike_have_folders_of_their_own(axis):
+    sweep = request(axis, "--seeds=1")
+    runs = [sweep.runs(point)[0] for point in sweep.grid()]
+    assert len({run.folder for run in runs}) == 2
+    assert {run.folder.parent.parent for run in runs} == {sweep.folder}
+    assert len({run.label for run in runs}) == 2
+
+
 def test_algorithms_are_an_axis_too():
     sweep = request("algorithm=fed_avg,scaffold")
     runs = [sweep.runs(point)[0] for point in sweep.grid()]

@@ -202,8 +202,10 @@ def test_columns_that_are_no_numbers_are_refused_with_what_to_do(column, message
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("dtype", ["Int64", "Float32", "int64[pyarrow]", "boolean"])
-def test_nullable_columns_are_numbers(dtype):
+@pytest.mark.parametrize(
+    "dtype", ["Int64", "Float32", "int64[pyarrow]", "boolean", "Sparse[int64, 0]"]
+)
+def test_nullable_and_sparse_columns_are_numbers(dtype):
     frame = _frame().assign(size=pd.Series([0, 1, 0, 1, 1, 0]).astype(dtype))
     x, _ = _load(frame, None, "frame").train.examples("b")
     assert (x.dtype, x.tolist()) == (np.float32, [[1.0], [1.0], [0.0]])

@@ -220,7 +220,7 @@ def build_evaluation(
                 broken.append(client_id)
             totals = _add(totals or _zeros(unfinalized), unfinalized)
             for value in evaluator.finalize(unfinalized, headline).values():
-                of_clients.append(float(value))
+                of_clients.append(np.asarray(value).item())
         if broken:
             tell(broken, model_weights)
         metrics = collections.OrderedDict(evaluator.finalize(totals))

@@ -119,15 +119,15 @@ def evaluate_clients(
 
 def _number(name: str, value: Any) -> float:
     """Returns a metric, if it is a number."""
-    is_number = isinstance(value, np.generic)
-    if not is_number:
+    # An F1 score of two classes is an array of one.
+    if not isinstance(value, (np.generic, np.ndarray)) or np.size(value) != 1:
         shape = f"of shape {value.shape}" if isinstance(value, np.ndarray) else "nested"
         raise ValueError(
             f"model_fn has the metric {name!r}, which is {shape}, and the table has a "
             "number for each client. Build the model without it, or with a metric for "
             "each of its numbers."
         )
-    return float(value)
+    return float(np.asarray(value).item())
 
 
 def _check_training(

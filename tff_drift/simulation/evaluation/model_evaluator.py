@@ -113,7 +113,7 @@ class ModelEvaluator:
     Attributes:
       input_spec: The `tf.TensorSpec`s of the batches that the model takes.
       metric_names: The names of the model's metrics.
-      number_names: The names of those that are numbers, neither arrays nor nested.
+      number_names: The names of those that are one number each, not nested.
     """
 
     def __init__(self, model_fn: ModelFn, element_spec: Any) -> None:
@@ -187,7 +187,7 @@ class ModelEvaluator:
         self.number_names = tuple(
             name
             for name, value in self._finalized.items()
-            if tf.is_tensor(value) and value.shape.rank in (0, None)
+            if tf.is_tensor(value) and value.shape.num_elements() in (1, None)
         )
 
     def _build_assignment(self, model: Any) -> None:
