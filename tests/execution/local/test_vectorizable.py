@@ -144,12 +144,30 @@ def _has_kernels(graph_def, own, values, fetches):
     return True
 
 
+def test_squeeze_of_any_shape_keeps_clients():
+    with tf.Graph().as_default() as graph:
+        given = tf.compat.v1.placeholder(tf.float32, [None, None])
+        squeezed = tf.squeeze(given)
+
+    def of_client(own):
+        return _evaluate(graph.as_graph_def(), [given], own, [squeezed])[0]
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for shape in ((1, 4, 1), (1, 1, 1), (3, 1, 2)):
+            stack = tf.compat.v1.placeholder_with_default(
+                np.ones(shape, np.float32), [None, None, None]
+            )
+            (results,) = vectorized_map(of_client, [stack])
+            of_one = tuple(size for size in shape[1:] if size > 1)
+            assert session.run(results).shape == (shape[0], *of_one)
+
+
 OPERATIONS = sorted({each.operation for each in CASES})
 
 
 # In the first tier every fifteenth.
 @pytest.mark.parametrize(
-    "operation", tiers.first(range(1, len(OPERATIONS), 15), OPERATIONS)
+    "operation", tiers.first(["Roll", *range(1, len(OPERATIONS), 15)], OPERATIONS)
 )
 def test_vectorized_as_one_by_one(operation):
     for each in CASES:
