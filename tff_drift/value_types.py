@@ -91,11 +91,7 @@ VALUE_TYPES: dict[str, ValueType] = {
 
 
 def show(value: Any) -> str:
-<<<<<<< HEAD
-    """Returns a value, or several of them, as text."""
-=======
-    """Returns the text that spells a value, or several of them, and no other."""
->>>>>>> searchb
+    """Returns a value, or several of them, as text that stands for no other."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, (list, tuple)):
