@@ -162,6 +162,7 @@ def _long_decay(
     flags: Mapping[str, Any],
     paper: Mapping[str, float] | None = None,
     rates: Mapping[str, float] | None = None,
+    searched: Sequence[float] = (),
 ) -> Study:
     """Returns methods at constant and at falling client rates, for long.
 
@@ -171,6 +172,8 @@ def _long_decay(
       paper: The paper's figures, if they are of this task.
       rates: The methods, with their client rates in the first round; default: FedAdam
         and FedAvg, at those of `tff-drift train`.
+      searched: Client rates in the first round to choose from on clients that are held
+        out, of each method with either schedule.
     """
     rounds = flags["rounds"]
     last = {"last": _last(rounds), **({} if paper is None else {"paper": paper})}
@@ -180,8 +183,16 @@ def _long_decay(
             variant.with_flags("", client_learning_rate=rates[variant.algorithm])
             for variant in variants
         ]
+    search = None
+    if searched:
+        grids = {each.label: {"client_learning_rate": searched} for each in variants}
+        search = Search(rounds, grids)
     return Study(
-        part, flags, variants, outputs=[Output("last_rounds", "last_rounds", last)]
+        part,
+        flags,
+        variants,
+        search,
+        [Output("last_rounds", "last_rounds", last)],
     )
 
 
@@ -237,6 +248,12 @@ PRESETS = (
                 _long_decay(
                     "digits_long",
                     {**_DIGITS, "rounds": 300, "rounds_per_evaluation": 10},
+                ),
+                # Constant rates and falling ones each at the best for them.
+                _long_decay(
+                    "digits_long_searched",
+                    {**_DIGITS, "rounds": 300, "rounds_per_evaluation": 10},
+                    searched=(0.1, 0.3, 1.0),
                 ),
                 _long_decay(
                     "emnist_character",
