@@ -82,10 +82,8 @@ _COLUMNS = {
     "finalizer/gradient_estimate_norm": "gradient_estimate_norm",
     "finalizer/beta": "beta",
 }
-_TRAINED = "final_train_accuracy"
 _NAMES = {
     "test_accuracy": "test accuracy",
-    _TRAINED: "accuracy on training clients",
     "test_loss": "test loss",
     "model_norm": "norm of the cloud model ‖θ‖",
     "adabest_mu": "μ",
@@ -212,25 +210,6 @@ def _sizes(part: str, **flags: Any) -> Study:
         _methods(10, _AUTO),
         outputs=[Output("accuracies", "last_rounds")],
         columns=_COLUMNS,
-    )
-
-
-def _training(rounds: int, **flags: Any) -> Study:
-    """Returns the methods of Figure 5, tested on the clients that train, too."""
-    flags = {"rounds": rounds, "rounds_per_evaluation": max(1, rounds // 60), **flags}
-    compared = ("fed_dyn", "scaffold", "adabest")
-    return Study(
-        "training",
-        {**flags, "evaluate_on_training_clients": True},
-        [each for each in _methods(2, ()) if each.label in compared],
-        outputs=[
-            Output(
-                "training",
-                "curves",
-                {"columns": (_TRAINED, "test_accuracy"), "names": _NAMES},
-            )
-        ],
-        columns={**_COLUMNS, _TRAINED: _TRAINED, "train_accuracy": "train_accuracy"},
     )
 
 
@@ -361,9 +340,6 @@ PRESETS = (
                     rounds_per_evaluation=10,
                 ),
                 _explosion(
-                    1500, task="digits", alpha=0.03, clients_per_round=2, **_DIGITS
-                ),
-                _training(
                     1500, task="digits", alpha=0.03, clients_per_round=2, **_DIGITS
                 ),
             ],

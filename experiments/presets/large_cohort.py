@@ -99,7 +99,8 @@ PRESETS = (
                 studies.COHORTS["emnist_character"],
             )
         ],
-        13,
+        # Of which EMNIST takes nearly all.
+        170,
         60,
     ),
     _preset(
@@ -150,7 +151,7 @@ PRESETS = (
                 (10,),
             ),
         ],
-        6,
+        80,
         1000,
     ),
     _preset(
