@@ -261,6 +261,23 @@ def test_a_wrong_look_up_is_an_error(results, changed, message):
         claims.written(claim_of("A > B", **changed), results)
 
 
+def test_what_the_last_round_measured_is_read_of_every_seed(results):
+    finals = [("a", 1, 0.5), ("a", 2, 0.75), ("b", 1, 0.25)]
+    runs = [
+        {"algorithm": method, "seed": seed, "final": {"test_accuracy_client_p5": value}}
+        for method, seed, value in finals
+    ]
+    (results / "study" / "summary.json").write_text(json.dumps({"runs": runs}))
+    named = {"source": "study/summary.json", "column": "test_accuracy_client_p5%"}
+    one = claim_of("", **named)
+    # 0.125 times the square root of 2.
+    assert claims.written(one, results) == "62.5 ± 17.7"
+    assert claims.written(claim_of("", row="a-b", **named), results) == "37.5"
+    assert one.folders == ("study",)
+    with pytest.raises(ValueError, match="no column 'loss'.*client_p5"):
+        claims.written(claim_of("", **named | {"column": "loss"}), results)
+
+
 def test_figures_are_written_in_their_form(results):
     assert claims.written(claim_of(""), results) == "81.0 ± 2.0"
     # No deviation of one seed, and a limit in place of what was not reached.

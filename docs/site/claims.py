@@ -28,7 +28,7 @@ All relations hold: the claim is reproduced, if its figures are within a point o
 paper's at the paper's scale, or theory, and otherwise confirmed. Some do: mixed. None
 does: contradicted. A claim without a rule is undecided. It is not run if there are no
 runs, or if these are of the task that would decide it and stopped before a tenth of the
-paper's rounds, and otherwise not comparable: the runs ended, and cannot show it.
+paper's rounds, and otherwise not comparable: there are runs, and they cannot show it.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ VERDICTS = (
 )
 NOT_COMPARABLE, NOT_RUN = "not comparable", "not run"
 _POINT = 1.0
+_FILES = (".csv", ".gz", ".json")
 # With fewer of the paper's rounds a run of its task says nothing of their end.
 _LEAST_SCALE = 0.1
 
@@ -111,7 +112,7 @@ class Claim:
         folders = [each for each in sources if each]
         return tuple(
             dict.fromkeys(
-                each.rpartition("/")[0] if each.endswith((".csv", ".gz")) else each
+                each.rpartition("/")[0] if each.endswith(_FILES) else each
                 for each in folders
             )
         )

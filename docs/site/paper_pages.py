@@ -28,8 +28,8 @@ _MEANINGS = {
     "mixed": "a part of what the paper says is seen, or one setting shows it and "
     "another does not",
     "contradicted": "the opposite is seen; the claim says at which settings",
-    "not comparable": "the runs here ended, and their task or its size cannot show "
-    "it; the claim says what would",
+    "not comparable": "there are runs, and their task, size or rounds cannot show it; "
+    "the claim says what would",
     "not run": "there is a command; nothing ran, or the paper's own task stopped "
     "before a tenth of its rounds",
 }
@@ -258,14 +258,24 @@ def _preset(name: str, parts: Sequence[str], flags: Sequence[str]) -> str:
 
 
 def _tables(figures: Sequence[Figure]) -> list[str]:
-    """Returns the figures of a claim in tables: rows are labels, columns settings."""
-    settings = list(dict.fromkeys(each.setting for each in figures))
+    """Returns the figures of a claim in tables: rows are labels, columns settings.
+
+    Settings that have no label in common are in tables of their own.
+    """
+    labels: dict[str, set[str]] = {}
+    for each in figures:
+        labels.setdefault(each.setting, set()).add(each.label)
     beside = any(each.paper and each.source for each in figures)
     width = _BESIDE if beside else _ALONE
-    return [
-        _figures_table(figures, settings[start : start + width])
-        for start in range(0, len(settings), width)
-    ]
+    together: list[list[str]] = []
+    for setting in labels:
+        last = together[-1] if together else []
+        shared = any(labels[setting] & labels[each] for each in last)
+        if shared and len(last) < width:
+            last.append(setting)
+        else:
+            together.append([setting])
+    return [_figures_table(figures, settings) for settings in together]
 
 
 def _figures_table(figures: Sequence[Figure], settings: Sequence[str]) -> str:
