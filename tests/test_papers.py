@@ -274,7 +274,7 @@ def test_what_the_last_round_measured_is_read_of_every_seed(results):
     assert claims.written(one, results) == "62.5 ± 17.7"
     assert claims.written(claim_of("", row="a-b", **named), results) == "37.5"
     assert one.folders == ("study",)
-    with pytest.raises(ValueError, match="no column 'loss'.*client_p5"):
+    with pytest.raises(ValueError, match=r"no column 'loss'.*client_p5"):
         claims.written(claim_of("", **named | {"column": "loss"}), results)
 
 
