@@ -151,7 +151,6 @@ def fairness(
     last = last or _last(flags)
     outputs = [
         Output("clients", "clients", {"last": last}),
-        Output("last_rounds", "last_rounds", {"last": last}),
         Output(
             "percentiles",
             "percentiles",
