@@ -135,6 +135,13 @@ def test_the_log_is_in_pages_and_its_first_one_links_to_all_of_them():
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_code_blocks_fit_their_column(document):
+    text = document.read_text("utf-8")
+    for block in re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        assert [line for line in block.splitlines() if len(line) > 85] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_documents_have_no_roles_that_show_as_text_in_a_file(document):
     assert re.findall(r"\{[\w:]+\}`", document.read_text("utf-8")) == []
 

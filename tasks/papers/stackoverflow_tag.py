@@ -94,11 +94,9 @@ def build_keras_model(num_words: int, num_tags: int, seed: int) -> tf.keras.Mode
 def _build_model(
     num_words: int, num_tags: int, seed: int, loss: str
 ) -> tff.learning.models.VariableModel:
-    reductions = tf.keras.losses.Reduction
-    reduction = reductions.SUM if loss == "sum" else reductions.SUM_OVER_BATCH_SIZE
     return tff.learning.models.from_keras_model(
         build_keras_model(num_words, num_tags, seed),
-        loss=tf.keras.losses.BinaryCrossentropy(reduction=reduction),
+        loss=tf.keras.losses.BinaryCrossentropy(reduction=nets.reduction(loss)),
         input_spec=(
             tf.TensorSpec((None, num_words), tf.float32),
             tf.TensorSpec((None, num_tags), tf.float32),
