@@ -133,7 +133,7 @@ def test_a_client_whose_weight_is_none_is_left_out_and_counted(weight):
         found, metrics = against_keras.round_of(process, BEGIN, *data)
     expected = [
         np.average(parts, axis=0, weights=[0.25, 2.0])
-        for parts in zip(trained_alone("a"), trained_alone("c"))
+        for parts in zip(trained_alone("a"), trained_alone("c"), strict=True)
     ]
     against_keras.assert_alike(found, expected)
     assert metrics["client_work"]["rejected_clients"] == 1

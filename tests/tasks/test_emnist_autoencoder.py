@@ -60,7 +60,9 @@ def test_examples_and_errors_equal_those_of_tffs_baseline(task):
     # The published rates are for the sum over examples.
     np.testing.assert_allclose(output.loss, len(batch[0]) * error, rtol=1e-5)
     mean = tasks.load(task.name, synthetic=True, seed=5, loss="mean").model_fn()
-    for variable, same in zip(mean.trainable_variables, model.trainable_variables):
+    for variable, same in zip(
+        mean.trainable_variables, model.trainable_variables, strict=True
+    ):
         variable.assign(same)
     loss = mean.forward_pass(ours, training=False).loss
     np.testing.assert_allclose(loss, error, rtol=1e-5)
