@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks import partitioners, seeds
-from tff_drift import checks
+from tff_drift import checks, signatures
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@checks.suggesting_names(clients="num_clients", shards="classes_per_client")
+@signatures.suggesting_names(clients="num_clients", shards="classes_per_client")
 def partition(
     labels: np.ndarray | pd.Series,
     num_clients: int,

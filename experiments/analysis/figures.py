@@ -366,5 +366,5 @@ def _explain(runs: FinishedRuns, labels: pd.Series, band: str) -> str:
     seeds = runs.settings["seed"].groupby(labels).nunique()
     if seeds.max() == 1:
         return ""
-    told = " to ".join(dict.fromkeys(map(str, (seeds.min(), seeds.max()))))
-    return f"lines: mean over {told} seeds; {BANDS[band]}"
+    shown = " to ".join(dict.fromkeys(map(str, (seeds.min(), seeds.max()))))
+    return f"lines: mean over {shown} seeds; {BANDS[band]}"

@@ -205,9 +205,9 @@ def to_thresholds(
         alike.
     """
     if len({f"{threshold:g}" for threshold in thresholds}) < len(thresholds):
-        told = ", ".join(map(str, thresholds))
+        shown = ", ".join(map(str, thresholds))
         raise ValueError(
-            f"thresholds must differ in their first six digits, found {told}."
+            f"thresholds must differ in their first six digits, found {shown}."
         )
     total = axis_column(runs, axis)
     rows = measured(runs, column)

@@ -111,9 +111,10 @@ def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
       UserError: If a flag is unknown, is out of its range, or does not fit the task,
         the algorithm or other flags.
     """
-    given = tuned_settings.with_found(given)
+    if given.get("settings"):
+        given = tuned_settings.with_found(given)
     algorithm = given.get("algorithm", declarations.flags_of(TRAIN)["algorithm"].value)
-    given = paper_settings.with_protocol(given, algorithm)
+    given = _with_protocol(given, algorithm)
     validate.check(given, [algorithm])
     run = _run(given, label)
     validate.check_used(given, [run.ignored])
@@ -139,9 +140,7 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
     validate.check(shared, values["algorithms"])
     found = tuned_settings.of(values["settings"], values["algorithms"])
     flags = {
-        algorithm: paper_settings.with_protocol(
-            {**found[algorithm], **shared}, algorithm
-        )
+        algorithm: _with_protocol({**found[algorithm], **shared}, algorithm)
         for algorithm in values["algorithms"]
     }
     runs = [
@@ -158,6 +157,13 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
     ]
     validate.check_used(shared, [run.ignored for run in runs])
     return runs
+
+
+def _with_protocol(given: Mapping[str, Any], algorithm: str) -> Mapping[str, Any]:
+    """Returns the flags, below them those of the paper that `--protocol` names."""
+    if given.get("protocol") not in paper_settings.NAMES:
+        return given
+    return paper_settings.with_protocol(given, algorithm)
 
 
 def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:

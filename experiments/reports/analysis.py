@@ -165,13 +165,13 @@ def tabulate(
 def _at_the_end(
     wanted: Analysis, runs: FinishedRuns, columns: tuple[str, ...], labels: pd.Series
 ) -> pd.DataFrame:
-    told = dict.fromkeys([*columns, *_percentiles(runs, columns[0])])
-    if twice := sorted(set(told) & set(analysis.AXES)):
+    measured = dict.fromkeys([*columns, *_percentiles(runs, columns[0])])
+    if twice := sorted(set(measured) & set(analysis.AXES)):
         raise ValueError(
             f"columns must not have {', '.join(twice)}, of which tables have the total "
             "of a run anyway. Leave it out."
         )
-    values = analysis.last_mean(runs, list(told), wanted.last)
+    values = analysis.last_mean(runs, list(measured), wanted.last)
     totals = [name for name in analysis.AXES.values() if name in runs.rounds]
     ends = runs.rounds.groupby("run")[totals].max()
     ends.columns = [name.removeprefix("total_") for name in totals]

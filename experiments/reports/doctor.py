@@ -76,9 +76,9 @@ _PYTHON_WITHOUT_WORKER = (3, 12)
 def _system() -> Iterator[Finding]:
     yield Finding(OK, "tff-drift", f"{tff_drift.__version__}, {tff_drift.__path__[0]}")
     machine = system.machine()
-    told = f"{machine}, {system.processors()} processors for this process"
+    found = f"{machine}, {system.processors()} processors for this process"
     if system.runs_tff_worker():
-        yield Finding(OK, "system", told)
+        yield Finding(OK, "system", found)
     elif machine not in _WITHOUT_WORKER:
         yield Finding(
             FAILED,
@@ -96,7 +96,7 @@ def _system() -> Iterator[Finding]:
         )
     else:
         yield Finding(
-            OK, "system", f"{told}; everything but TFF's worker (native) runs here"
+            OK, "system", f"{found}; everything but TFF's worker (native) runs here"
         )
 
 

@@ -54,9 +54,9 @@ def details(name: str) -> str:
     Args:
       name: The name of a task, of an algorithm or of a preset.
     """
-    told = {"tasks": _task, "algorithms": _algorithm, "presets": _preset}
+    describe = {"tasks": _task, "algorithms": _algorithm, "presets": _preset}
     return "\n\n".join(
-        "\n".join([f"{name} ({kind.removesuffix('s')})", *told[kind](name)])
+        "\n".join([f"{name} ({kind.removesuffix('s')})", *describe[kind](name)])
         for kind, listed in kinds().items()
         if name in listed
     )

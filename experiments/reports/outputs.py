@@ -246,8 +246,8 @@ def tabulate_thresholds(
     data = analysis.over_seeds(found, results.labels)
     headers, cells = readable(data, column)
     data.columns = [str(name).replace(" ", "_") for name in data]
-    told = f"To values of {column.removeprefix('test_')}, for the first time"
-    return Table(results.title(told), data.reset_index(), headers, cells)
+    title = f"To values of {column.removeprefix('test_')}, for the first time"
+    return Table(results.title(title), data.reset_index(), headers, cells)
 
 
 def tabulate_good_regions(results: StudyResults, last: int = 1) -> Table:
@@ -281,8 +281,8 @@ def tabulate_good_regions(results: StudyResults, last: int = 1) -> Table:
         )
     near = f"within {100 * _NEARLY:g} points of it"
     headers = ["method", "best", "at", near]
-    told = f"The best of a grid of rates and what comes {near}"
-    return Table(results.title(told), pd.DataFrame(rows), headers, cells)
+    title = f"The best of a grid of rates and what comes {near}"
+    return Table(results.title(title), pd.DataFrame(rows), headers, cells)
 
 
 # What makes each kind, by name.

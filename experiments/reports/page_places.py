@@ -93,13 +93,13 @@ def find(names: Sequence[str]) -> Iterator[Place]:
             by_task.setdefault(run.settings.get("task"), []).append(run)
         found += [Place(folder, {}, group) for group in by_task.values()]
         # Without a result there is nothing to report but what is left out.
-        told = [place for place in found if _has_results(place)]
-        if not told:
+        places = [place for place in found if _has_results(place)]
+        if not places:
             to_go = f": {len(runs)} with rounds to go" if runs else ""
             raise ValueError(
                 f"{str(folder)!r} holds no finished run, comparison or sweep{to_go}."
             )
-        for place in told:
+        for place in places:
             key = f"{place.folder.resolve()} {place.runs[0].name if place.runs else ''}"
             if key not in seen:
                 seen.add(key)

@@ -135,7 +135,7 @@ def _of_runs(
     labels = _labels(wanted, place, runs)
     columns = wanted.columns or (analysis.headline(runs), "test_loss")
     wanted = tables.with_measured_axes(wanted, runs)
-    told = [read_table(path, allowance) for path in place.files(".md", _FROM_RUNS)]
+    read = [read_table(path, allowance) for path in place.files(".md", _FROM_RUNS)]
     written = {
         path.stem: _read_picture(path, number, allowance)
         for path in place.files(".png", _FROM_RUNS)
@@ -144,7 +144,7 @@ def _of_runs(
         title = tables.title(name, wanted, columns[0])
         headers, cells = tables.readable(table, columns[0])
         notes = [note for name, note in _NOTES.items() if name in headers]
-        told.append(Table(title, headers, cells, " ".join(notes)))
+        read.append(Table(title, headers, cells, " ".join(notes)))
     figures = dict(tables.figures(wanted, runs, columns, labels, apart=True))
     pictures = [_picture(*each, labels, number) for each in figures.items()]
     # What was drawn of the same runs before needs no second look.
@@ -158,7 +158,7 @@ def _of_runs(
         facts=page_facts.facts(runs, place.flags, summaries),
         limits=list(limits),
         differing=differing,
-        tables=told,
+        tables=read,
         pictures=pictures,
         shared=shared,
     )
@@ -184,12 +184,12 @@ def _protocol(runs: FinishedRuns, labels: pd.Series) -> tuple[Table | None, Tabl
     """Returns the settings that differ between labels, and those that do not."""
     shown = runs.settings.map(_setting)
     by_label = shown.drop(columns="seed").groupby(labels, sort=False)
-    told = by_label.agg(lambda values: " or ".join(dict.fromkeys(values)))
-    differ = [name for name in told if told[name].nunique() > 1]
-    same = {name: told[name].iloc[0] for name in told if name not in differ}
+    by_name = by_label.agg(lambda values: " or ".join(dict.fromkeys(values)))
+    differ = [name for name in by_name if by_name[name].nunique() > 1]
+    same = {name: by_name[name].iloc[0] for name in by_name if name not in differ}
     differing = None
     if differ:
-        shown = told[differ]
+        shown = by_name[differ]
         # The longer side goes down, where pages have room.
         corner = "runs"
         if len(differ) > len(shown):

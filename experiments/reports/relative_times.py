@@ -57,8 +57,8 @@ def tabulate(
         for (delay, cohort), row in zip(data.index, data.to_numpy(), strict=True)
     ]
     headers = ["clients", *(f"{100 * each:g} %" for each in thresholds)]
-    told = f"Simulated time to an accuracy, relative to {reference} clients per round"
-    return Table(results.title(told), data.reset_index(), headers, cells)
+    title = f"Simulated time to an accuracy, relative to {reference} clients per round"
+    return Table(results.title(title), data.reset_index(), headers, cells)
 
 
 def draw(

@@ -203,7 +203,7 @@ def _rows(result: Result, columns: Mapping[str, str]) -> list[dict[str, Any]]:
         simulated += row.get("simulated_seconds") or 0.0
         if result.headline not in row:
             continue
-        told = {
+        record = {
             "method": result.settings.label,
             "seed": result.settings.seed,
             "round": row["round"],
@@ -211,7 +211,7 @@ def _rows(result: Result, columns: Mapping[str, str]) -> list[dict[str, Any]]:
             **broken,
         }
         if simulated:
-            told["total_simulated_seconds"] = simulated
-        rows.append(told)
+            record["total_simulated_seconds"] = simulated
+        rows.append(record)
         broken = dict.fromkeys(_FAILURES, 0.0)
     return rows

@@ -222,11 +222,9 @@ def check_floats(name: str, value_type: compat.Type) -> None:
       TypeError: If `value_type` is not a TFF type of tensors, or if one of them
         is not of a floating type.
     """
-    if not isinstance(value_type, (compat.TensorType, compat.StructType)):
-        raise TypeError(
-            f"{name} must be a tff.TensorType or a tff.StructType, without placement, "
-            f"found {checks.shown(value_type)}. tff.to_type makes one."
-        )
+    kinds = (compat.TensorType, compat.StructType)
+    what = "a tff.TensorType or a tff.StructType, without placement"
+    checks.check_instance(name, value_type, kinds, what, "tff.to_type makes one.")
     if not compat.is_structure_of_floats(value_type):
         raise TypeError(
             f"{name} must hold floating tensors only, because they are scaled, "
@@ -252,12 +250,12 @@ def sum_factory_or_default(
     """
     if sum_factory is None:
         return tff.aggregators.SumFactory()
-    if not isinstance(sum_factory, tff.aggregators.UnweightedAggregationFactory):
-        raise TypeError(
-            f"{name} must be an instance of "
-            "tff.aggregators.UnweightedAggregationFactory that sums, such as "
-            f"tff.aggregators.SumFactory(), found {checks.shown(sum_factory)}."
-        )
+    kind = tff.aggregators.UnweightedAggregationFactory
+    what = (
+        "an instance of tff.aggregators.UnweightedAggregationFactory that sums, such "
+        "as tff.aggregators.SumFactory()"
+    )
+    checks.check_instance(name, sum_factory, kind, what)
     return sum_factory
 
 

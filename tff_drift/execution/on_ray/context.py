@@ -125,7 +125,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
         return RayClientStates(self._actors, initial_state, path)
 
     def load_ahead(self, source: ClientSource, client_ids: Sequence[str]) -> None:
-        """Has the actors load clients that train next, while they train others.
+        """Makes the actors load clients that train next, while they train others.
 
         Each loads its own, where they are not in RAM, as many as half of the cache of
         `ClientDatasets` holds. Whatever comes of it changes no result.
@@ -311,11 +311,8 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
         Raises:
           NotImplementedError: As in `invoke`, like TypeError, ValueError, WorkerError.
         """
-        if not isinstance(computation, compat.Computation):
-            raise TypeError(
-                "computation must be a tff.Computation, such as process.next, found "
-                f"{checks.shown(computation)}."
-            )
+        what = "a tff.Computation, such as process.next"
+        checks.check_instance("computation", computation, compat.Computation, what)
         parameter = computation.type_signature.parameter
         if not partition.client_types(parameter):
             told = self._alone.explain(computation, argument)

@@ -79,12 +79,8 @@ def build_uniform_sampling(
       ValueError: If `cohort_size` is below 1 or above the number of clients, or
         `seed` is out of its range.
     """
-    if isinstance(client_ids, (str, bytes)) or not isinstance(
-        client_ids, (Sequence, np.ndarray)
-    ):
-        raise TypeError(
-            f"client_ids must be a list of strings, found {checks.shown(client_ids)}."
-        )
+    kinds = (Sequence, np.ndarray)
+    checks.check_list("client_ids", client_ids, "a list of strings", kinds)
     if not callable(cohort_size):
         checks.check_integer("cohort_size", cohort_size)
         cohort_size = int(cohort_size)  # JSON does not know NumPy's.

@@ -195,8 +195,5 @@ def _with_examples(
 
 
 def _check_datasets(datasets: ClientDatasets) -> None:
-    if not isinstance(datasets, ClientDatasets):
-        raise TypeError(
-            f"datasets must be a ClientDatasets, found {type(datasets).__name__}. See "
-            "ClientDatasets.from_arrays."
-        )
+    what, remedy = "a ClientDatasets", "See ClientDatasets.from_arrays."
+    checks.check_instance("datasets", datasets, ClientDatasets, what, remedy)

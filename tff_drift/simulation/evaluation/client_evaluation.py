@@ -11,7 +11,7 @@ import numpy as np
 import tree
 from absl import logging
 
-from tff_drift import checks
+from tff_drift import checks, signatures
 from tff_drift.execution.round_runner import current_runner
 from tff_drift.models import ModelFn
 from tff_drift.simulation.data import label_errors, not_finite
@@ -111,7 +111,7 @@ class _Measurement:
             yield unfinalized
 
 
-@checks.suggesting_names(test_data="test", metric="accuracy_metric")
+@signatures.suggesting_names(test_data="test", metric="accuracy_metric")
 def build_evaluation(
     model_fn: ModelFn,
     test: ClientDatasets,

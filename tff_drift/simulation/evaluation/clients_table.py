@@ -11,7 +11,7 @@ import pandas as pd
 import tensorflow_federated as tff
 from absl import logging
 
-from tff_drift import algorithms, checks
+from tff_drift import algorithms, checks, signatures
 from tff_drift.models import ModelFn
 from tff_drift.simulation.cohorts import Cohort, run_round
 from tff_drift.simulation.data import label_errors
@@ -26,7 +26,7 @@ BEFORE, AFTER = "_before", "_after"
 _COUNTS = ("num_examples", "num_batches")
 
 
-@checks.suggesting_names(
+@signatures.suggesting_names(
     test_data="test",
     train_data="train",
     clients="test",

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import tensorflow_federated as tff
 
-from tff_drift import checks, compat
+from tff_drift import checks, compat, signatures
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
 from tff_drift.execution.round_runner import current_runner
@@ -43,7 +43,7 @@ Output = str | os.PathLike[str] | OutputDir | RunStore | None
 _Kept = OutputDir | RunStore | None
 
 
-@checks.suggesting_names(
+@signatures.suggesting_names(
     num_rounds="rounds", clients_per_round="cohort_size", checkpoint_dir="output_dir"
 )
 def run_training(
@@ -197,12 +197,8 @@ def _client_states_folder(output_dir: _Kept) -> pathlib.Path | None:
 
 def _check_process_and_data(process: Any, train: Any) -> None:
     check_process(process)
-    if not isinstance(train, ClientDatasets):
-        raise TypeError(
-            "train must be a tff_drift.simulation.ClientDatasets, found "
-            f"{checks.shown(train)}. ClientDatasets.from_arrays makes one of arrays, "
-            "from_client_data of TFF's ClientData."
-        )
+    remedy = "ClientDatasets.from_arrays makes one of arrays."
+    checks.check_instance("train", train, ClientDatasets, remedy=remedy)
     num_clients = getattr(process, "num_clients", None)
     if num_clients not in (None, len(train)):
         raise ValueError(
@@ -270,11 +266,8 @@ def _choose_sampling(
 
 def _with_defaults(callbacks: Sequence[Participant]) -> list[Callback]:
     """Returns the callbacks of a run, the watch first and the progress last."""
-    if not isinstance(callbacks, (list, tuple)):
-        raise TypeError(
-            f"callbacks must be a list, found {checks.shown(callbacks)}. Put it into "
-            "one: callbacks=[...]."
-        )
+    remedy = "Put it into one: callbacks=[...]."
+    checks.check_instance("callbacks", callbacks, (list, tuple), "a list", remedy)
     participants: list[Callback] = []
     for callback in callbacks:
         if isinstance(callback, compat.ReleaseManager):
