@@ -57,6 +57,7 @@ CASES = {
     "float64": (dense, crossentropy(), (X, Y, WEIGHTS.astype(np.float64)), None),
     "classes": (dense, crossentropy(), (X, Y), OF_CLASSES),
     "both": (dense, crossentropy(), (X, Y, WEIGHTS), OF_CLASSES),
+    "both, whole": (dense, crossentropy(), (X, Y, Y.astype(np.uint8)), OF_CLASSES),
     "one-hot classes": (dense, one_hot_loss(), (X, ONE_HOT), OF_CLASSES),
     "binary": (
         lambda: dense(1),

@@ -120,7 +120,7 @@ def test_texts_with_offsets_are_in_the_order_of_utc(tmp_path):
         "2024-10-27T00:50Z",
         "2024-10-27 02:30:00+02",
     )
-    assert task.train.examples("a")[0].tolist() == [[1], [2], [3]]
+    assert task.train.examples("a")[0].tolist() == [[3], [1], [2]]
     assert task.test.examples("a")[0].tolist() == [[0]]
     x, _ = _load_table(
         tmp_path / "all.csv", "2024-10-27", "2024-10-26 13:00", "20241028", "2024-10-30"

@@ -145,6 +145,8 @@ def with_class_weights(
     )
     if weights is None:
         return of_classes
+    if not weights.dtype.is_floating:  # In which a class cannot weigh a half.
+        weights = tf.cast(weights, of_classes.dtype)
     of_classes = tf.cast(of_classes, weights.dtype)
     extra = [1] * (weights.shape.rank - 1)
     return weights * tf.reshape(of_classes, [-1, *extra])

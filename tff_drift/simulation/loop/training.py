@@ -75,6 +75,10 @@ def run_training(
     deterministic. A finished run returns what it returned before; with more `rounds`
     it is extended.
 
+    A change of what the model does with its weights, such as another loss or other
+    activations, of a `transform`, or of an aggregator without state is not noticed:
+    give another folder then.
+
     The columns of a row, beyond those of the callbacks and those that
     `tff_drift.simulation.records.metrics` names after the process's metrics:
 
