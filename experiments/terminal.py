@@ -1,4 +1,4 @@
-"""What a terminal does to a program: Ctrl-C, closed pipes, alphabets it cannot write.
+"""Handles what terminals do: Ctrl-C, closed pipes, alphabets they cannot write.
 
 Ctrl-C during training waits for the round, see `tff_drift.simulation.callbacks`.
 """

@@ -94,7 +94,7 @@ def partition(
         shares = partitioners.partition_iid(len(values), sizes, seed)
     ids = partitioners.client_ids(num_clients)
     owners = np.empty(len(values), f"<U{len(ids[0])}")
-    for client_id, share in zip(ids, shares):
+    for client_id, share in zip(ids, shares, strict=True):
         owners[share] = client_id
     return _like(labels, owners)
 

@@ -43,6 +43,13 @@ def pytest_addoption(parser):
     )
 
     parser.addoption(
+        "--no-grappler",
+        action="store_true",
+        help="run graphs as they were traced: TensorFlow's optimizer of graphs takes a "
+        "quarter of the tests' time",
+    )
+
+    parser.addoption(
         "--part",
         type=_part,
         default=(0, 1),

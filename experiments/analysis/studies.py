@@ -67,7 +67,7 @@ class StudyResults:
         return dataclasses.replace(self, runs=runs, labels=self.labels[kept])
 
     def title(self, told: str) -> str:
-        """Returns what a table of means tells, with the part and the seeds."""
+        """Returns the title of a table of means, with the part and the seeds."""
         seeds = ", ".join(map(str, dict.fromkeys(self.runs.settings["seed"])))
         part = self.flags.get("part", self.summary["task"])
         return f"{part}, seeds {seeds}. {told}: mean ± sd over seeds."

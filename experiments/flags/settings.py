@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments.flags import (
     declarations,
     paper_settings,
     published_rates,
+    sections,
     tuned_settings,
     validate,
 )
@@ -24,6 +26,8 @@ from experiments.flags.flag import (
 )
 from tff_drift import from_source
 from tff_drift.value_types import Option
+
+_Section = TypeVar("_Section")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,6 +60,39 @@ class RunSettings:
         for name in ("task", "algorithm", "seed", "rounds"):
             object.__setattr__(self, name, self.configuration[name])
         object.__setattr__(self, "label", self.label or self.algorithm)
+
+    @functools.cached_property
+    def local_training(self) -> sections.LocalTraining:
+        """The section of the clients' local training."""
+        return self._section(sections.LocalTraining)
+
+    @functools.cached_property
+    def server_training(self) -> sections.ServerTraining:
+        """The section of the server's step."""
+        return self._section(sections.ServerTraining)
+
+    @functools.cached_property
+    def aggregation(self) -> sections.Aggregation:
+        """The section of the aggregation."""
+        return self._section(sections.Aggregation)
+
+    @functools.cached_property
+    def cohorts(self) -> sections.Cohorts:
+        """The section of the clients of every round."""
+        return self._section(sections.Cohorts)
+
+    @functools.cached_property
+    def evaluation(self) -> sections.Evaluation:
+        """The section of evaluation."""
+        return self._section(sections.Evaluation)
+
+    @functools.cached_property
+    def execution(self) -> sections.Execution:
+        """The section of the execution context."""
+        return self._section(sections.Execution)
+
+    def _section(self, kind: type[_Section]) -> _Section:
+        return sections.of(kind, {**self.configuration, **self.circumstances})
 
     @property
     def folder(self) -> pathlib.Path:

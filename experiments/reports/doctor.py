@@ -1,4 +1,4 @@
-"""What works on this machine, and what to do about the rest."""
+"""Checks what works on this machine, and says what to do about the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tff_drift import system
 OK, NOTE, FAILED = "ok", "note", "FAILED"
 
 _TFF = "0.87.0"
-# Distributions whose versions are told, beside TFF's.
+# Distributions whose versions are reported, beside TFF's.
 _TOLD = (
     "tensorflow",
     "tf-keras",
@@ -32,7 +32,7 @@ _NATIVE_SECONDS = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What was found out about one thing.
+    """The finding of one check.
 
     Attributes:
       state: `OK`, `NOTE` for what not every run needs, or `FAILED`.
@@ -190,7 +190,7 @@ def _computation(name: str, context: Any) -> Finding:
         with compat.get_context_stack().install(context):
             result = increment(1)
     except Exception as error:
-        # TFF and TensorFlow raise what they like; the user is told all of it.
+        # TFF and TensorFlow raise what they like; all of it is reported.
         return Finding(FAILED, name, f"{type(error).__name__}: {error}")
     if result != 2:
         return Finding(FAILED, name, f"1 + 1 gave {result}")

@@ -135,8 +135,11 @@ def _preset(name: str) -> Iterator[str]:
 
 def cost(scale: Scale) -> str:
     """Returns how long a preset takes at a scale, and how much RAM."""
-    hours = scale.hours
-    time = f"{hours:.0f} h" if hours < 48 else f"{hours / 24:,.0f} days"
+    return f"{duration(scale.hours)}, {scale.gigabytes:g} GB of RAM"
+
+
+def duration(hours: float) -> str:
+    """Returns a time in minutes, hours or days."""
     if hours < 1:
-        time = f"{max(1, round(60 * hours))} min"
-    return f"{time}, {scale.gigabytes:g} GB of RAM"
+        return f"{max(1, round(60 * hours))} min"
+    return f"{hours:.0f} h" if hours < 48 else f"{hours / 24:,.0f} days"

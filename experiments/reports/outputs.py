@@ -81,7 +81,7 @@ def draw_curves(
       results: The results.
       columns: The columns; by default the headline metric.
       axis: One of `experiments.analysis.AXES`.
-      by: The settings that tell lines apart; by default the labels.
+      by: The settings that distinguish lines; by default the labels.
       names: What columns are called.
     """
     figure = analysis.draw_curves(
@@ -109,7 +109,7 @@ def draw_against(
       columns: The columns; by default the headline metric.
       last: How many rounds at the end to take the mean of.
       thresholds: Values of the first column to reach, instead of the last rounds.
-      by: The settings that tell lines apart; `None` for the labels.
+      by: The settings that distinguish lines; `None` for the labels.
       names: What columns and the setting are called.
     """
     results = results.having(setting)
@@ -135,7 +135,7 @@ def draw_failures(
     Args:
       results: The results.
       setting: The setting, whose values are numbers.
-      by: The settings that tell lines apart.
+      by: The settings that distinguish lines.
       names: What the setting is called.
     """
     runs = results.runs
@@ -223,7 +223,7 @@ def tabulate_last(
         data["paper"] = pd.Series(paper)
         metric = columns[0].removeprefix("test_")
         headers.append("paper")
-        for row, value in zip(cells, data["paper"]):
+        for row, value in zip(cells, data["paper"], strict=True):
             row.append(texts.metric(metric, value))
     title = results.title(f"Mean of {texts.last_rounds(last)}")
     return Table(title, data.reset_index(), headers, cells)

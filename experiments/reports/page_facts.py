@@ -1,4 +1,4 @@
-"""Where a result is from: data, seeds, versions, revision, machine, duration."""
+"""Provenance of a result: data, seeds, versions, revision, machine, duration."""
 
 from __future__ import annotations
 

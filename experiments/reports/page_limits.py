@@ -1,4 +1,4 @@
-"""What a result does not show, as far as its files tell."""
+"""Limits of a result, as far as its files show them."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from tff_drift import value_types
 _NOTHING = "-"
 # Bytes of pictures and tables, which a page holds several times while it is made.
 _MOST_ON_A_PAGE = 2**26
-# What files of a folder show that is told from its runs, if there are any.
+# Files of a folder whose content is taken from its runs, if there are any.
 _FROM_RUNS = ("table.md", "curves.png")
 _PICTURES = {
     "clients": "Test clients: 5th, 25th, 50th, 75th and 95th percentiles",
@@ -94,7 +94,7 @@ def _section(
     summaries += [
         folders.read_summary(pathlib.Path(run.name), place.folder) for run in ended
     ]
-    # Points of a sweep are told by its own table.
+    # Points of a sweep are in its own table.
     if place.is_sweep or not ended:
         return _without_runs(place, summaries, number, allowance)
     runs = finished.gather(ended, place.order)
@@ -107,7 +107,7 @@ def _without_runs(
     number: int,
     allowance: Allowance,
 ) -> Section:
-    """Returns what the files that were written into a place tell alone."""
+    """Returns what only the files that were written into a place show."""
     flags = {name: value for name, value in place.flags.items() if value is not None}
     return Section(
         title=place.title,
@@ -131,7 +131,7 @@ def _of_runs(
     number: int,
     allowance: Allowance,
 ) -> Section:
-    """Returns what runs tell, and the files that were written of them."""
+    """Returns the tables of runs, and the files that were written of them."""
     labels = _labels(wanted, place, runs)
     columns = wanted.columns or (analysis.headline(runs), "test_loss")
     wanted = tables.with_measured_axes(wanted, runs)
@@ -194,7 +194,10 @@ def _protocol(runs: FinishedRuns, labels: pd.Series) -> tuple[Table | None, Tabl
         corner = "runs"
         if len(differ) > len(shown):
             corner, shown = "setting", shown.T
-        rows = [[str(name), *row] for name, row in zip(shown.index, shown.to_numpy())]
+        rows = [
+            [str(name), *row]
+            for name, row in zip(shown.index, shown.to_numpy(), strict=True)
+        ]
         differing = Table("What differs", [corner, *map(str, shown.columns)], rows)
     return differing, _two_columns(same)
 

@@ -1,4 +1,4 @@
-"""How accurate a model is over test clients, beside a paper's percentiles."""
+"""Accuracy over test clients, beside a paper's percentiles."""
 
 from __future__ import annotations
 

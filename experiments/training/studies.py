@@ -186,7 +186,7 @@ def table_of_metrics(study: Study, done: Sequence[Result]) -> pd.DataFrame:
       done: Its results.
     """
     names = (done[0].headline, *_USUAL)
-    columns = {**dict(zip(names, names)), **study.columns}
+    columns = {**dict(zip(names, names, strict=True)), **study.columns}
     table = pd.DataFrame([row for result in done for row in _rows(result, columns)])
     numbers = table.select_dtypes("float").columns
     # Five digits are more than seeds agree on, and keep the file small.

@@ -14,6 +14,8 @@ from tff_drift import checks
 if TYPE_CHECKING:
     import pandas as pd
 
+# At the end of a time of ISO 8601.
+_OFFSET = r"[T ].*(?:Z|[+-]\d\d(?::?\d\d)?)$"
 # Names in a message, at most.
 _MOST_TOLD = 30
 
@@ -205,8 +207,9 @@ def table_examples(
 
 
 def _plain_dtype(column: pd.Series) -> Any:
-    """Returns NumPy's dtype for a column, which may be nullable or one of pyarrow."""
-    return getattr(column.dtype, "numpy_dtype", column.dtype)
+    """Returns NumPy's dtype for a column: nullable, of pyarrow, sparse or its own."""
+    of_dense = getattr(column.dtype, "subtype", column.dtype)
+    return getattr(column.dtype, "numpy_dtype", of_dense)
 
 
 def _remedy(dtype: Any) -> str:
@@ -242,24 +245,35 @@ def as_times(column: pd.Series, where: str) -> pd.Series:
     """Returns a column of times, whose texts are read as dates of ISO 8601.
 
     Args:
-      column: The column, of numbers, dates or texts such as "2024-05-01 13:00".
+      column: The column, of numbers, dates or texts such as "2024-05-01 13:00". Texts
+        may have offsets from UTC, other ones in summer than in winter.
       where: The table, for messages.
 
     Raises:
-      DataError: If a text is no date.
+      DataError: If a text is no date, or some have an offset and others none.
     """
     # Takes a while to import, and tables are read here alone.
     import pandas as pd
 
     if column.dtype.kind in "iufmM":
         return column
+    field = f"{where}, field {column.name!r}"
     try:
-        return pd.to_datetime(column, format="ISO8601")
+        times = pd.to_datetime(column, format="ISO8601", utc=True)
     except (TypeError, ValueError) as error:
         raise example_checks.DataError(
-            f"{where}, field {column.name!r}: expected numbers, or dates such as "
-            f"2024-05-01 13:00 ({checks.shortened(str(error))}). Write them so."
+            f"{field}: expected numbers, or dates such as 2024-05-01 13:00 "
+            f"({checks.shortened(str(error))}). Write them so."
         ) from error
+    texts = column.dropna().map(str)
+    has_offset = texts.str.contains(_OFFSET)
+    if has_offset.any() and not has_offset.all():
+        one, other = texts[has_offset].iloc[0], texts[~has_offset].iloc[0]
+        raise example_checks.DataError(
+            f"{field}: {one!r} has an offset from UTC and {other!r} has none, so that "
+            "nobody knows which was first. Write all with it, or none."
+        )
+    return times
 
 
 def _check_times(column: pd.Series, where: str) -> None:

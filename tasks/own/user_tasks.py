@@ -1,4 +1,4 @@
-"""What the tasks on a user's own data share: arguments, and how a task is made."""
+"""Arguments and construction of the tasks on a user's own data."""
 
 from __future__ import annotations
 

@@ -208,6 +208,7 @@ def test_a_file_that_is_not_the_data(refuse, tmp_path):
     assert "shakespeare.sqlite is not a SQLite file" in message
 
 
+@pytest.mark.conformance
 def test_a_client_whose_data_is_bad(run_command, tmp_path):
     """Found when the client's turn comes, and told as plainly as other mistakes."""
     path = tmp_path / "shakespeare.sqlite"

@@ -100,7 +100,11 @@ def outputs(tmp_path_factory):
     )
     parts = process.stdout.split("== ")[1:]
     assert len(parts) == len(lines), process.stderr
-    return {**dict(zip(lines, parts)), "errors": process.stderr, "folder": folder}
+    return {
+        **dict(zip(lines, parts, strict=True)),
+        "errors": process.stderr,
+        "folder": folder,
+    }
 
 
 def test_lists_and_help_have_what_it_registers(outputs):

@@ -75,7 +75,7 @@ def assert_begins(result, keras_model):
         (weights.non_trainable, keras_model.non_trainable_variables),
     ):
         assert len(found) == len(expected)
-        for array, variable in zip(found, expected):
+        for array, variable in zip(found, expected, strict=True):
             np.testing.assert_array_equal(array, variable.numpy())
 
 
@@ -102,7 +102,7 @@ def test_a_list_is_taken_of_a_model_whose_weights_all_train(
 ):
     arrays = [np.arange(15.0).reshape(5, 3), [1, 2, 3], np.ones((3, 2)), [3, 4]]
     result = run(build(train, norm=False), train, initial_weights=arrays)
-    for found, expected in zip(result.model_weights.trainable, arrays):
+    for found, expected in zip(result.model_weights.trainable, arrays, strict=True):
         np.testing.assert_array_equal(found, expected)
     with pytest.raises(ValueError, match=r"list of arrays.*ModelWeights\(trainable"):
         run(

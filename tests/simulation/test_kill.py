@@ -106,7 +106,7 @@ def test_killed_and_restarted_run_equals_an_uninterrupted_one(algorithm, tmp_pat
     if algorithm == "scaffold":
         names = [f"client_{index}" for index in range(6)]
         for one, other in zip(
-            _client_states(killed, names), _client_states(whole, names)
+            _client_states(killed, names), _client_states(whole, names), strict=True
         ):
             assert one.tobytes() == other.tobytes()
             assert np.any(one != 0)

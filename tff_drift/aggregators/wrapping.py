@@ -1,4 +1,4 @@
-"""What every aggregator here shares: a factory around an inner factory.
+"""The base of all aggregators here: a factory around an inner factory.
 
 An aggregator is described once, by a function that gives its two steps for one
 type of values; `wrap_factory` makes the weighted or the unweighted factory of it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import tensorflow_federated as tff
 
@@ -16,7 +16,7 @@ from tff_drift import checks, compat
 
 # ( state, values, weights or None -> output )
 NextFn = Callable[
-    [compat.Value, compat.Value, Optional[compat.Value]],
+    [compat.Value, compat.Value, compat.Value | None],
     tff.templates.MeasuredProcessOutput,
 ]
 
@@ -39,7 +39,7 @@ class Steps(NamedTuple):
 
 # ( inner process, type of a value, type of a weight or None -> steps )
 DescribeFn = Callable[
-    [tff.templates.AggregationProcess, compat.Type, Optional[compat.Type]], Steps
+    [tff.templates.AggregationProcess, compat.Type, compat.Type | None], Steps
 ]
 
 

@@ -20,7 +20,7 @@ _BASE = "base"
 
 
 class AppendedStep(NamedTuple):
-    """What the server does after every round.
+    """A step that the server takes after every round.
 
     Attributes:
       name: The name of its part of state, hyperparameters and metrics.

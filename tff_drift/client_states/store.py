@@ -172,7 +172,7 @@ class ClientStates(abc.ABC):
             )
         arrays = [
             self._template.checked_arrays(client_id, state)
-            for client_id, state in zip(ids, states)
+            for client_id, state in zip(ids, states, strict=True)
         ]
         with self._lock:
             self._write(ids, arrays, copy)
@@ -198,8 +198,8 @@ class ClientStates(abc.ABC):
             scattered since.
 
         Returns:
-          The fingerprint of the version, a short text: what tells its states from
-          those of other stores, and from what they are when they have been changed.
+          The fingerprint of the version, a short text that distinguishes its states
+          from those of other stores, and from changed ones.
 
         Raises:
           ClientStatesError: If the store cannot be written.
@@ -325,7 +325,7 @@ class ClientStates(abc.ABC):
 
     @abc.abstractmethod
     def _fingerprint(self, version: int) -> str:
-        """Returns what tells a version that is held from all others of all stores."""
+        """Returns a short text that distinguishes a version from all others."""
 
     @abc.abstractmethod
     def _restore(self, version: int) -> None:

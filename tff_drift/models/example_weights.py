@@ -16,7 +16,7 @@ _NAMES = ("x", "y", "sample_weight")
 
 
 class Batch(NamedTuple):
-    """What a batch consists of, values or their types.
+    """The components of a batch, values or their types.
 
     Attributes:
       inputs: The inputs, a structure.

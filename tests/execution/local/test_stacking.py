@@ -203,7 +203,7 @@ def test_keep_trace_clients_of_unequal_sizes_run_together_where_it_pays():
 @pytest.mark.parametrize(
     ("build", "epochs"),
     tiers.first(
-        ["nothing traced"],
+        [],
         [
             (
                 lambda: algorithms.build_uga(

@@ -141,6 +141,7 @@ def test_a_seeded_shuffle_gives_the_order_that_it_gives_one_by_one(stacked, sing
     _agree(process, data, stacked, single)
 
 
+@pytest.mark.conformance
 def test_shuffled_datasets_are_stacked_by_themselves():
     process = models.fed_avg()
     data = [
@@ -231,6 +232,7 @@ def test_nobody_is_checked_who_stands_in_for_nobody(stacked, single):
     assert call(stacked, of_each, data) == call(single, of_each, data) == [2] * 8 + [1]
 
 
+@pytest.mark.conformance
 def test_batches_that_take_too_much_ram_are_not_read(single):
     process = models.fed_avg()
     data = [

@@ -100,7 +100,7 @@ class LocalExecutionContext(RoundRunner, compat.framework.SyncContext):
         Args:
           computation: A `tff.Computation`.
           argument: An argument as `computation` takes it, a tuple if it takes
-            several. Without one, what depends on the cohort is told as a condition.
+            several. Without one, what depends on the cohort is reported as a condition.
 
         Returns:
           The explanation, several lines of text.

@@ -102,7 +102,8 @@ class ClientDatasets(ClientExamples):
           cache_bytes: The RAM that cached examples may hold, in bytes. The
             clients used last stay; 0 reads a client anew at every use.
           transform: A function of examples and a random generator that returns
-            as many examples, at each use, so that what is cached can be small
+            as many examples, at each use, and leaves those it is given, which are
+            read-only, as they are. So what is cached can be small
             (bytes instead of floats) and training examples can be augmented
             anew in every epoch. The generator is that of the client's round, so
             the result stays a pure function of seed, round and client; it is

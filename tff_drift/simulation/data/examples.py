@@ -189,7 +189,7 @@ def _of_numpy(client_id: str, leaf: Any) -> Any:
     if hasattr(leaf, "isna") and hasattr(leaf, "dtype"):
         dtypes = [leaf.dtype]
     plain = [getattr(dtype, "numpy_dtype", dtype) for dtype in dtypes]
-    if not any(one is not other for one, other in zip(plain, dtypes)):
+    if not any(one is not other for one, other in zip(plain, dtypes, strict=True)):
         return leaf
     missing = np.asarray(leaf.isna()).reshape(len(leaf), -1).any(axis=1)
     if missing.any():

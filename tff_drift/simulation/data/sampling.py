@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
@@ -13,7 +13,7 @@ from tff_drift import checks
 # `round_number -> client ids`. Round numbers start at 0.
 Sampling = Callable[[int], Sequence[str]]
 # The clients per round, the same in all or a function of a round number.
-CohortSize = Union[int, Callable[[int], int]]
+CohortSize = int | Callable[[int], int]
 
 
 class Described:

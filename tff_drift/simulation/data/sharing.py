@@ -139,7 +139,7 @@ def share(
         bounds = np.array_split(np.arange(num_rows(examples)), len(datasets))
         parts = {
             client_id: take(examples, rows)
-            for client_id, rows in zip(datasets.client_ids, bounds)
+            for client_id, rows in zip(datasets.client_ids, bounds, strict=True)
         }
 
     def load_client(client_id: str) -> Examples:

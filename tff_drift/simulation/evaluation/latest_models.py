@@ -81,7 +81,8 @@ def mean_latest_model(
     ends = np.cumsum([leaf.size for leaf in leaves])
     parts = np.split(np.asarray(total) / count, ends[:-1])
     means = [
-        part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, leaves)
+        part.reshape(leaf.shape).astype(leaf.dtype)
+        for part, leaf in zip(parts, leaves, strict=True)
     ]
     return tff.learning.models.ModelWeights(
         tf.nest.pack_sequence_as(weights.trainable, means), weights.non_trainable

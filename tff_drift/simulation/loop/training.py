@@ -6,7 +6,7 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any, TypeAlias
 
 import tensorflow_federated as tff
 
@@ -37,10 +37,10 @@ from tff_drift.simulation.records.run_directory import (
 from tff_drift.simulation.records.run_store import InMemoryRunStore, RunStore
 
 # What takes part in a run: TFF's release managers are given its rows.
-Participant = Union[Callback, compat.ReleaseManager]
-Output = Optional[Union[str, "os.PathLike[str]", OutputDir, RunStore]]
+Participant: TypeAlias = Callback | compat.ReleaseManager
+Output = str | os.PathLike[str] | OutputDir | RunStore | None
 # The same without paths.
-_Kept = Optional[Union[OutputDir, RunStore]]
+_Kept = OutputDir | RunStore | None
 
 
 @checks.suggesting_names(

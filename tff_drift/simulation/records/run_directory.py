@@ -378,7 +378,7 @@ class RunDirectory:
             # Its arrays need not stay in RAM for the whole run.
             self._checkpoint = None
         with self._explained_errors():
-            # First, because it is what tells the files of a run from those of others.
+            # First, because it identifies the files of a run.
             self._write_configuration()
             self._metrics = MetricsFile(self._path(METRICS_FILE), self._resumed_rows)
             self._closing.callback(self._metrics.close)

@@ -131,7 +131,7 @@ class FinalEvaluation(Callback):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What is evaluated on."""
+        """The settings of the evaluation."""
         return _settings(self._evaluation)
 
     def before_training(self, run: TrainingRun) -> None:
