@@ -95,6 +95,7 @@ def importing() -> Iterator[None]:
     A `KeyboardInterrupt` in the middle of them is swallowed or turned into other errors
     by code that tries what there is. Nothing has begun that could be lost.
     """
+    terminal: int
 
     def end(number: int, frame: FrameType | None) -> None:
         os.write(terminal, f"{_to_go_on(sys.argv[1:])}\n".encode())
