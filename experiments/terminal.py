@@ -134,7 +134,7 @@ def _without_notices() -> Iterator[int]:
     terminal, previous = os.dup(_STANDARD_ERROR), sys.stderr
     with (
         tempfile.TemporaryFile() as held,
-        open(terminal, "w", buffering=1, errors="replace") as sys.stderr,
+        os.fdopen(terminal, "w", buffering=1, errors="replace") as sys.stderr,
     ):
         os.dup2(held.fileno(), _STANDARD_ERROR)
         try:

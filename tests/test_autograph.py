@@ -140,6 +140,7 @@ MODELS = {
 }
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize("model", tiers.first(["loss"], MODELS))
 def test_models_and_what_they_are_made_of(model):
     assert_alike(

@@ -12,7 +12,7 @@ import pytest
 
 from tests.forks.programs import PATIENCE, python
 
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.no_smoke
 
 ROOT = pathlib.Path(__file__).parents[1]
 PLUGIN = "tests/fed_echo.py"

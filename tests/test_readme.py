@@ -4,12 +4,14 @@ import pathlib
 import re
 
 import numpy as np
+import pytest
 
 from tff_drift import algorithms
 
 README = (pathlib.Path(__file__).parents[1] / "README.md").read_text("utf-8")
 
 
+@pytest.mark.no_smoke
 def test_the_example_trains():
     [code] = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
     names = {}

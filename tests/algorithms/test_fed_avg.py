@@ -13,6 +13,7 @@ DATA = models.datasets(CLIENTS)
 build_sgdm = tff.learning.optimizers.build_sgdm
 
 
+@pytest.mark.no_smoke
 def test_equals_tff_fed_avg_bit_for_bit_with_metrics():
     ours = models.fed_avg(0.1)
     theirs = tff.learning.algorithms.build_weighted_fed_avg(

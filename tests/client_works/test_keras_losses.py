@@ -72,6 +72,7 @@ def loss_of(batch):
     return tf.keras.losses.MeanSquaredError()
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize("context", tiers.first(["local"], ["local", "native"]))
 @pytest.mark.parametrize("build", tiers.first([1], MODELS.keys()))
 def test_a_step_of_a_client_is_a_step_of_keras(native_context, build, context):

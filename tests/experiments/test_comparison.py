@@ -14,7 +14,7 @@ from experiments.reports.comparison import describe, tabulate
 from tests import tiers
 from tests.experiments import programs
 
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.no_smoke
 
 ALGORITHMS = ("fed_avg", "fed_adam")
 SEEDS = (5, 6)

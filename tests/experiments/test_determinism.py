@@ -9,7 +9,7 @@ from tff_drift import compat, execution, simulation
 from tff_drift.simulation.records.checkpoint import load_checkpoint
 
 # A comparison is trained for it.
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.no_smoke
 
 _WORDS = [
     word.replace("algorithms=fed_avg,", "algorithm=").replace("seeds=5,", "seed=")

@@ -9,7 +9,7 @@ from experiments.flags import placement
 from tests.experiments import programs
 from tests.forks.programs import PATIENCE, python
 
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.no_smoke
 
 PLUGIN = """
 import tasks

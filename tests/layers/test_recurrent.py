@@ -77,6 +77,7 @@ def _results(layer, mask, derivatives):
         return tf.nest.flatten(results(tf.constant(INPUTS)))
 
 
+@pytest.mark.no_smoke
 @FIRST_KIND
 @pytest.mark.parametrize("mask", tiers.first([1], [None, MASK], ["all", "masked"]))
 @pytest.mark.parametrize(

@@ -101,6 +101,7 @@ def gradient_by_nested_tapes(weights, client, dropout_rate):
     return [tensor.numpy() for tensor in outer.gradient(total, start)]
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize(
     ("model_fn", "dropout_rate"),
     tiers.first([0], [(net_with_dropout, DROPOUT_RATE), (functional_net(), 0.0)]),

@@ -83,6 +83,7 @@ def weights_of(keras_model):
     return tff.learning.models.ModelWeights.from_model(keras_model)
 
 
+@pytest.mark.no_smoke
 def test_a_model_and_its_weights_are_where_training_starts(process, train, keras_model):
     for given in (keras_model, weights_of(keras_model)):
         assert_begins(run(process, train, initial_weights=given), keras_model)

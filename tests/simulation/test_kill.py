@@ -23,7 +23,7 @@ from tff_drift import client_states
 from tff_drift.simulation import read_rows, without_timing
 from tff_drift.simulation.records.checkpoint import load_checkpoint
 
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.no_smoke
 
 KILLS = int(os.environ.get("TFF_DRIFT_KILLS", "1"))
 ROOT = pathlib.Path(__file__).parents[2]

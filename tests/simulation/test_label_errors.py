@@ -47,6 +47,7 @@ def _expected(label):
     )
 
 
+@pytest.mark.no_smoke
 def test_a_label_without_output_is_named():
     process = algorithms.build_fed_avg(_model, 0.1)
     for _ in both_contexts():

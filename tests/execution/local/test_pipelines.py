@@ -244,6 +244,7 @@ def _contexts():
 FIRST = ("none", "moving twice", "repeated and shuffled", "filtered")
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize("pipeline", tiers.first(FIRST, list(PIPELINES)))
 def test_pipelines(pipeline, contexts, native):
     data = [PIPELINES[pipeline](_images(size)) for size in SIZES]

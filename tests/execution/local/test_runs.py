@@ -31,6 +31,7 @@ def state(process, fast):
     return call(fast, process.initialize)
 
 
+@pytest.mark.no_smoke
 def test_equal_from_run_to_run_whatever_the_concurrency(process, state, fast):
     expected = call(fast, process.next, state, DATA)
     for concurrency in (1, 3):

@@ -107,6 +107,7 @@ def _told(context, process, cohort):
     return training(context, process.next, call(context, process.initialize), cohort)[0]
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize(
     "net",
     tiers.first(

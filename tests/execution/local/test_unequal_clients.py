@@ -63,6 +63,7 @@ def _of_tff(optimizer):
     )
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize(
     "build",
     tiers.first(
