@@ -117,7 +117,7 @@ def _load(path: pathlib.Path, specs: Sequence[tf.TensorSpec]) -> Any | None:
     )
 
     def run(*tensors: tf.Tensor) -> Any:
-        fed = dict(zip(takes, tensors))
+        fed = dict(zip(takes, tensors, strict=True))
         return tf.graph_util.import_graph_def(saved.graph_def, fed, returns, name="")
 
     return tf.compat.v1.wrap_function(run, specs)

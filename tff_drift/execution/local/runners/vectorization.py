@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow as tf
 
@@ -95,7 +95,7 @@ class OfOneClient:
             self._graph.get_operations(),
             fallback_to_while_loop=False,
         )
-        for tensor, stack in zip(self._inputs, stacks):
+        for tensor, stack in zip(self._inputs, stacks, strict=True):
             # A single client has the operations of one.
             given = wrap(stack[0], False) if number == 1 else wrap(stack, True)
             converter._add_conversion(tensor, given)
@@ -115,7 +115,8 @@ class OfOneClient:
           The results.
         """
         graph_def, present = self._graph_def
-        given = {each.name: value for each, value in zip(self._inputs, arguments)}
+        names_fed = [each.name for each in self._inputs]
+        given = dict(zip(names_fed, arguments, strict=True))
         given.update((each.name, outer) for outer, each in self._graph.captures)
         names = [result.name for result in self._results]
         computed = [name for name in dict.fromkeys(names) if name not in given]
@@ -125,7 +126,7 @@ class OfOneClient:
             computed,
             name="",
         )
-        given.update(zip(computed, tensors))
+        given.update(zip(computed, tensors, strict=True))
         return [given[name] for name in names]
 
     @functools.cached_property
@@ -163,18 +164,18 @@ def vectorized_map(function: Callable[[Any], TensorList], elements: Any) -> Tens
 def vectorized_results(
     function: Callable[[Any], TensorList], elements: Any
 ) -> TensorList:
-    """As `vectorized_map`, with less to copy where clients choose a result alike.
+    """Applies `vectorized_map`, copying less where all clients choose the same result.
 
     Where a result is one of two tensors, such as the state of a client whose training
     may have broken down, and all clients have the second, it is taken as it is.
     """
-    choices: list[Optional[patterns.Choice]] = []
+    choices: list[patterns.Choice | None] = []
 
     def parts(element: Any) -> TensorList:
         results = function(element)
         choices[:] = map(patterns.choice, results)
         return tf.nest.flatten(
-            [choice or result for result, choice in zip(results, choices)]
+            [choice or result for result, choice in zip(results, choices, strict=True)]
         )
 
     stacks = iter(vectorized_map(parts, elements))
