@@ -13,6 +13,7 @@ import small_nets
 import tensorflow as tf
 import tensorflow_federated as tff
 from populations import (
+    ADAM_RATE,
     CLASSES,
     LENGTH,
     PIXELS,
@@ -210,9 +211,14 @@ def _population_size(work: Work) -> int:
     return work.population_size or 1000
 
 
+def _client_optimizer(work: Work) -> Any:
+    """Returns the optimizer of a work's clients, or SGD's rate."""
+    return tff.learning.optimizers.build_adam(ADAM_RATE) if work.adam else RATE
+
+
 def _of_rate(build: Callable[..., Any]) -> Callable[[Work], Any]:
     """Returns a builder for a work, of a method that needs no more than a rate."""
-    return lambda work: build(_model_fn(work, ours=True), RATE)
+    return lambda work: build(_model_fn(work, ours=True), _client_optimizer(work))
 
 
 def _of_clients(build: Callable[..., Any]) -> Callable[[Work], Any]:

@@ -20,6 +20,7 @@ from collections.abc import Callable
 import numpy as np
 import populations
 from populations import (
+    ADAM_RATE,
     CLASSES,
     FEW_CLASSES,
     PIXELS,
@@ -58,7 +59,7 @@ def _fedjax(work: Work) -> Callable[[], None]:
         model = fedjax.models.emnist.create_logistic_model(only_digits=False)
     algorithm = fedjax.algorithms.fed_avg.federated_averaging(
         fedjax.model_grad(model),
-        fedjax.optimizers.sgd(RATE),
+        fedjax.optimizers.adam(ADAM_RATE) if work.adam else fedjax.optimizers.sgd(RATE),
         fedjax.optimizers.sgd(1.0),
         fedjax.ShuffleRepeatBatchHParams(
             batch_size=work.batch_size, num_epochs=work.epochs, seed=0
@@ -198,6 +199,31 @@ def _fedjax_classes(work: Work) -> object:
         end = [lambda text: text.mean(axis=1), hk.Linear(FEW_CLASSES)]
         return [hk.Embed(integers, 32), block, *end]
 
+    def norm_transformer() -> list[object]:
+        def norm(text: jax.Array) -> jax.Array:
+            return hk.LayerNorm(-1, create_scale=True, create_offset=True)(text)
+
+        def block(text: jax.Array) -> jax.Array:
+            attention = hk.MultiHeadAttention(
+                2, 16, w_init=hk.initializers.VarianceScaling(1.0), model_size=32
+            )
+            text = norm(text + attention(text, text, text))
+            return norm(text + hk.Linear(32)(relu(hk.Linear(64)(text))))
+
+        end = [lambda text: text.mean(axis=1), hk.Linear(FEW_CLASSES)]
+        return [hk.Embed(integers, 32), block, *end]
+
+    def groupnorm_residual() -> list[object]:
+        def block(start: jax.Array) -> jax.Array:
+            pixels = relu(hk.GroupNorm(4)(hk.Conv2D(8, 3)(start)))
+            return relu(hk.GroupNorm(4)(hk.Conv2D(8, 3)(pixels)) + start)
+
+        end = [lambda pixels: pixels.mean(axis=(1, 2)), hk.Linear(FEW_CLASSES)]
+        return [hk.Conv2D(8, 3, 2), relu, block, *end]
+
+    def table() -> list[object]:
+        return [hk.nets.MLP([64, 32, FEW_CLASSES])]
+
     def normalized(units: jax.Array) -> jax.Array:
         shape = units.shape[1:]
         scale = hk.get_parameter("scale", shape, init=jax.numpy.ones)
@@ -211,6 +237,7 @@ def _fedjax_classes(work: Work) -> object:
 
     nets = conv_small, mobile_block, embedding_mean, text_cnn, wide_and_deep
     nets += matrix_factorization, siamese_pair, tiny_transformer, batchnorm_dense
+    nets += norm_transformer, groupnorm_residual, table
     (layers,) = (net for net in nets if net.__name__ == work.model)
     classes = FEW_CLASSES if work.few_classes else CLASSES
 

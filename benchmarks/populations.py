@@ -26,11 +26,14 @@ SMALL_EXAMPLES: dict[str, tuple[tuple[int, ...], int | None]] = {
     "matrix_factorization": ((2,), 2_000),
     "siamese_pair": ((2, 64), None),
     "tiny_transformer": ((24,), 100),
+    "norm_transformer": ((24,), 100),
+    "groupnorm_residual": ((16, 16, 3), None),
+    "table": ((30,), None),
 }
 FEW_CLASSES = 10
 # Of bags of words, as of Stack Overflow: five million weights of a linear model.
 WORDS, TAGS = 10_000, 500
-RATE = 0.1
+RATE, ADAM_RATE = 0.1, 0.001
 _SHARED_CLIENTS = 50
 _ZIPF_EXPONENT = 1.5
 _MEDIAN_SIZE, _SPREAD, _SMALLEST, _LARGEST = 90, 0.5, 10, 400
@@ -50,6 +53,7 @@ class Work(NamedTuple):
       population_size: The number of clients, if they are mixed; None for equal ones.
       zipf: Whether the sizes of mixed clients follow Zipf's law.
       epochs: The passes over a client's examples.
+      adam: Whether clients train with Adam, not with SGD.
     """
 
     model: str
@@ -57,6 +61,7 @@ class Work(NamedTuple):
     population_size: int | None = None
     zipf: bool = False
     epochs: int = 1
+    adam: bool = False
 
     @property
     def mixed(self) -> bool:
@@ -88,13 +93,16 @@ WORKS = {
     "conv_small": Work("conv_small", 30, 150),
     "embedding_mean": Work("embedding_mean", 50, 300),
     "batchnorm_dense": Work("batchnorm_dense", 50, 200),
-    # Nothing was tuned on the next nine.
+    # Nothing was tuned on the next twelve.
     "mobile_block": Work("mobile_block", 30, 150),
     "text_cnn": Work("text_cnn", 30, 150),
     "wide_and_deep": Work("wide_and_deep", 50, 250),
     "matrix_factorization": Work("matrix_factorization", 50, 250),
     "siamese_pair": Work("siamese_pair", 40, 200),
     "tiny_transformer": Work("tiny_transformer", 30, 150),
+    "norm_transformer": Work("norm_transformer", 30, 150),
+    "groupnorm_residual": Work("groupnorm_residual", 30, 150),
+    "table_adam": Work("table", 50, 250, epochs=3, adam=True),
     "logistic_zipf": Work("logistic", 100, 400, zipf=True),
     "autoencoder_epochs": Work("autoencoder", 20, 100, epochs=3),
     "words_mixed": Work("words", 10, 60),

@@ -122,6 +122,47 @@ def _tiny_transformer() -> tf.keras.Model:
     return tf.keras.Model(inputs, outputs)
 
 
+def _norm_transformer() -> tf.keras.Model:
+    """A block with attention of two heads and layer normalization."""
+    (length,), words = SMALL_EXAMPLES["norm_transformer"]
+    inputs = tf.keras.Input([length], dtype=tf.int32)
+    text = tf.keras.layers.Embedding(words, 32)(inputs)
+    text += tf.keras.layers.MultiHeadAttention(2, 16)(text, text)
+    text = tf.keras.layers.LayerNormalization()(text)
+    hidden = tf.keras.layers.Dense(64, activation="relu")(text)
+    text = tf.keras.layers.LayerNormalization()(
+        text + tf.keras.layers.Dense(32)(hidden)
+    )
+    outputs = tf.keras.layers.Dense(FEW_CLASSES)(tf.reduce_mean(text, axis=1))
+    return tf.keras.Model(inputs, outputs)
+
+
+def _groupnorm_residual() -> tf.keras.Model:
+    """A residual block with group normalization on images of 16 x 16 pixels."""
+    shape, _ = SMALL_EXAMPLES["groupnorm_residual"]
+    inputs = tf.keras.Input(shape)
+    relu = tf.keras.layers.ReLU()
+    start = tf.keras.layers.Conv2D(8, 3, 2, padding="same", activation="relu")(inputs)
+    pixels = start
+    for end in (relu, lambda last: last + start):
+        pixels = tf.keras.layers.Conv2D(8, 3, padding="same")(pixels)
+        pixels = end(tf.keras.layers.GroupNormalization(4)(pixels))
+    pixels = tf.keras.layers.GlobalAveragePooling2D()(relu(pixels))
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(FEW_CLASSES)(pixels))
+
+
+def _table() -> tf.keras.Model:
+    """Two hidden layers on a table's columns."""
+    shape, _ = SMALL_EXAMPLES["table"]
+    return tf.keras.Sequential(
+        [
+            tf.keras.layers.Dense(64, activation="relu", input_shape=shape),
+            tf.keras.layers.Dense(32, activation="relu"),
+            tf.keras.layers.Dense(FEW_CLASSES),
+        ]
+    )
+
+
 NETS: dict[str, Callable[[], tf.keras.Model]] = {
     "conv_small": _conv_small,
     "mobile_block": _mobile_block,
@@ -131,4 +172,7 @@ NETS: dict[str, Callable[[], tf.keras.Model]] = {
     "matrix_factorization": _matrix_factorization,
     "siamese_pair": _siamese_pair,
     "tiny_transformer": _tiny_transformer,
+    "norm_transformer": _norm_transformer,
+    "groupnorm_residual": _groupnorm_residual,
+    "table": _table,
 }

@@ -96,6 +96,7 @@ _LOCAL = {
     "dataset_cache_bytes": INTEGER,
     "functionalize_clients": FLAG,
     "operation_threads": OPTIONAL,
+    "functions_folder": [value for value in PATH if value is not None],
 }
 _NATIVE = {
     "max_concurrent_computation_calls": [

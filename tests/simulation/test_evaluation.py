@@ -1,5 +1,6 @@
 import collections
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ import tensorflow_federated as tff
 
 from tests import models
 from tests.simulation import fakes
+from tff_drift import system
 from tff_drift.simulation import ClientDatasets, build_evaluation
 from tff_drift.simulation.evaluation.client_evaluation import client_statistics
+from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator
 
 SIZES = [1, 3, 10, 17, 30]
 ARRAYS = models.client_arrays(SIZES, seed=5)
@@ -310,3 +313,26 @@ def test_a_headline_metric_that_is_no_number_is_an_error():
     clients = ClientDatasets.from_arrays({"a": ones}, batch_size=2)
     with pytest.raises(ValueError, match=r"'precision', which is no number.* as loss,"):
         build_evaluation(model_fn, clients, accuracy_metric="precision")
+
+
+def test_where_operations_have_one_thread_clients_are_evaluated_side_by_side(
+    monkeypatch, test_clients
+):
+    evaluate = build_evaluation(_HandWritten, test_clients)
+    expected = [evaluate(_weights(scale)) for scale in (1.0, 2.0)]
+    monkeypatch.setattr(system, "processors", lambda: 2)
+    monkeypatch.setattr(
+        tf.config.threading, "get_intra_op_parallelism_threads", lambda: 1
+    )
+    unfinalized_metrics = ModelEvaluator.unfinalized_metrics
+    both = threading.Barrier(2, timeout=60)
+    waiting = iter([True, True])
+
+    def of_two(self, batches):
+        # The first client's metrics are there once the second's are asked for.
+        if next(waiting, False):
+            both.wait()
+        return unfinalized_metrics(self, batches)
+
+    monkeypatch.setattr(ModelEvaluator, "unfinalized_metrics", of_two)
+    assert [evaluate(_weights(scale)) for scale in (1.0, 2.0)] == expected

@@ -11,7 +11,8 @@ import tensorflow_federated as tff
 import tff_drift
 from tests import models
 from tests.execution.local.support import call, training
-from tff_drift import execution
+from tff_drift import execution, system
+from tff_drift.execution.local import phases
 
 CLIENTS = tff.CLIENTS
 
@@ -149,3 +150,52 @@ def test_the_document_shows_what_is_told(capsys):
     }
     exec(code, names)
     assert capsys.readouterr().out == shown
+
+
+ADVICE = (
+    "{} keep the 2 processors busy, and TensorFlow splits each operation among these "
+    "besides: operation_threads=1, which the context takes before TensorFlow's first "
+    "operation, saves that"
+)
+
+
+@pytest.mark.parametrize(
+    ("clients", "options", "advice"),
+    [
+        (16, {"limits": execution.Limits(many_clients=8)}, "2 groups"),
+        (16, {"limits": execution.Limits(many_clients=16)}, None),
+        (8, {"batch_clients": False}, "8 clients"),
+        (7, {"batch_clients": False}, None),
+        (8, {"batch_clients": False, "max_concurrent_clients": 1}, None),
+    ],
+)
+def test_one_thread_for_each_operation_is_named_where_it_pays(
+    monkeypatch, clients, options, advice
+):
+    monkeypatch.setattr(system, "processors", lambda: 2)
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
+    context = execution.create_local_execution_context(**options)
+    process = models.fed_avg()
+    data = models.datasets(models.client_arrays([8] * clients))
+    argument = call(context, process.initialize), data
+    told = training(context, process.next, *argument)
+    advised = [line for line in told if "operation_threads" in line]
+    assert advised == ([ADVICE.format(advice)] if advice else [])
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")
+    told = training(context, process.next, *argument)
+    assert not [line for line in told if "operation_threads" in line]
+
+
+def test_a_slow_round_names_it_once(monkeypatch, caplog):
+    monkeypatch.setattr(system, "processors", lambda: 2)
+    monkeypatch.setattr(phases, "_SLOW_SECONDS", 0)
+    context = execution.create_local_execution_context(batch_clients=False)
+    process = models.fed_avg()
+    data = models.datasets(models.client_arrays([8] * 8))
+    state = call(context, process.initialize)
+    call(context, process.next, state, data)
+    assert not caplog.messages
+    monkeypatch.delenv("TF_NUM_INTRAOP_THREADS")
+    for _ in range(2):
+        call(context, process.next, state, data)
+    assert caplog.messages == [f"A faster round: {ADVICE.format('8 clients')}."]

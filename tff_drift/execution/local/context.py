@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +25,7 @@ from tff_drift.execution.local.placement import (
 )
 from tff_drift.execution.local.plan_cache import PlanCache
 from tff_drift.execution.local.runners.options import Options
+from tff_drift.execution.local.runners.saved_functions import SavedFunctions
 from tff_drift.execution.round_runner import RoundRunner
 
 
@@ -175,6 +178,7 @@ def create_local_execution_context(
     functionalize_clients: bool = True,
     default_num_clients: int = 0,
     operation_threads: int | None = None,
+    functions_folder: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
 ) -> LocalExecutionContext:
     """Returns an execution context that runs computations in this process.
@@ -214,6 +218,10 @@ def create_local_execution_context(
         which many small operations side by side lose time by: try 1 for models with
         attention, and for large cohorts of small models. TensorFlow takes it before
         its first operation alone.
+      functions_folder: A folder in which functions that train many clients at a time
+        are kept for later programs, which then begin their first round about a quarter
+        sooner. Nobody else must be able to write to it: what is there is run. By
+        default there is none.
       limits: The numbers by which it decides which clients are trained many at a time,
         and how many, to be tuned to a machine. By default those of `Limits()`.
 
@@ -249,13 +257,19 @@ def create_local_execution_context(
     checks.check_integer("default_num_clients", default_num_clients, 0)
     limits = Limits() if limits is None else limits
     checks.check_instance("limits", limits, Limits)
+    saved: SavedFunctions | None = None
+    if functions_folder is not None:
+        checks.check_path("functions_folder", functions_folder)
+        saved = SavedFunctions(pathlib.Path(functions_folder))
     pool = concurrent.futures.ThreadPoolExecutor(
         max_concurrent_clients, thread_name_prefix="tff-drift-client"
     )
     placement = Placement(server_device, clients, max_concurrent_clients, pool)
     batches: BatchCache[ClientData] = BatchCache(dataset_cache_bytes, limits.cohorts)
     return LocalExecutionContext(
-        Options(limits, placement, batch_clients, functionalize_clients, batches),
+        Options(
+            limits, placement, batch_clients, functionalize_clients, batches, saved
+        ),
         int(default_num_clients),
     )
 

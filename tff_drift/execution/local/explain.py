@@ -8,6 +8,7 @@ from typing import Any
 
 from tff_drift.execution.local.aggregation import Form
 from tff_drift.execution.local.phases import RunnablePhase, RunnablePlan
+from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.plan.plan import Leaf
 from tff_drift.execution.local.policy import LockstepSteps
 
@@ -37,7 +38,7 @@ def explain_plan(
     yield f"clients: {_device(devices)}, {at_a_time} at a time unless said otherwise"
     for number, phase in enumerate(phases, 1):
         yield f"phase {number}"
-        for line in _explain_phase(phase, values, num_clients):
+        for line in _explain_phase(phase, values, num_clients, placement):
             yield f"  {line}"
 
 
@@ -45,6 +46,7 @@ def _explain_phase(
     phase: RunnablePhase,
     values: Mapping[Leaf, Any] | None,
     num_clients: int,
+    placement: Placement,
 ) -> Iterator[str]:
     if phase.server is not None:
         operations = _counted(len(phase.phase.server), "operation")
@@ -52,7 +54,7 @@ def _explain_phase(
     if phase.clients is not None:
         operations = _counted(len(phase.phase.clients), "operation")
         yield f"clients: one function of {operations}"
-        for line in _explain_clients(phase, values, num_clients):
+        for line in _explain_clients(phase, values, num_clients, placement):
             yield f"  {line}"
     for number, form in enumerate(phase.aggregator.forms, 1):
         yield f"aggregation {number}: {form.kind}, {_types(form)}"
@@ -62,21 +64,26 @@ def _explain_clients(
     phase: RunnablePhase,
     values: Mapping[Leaf, Any] | None,
     num_clients: int,
+    placement: Placement,
 ) -> Iterator[str]:
     vectorized = phase.vectorized
+    groups: Sequence[Any] = ()
     if vectorized is None:
         yield from _one_by_one(phase, phase.why_one_by_one)
-        return
-    if values is None or not vectorized.is_decided_by(values):
+    elif values is None or not vectorized.is_decided_by(values):
         yield f"vectorized in lockstep or one by one: {vectorized.condition}"
         return
-    route = vectorized.route(values, num_clients)
-    if not route.groups:
-        yield from _one_by_one(phase, route.reason)
-        return
-    yield f"vectorized in lockstep: {route.reason}"
-    for group in route.groups:
-        yield f"  {_clients(group.clients)}: {_steps(group.lockstep_steps)}"
+    else:
+        groups, reason = vectorized.route(values, num_clients)
+        if not groups:
+            yield from _one_by_one(phase, reason)
+        else:
+            yield f"vectorized in lockstep: {reason}"
+        for group in groups:
+            yield f"  {_clients(group.clients)}: {_steps(group.lockstep_steps)}"
+    advice = placement.advice(num_clients, len(groups))
+    if phase.trains and advice is not None:
+        yield advice
 
 
 def _one_by_one(phase: RunnablePhase, reason: str) -> Iterator[str]:

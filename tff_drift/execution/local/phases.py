@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from tff_drift.execution.local.aggregation import Aggregator
 from tff_drift.execution.local.data import sequences
@@ -29,6 +31,9 @@ from tff_drift.execution.local.tensors import give_back_attributes
 # What a leaf is in one run: a tensor or a sequence, or a list of one for each
 # client.
 LeafValues = dict[Leaf, Any]
+
+# From such a duration of the clients' training on advice is worth a line.
+_SLOW_SECONDS = 1.0
 
 
 class RunnablePhase:
@@ -99,20 +104,37 @@ class RunnablePhase:
             tensors = _tensors(values, function.inputs, 0)
             computed = self.server(tensors, self._placement.server_device)
             values.update(zip(function.outputs, computed, strict=True))
-        vectorized = self.vectorized
         groups: Sequence[Any] = ()
-        if vectorized is not None:
-            groups = vectorized.route(values, num_clients).groups
-        if vectorized is not None and groups:
-            try:
-                values.update(self._run_groups(values, groups, num_clients))
-                return
-            except tf.errors.OpError as error:
-                failure = error
+        if self.vectorized is not None:
+            groups = self.vectorized.route(values, num_clients).groups
+        start = time.perf_counter()
+        values.update(self._run_clients(values, groups, num_clients))
+        if self.trains and time.perf_counter() - start > _SLOW_SECONDS:
+            advice = self._placement.advice(num_clients, len(groups))
+            if advice is not None:
+                logging.log_first_n(logging.WARNING, "A faster round: %s.", 1, advice)
+
+    @property
+    def trains(self) -> bool:
+        """Whether clients pass over datasets."""
+        inputs = [leaf for step in self.phase.clients for leaf in step.inputs]
+        return any(sequences.is_sequence(leaf.type_signature) for leaf in inputs)
+
+    def _run_clients(
+        self, values: LeafValues, groups: Sequence[Any], num_clients: int
+    ) -> LeafValues:
+        """Returns what later phases need, of clients in groups if there are any."""
+        if not groups:
+            return self._run_one_by_one(values, num_clients)
+        try:
+            return self._run_groups(values, groups, num_clients)
+        except tf.errors.OpError as error:
+            failure = error
         # Where clients fail one by one, too, that error is the one to raise.
-        values.update(self._run_one_by_one(values, num_clients))
-        if vectorized is not None and groups:
-            vectorized.give_up(failure)
+        results = self._run_one_by_one(values, num_clients)
+        assert self.vectorized is not None
+        self.vectorized.give_up(failure)
+        return results
 
     def _run_groups(
         self,

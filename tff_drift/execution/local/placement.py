@@ -14,7 +14,10 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.eager import context as eager_context
 
-from tff_drift import checks
+from tff_drift import checks, system
+
+# So many clients for each processor, one by one, keep all of them busy.
+_CLIENTS_PER_PROCESSOR = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +50,30 @@ class Placement:
         given = self.client_devices
         names = given or [each.name for each in tf.config.list_logical_devices()]
         return all("CPU:" in name for name in names)
+
+    def advice(self, num_clients: int, num_groups: int) -> str | None:
+        """Returns how a cohort would train faster on CPUs, None if in no such way.
+
+        Args:
+          num_clients: The number of its clients.
+          num_groups: The number of groups that are vectorized, 0 for one by one.
+        """
+        processors = system.processors()
+        needed = processors if num_groups else _CLIENTS_PER_PROCESSOR * processors
+        if (
+            processors == 1
+            or (num_groups or num_clients) < needed
+            or self.max_concurrent_clients < processors
+            or _threads_are_set()
+            or not self.on_cpus
+        ):
+            return None
+        what = f"{num_groups} groups" if num_groups else f"{num_clients} clients"
+        return (
+            f"{what} keep the {processors} processors busy, and TensorFlow splits each "
+            "operation among these besides: operation_threads=1, which the context "
+            "takes before TensorFlow's first operation, saves that"
+        )
 
     def in_order(self, run: Callable[[int], Any], number: int) -> Iterator[Any]:
         """Yields `run(0)`, `run(1)`, ..., a few of them running at a time.
@@ -110,6 +137,12 @@ def _without_variables(
     options = changed.graph_options.rewrite_options
     options.memory_optimization = options.MANUAL
     return eager_context.FunctionCallOptions(executor_type, changed)
+
+
+def _threads_are_set() -> bool:
+    """Whether somebody has said among how many threads operations are split."""
+    in_environment = "TF_NUM_INTRAOP_THREADS" in os.environ
+    return in_environment or tf.config.threading.get_intra_op_parallelism_threads() > 0
 
 
 def set_operation_threads(number: int) -> None:

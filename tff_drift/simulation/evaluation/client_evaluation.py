@@ -18,6 +18,7 @@ from tff_drift.simulation.data import label_errors, not_finite
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import build_uniform_sampling
 from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator
+from tff_drift.simulation.evaluation.sessions import in_parallel
 
 PERCENTILES = (5, 25, 50, 75, 95)
 
@@ -104,11 +105,13 @@ class _Measurement:
     ) -> Iterator[list[np.ndarray]]:
         """Yields the unfinalized metrics of each client, given with what has it."""
         self.evaluator.assign(model_weights)
-        for datasets, client_id in clients:
-            batches = datasets.evaluation_batches(client_id, self._batch_size)
-            with label_errors.naming_bad_labels(datasets, [client_id]):
-                unfinalized = self.evaluator.unfinalized_metrics(batches)
-            yield unfinalized
+        yield from in_parallel(self._measure, clients)
+
+    def _measure(self, client: tuple[ClientDatasets, str]) -> list[np.ndarray]:
+        datasets, client_id = client
+        batches = datasets.evaluation_batches(client_id, self._batch_size)
+        with label_errors.naming_bad_labels(datasets, [client_id]):
+            return self.evaluator.unfinalized_metrics(batches)
 
 
 @signatures.suggesting_names(test_data="test", metric="accuracy_metric")
@@ -129,9 +132,10 @@ def build_evaluation(
     On Large-Cohort Training for Federated Learning. https://arxiv.org/abs/2106.07820
 
     The model is built once and used with `training=False`. The evaluation runs in this
-    process; under the execution context on Ray, clients are evaluated where their data
-    is, with the same metrics to the last bit. A warning names the clients whose metrics
-    are not finite, once.
+    process, of as many clients at a time as there are processors if the program has
+    TensorFlow keep each operation to one thread; under the execution context on Ray,
+    clients are evaluated where their data is, with the same metrics to the last bit. A
+    warning names the clients whose metrics are not finite, once.
 
     Args:
       model_fn: A function that builds a `tff.learning.models.VariableModel`, or a

@@ -17,6 +17,7 @@ from tff_drift.simulation.cohorts import Cohort, run_round
 from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.evaluation.model_evaluator import ModelEvaluator
+from tff_drift.simulation.evaluation.sessions import in_parallel
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -94,11 +95,9 @@ def evaluate_clients(
 
     rows: dict[str, dict[str, Any]] = {}
     evaluator.assign(model_weights)
-    for client_id in test.client_ids:
-        rows[client_id] = {
-            "examples": test.num_examples(client_id),
-            **measure(client_id, BEFORE),
-        }
+    before = in_parallel(lambda each: measure(each, BEFORE), test.client_ids)
+    for client_id, measured in zip(test.client_ids, before, strict=True):
+        rows[client_id] = {"examples": test.num_examples(client_id), **measured}
     if train is not None:
         personalize = _build_training(
             model_fn, model_weights, train, client_optimizer_fn

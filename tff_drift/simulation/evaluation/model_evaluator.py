@@ -3,7 +3,7 @@
 TFF calls a user's model while it builds graphs, and some models
 (`tff.learning.models.functional_model_from_keras`) refuse to run anywhere else.
 The evaluator therefore builds the model once in a graph of its own, as TFF does,
-and runs it in a session: nothing is traced or allocated anew from one evaluation
+and runs it in sessions: nothing is traced or allocated anew from one evaluation
 to the next.
 """
 
@@ -26,6 +26,7 @@ from tff_drift.models import (
     example_weights,
 )
 from tff_drift.simulation.data import model_fit
+from tff_drift.simulation.evaluation.sessions import Sessions
 
 
 class _FunctionalModelWithVariables:
@@ -141,8 +142,7 @@ class ModelEvaluator:
             initializers = [variable.initializer for variable in variables]
             initializers.append(tf.compat.v1.tables_initializer())
         graph.finalize()
-        self._session = tf.compat.v1.Session(graph=graph)
-        self._session.run(initializers)
+        self._sessions = Sessions(graph, initializers)
 
     def _build(self, model_fn: ModelFn, element_spec: Any) -> None:
         check_model_fn(model_fn)
@@ -232,10 +232,11 @@ class ModelEvaluator:
                 f"model_weights has arrays of shapes {shapes}, but the model of "
                 f"model_fn has {expected}. Evaluate the model that was trained."
             )
-        self._session.run(self._assign, dict(zip(self._weights, values, strict=True)))
+        feeds = dict(zip(self._weights, values, strict=True))
+        self._sessions.assign(self._assign, feeds)
 
     def unfinalized_metrics(self, batches: Sequence[Any]) -> list[np.ndarray]:
-        """Returns the model's sums over some batches.
+        """Returns the model's sums over some batches; threads may ask side by side.
 
         Args:
           batches: Structures of arrays like `element_spec`, at least one.
@@ -243,10 +244,12 @@ class ModelEvaluator:
         Returns:
           The leaves of the model's unfinalized metrics.
         """
-        self._session.run(self._reset)
-        for batch in batches:
-            feeds = dict(zip(self._batch_inputs, tf.nest.flatten(batch), strict=True))
-            unfinalized = self._session.run(self._unfinalized, feeds)
+        with self._sessions.borrowed() as session:
+            session.run(self._reset)
+            for batch in batches:
+                flat = tf.nest.flatten(batch)
+                feeds = dict(zip(self._batch_inputs, flat, strict=True))
+                unfinalized = session.run(self._unfinalized, feeds)
         return unfinalized
 
     def finalize(
@@ -263,8 +266,8 @@ class ModelEvaluator:
         """
         names = self.metric_names if names is None else names
         wanted = {name: self._finalized[name] for name in names}
-        metrics = self._session.run(
-            wanted, dict(zip(self._totals, unfinalized, strict=True))
-        )
+        feeds = dict(zip(self._totals, unfinalized, strict=True))
+        with self._sessions.borrowed() as session:
+            metrics = session.run(wanted, feeds)
         # NumPy scalars rather than arrays without dimensions.
         return tf.nest.map_structure(lambda value: np.asarray(value)[()], metrics)

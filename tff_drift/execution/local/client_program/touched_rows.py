@@ -46,6 +46,7 @@ class RowsProgram:
       graph: As that of `client`.
       loops: As that of `client`.
       epochs: 0, it gathers no batches.
+      content: As that of `client`, of this form of it.
       num_bytes: The size of the tables with the rows of each space, in bytes. Each
         space has two inputs, at the end: `rows` and `places`.
       tables: The positions of the inputs that are tables. They have to be finite:
@@ -65,6 +66,7 @@ class RowsProgram:
         if "UnsortedSegmentSum" not in loop.operations:
             raise UnsupportedGraphError("its steps sum up no gradients of rows")
         self.epochs = 0
+        self.content = b"on rows " + client.content
         self._client = client
         specs = list(loop.state_specs)
         with tf.Graph().as_default():
@@ -145,6 +147,10 @@ class RowsProgram:
         for k, unnamed in self._tables.items():
             state[k] = _picked(state[k], rows[unnamed.space])
         return state, [*arguments, *places]
+
+    def element_specs(self, number: int) -> list[tf.TensorSpec]:
+        """See `ClientProgram.element_specs`."""
+        return self._client.element_specs(number)
 
     def step(
         self,

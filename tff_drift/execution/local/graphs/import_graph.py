@@ -141,7 +141,7 @@ def _prepare(proto: Any) -> PreparedGraph:
     _pass_in_order(graph_def)
     devices.pin_datasets_to_cpu(graph_def)
     one_at_a_time = shared or _has_random_stream(graph_def)
-    _name_functions_by_content(graph_def)
+    name_functions_by_content(graph_def)
     return PreparedGraph(graph_def, inputs, outputs, one_at_a_time)
 
 
@@ -290,7 +290,12 @@ def _has_random_stream(graph_def: tf.compat.v1.GraphDef) -> bool:
     )
 
 
-def _name_functions_by_content(graph_def: tf.compat.v1.GraphDef) -> None:
+def name_functions_by_content(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Gives the functions of a graph's library names that no others have.
+
+    Args:
+      graph_def: The graph; it is changed in place.
+    """
     library = graph_def.library
     if not library.function:
         return

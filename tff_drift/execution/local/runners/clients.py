@@ -251,7 +251,7 @@ def _build_runner(
         client = ClientProgram(client_graph(function, summed))
         runner = options.runners.get(client.content)
         if runner is None:
-            runner = VectorizedRunner(client, options.batches, options.limits)
+            runner = VectorizedRunner(client, options)
             options.runners[client.content] = runner
     except UnsupportedGraphError as error:
         raise NotVectorizedError(f"it cannot be vectorized: {error}") from error

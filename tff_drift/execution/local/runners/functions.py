@@ -1,7 +1,7 @@
 """One client's program, turned into one for many clients at a time.
 
 The parts of a program, see `client_program.program`, become functions of tensors with
-one more, leading dimension, the clients, by `tf.vectorized_map`: where a client
+one more, leading dimension, the clients, as by `tf.vectorized_map`: where a client
 multiplies matrices, the function multiplies stacks of them. The loops over the steps,
 see `vectorized_loop`, are part of one graph.
 """
@@ -23,6 +23,7 @@ from tff_drift.execution.local.client_program.program import ClientProgram
 from tff_drift.execution.local.client_program.touched_rows import RowsProgram
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.limits import Limits
+from tff_drift.execution.local.runners.saved_functions import SavedFunctions
 from tff_drift.execution.local.runners.vectorization import (
     concrete,
     stacked_spec,
@@ -31,6 +32,7 @@ from tff_drift.execution.local.runners.vectorization import (
 from tff_drift.execution.local.runners.vectorized_loop import (
     FunctionKey,
     LoopSteps,
+    StepFunctions,
     UnequalSteps,
     VectorizedIterates,
     VectorizedLoop,
@@ -44,14 +46,22 @@ class VectorizedFunctions:
     Args:
       client: The client's program.
       limits: The limits of the context.
+      saved: Where functions are kept for later programs, None for nowhere.
 
     Attributes:
       client: The same.
       own_inputs: The positions of the inputs that each client has its own of.
     """
 
-    def __init__(self, client: ClientProgram | RowsProgram, limits: Limits) -> None:
+    def __init__(
+        self,
+        client: ClientProgram | RowsProgram,
+        limits: Limits,
+        saved: SavedFunctions | None = None,
+    ) -> None:
         self.client = client
+        self._saved = saved
+        self._steps = StepFunctions(client)
         self._limits = limits
         self._functions: collections.OrderedDict[Any, Callable[..., TensorList]] = (
             collections.OrderedDict()
@@ -137,7 +147,7 @@ class VectorizedFunctions:
             for number in loops:
                 state, arguments = self._start(number, common, own, clients, done)
                 loop = VectorizedLoop(
-                    self.client, number, key, arguments, steps[number]
+                    self._steps, number, key, arguments, steps[number]
                 )
                 last, written = loop.run(state, saved)
                 done.append(last)
@@ -161,7 +171,8 @@ class VectorizedFunctions:
             [self._steps_spec(number, key) for number in loops],
             tf.TensorSpec([], tf.int32),
         )
-        return concrete(run, signature)
+        content = self.client.content, key, self._limits
+        return concrete(run, signature, self._saved, content)
 
     def _total(
         self, result: int, stack: tf.Tensor, own: TensorList, num_results: tf.Tensor

@@ -10,6 +10,7 @@ from tff_drift.execution.local.data.batch_cache import BatchCache
 from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.limits import Limits
 from tff_drift.execution.local.placement import Placement
+from tff_drift.execution.local.runners.saved_functions import SavedFunctions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Options:
       batch_clients: False: never vectorize; True: whenever possible; None: if it pays.
       functionalize: Whether loops over datasets become loops of the graph.
       batches: Holds the batches of datasets.
+      saved: Where functions are kept for later programs, None for nowhere.
       runners: Those of vectorized clients that are alive, by the content of the
         client's program: processes that differ in seeds or in rates share one.
     """
@@ -31,6 +33,7 @@ class Options:
     batch_clients: bool | None
     functionalize: bool
     batches: BatchCache[ClientData]
+    saved: SavedFunctions | None = None
     runners: weakref.WeakValueDictionary[bytes, Any] = dataclasses.field(
         default_factory=weakref.WeakValueDictionary
     )

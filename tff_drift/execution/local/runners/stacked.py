@@ -80,7 +80,7 @@ class StackedClients:
             program = ClientProgram(client_graph(function, summed))
         except UnsupportedGraphError as error:
             raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
-        self._functions = VectorizedFunctions(program, options.limits)
+        self._functions = VectorizedFunctions(program, options.limits, options.saved)
         self._impossible: str | None = None
 
     @property

@@ -16,7 +16,6 @@ from tff_drift.execution.local.client_program.loops import batches_taken
 from tff_drift.execution.local.client_program.program import ClientProgram
 from tff_drift.execution.local.client_program.touched_rows import RowsProgram
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
-from tff_drift.execution.local.data.batch_cache import BatchCache
 from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.data.stacks import (
     put_end_to_end,
@@ -24,10 +23,10 @@ from tff_drift.execution.local.data.stacks import (
     rows_named,
     stack_values,
 )
-from tff_drift.execution.local.limits import Limits
 from tff_drift.execution.local.placement import Placement
 from tff_drift.execution.local.policy import LockstepSteps
 from tff_drift.execution.local.runners.functions import VectorizedFunctions
+from tff_drift.execution.local.runners.options import Options
 from tff_drift.execution.local.runners.schedule import (
     Schedule,
     build_schedule,
@@ -74,8 +73,7 @@ class VectorizedRunner:
 
     Args:
       client: The client's program.
-      cache: Keeps the stacks of cohorts that come again.
-      limits: The limits of the context.
+      options: How the context runs computations. There is no runner for this yet.
 
     Attributes:
       state_bytes: The size of what a client's steps change, in bytes.
@@ -88,15 +86,13 @@ class VectorizedRunner:
       UnsupportedGraphError: If the program does not loop over a dataset.
     """
 
-    def __init__(
-        self, client: ClientProgram, cache: BatchCache[ClientData], limits: Limits
-    ) -> None:
+    def __init__(self, client: ClientProgram, options: Options) -> None:
         if not client.loops:
             raise UnsupportedGraphError("it does not reduce a dataset")
-        self._cache = cache
-        self._limits = limits
-        self._functions = VectorizedFunctions(client, limits)
-        self._on_rows = _on_rows(client, limits)
+        self._cache = options.batches
+        self._limits = options.limits
+        self._functions = VectorizedFunctions(client, options.limits, options.saved)
+        self._on_rows = _on_rows(client, options)
         of_loops = [num_bytes(loop.state_specs) for loop in client.loops]
         # Of UGA: its last loop has the size of a model, that before it of two.
         self.state_bytes = min(of_loops) if client.epochs else max(of_loops)
@@ -331,10 +327,10 @@ class VectorizedRunner:
         return self._cache.put_together(batches, way, put_together)
 
 
-def _on_rows(client: ClientProgram, limits: Limits) -> VectorizedFunctions | None:
+def _on_rows(client: ClientProgram, options: Options) -> VectorizedFunctions | None:
     """Returns the functions on rows of tables, if the computation has such tables."""
     try:
-        return VectorizedFunctions(RowsProgram(client), limits)
+        return VectorizedFunctions(RowsProgram(client), options.limits, options.saved)
     except UnsupportedGraphError:
         return None
 

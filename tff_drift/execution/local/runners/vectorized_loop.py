@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tff_drift.execution.local import patterns
 from tff_drift.execution.local.client_program.program import ClientProgram
 from tff_drift.execution.local.client_program.touched_rows import RowsProgram
-from tff_drift.execution.local.runners.vectorization import stacked_spec, vectorized_map
+from tff_drift.execution.local.runners.vectorization import OfOneClient, stacked_spec
 from tff_drift.execution.local.tensors import TensorList
 
 
@@ -75,11 +76,47 @@ class VectorizedIterates(NamedTuple):
 Iterates = list[VectorizedIterates]
 
 
+class StepFunctions:
+    """The steps of a client's loops, each for all graphs in which it is taken.
+
+    Args:
+      client: The computation of one client.
+
+    Attributes:
+      client: The same.
+    """
+
+    def __init__(self, client: ClientProgram | RowsProgram) -> None:
+        self.client = client
+        self._functions: dict[Any, OfOneClient] = {}
+
+    def of_loop(self, number: int, *, alone: bool) -> OfOneClient:
+        """Returns a step, of state, arguments and element to new state and iterates.
+
+        Args:
+          number: The number of the loop.
+          alone: Whether it is run as it is, and not vectorized.
+        """
+        loop = self.client.loops[number]
+        # Small convolutions have another form there.
+        key = number, alone and patterns.has_convolution(loop.operations)
+        if key not in self._functions:
+
+            def step(*parts: TensorList) -> TensorList:
+                results = self.client.step(number, *parts, alone=alone)
+                return [*results.state, *results.written]
+
+            element = self.client.element_specs(number)
+            specs = loop.state_specs, loop.argument_specs, element
+            self._functions[key] = OfOneClient(step, list(map(list, specs)))
+        return self._functions[key]
+
+
 class VectorizedLoop:
     """A loop over the clients' datasets, added to the current graph.
 
     Args:
-      client: The computation of one client.
+      functions: The steps of one client.
       number: The number of the loop.
       key: What the graph is built for.
       arguments: The arguments of the step, stacked.
@@ -88,13 +125,14 @@ class VectorizedLoop:
 
     def __init__(
         self,
-        client: ClientProgram | RowsProgram,
+        functions: StepFunctions,
         number: int,
         key: FunctionKey,
         arguments: TensorList,
         steps: LoopSteps,
     ) -> None:
-        self._client = client
+        client = functions.client
+        self._functions = functions
         self._number = number
         self._key = key
         self._arguments = arguments
@@ -194,16 +232,13 @@ class VectorizedLoop:
         """Runs the common steps."""
         everyone = tf.reduce_all(self._steps.takes_part, axis=1)
         numbers = self._numbers(start, end)
-
-        def step(parts: tuple[TensorList, TensorList, TensorList]) -> TensorList:
-            results = self._client.step(self._number, *parts)
-            return [*results.state, *results.written]
+        take_step = self._functions.of_loop(self._number, alone=False).of_many
 
         def body(turn: tf.Tensor, now: TensorList, written: Iterates) -> Any:
             number = numbers(turn)
             element = [tensor[number] for tensor in self._steps.elements]
             element += [iterates.common.read(number) for iterates in self._read]
-            results = vectorized_map(step, (now, self._arguments, element))
+            results = take_step([*now, *self._arguments, *element])
             new, items = results[: len(now)], results[len(now) :]
             written = [
                 iterates._replace(common=iterates.common.write(number, item))
@@ -236,6 +271,7 @@ class VectorizedLoop:
     ) -> tuple[TensorList, Iterates]:
         """Runs steps of single clients, whose states are stored as rows meanwhile."""
         numbers = self._numbers(start, end)
+        take_step = self._functions.of_loop(self._number, alone=True).of_one
 
         def body(turn: tf.Tensor, rows: Any, written: Iterates) -> Any:
             number = numbers(turn)
@@ -243,13 +279,12 @@ class VectorizedLoop:
             element += [iterates.alone.read(number) for iterates in self._read]
             own = [row.read(client) for row in rows]
             arguments = [argument[client] for argument in self._arguments]
-            new = self._client.step(self._number, own, arguments, element, alone=True)
-            rows = [
-                row.write(client, x) for row, x in zip(rows, new.state, strict=True)
-            ]
+            results = take_step([*own, *arguments, *element])
+            new, items = results[: len(rows)], results[len(rows) :]
+            rows = [row.write(client, x) for row, x in zip(rows, new, strict=True)]
             written = [
                 iterates._replace(alone=iterates.alone.write(number, item))
-                for iterates, item in zip(written, new.written, strict=True)
+                for iterates, item in zip(written, items, strict=True)
             ]
             return turn + 1, rows, written
 
