@@ -1,4 +1,4 @@
-"""What is told of finished runs: pure functions of their tables."""
+"""Measures of finished runs: pure functions of their tables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EVALUATED, _TRAINED = "test_num_examples", "cohort_size"
 # How rounds break down, in columns of metrics.csv; Charles et al. (2021), On
 # Large-Cohort Training for Federated Learning, section 3.1, and NaNs.
 _FAILURES = ("catastrophic_failure", "non_finite")
-# The percentiles over test clients that evaluations tell.
+# The percentiles over test clients that evaluations report.
 PERCENTS = (5, 25, 50, 75, 95)
 _LOWER_IS_BETTER = ("loss", "error", "distance", "norm")
 
@@ -112,7 +112,7 @@ def _is_evaluated(rounds: pd.DataFrame, column: str) -> bool:
 
 @checked
 def varying(runs: FinishedRuns) -> list[str]:
-    """Returns the settings, except seeds, that tell runs of a method on a task apart.
+    """Returns the settings, except seeds, that distinguish runs of a method on a task.
 
     Args:
       runs: The runs.
@@ -144,7 +144,7 @@ def labels(runs: FinishedRuns, by: Sequence[str] | None = None) -> pd.Series:
 
     Args:
       runs: The runs.
-      by: The settings to tell runs apart by, by default as `telling` says.
+      by: The settings that distinguish runs, by default those of `telling`.
 
     Returns:
       Texts such as "fed_avg, clients_per_round=50", by run.
@@ -205,9 +205,9 @@ def to_thresholds(
         alike.
     """
     if len({f"{threshold:g}" for threshold in thresholds}) < len(thresholds):
-        told = ", ".join(map(str, thresholds))
+        shown = ", ".join(map(str, thresholds))
         raise ValueError(
-            f"thresholds must differ in their first six digits, found {told}."
+            f"thresholds must differ in their first six digits, found {shown}."
         )
     total = axis_column(runs, axis)
     rows = measured(runs, column)

@@ -99,7 +99,9 @@ class Sweep:
 
     def _product(self, values: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
         names = [axis.flag.name for axis in self.axes]
-        return (dict(zip(names, point)) for point in itertools.product(*values))
+        return (
+            dict(zip(names, point, strict=True)) for point in itertools.product(*values)
+        )
 
     def runs(self, point: Mapping[str, Any]) -> tuple[RunSettings, ...]:
         """Returns the runs of a point, one for each seed.

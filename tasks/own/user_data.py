@@ -274,7 +274,9 @@ def from_sqlite(
     checks.check_path("path", path)
     path = pathlib.Path(path)
     splits = (train_split, test_split)
-    for name, value in zip(("label", "train_split", "test_split"), (label, *splits)):
+    for name, value in zip(
+        ("label", "train_split", "test_split"), (label, *splits), strict=True
+    ):
         checks.check_text(name, value)
     targets.check_target(target, num_classes)
     if not path.is_file():

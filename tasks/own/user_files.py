@@ -32,7 +32,7 @@ _Found = TypeVar("_Found")
 
 
 class Layout(NamedTuple):
-    """What the features of all clients' files must be.
+    """The layout of features that all clients' files must have.
 
     Attributes:
       path: The file that set it: the first one.
@@ -269,8 +269,8 @@ def read_file(
     found = user_tables.feature_columns(list(table.columns), [label], names, where)
     if set(found) != set(layout.columns):
         raise example_checks.DataError(
-            f"{where} has the columns of features {user_tables.told(found)}, but "
-            f"{layout.path} has {user_tables.told(layout.columns)}. Give all "
+            f"{where} has the columns of features {user_tables.listed(found)}, but "
+            f"{layout.path} has {user_tables.listed(layout.columns)}. Give all "
             "clients the same columns, or name those to use by features."
         )
     return user_tables.table_examples(table, layout.columns, label, where)

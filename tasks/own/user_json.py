@@ -184,7 +184,7 @@ def _check_sizes(path: pathlib.Path, content: Any, users: Mapping[str, Any]) -> 
             f"{path}: 'num_samples' must have a number for each of {len(named)} users, "
             f"found {checks.shown(sizes)}. Write it anew, or leave it out."
         )
-    for owner, size in zip(named, sizes):
+    for owner, size in zip(named, sizes, strict=True):
         labels = users[owner].get("y") if isinstance(users[owner], dict) else None
         if isinstance(labels, list) and len(labels) != size:
             raise example_checks.DataError(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # At the end of a time of ISO 8601.
 _OFFSET = r"[T ].*(?:Z|[+-]\d\d(?::?\d\d)?)$"
 # Names in a message, at most.
-_MOST_TOLD = 30
+_MOST_LISTED = 30
 
 
 def check_table(name: str, table: Any) -> None:
@@ -97,22 +97,22 @@ def feature_columns(
     known = set(columns)
     missing = [name for name in (*others, *wanted) if name not in known]
     if missing or not wanted:
-        lack = f"no column {told(missing)}" if missing else "no column of features"
+        lack = f"no column {listed(missing)}" if missing else "no column of features"
         raise example_checks.DataError(
-            f"{where} has {lack}; its columns are {told(columns)}. Name those to "
+            f"{where} has {lack}; its columns are {listed(columns)}. Name those to "
             "use by client_id, label and features."
         )
     return list(wanted)
 
 
-def told(names: Sequence[Any]) -> str:
+def listed(names: Sequence[Any]) -> str:
     """Returns names as a list, the first of them if there are many.
 
     Args:
       names: The names of columns.
     """
-    first = ", ".join(map(repr, names[:_MOST_TOLD]))
-    more = len(names) - _MOST_TOLD
+    first = ", ".join(map(repr, names[:_MOST_LISTED]))
+    more = len(names) - _MOST_LISTED
     first = checks.shortened(first)
     return f"[{first}]" if more <= 0 else f"[{first}, and {more} more]"
 
@@ -133,7 +133,7 @@ def check_owners(owners: pd.Series, where: str) -> None:
             f"{where} has no client in column {owners.name!r} of row "
             f"{owners.index[owners.isna()][0]!r}. Fill it in or leave the row out."
         )
-    # Values of one type, as NumPy's arrays hold them, are told apart by their texts.
+    # Values of one type, as NumPy's arrays hold them, differ by their texts.
     values = owners if owners.dtype == object else owners.unique()
     by_text: dict[str, Any] = {}
     by_value: dict[Any, Any] = {}

@@ -71,7 +71,7 @@ def test_the_mean_has_the_weights_given(native_context, context):
     alone = [trained_alone(name) for name in SIZES]
     expected = [
         np.average(parts, axis=0, weights=list(weights.values()))
-        for parts in zip(*alone)
+        for parts in zip(*alone, strict=True)
     ]
     against_keras.assert_alike(found, expected)
 
@@ -86,6 +86,7 @@ BUILDERS = {
 }
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", tiers.first(["fed_avg"], list(BUILDERS)))
 def test_numbers_of_examples_as_weights_change_nothing(name):
     train = weighted(SIZES)
@@ -132,7 +133,7 @@ def test_a_client_whose_weight_is_none_is_left_out_and_counted(weight):
         found, metrics = against_keras.round_of(process, BEGIN, *data)
     expected = [
         np.average(parts, axis=0, weights=[0.25, 2.0])
-        for parts in zip(trained_alone("a"), trained_alone("c"))
+        for parts in zip(trained_alone("a"), trained_alone("c"), strict=True)
     ]
     against_keras.assert_alike(found, expected)
     assert metrics["client_work"]["rejected_clients"] == 1

@@ -276,7 +276,7 @@ def sweep(tmp_path):
     )  # fmt: skip
     ends = {0.1: (0.5, 0.7), 1.0: (0.8, 0.6), 10.0: (0.9, 0.9)}
     for point in sweep.grid():
-        for run, end in zip(sweep.runs(point), ends[point["tau"]]):
+        for run, end in zip(sweep.runs(point), ends[point["tau"]], strict=True):
             made_up_runs.write(run.folder, [0.1, 0.1, end, end, end], seed=run.seed)
     return sweep
 
@@ -395,7 +395,7 @@ def test_a_heat_map_is_drawn_of_two_axes(tmp_path):
         "tau=0.1,1", "beta_1=0,0.5", "--algorithm=fed_adam", "--rounds=1",
         f"--output_dir={tmp_path / 'out'}",
     )  # fmt: skip
-    for point, end in zip(sweep.grid(), (0.1, 0.2, 0.3, 0.4)):
+    for point, end in zip(sweep.grid(), (0.1, 0.2, 0.3, 0.4), strict=True):
         made_up_runs.write(sweep.runs(point)[0].folder, [0.1, end])
     write(sweep, lambda runs: "")
     picture = (sweep.folder / report.HEAT_MAP).read_bytes()
@@ -407,7 +407,7 @@ def test_a_flag_that_is_none_is_called_so(tmp_path, monkeypatch):
         "gradient_clipping_norm=none,1", "local_steps=none,5", "--rounds=1",
         f"--output_dir={tmp_path / 'out'}",
     )  # fmt: skip
-    for point, end in zip(sweep.grid(), (0.1, 0.2, 0.3, 0.4)):
+    for point, end in zip(sweep.grid(), (0.1, 0.2, 0.3, 0.4), strict=True):
         made_up_runs.write(sweep.runs(point)[0].folder, [0.1, end])
     drawn = []
     draw = report.analysis.draw_heat_map
@@ -435,7 +435,7 @@ def test_the_loss_that_is_trained_on_is_beside_the_loss_that_is_measured(tmp_pat
         "loss=sum,mean", "--task=stackoverflow_tag", "--rounds=1", "--synthetic",
         "--server_learning_rate=1", f"--output_dir={tmp_path / 'out'}",
     )  # fmt: skip
-    for point, end in zip(sweep.grid(), (0.1, 0.2)):
+    for point, end in zip(sweep.grid(), (0.1, 0.2), strict=True):
         (run,) = sweep.runs(point)
         made_up_runs.write(run.folder, [0.1, end], task="stackoverflow_tag")
         path = run.folder / "metrics.csv"

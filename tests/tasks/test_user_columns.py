@@ -232,7 +232,9 @@ def test_parquet_is_read_like_csv(tmp_path):
         tasks.from_folder(tmp_path / kind, label="ill") for kind in ("csv", "parquet")
     )
 
-    for a, b in zip(csv.train.examples("ann"), parquet.train.examples("ann")):
+    for a, b in zip(
+        csv.train.examples("ann"), parquet.train.examples("ann"), strict=True
+    ):
         np.testing.assert_array_equal(a, b)
     with pytest.raises(tasks.DataError, match=r"has no column \['il'\]"):
         tasks.from_folder(tmp_path / "parquet", label="il")

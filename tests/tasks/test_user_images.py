@@ -45,7 +45,7 @@ def test_a_folder_is_a_task_with_every_image_once(folder):
         found = [
             (seed, int(y))
             for data in (task.train, task.test)
-            for x, y in zip(*data.examples(client))
+            for x, y in zip(*data.examples(client), strict=True)
             for seed, image in images.items()
             if np.allclose(x, image, atol=1e-7)
         ]

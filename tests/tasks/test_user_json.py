@@ -28,13 +28,15 @@ def _rows(datasets):
     return sorted(
         (client, *x.tolist(), y.item())
         for client in datasets.client_ids
-        for x, y in zip(*datasets.examples(client))
+        for x, y in zip(*datasets.examples(client), strict=True)
     )
 
 
 def _expected(users):
     return sorted(
-        (name, *x, y) for name, user in users.items() for x, y in zip(*user.values())
+        (name, *x, y)
+        for name, user in users.items()
+        for x, y in zip(*user.values(), strict=True)
     )
 
 

@@ -188,7 +188,7 @@ class Actors:
         return found if call.num_results > 1 else [found]
 
     def forget_after(self, owner: Any, key: str) -> None:
-        """Has actors forget what they were sent once an object is gone.
+        """Frees what actors were sent once an object is gone.
 
         Nobody waits for it, and nothing is said where actors have ended.
 
@@ -199,7 +199,7 @@ class Actors:
         weakref.finalize(owner, _forget, weakref.ref(self), key).atexit = False
 
     def forget(self, key: str) -> None:
-        """Has actors forget what they were sent, if they are still there."""
+        """Frees what actors were sent, if they still run."""
         with contextlib.suppress(Exception):
             # Ray would start another instance by itself where there is none.
             if self._ray.is_initialized():

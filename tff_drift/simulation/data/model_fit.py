@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +23,7 @@ from tff_drift.models.example_weights import CLIENT_WEIGHT
 from tff_drift.simulation.data.examples import Examples
 
 # How to get to an array in a structure: by names and numbers.
-_Path = tuple[Union[int, str], ...]
+_Path = tuple[int | str, ...]
 
 # What has been said already: once in a program is enough.
 _said: set[str] = set()
@@ -200,7 +200,7 @@ def _pairs(
     if by_name and set(have) != set(want):
         raise _MismatchError
     # A tuple may take the model's names; a dictionary has no order for a tuple.
-    if any(own and not name for own, name in zip(have, want)):
+    if any(own and not name for own, name in zip(have, want, strict=True)):
         raise _MismatchError
     for index, name in enumerate(have):
         # Tuples take the names of the model's elements.

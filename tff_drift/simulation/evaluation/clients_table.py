@@ -11,7 +11,7 @@ import pandas as pd
 import tensorflow_federated as tff
 from absl import logging
 
-from tff_drift import algorithms, checks
+from tff_drift import algorithms, checks, signatures
 from tff_drift.models import ModelFn
 from tff_drift.simulation.cohorts import Cohort, run_round
 from tff_drift.simulation.data import label_errors
@@ -26,7 +26,7 @@ BEFORE, AFTER = "_before", "_after"
 _COUNTS = ("num_examples", "num_batches")
 
 
-@checks.suggesting_names(
+@signatures.suggesting_names(
     test_data="test",
     train_data="train",
     clients="test",
@@ -69,7 +69,7 @@ def evaluate_clients(
       `examples`, what it was evaluated on; `<metric>_before` for each of the model's
       metrics; and, with `train`, `trained_examples`, its examples of one epoch, and
       `<metric>_after`. A client whose training diverges, so that its weights are not
-      finite, keeps the global model, as in FedAvg; a warning tells of such clients.
+      finite, keeps the global model, as in FedAvg; a warning names such clients.
 
     Raises:
       TypeError: If an argument has the wrong type.
@@ -181,7 +181,9 @@ def _build_training(
 
 def _cast(weights: Any, like: Any) -> list[np.ndarray]:
     """Returns weights in the dtypes of others, as they are evaluated."""
-    return [np.asarray(value, own.dtype) for value, own in zip(weights, like)]
+    return [
+        np.asarray(value, own.dtype) for value, own in zip(weights, like, strict=True)
+    ]
 
 
 def _warn_of_diverged(client_ids: Sequence[str]) -> None:

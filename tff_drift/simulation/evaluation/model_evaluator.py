@@ -198,7 +198,7 @@ class ModelEvaluator:
         ]
         self._assign = [
             variable.assign(value, read_value=False)
-            for variable, value in zip(variables, self._weights)
+            for variable, value in zip(variables, self._weights, strict=True)
         ]
 
     def assign(self, model_weights: Any) -> None:
@@ -232,7 +232,7 @@ class ModelEvaluator:
                 f"model_weights has arrays of shapes {shapes}, but the model of "
                 f"model_fn has {expected}. Evaluate the model that was trained."
             )
-        self._session.run(self._assign, dict(zip(self._weights, values)))
+        self._session.run(self._assign, dict(zip(self._weights, values, strict=True)))
 
     def unfinalized_metrics(self, batches: Sequence[Any]) -> list[np.ndarray]:
         """Returns the model's sums over some batches.
@@ -245,7 +245,7 @@ class ModelEvaluator:
         """
         self._session.run(self._reset)
         for batch in batches:
-            feeds = dict(zip(self._batch_inputs, tf.nest.flatten(batch)))
+            feeds = dict(zip(self._batch_inputs, tf.nest.flatten(batch), strict=True))
             unfinalized = self._session.run(self._unfinalized, feeds)
         return unfinalized
 
@@ -263,6 +263,8 @@ class ModelEvaluator:
         """
         names = self.metric_names if names is None else names
         wanted = {name: self._finalized[name] for name in names}
-        metrics = self._session.run(wanted, dict(zip(self._totals, unfinalized)))
+        metrics = self._session.run(
+            wanted, dict(zip(self._totals, unfinalized, strict=True))
+        )
         # NumPy scalars rather than arrays without dimensions.
         return tf.nest.map_structure(lambda value: np.asarray(value)[()], metrics)
