@@ -57,7 +57,6 @@ CASES = {
     "float64": (dense, crossentropy(), (X, Y, WEIGHTS.astype(np.float64)), None),
     "classes": (dense, crossentropy(), (X, Y), OF_CLASSES),
     "both": (dense, crossentropy(), (X, Y, WEIGHTS), OF_CLASSES),
-    "both, whole": (dense, crossentropy(), (X, Y, Y.astype(np.uint8)), OF_CLASSES),
     "one-hot classes": (dense, one_hot_loss(), (X, ONE_HOT), OF_CLASSES),
     "binary": (
         lambda: dense(1),
@@ -137,6 +136,24 @@ def test_a_step_is_a_step_of_fit(native_context, case, context):
     against_keras.assert_alike(trained, expected)
     np.testing.assert_allclose(metrics["loss"], history["loss"][0], rtol=1e-5)
     assert metrics["num_examples"] == len(x)
+
+
+def test_weights_of_classes_keep_their_fractions_beside_integers():
+    """Unlike in `fit`, which cuts those of classes to integers then."""
+
+    def trained(weights):
+        batch = (X, Y, weights)
+        begin = [np.ones((5, 3), np.float32), np.zeros(3, np.float32)]
+        with against_keras.local():
+            return against_keras.step(
+                of_keras2(dense, crossentropy(), batch, OF_CLASSES), begin, batch
+            )[0]
+
+    kernel, bias = trained(Y.astype(np.uint8))
+    # All classes are as likely where the rows of the kernel are constant.
+    errors = (1 / 3 - ONE_HOT) * (Y * [OF_CLASSES[k] for k in Y])[:, None]
+    np.testing.assert_allclose(bias, -0.5 * errors.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(kernel, 1 - 0.5 * X.T @ errors / len(X), atol=1e-5)
 
 
 def gradient(kernel, bias, weights):

@@ -336,3 +336,32 @@ def test_where_operations_have_one_thread_clients_are_evaluated_side_by_side(
 
     monkeypatch.setattr(ModelEvaluator, "unfinalized_metrics", of_two)
     assert [evaluate(_weights(scale)) for scale in (1.0, 2.0)] == expected
+
+
+def test_errors_of_labels_without_a_last_dimension_are_means_over_examples():
+    """Keras' MeanAbsoluteError has one value for a batch of them."""
+    clients = {
+        "a": (np.ones((1, 1), np.float32), np.float32([3])),
+        "b": (np.ones((3, 1), np.float32), np.float32([1, 1, 2])),
+    }
+    datasets = ClientDatasets.from_arrays(clients, batch_size=2)
+
+    def model_fn():
+        return tff.learning.models.from_keras_model(
+            tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=[1])]),
+            loss=tf.keras.losses.MeanSquaredError(),
+            input_spec=datasets.element_spec,
+            metrics=[tf.keras.metrics.MeanAbsoluteError(name="mae")],
+        )
+
+    weights = tff.learning.models.ModelWeights(
+        [np.ones((1, 1), np.float32), np.zeros(1, np.float32)], []
+    )
+    for batch_size in (1, 2, 256):
+        evaluate = build_evaluation(
+            model_fn, datasets, accuracy_metric="mae", batch_size=batch_size
+        )
+        found = evaluate(weights)
+        np.testing.assert_allclose(found["mae"], 3 / 4)
+        np.testing.assert_allclose(found["mae_client_mean"], (2 + 1 / 3) / 2)
+        np.testing.assert_allclose(found["loss"], 5 / 4)

@@ -157,16 +157,15 @@ class _Keras2Model(tff.learning.models.VariableModel):
         Returns:
           The metric.
         """
-        outputs = self._keras_model.output
-        zeros = [
+        labels, outputs = (
             tf.nest.map_structure(
                 lambda spec: tf.zeros([size or 1 for size in spec.shape], spec.dtype),
                 structure,
             )
-            for structure in (self._labels, outputs)
-        ]
+            for structure in (self._labels, self._keras_model.output)
+        )
         try:
-            metric.update_state(*zeros)
+            metric.update_state(_as_column(labels, outputs), outputs)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"the metric {metric.name!r} makes its variables at its first batch, "
@@ -245,7 +244,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
             return
         mask = getattr(predictions, "_keras_mask", None)
         if metric.name not in self._weighted_metrics:
-            weights = mask
+            weights, labels = mask, _as_column(labels, predictions)
         else:
             labels = _with_rank_of(labels, predictions)
             weights = weights if mask is None else _masked(weights, mask)
@@ -330,6 +329,18 @@ def _with_rank_of(labels: Any, predictions: Any) -> Any:
         return labels
     is_short = labels.shape.rank == 1 and predictions.shape.rank == 2
     return tf.expand_dims(labels, 1) if is_short else labels
+
+
+def _as_column(labels: Any, predictions: Any) -> Any:
+    """Returns labels `[n]` of predictions `[n, 1]` as `[n, 1]`, as Keras' `fit` does.
+
+    Otherwise some metrics, such as the mean absolute error, count a batch and not its
+    examples.
+    """
+    if tf.nest.is_nested(predictions):
+        return labels
+    is_column = predictions.shape.rank == 2 and predictions.shape[1] == 1
+    return _with_rank_of(labels, predictions) if is_column else labels
 
 
 def _masked(weights: Any, mask: Any) -> Any:
