@@ -23,6 +23,7 @@ from tff_drift.models import (
     check_model_fn,
     example_weights,
     loaded_weights,
+    value_files,
 )
 from tff_drift.models.functional import leaves_placeholders
 from tff_drift.models.keras2 import as_in_fit
@@ -361,7 +362,7 @@ def _variable_model_spec(
         weights = tff.learning.models.ModelWeights.from_model(model_fn())
         flat = tf.nest.flatten(weights)
         for place, value in loaded.items():
-            flat[place] = tf.constant(value)
+            flat[place] = value_files.constant(value)
         return tf.nest.pack_sequence_as(weights, flat)
 
     return ModelSpec(
@@ -377,7 +378,8 @@ def _variable_model_spec(
 def _functional_model_spec(model: tff.learning.models.FunctionalModel) -> ModelSpec:
     @compat.tf_computation
     def initial_weights() -> tff.learning.models.ModelWeights:
-        return tff.learning.models.ModelWeights(*model.initial_weights)
+        weights = tff.learning.models.ModelWeights(*model.initial_weights)
+        return tf.nest.map_structure(value_files.constant, weights)
 
     return ModelSpec(
         build=lambda: _FunctionalLocalModel(model),

@@ -24,6 +24,7 @@ from tff_drift.models import (
     build_variable_model,
     check_model_fn,
     example_weights,
+    value_files,
 )
 from tff_drift.simulation.data import model_fit
 
@@ -37,7 +38,9 @@ class _FunctionalModelWithVariables:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        trainable, non_trainable = model.initial_weights
+        trainable, non_trainable = tf.nest.map_structure(
+            value_files.constant, model.initial_weights
+        )
         self.trainable_variables = [tf.Variable(value) for value in trainable]
         self.non_trainable_variables = [
             tf.Variable(value, trainable=False) for value in non_trainable

@@ -105,6 +105,7 @@ WITHOUT_CLIENTS = frozenset(
         "Const",
         "DynamicStitch",
         "EmptyTensorList",
+        "ImmutableConst",
         "InvertPermutation",
         "NoOp",
         "Placeholder",
