@@ -39,7 +39,7 @@ _SIZES = {
 
 
 def _build_keras_model(size: int) -> Any:
-    """Returns an encoder whose adapters and head alone train."""
+    """Returns an encoder of which adapters and a head train alone."""
     import keras
 
     vocabulary, width, hidden, blocks, heads = _SIZES[size]
@@ -55,14 +55,11 @@ def _build_keras_model(size: int) -> Any:
         values = layers.LayerNormalization()(values + units)
     pooled = layers.GlobalAveragePooling1D()(values)
     encoder = keras.Model(tokens, pooled)
-    encoder.trainable = False
     for layer in encoder.layers:
-        if isinstance(layer, layers.MultiHeadAttention):
-            layer.trainable = True
-            for each in layer._flatten_layers(include_self=False):
-                each.trainable = False
+        layer.trainable = isinstance(layer, layers.MultiHeadAttention)
+        if layer.trainable:
+            layer.key_dense.trainable = layer.output_dense.trainable = False
             for each in (layer.query_dense, layer.value_dense):
-                each.trainable = True
                 each.bias.trainable = False
                 each.enable_lora(_RANK)
     inputs = layers.Input([_TOKENS], dtype="int32")

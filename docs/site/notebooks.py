@@ -17,6 +17,7 @@ import argparse
 import ast
 import base64
 import contextlib
+import importlib.metadata
 import importlib.util
 import io
 import json
@@ -239,9 +240,13 @@ def lacking_packages(script: str) -> Iterator[str]:
     """
     head = _MARKER.split(script)[0]
     for words in re.findall(r"^# needs: (.*)$", head, re.MULTILINE):
-        for name in words.split():
-            if importlib.util.find_spec(name) is None:
-                yield name
+        for word in words.split():
+            name, _, least = word.partition(">=")
+            if importlib.util.find_spec(name) is None or (
+                least
+                and int(importlib.metadata.version(name).split(".")[0]) < int(least)
+            ):
+                yield word
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
 TFF calls `model_fn` in several graphs, each of which is serialized, parsed, rewritten
 and sent. With the weights of a large model as constants in each, building a process
 took fifty times their RAM, and a graph may have 2 GB. So a graph names a file, which
-TensorFlow maps into memory where the value is needed: in this process, and in TFF's
-worker.
+TensorFlow maps into memory where the value is needed: in this process, in TFF's
+worker, and on another machine once the value was sent there.
 
 The files are in a folder of this process for temporary files, and go with it. What a
 program that was killed has left is removed by the next one.
@@ -18,9 +18,12 @@ import functools
 import hashlib
 import os
 import pathlib
+import re
 import shutil
 import tempfile
+import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -57,15 +60,53 @@ def constant(value: Any) -> tf.Tensor:
     return tf.gather(mapped, tf.range(array.shape[0]))
 
 
+def values_of(message: bytes) -> dict[str, np.ndarray]:
+    """Returns the values that a serialized graph of this process names, by their files.
+
+    Args:
+      message: The graph, or a message with graphs in it.
+    """
+    if os.fsencode(_PREFIX) not in message:
+        return {}
+    folder = os.fsencode(_folder(os.getpid()))
+    named = re.findall(re.escape(folder) + rb"/[0-9a-f]{32}", message)
+    return {
+        os.fsdecode(name): np.asarray(np.memmap(os.fsdecode(name), np.uint8, "r"))
+        for name in sorted(set(named))
+    }
+
+
+def receive(values: Mapping[str, np.ndarray]) -> None:
+    """Writes the values of graphs of a process on another machine where they name them.
+
+    Args:
+      values: What `values_of` returned there.
+
+    Raises:
+      OSError: If they cannot be written.
+    """
+    for name, content in values.items():
+        path = pathlib.Path(name)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _claim(path.parent)
+        _write(path, content)
+
+
 def _file_of(array: np.ndarray) -> pathlib.Path:
     """Returns the file that holds a value; it is written unless it is there."""
     content = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     # A folder is of this process alone: whoever could change its files is trusted.
     digest = hashlib.blake2b(content, digest_size=16).hexdigest()
     path = _folder(os.getpid()) / digest
+    _write(path, content)
+    return path
+
+
+def _write(path: pathlib.Path, content: np.ndarray) -> None:
+    """Writes a file unless it is there; others find it whole or not at all."""
     if path.exists():
-        return path
-    temporary = path.with_suffix(f".{time.monotonic_ns()}")
+        return
+    temporary = path.with_suffix(f".{os.getpid()}_{threading.get_ident()}")
     try:
         content.tofile(temporary)
         temporary.replace(path)
@@ -73,11 +114,10 @@ def _file_of(array: np.ndarray) -> pathlib.Path:
         temporary.unlink(missing_ok=True)
         raise OSError(
             error.errno,
-            f"{array.nbytes:,} bytes of a model's weights cannot be written to "
+            f"{content.nbytes:,} bytes of a model's weights cannot be written to "
             f"{path.parent} ({error}). Set TMPDIR to a folder with space before Python "
             "starts",
         ) from error
-    return path
 
 
 @functools.lru_cache(maxsize=1)
@@ -85,10 +125,15 @@ def _folder(pid: int) -> pathlib.Path:
     """Makes the folder of this process, which goes with it."""
     _remove_left_behind()
     path = pathlib.Path(tempfile.mkdtemp(prefix=_PREFIX))
-    # It is locked as long as this process lives.
-    fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX)
+    _claim(path)
     atexit.register(_remove_if_of, pid, path)
     return path
+
+
+@functools.cache
+def _claim(path: pathlib.Path) -> None:
+    """Locks a folder as long as this process lives; others may share the lock."""
+    fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_SH)
 
 
 def _remove_if_of(pid: int, path: pathlib.Path) -> None:
