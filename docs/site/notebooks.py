@@ -240,13 +240,16 @@ def lacking_packages(script: str) -> Iterator[str]:
     """
     head = _MARKER.split(script)[0]
     for words in re.findall(r"^# needs: (.*)$", head, re.MULTILINE):
-        for word in words.split():
-            name, _, least = word.partition(">=")
-            if importlib.util.find_spec(name) is None or (
-                least
-                and int(importlib.metadata.version(name).split(".")[0]) < int(least)
-            ):
-                yield word
+        yield from (word for word in words.split() if not _is_here(word))
+
+
+def _is_here(word: str) -> bool:
+    """Returns whether there is a package, perhaps of a release, such as `keras>=3`."""
+    name, _, least = word.partition(">=")
+    if importlib.util.find_spec(name) is None:
+        return False
+    release, *_ = importlib.metadata.version(name).split(".")
+    return not least or int(release) >= int(least)
 
 
 def main() -> None:
