@@ -182,6 +182,13 @@ axes.legend()
 plt.show()
 
 # %% [markdown]
+# FedAvg goes back where a cohort of five clients has few of the subjects; SCAFFOLD's
+# corrections keep the adapters from that. At the end both are where one model for all
+# clients can be, for these use some words for different subjects. Neither rate was
+# tuned here: a [diagnosis](is_drift_my_problem.ipynb) and a search come before a
+# choice.
+
+# %% [markdown]
 # The model goes back into Keras whole, the backbone with its adapters. `save` keeps it
 # as any other.
 
@@ -194,9 +201,10 @@ print(f"by Keras: {accuracy:.3f}")
 # %% [markdown]
 # ## An adapter of one's own
 #
-# Each client uses some words in a way of its own. Starting from the common adapters, it
-# trains its own on its texts, and keeps them: the backbone is the same for all, so a
-# client's personal model costs no more than the adapters and the head.
+# Starting from the common adapters, each client trains its own on its texts, and keeps
+# them. The backbone is the same for all, so that a client's personal model costs no
+# more than the adapters and the head. A point is a client: on the line nothing has
+# changed, above it its own adapter is better.
 
 # %%
 table = simulation.evaluate_clients(
@@ -218,6 +226,6 @@ plt.show()
 #    to do?
 # 3. Raise the rank. From which on does accuracy stay, while messages grow?
 #
-# **Next:** [Models of Keras 3](../keras3.md#fine-tuning) says what a frozen backbone
+# **Next:** [Models of Keras 3](../keras3.md) says what a frozen backbone
 # costs, for thirty and a hundred million weights;
 # [Personalization](../personalization.md) measures it on real data.

@@ -66,6 +66,16 @@ def model_fn(keras_model):
     return model_fn_of(keras_model)
 
 
+@pytest.fixture(scope="module")
+def fed_avg(model_fn):
+    return algorithms.build_fed_avg(model_fn, RATE)
+
+
+@pytest.fixture(scope="module")
+def scaffold(model_fn):
+    return algorithms.build_scaffold(model_fn, RATE, num_clients=2)
+
+
 def by_fit(keras_model, x, y):
     """The weights after one pass of Keras' own training, the model's order."""
     before = keras_model.get_weights()
@@ -83,31 +93,26 @@ def graphs_of(process):
     )
 
 
-def test_a_round_is_about_what_trains(keras_model, model_fn):
-    process = algorithms.build_scaffold(model_fn, RATE, num_clients=2)
+def test_a_round_is_about_what_trains(keras_model, scaffold):
     assert sum(v.shape.num_elements() for v in keras_model.trainable_variables) == (
         TRAINED
     )
-    (state,) = process.initial_client_state.values()
+    (state,) = scaffold.initial_client_state.values()
     assert state.shape == (TRAINED,)
-    traffic = simulation.model_traffic(process)
+    traffic = simulation.model_traffic(scaffold)
     assert (traffic.bytes_down, traffic.bytes_up) == (8 * TRAINED, 8 * TRAINED + 4)
     kernel = keras_model.layers[2].kernel.numpy()
     assert kernel.nbytes > 2**20
-    graphs = graphs_of(process)
+    graphs = graphs_of(scaffold)
     assert kernel.tobytes()[:64] not in graphs
     assert len(graphs) < 2**20
 
 
-def test_a_client_trains_as_in_fit(keras_model, model_fn):
+def test_a_client_trains_as_in_fit(keras_model, fed_avg):
     x, y = CLIENTS["bob"]
     before = keras3_models.weights(keras_model)
     expected = by_fit(keras_model, x, y)
-    rounds = keras3_models.Rounds(
-        algorithms.build_fed_avg(model_fn, RATE),
-        [dataset("bob")],
-        1,
-    )
+    rounds = keras3_models.Rounds(fed_avg, [dataset("bob")], 1)
     for actual, wanted in zip(rounds.weights, expected, strict=True):
         np.testing.assert_allclose(actual, wanted, atol=2e-6)
     frozen = rounds.weights[len(before.trainable) :]
@@ -124,8 +129,8 @@ def trained(process):
     return keras3_models.Rounds(process, datasets, 2).weights
 
 
-def test_files_of_values_change_nothing(model_fn, monkeypatch):
-    by_files = trained(algorithms.build_scaffold(model_fn, RATE, num_clients=2))
+def test_files_of_values_change_nothing(model_fn, scaffold, monkeypatch):
+    by_files = trained(scaffold)
     monkeypatch.setattr(value_files, "LARGEST_CONSTANT", 2**40)
     process = algorithms.build_scaffold(model_fn, RATE, num_clients=2)
     assert len(graphs_of(process)) > 2**20
@@ -133,11 +138,10 @@ def test_files_of_values_change_nothing(model_fn, monkeypatch):
         np.testing.assert_array_equal(actual, expected)
 
 
-def test_the_native_context_trains_alike(keras_model, model_fn, native):
-    process = algorithms.build_fed_avg(model_fn, RATE)
-    here = trained(process)
+def test_the_native_context_trains_alike(fed_avg, native):
+    here = trained(fed_avg)
     with tff.framework.get_context_stack().install(native):
-        there = trained(algorithms.build_fed_avg(model_fn, RATE))
+        there = trained(fed_avg)
     for actual, expected in zip(there, here, strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 
@@ -166,9 +170,9 @@ def test_a_normalization_that_trains_beside_a_frozen_one_counts():
     assert np.any(model.non_trainable_variables[0].numpy() != 0)
 
 
-def run(model_fn, folder, rounds):
+def run(process, folder, rounds):
     return simulation.run_training(
-        algorithms.build_scaffold(model_fn, RATE, num_clients=2),
+        process,
         TRAIN,
         rounds=rounds,
         cohort_size=1,
@@ -180,13 +184,13 @@ def leaves(result):
     return [np.asarray(each) for each in tf.nest.flatten(result.model_weights)]
 
 
-def test_checkpoints_hold_what_trains(model_fn, tmp_path):
-    whole = run(model_fn, tmp_path / "whole", 3)
-    run(model_fn, tmp_path / "run", 1)
+def test_checkpoints_hold_what_trains(scaffold, tmp_path):
+    whole = run(scaffold, tmp_path / "whole", 3)
+    run(scaffold, tmp_path / "run", 1)
     frozen = tmp_path / "run" / "frozen.npz"
     assert frozen.stat().st_size > 2**20
     written = frozen.stat().st_mtime_ns
-    resumed = run(model_fn, tmp_path / "run", 3)
+    resumed = run(scaffold, tmp_path / "run", 3)
     assert frozen.stat().st_mtime_ns == written
     for actual, expected in zip(leaves(resumed), leaves(whole), strict=True):
         np.testing.assert_array_equal(actual, expected)
@@ -195,27 +199,27 @@ def test_checkpoints_hold_what_trains(model_fn, tmp_path):
     assert 4 * 4 * TRAINED < size < 4 * 4 * TRAINED + 20_000
 
 
-def test_a_run_of_an_earlier_version_goes_on(model_fn, tmp_path, monkeypatch):
-    whole = run(model_fn, tmp_path / "whole", 2)
+def test_a_run_of_an_earlier_version_goes_on(scaffold, tmp_path, monkeypatch):
+    whole = run(scaffold, tmp_path / "whole", 2)
     with monkeypatch.context() as earlier:
         earlier.setattr(checkpoint, "_LEAST_FROZEN_BYTES", 2**40)
-        run(model_fn, tmp_path / "run", 1)
+        run(scaffold, tmp_path / "run", 1)
     assert not (tmp_path / "run" / "frozen.npz").exists()
-    resumed = run(model_fn, tmp_path / "run", 2)
+    resumed = run(scaffold, tmp_path / "run", 2)
     assert (tmp_path / "run" / "frozen.npz").exists()
     for actual, expected in zip(leaves(resumed), leaves(whole), strict=True):
         np.testing.assert_array_equal(actual, expected)
 
 
-def test_other_frozen_weights_are_refused(model_fn, tmp_path):
-    run(model_fn, tmp_path, 1)
+def test_other_frozen_weights_are_refused(scaffold, tmp_path):
+    run(scaffold, tmp_path, 1)
     frozen = tmp_path / "frozen.npz"
     frozen.unlink()
     with pytest.raises(checkpoint.CheckpointError, match=r"frozen\.npz.*Put the run's"):
-        run(model_fn, tmp_path, 2)
+        run(scaffold, tmp_path, 2)
     np.savez(frozen, header=np.zeros(3, np.uint8))
     with pytest.raises(checkpoint.CheckpointError, match=r"frozen\.npz"):
-        run(model_fn, tmp_path, 2)
+        run(scaffold, tmp_path, 2)
 
 
 def test_a_state_whose_weights_do_change_is_saved_whole(tmp_path):
@@ -233,8 +237,8 @@ def test_a_state_whose_weights_do_change_is_saved_whole(tmp_path):
         np.testing.assert_array_equal(found, value)
 
 
-def test_whole_models_come_out(keras_model, model_fn, tmp_path):
-    result = run(model_fn, tmp_path / "run", 1)
+def test_whole_models_come_out(model_fn, scaffold, tmp_path):
+    result = run(scaffold, tmp_path / "run", 1)
     other = fine_tuned()
     for variable in other.variables:
         if variable.dtype == "float32":

@@ -350,7 +350,7 @@ def _variable_model_spec(
     model_fn: Callable[[], tff.learning.models.VariableModel],
 ) -> ModelSpec:
     # A graph of its own keeps this model's variables out of the caller's.
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), value_files.left_out():
         model = build_variable_model(model_fn)
         weights_type = tff.learning.models.weights_type_from_model(model)
         input_spec = model.input_spec
@@ -365,8 +365,12 @@ def _variable_model_spec(
             flat[place] = value_files.constant(value)
         return tf.nest.pack_sequence_as(weights, flat)
 
+    def build() -> LocalModel:
+        with value_files.left_out():
+            return _VariableLocalModel(as_in_fit(model_fn()))
+
     return ModelSpec(
-        build=lambda: _VariableLocalModel(as_in_fit(model_fn())),
+        build=build,
         initial_weights=initial_weights,
         weights_type=weights_type,
         data_type=compat.SequenceType(compat.tensorflow_to_type(input_spec)),

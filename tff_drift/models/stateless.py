@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from tff_drift.layers import step_seed
-from tff_drift.models import value_files
 from tff_drift.tensors import eagerly
 
 T = TypeVar("T")
@@ -263,7 +262,7 @@ def outside_values(name: str) -> Iterator[None]:
             has_other = True
             return capture(tensor, *args, **kwargs)
         with graph.as_default():
-            return value_files.constant(tensor.numpy())
+            return tf.constant(tensor.numpy())
 
     graph.capture = as_constant
     try:

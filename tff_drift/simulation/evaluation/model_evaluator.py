@@ -139,7 +139,7 @@ class ModelEvaluator:
                 variables.append(next_creator(**kwargs))
                 return variables[-1]
 
-            with tf.variable_creator_scope(recorded):
+            with tf.variable_creator_scope(recorded), value_files.left_out():
                 self._build(model_fn, element_spec)
             initializers = [variable.initializer for variable in variables]
             initializers.append(tf.compat.v1.tables_initializer())

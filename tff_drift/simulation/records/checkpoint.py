@@ -236,7 +236,7 @@ def _digest(leaves: Mapping[str, np.ndarray]) -> str:
     for path, leaf in leaves.items():
         saved = _without_pickle(leaf)
         digest.update(f"{path} {saved.dtype} {saved.shape}".encode())
-        digest.update(np.ascontiguousarray(saved).reshape(-1).view(np.uint8))
+        digest.update(np.ascontiguousarray(saved).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 

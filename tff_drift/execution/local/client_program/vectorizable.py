@@ -105,11 +105,11 @@ WITHOUT_CLIENTS = frozenset(
         "Const",
         "DynamicStitch",
         "EmptyTensorList",
-        "ImmutableConst",
         "InvertPermutation",
         "NoOp",
         "Placeholder",
         "Range",
+        "RestoreV2",
         "TensorListReserve",
     }
 )
