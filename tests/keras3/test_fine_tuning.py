@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import keras3_models
+from tests import models as small
 from tff_drift import algorithms, compat, models, simulation
 from tff_drift.models import value_files
 from tff_drift.simulation.records import checkpoint
@@ -261,3 +262,26 @@ def test_whole_models_come_out(model_fn, scaffold, tmp_path):
         model_fn, result.model_weights, TRAIN, train=TRAIN, client_optimizer_fn=RATE
     )
     assert np.all(table["loss_after"] < table["loss_before"])
+
+
+def test_algorithms_of_tff_train_models_with_files_many_at_a_time(local):
+    keras_model = keras3_models.softmax_regression(keras.layers.Dense(5000))
+    model_fn = keras3_models.model_fn(keras_model)
+    process = tff.learning.algorithms.build_unweighted_fed_avg(
+        model_fn, tff.learning.optimizers.build_sgdm(RATE)
+    )
+    datasets = small.datasets(small.client_arrays([6] * 5))
+    state = process.initialize()
+    assert "vectorized in lockstep" in str(
+        local.explain(process.next, (state, datasets))
+    )
+    theirs = process.get_model_weights(process.next(state, datasets).state)
+    ours = keras3_models.Rounds(
+        algorithms.build_fed_avg(
+            model_fn, RATE, client_weighting=tff.learning.ClientWeighting.UNIFORM
+        ),
+        datasets,
+        1,
+    )
+    for actual, expected in zip(theirs.trainable, ours.weights, strict=True):
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
