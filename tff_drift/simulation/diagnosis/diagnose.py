@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import algorithms, checks, client_works, optimizers
+from tff_drift import algorithms, checks, client_works, optimizers, signatures
 from tff_drift.models import ModelFn, initial_weights_of
 from tff_drift.optimizers.conversion import is_sgd
 from tff_drift.simulation.data.client_datasets import ClientDatasets
@@ -24,7 +24,7 @@ from tff_drift.simulation.loop.training import run_training
 _LADDER = (1, 2, 5)
 
 
-@checks.suggesting_names(
+@signatures.suggesting_names(
     train_data="train",
     clients_per_round="cohort_size",
     num_rounds="rounds",

@@ -103,7 +103,9 @@ class _Pass:
         process: Any = self
         with label_errors.naming_bad_labels(train, ids):
             found = run_round(process, weights, Cohort(number, ids, train))
-        broken = [name for name, each in zip(ids, found) if each["rejected"]]
+        broken = [
+            name for name, each in zip(ids, found, strict=True) if each["rejected"]
+        ]
         if broken:
             raise ValueError(
                 f"train: {len(broken)} of {len(ids)} clients, such as {broken[0]!r}, "

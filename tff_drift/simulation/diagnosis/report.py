@@ -170,7 +170,7 @@ class Diagnosis(Measurements):
             raise TypeError(
                 f"figure must be a matplotlib.figure.Figure, found {figure!r}."
             )
-        for draw, ax in zip(_PANELS, figure.subplots(2, 2).flat):
+        for draw, ax in zip(_PANELS, figure.subplots(2, 2).flat, strict=True):
             draw(self, ax)
         return figure
 
