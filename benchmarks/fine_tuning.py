@@ -103,7 +103,9 @@ def _fit(size: int, rounds: int) -> dict[str, Any]:
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=[keras.metrics.SparseCategoricalAccuracy("accuracy")],
     )
-    x, y = map(np.concatenate, zip(*list(_examples(size).values())[:_COHORT]))
+    x, y = map(
+        np.concatenate, zip(*list(_examples(size).values())[:_COHORT], strict=True)
+    )
     build = time.process_time() - start
     seconds = []
     for _ in range(1 + rounds):
@@ -160,7 +162,9 @@ def _federated(size: int, rounds: int) -> dict[str, Any]:
             callbacks=[Watch()],
         )
         sizes.append(_checkpoint_bytes(pathlib.Path(folder)))
-    seconds = [after - before for before, after in zip([start, *times], times)]
+    seconds = [
+        after - before for before, after in zip([start, *times], times, strict=False)
+    ]
     row = result.rows[-1]
     return {
         "build": build,

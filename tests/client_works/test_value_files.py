@@ -110,7 +110,9 @@ def test_frozen_layers_of_keras_2():
     model.compile(tf.keras.optimizers.legacy.SGD(0.1), loss())
     model.fit(*DATA[0], batch_size=2, shuffle=False, verbose=0)
     after = process.get_model_weights(state)
-    for actual, expected in zip(after.trainable, model.trainable_variables):
+    for actual, expected in zip(
+        after.trainable, model.trainable_variables, strict=True
+    ):
         np.testing.assert_allclose(actual, expected.numpy(), atol=1e-6)
     models.assert_bit_equal(
         after.non_trainable, initial.global_model_weights.non_trainable

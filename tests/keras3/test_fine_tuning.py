@@ -251,7 +251,7 @@ def test_whole_models_come_out(model_fn, scaffold, tmp_path):
         strict=True,
     ):
         values = getattr(result.model_weights, name)
-        for variable, value in zip(variables, values):
+        for variable, value in zip(variables, values, strict=True):
             np.testing.assert_array_equal(variable.numpy(), value)
     evaluate = simulation.build_evaluation(model_fn, TRAIN, accuracy_metric=None)
     x, y = (np.concatenate(each) for each in zip(*CLIENTS.values(), strict=True))
