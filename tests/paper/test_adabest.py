@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import models, stateful, tiers
+from tests import models, stateful
 from tests.paper import reference
 from tff_drift import algorithms
 
@@ -180,7 +180,6 @@ def test_a_state_from_no_earlier_round_is_not_discounted(present_round):
     assert driver.client_states["client_4"]["last_round"] == present_round + 1
 
 
-@pytest.mark.conformance
 def test_remark_5_fed_dyns_server_at_full_participation_is_that_of_beta_1():
     clients = {f"client_{index}": RAGGED[f"client_{index}"] for index in range(4)}
     driver = stateful.Driver(stateful.adabest(RATE, mu=0.0, beta=0.0), clients)
@@ -233,7 +232,6 @@ def test_it_knows_neither_N_nor_the_set_of_clients():
     assert tf.nest.map_structure(np.shape, driver.state) == before
 
 
-@pytest.mark.conformance
 def test_mu_by_examples_follows_a_running_mean_of_examples():
     driver = stateful.Driver(adabest(mu=MU, beta=BETA, mu_by_examples=True), RAGGED)
     paper = reference.AdaBest(D, RATE, MU, BETA, mu_by_examples=True)
@@ -252,10 +250,7 @@ def test_mu_by_examples_follows_a_running_mean_of_examples():
 
 
 @pytest.mark.parametrize(
-    "options",
-    tiers.first(
-        [0], [{"client_weighting": stateful.NUM_EXAMPLES}, {"mu_by_examples": True}]
-    ),
+    "options", [{"client_weighting": stateful.NUM_EXAMPLES}, {"mu_by_examples": True}]
 )
 def test_unbalanced_clients_count_by_their_examples_once(options):
     # At full participation with β = 1, the mean of the clients' corrections h_i,

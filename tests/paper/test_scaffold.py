@@ -264,7 +264,6 @@ def test_unbalanced_clients_as_in_the_code_of_fed_dyn():
         np.testing.assert_allclose(driver.server_variate(), paper.c, atol=2e-6)
 
 
-@pytest.mark.conformance
 def test_weighted_clients_and_a_global_step_size():
     clients = stateful.ragged_clients([3, 9, 6, 2])
     weights = [reference.num_examples(c.batches()) for c in clients.values()]

@@ -6,7 +6,7 @@ A round's η is that of the schedule, for clients and server alike.
 import numpy as np
 import pytest
 
-from tests import stateful, tiers
+from tests import stateful
 from tests.paper import reference, reference_since
 from tff_drift import algorithms
 
@@ -22,7 +22,7 @@ PAPERS = {
 }
 
 
-@pytest.mark.parametrize("method", tiers.first(["scaffold"], list(PAPERS)))
+@pytest.mark.parametrize("method", PAPERS)
 def test_rounds_at_scheduled_rates_equal_the_paper(method):
     needs = {} if method == "fed_cm" else {"num_clients": N}
     process = algorithms.methods()[method].build(
