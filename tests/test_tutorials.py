@@ -113,6 +113,12 @@ def test_a_notebook_keeps_what_cells_print_and_their_last_value():
     assert value["outputs"][0]["data"]["text/plain"] == ["42"]
 
 
+def test_what_a_tutorial_needs():
+    script = "# needs: numpy>=1 numpy>=99 no_such_package\n# %%\n# needs: none\n"
+    lacking = list(notebooks.lacking_packages(script))
+    assert lacking == ["numpy>=99", "no_such_package"]
+
+
 @pytest.mark.parametrize("name", RUN_HERE)
 def test_a_tutorial_runs_with_few_rounds(name, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "Agg")

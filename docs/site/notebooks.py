@@ -17,6 +17,7 @@ import argparse
 import ast
 import base64
 import contextlib
+import importlib.metadata
 import importlib.util
 import io
 import json
@@ -239,9 +240,16 @@ def lacking_packages(script: str) -> Iterator[str]:
     """
     head = _MARKER.split(script)[0]
     for words in re.findall(r"^# needs: (.*)$", head, re.MULTILINE):
-        for name in words.split():
-            if importlib.util.find_spec(name) is None:
-                yield name
+        yield from (word for word in words.split() if not _is_here(word))
+
+
+def _is_here(word: str) -> bool:
+    """Returns whether there is a package, perhaps of a release, such as `keras>=3`."""
+    name, _, least = word.partition(">=")
+    if importlib.util.find_spec(name) is None:
+        return False
+    release, *_ = importlib.metadata.version(name).split(".")
+    return not least or int(release) >= int(least)
 
 
 def main() -> None:

@@ -192,10 +192,10 @@ def test_missing_file_is_told_apart(path):
 
 
 def test_newer_format_is_refused(path, monkeypatch):
-    monkeypatch.setattr(checkpoint, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(checkpoint, "FORMAT_VERSION", 3)
     save_checkpoint(path, 1, {}, {})
     monkeypatch.undo()
-    with pytest.raises(CheckpointError, match=r"format 2; .* reads format 1"):
+    with pytest.raises(CheckpointError, match=r"format 3; .* reads formats 1 and 2"):
         load_checkpoint(path)
 
 

@@ -20,17 +20,17 @@ def test_bytes_by_hand():
     assert num_bytes(compat.to_type(structure)) == 75
 
 
-def test_model_goes_down_and_update_with_weight_comes_up():
+def test_what_trains_goes_down_and_update_with_weight_comes_up():
     weights = tff.learning.models.ModelWeights(
         trainable=[(np.float32, [10, 4]), (np.float32, [4])],  # 176
-        non_trainable=[(np.int64, [2])],  # 16
+        non_trainable=[(np.int64, [2])],  # No round changes it.
     )
     process = mock.Mock(spec=tff.learning.templates.LearningProcess)
     process.get_model_weights.type_signature = types.SimpleNamespace(
         result=compat.to_type(weights)
     )
     assert model_traffic(process) == Traffic(
-        bytes_down=192, bytes_up=180, model_bytes=176
+        bytes_down=176, bytes_up=180, model_bytes=176
     )
 
 

@@ -107,12 +107,12 @@ def test_examples_and_traffic_are_counted(train):
         sum(train.num_examples(client_id) for client_id in sampling(round_number))
         for round_number in range(7)
     ]
-    # Two epochs, and the model of 16 bytes down, 8 and a weight of 4 bytes up.
+    # Two epochs, and 8 bytes that train down, these and a weight of 4 bytes up.
     assert result.totals.examples == 2 * sum(sizes)
-    assert result.totals.bytes_down == 7 * 3 * 16
+    assert result.totals.bytes_down == 7 * 3 * 8
     assert result.totals.bytes_up == 7 * 3 * 12
     assert result.rows[2]["total_examples"] == 2 * sum(sizes[:2])
-    assert result.rows[2]["total_bytes"] == 2 * 3 * 28
+    assert result.rows[2]["total_bytes"] == 2 * 3 * 20
     assert result.totals.rounds == 7
     assert result.totals.seconds == sum(row.get("seconds", 0) for row in result.rows)
 

@@ -23,6 +23,7 @@ from tff_drift.models import (
     check_model_fn,
     example_weights,
     loaded_weights,
+    value_files,
 )
 from tff_drift.models.functional import leaves_placeholders
 from tff_drift.models.keras2 import as_in_fit
@@ -349,7 +350,7 @@ def _variable_model_spec(
     model_fn: Callable[[], tff.learning.models.VariableModel],
 ) -> ModelSpec:
     # A graph of its own keeps this model's variables out of the caller's.
-    with tf.Graph().as_default():
+    with tf.Graph().as_default(), value_files.left_out():
         model = build_variable_model(model_fn)
         weights_type = tff.learning.models.weights_type_from_model(model)
         input_spec = model.input_spec
@@ -361,11 +362,15 @@ def _variable_model_spec(
         weights = tff.learning.models.ModelWeights.from_model(model_fn())
         flat = tf.nest.flatten(weights)
         for place, value in loaded.items():
-            flat[place] = tf.constant(value)
+            flat[place] = value_files.constant(value)
         return tf.nest.pack_sequence_as(weights, flat)
 
+    def build() -> LocalModel:
+        with value_files.left_out():
+            return _VariableLocalModel(as_in_fit(model_fn()))
+
     return ModelSpec(
-        build=lambda: _VariableLocalModel(as_in_fit(model_fn())),
+        build=build,
         initial_weights=initial_weights,
         weights_type=weights_type,
         data_type=compat.SequenceType(compat.tensorflow_to_type(input_spec)),
@@ -377,7 +382,8 @@ def _variable_model_spec(
 def _functional_model_spec(model: tff.learning.models.FunctionalModel) -> ModelSpec:
     @compat.tf_computation
     def initial_weights() -> tff.learning.models.ModelWeights:
-        return tff.learning.models.ModelWeights(*model.initial_weights)
+        weights = tff.learning.models.ModelWeights(*model.initial_weights)
+        return tf.nest.map_structure(value_files.constant, weights)
 
     return ModelSpec(
         build=lambda: _FunctionalLocalModel(model),

@@ -11,7 +11,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks
-from tff_drift.models import example_weights
+from tff_drift.models import example_weights, value_files
 from tff_drift.models.loaded_weights import is_set_in_graph
 from tff_drift.models.metric_states import MetricState, Seen, build_metric_states
 from tff_drift.models.outputs import Objective
@@ -237,9 +237,9 @@ class _Keras3Model(tff.learning.models.VariableModel):
         self._metrics, self._input_spec = metrics, input_spec
         self._class_weight = class_weight
         trainable, non_trainable = model.initial_values()
-        self._trainable = [tf.Variable(value) for value in trainable]
+        self._trainable = [tf.Variable(value) for value in map(_tensor, trainable)]
         self._non_trainable = [
-            tf.Variable(value, trainable=False) for value in non_trainable
+            tf.Variable(value, trainable=False) for value in map(_tensor, non_trainable)
         ]
         self._pass_on_what_is_set()
         self._states = [
@@ -302,7 +302,8 @@ class _Keras3Model(tff.learning.models.VariableModel):
         loss = self._objective(labels, output.predictions, weights)
         num_examples = tf.shape(tf.nest.flatten(inputs)[0], tf.int64)[0]
         if training:
-            _assign(self._non_trainable, output.non_trainable)
+            set_now = [self._non_trainable[place] for place in output.set]
+            _assign(set_now, output.set.values())
         seen = Seen(labels, output.predictions, loss, num_examples, weights)
         for metric, variables in zip(self._metrics, self._states, strict=True):
             _assign(variables, metric.update(_read(variables), seen))
@@ -331,6 +332,11 @@ class _Keras3Model(tff.learning.models.VariableModel):
     def reset_metrics(self) -> None:
         for metric, variables in zip(self._metrics, self._states, strict=True):
             _assign(variables, metric.initial())
+
+
+def _tensor(value: Any) -> Any:
+    """Returns a value with which a variable begins, of the graph or an array."""
+    return value if tf.is_tensor(value) else value_files.constant(value)
 
 
 def _read(variables: list[tf.Variable]) -> list[tf.Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -63,12 +63,13 @@ class ModelOutput(NamedTuple):
 
     Attributes:
       predictions: The outputs, a structure of tensors.
-      non_trainable: The new values of the non-trainable weights.
+      set: The new values of the non-trainable weights that the call sets, by their
+        position; those of frozen layers are never among them.
       losses: The losses that layers add, scalars.
     """
 
     predictions: Any
-    non_trainable: tuple[tf.Tensor, ...]
+    set: Mapping[int, tf.Tensor]
     losses: Sequence[tf.Tensor]
 
 
@@ -181,18 +182,15 @@ class StatelessModel:
             before = dict(scope.state_mapping)
             predictions = self._model(inputs, training=training)
             losses = self._model.losses
-        self._check_what_was_set(
-            {
-                key
-                for key, value in scope.state_mapping.items()
-                if value is not before.get(key)
-            }
-        )
-        return ModelOutput(
-            predictions,
-            tuple(scope.get_current_value(each) for each in self.non_trainable),
-            losses,
-        )
+        new = {
+            key: value
+            for key, value in scope.state_mapping.items()
+            if value is not before.get(key)
+        }
+        self._check_what_was_set(set(new))
+        places = {id(each): place for place, each in enumerate(self.non_trainable)}
+        updates = {places[key]: value for key, value in new.items() if key in places}
+        return ModelOutput(predictions, updates, losses)
 
     def _check_what_was_set(self, variables: set[int]) -> None:
         """Raises if new values would be lost; variables are given by their `id`."""

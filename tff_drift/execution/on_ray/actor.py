@@ -6,7 +6,7 @@ import functools
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +17,7 @@ from tff_drift import compat
 from tff_drift.execution.local import create_local_execution_context
 from tff_drift.execution.on_ray import cluster, partition, shards, wire
 from tff_drift.execution.on_ray.sources import Sources
+from tff_drift.models import value_files
 
 # Programs that build one process after the other leave computations behind.
 _KEPT_COMPUTATIONS = 64
@@ -32,6 +33,13 @@ def versions() -> dict[str, str]:
         "TensorFlow": tf.__version__,
         "TensorFlow Federated": tff.__version__,
     }
+
+
+def _build_computation(sent: tuple[Any, Mapping[str, Any]]) -> Any:
+    """Returns a computation that was sent with the values that it names."""
+    message, values = sent
+    value_files.receive(values)
+    return compat.framework.deserialize_computation(message)
 
 
 class Actor:
@@ -58,7 +66,7 @@ class Actor:
         self._shards = shards.Shards(self._fetch)
         self._functions = wire.Kept(self._fetch, lambda build: build(), _KEPT_FUNCTIONS)
         self._computations = wire.Kept(
-            self._fetch, compat.framework.deserialize_computation, _KEPT_COMPUTATIONS
+            self._fetch, _build_computation, _KEPT_COMPUTATIONS
         )
 
     def describe(self) -> dict[str, Any]:

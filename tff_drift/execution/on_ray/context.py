@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import os
+import platform
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from tff_drift.execution.on_ray.dealing import Argument, Dealer
 from tff_drift.execution.on_ray.functions import SentFunctions
 from tff_drift.execution.on_ray.sources import ClientSource
 from tff_drift.execution.round_runner import RoundRunner
+from tff_drift.models import value_files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,8 +293,14 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
 
     def _send(self, computation: Any) -> wire.Sent:
         message = compat.framework.serialize_computation(computation)
-        key = hashlib.sha256(message.SerializeToString(deterministic=True)).hexdigest()
-        return wire.Sent(key, [self._actors.put(message)])
+        serialized = message.SerializeToString(deterministic=True)
+        values = value_files.values_of(serialized)
+        if values and all(
+            each["node"] == platform.node() for each in self._actors.describe()
+        ):
+            values = {}
+        key = hashlib.sha256(serialized).hexdigest()
+        return wire.Sent(key, [self._actors.put((message, values))])
 
     def explain(self, computation: Any, argument: Any = None) -> str:
         """Says what a computation does here, and where, without running it.

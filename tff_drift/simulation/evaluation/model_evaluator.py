@@ -24,6 +24,7 @@ from tff_drift.models import (
     build_variable_model,
     check_model_fn,
     example_weights,
+    value_files,
 )
 from tff_drift.simulation.data import model_fit
 from tff_drift.simulation.evaluation.sessions import Sessions
@@ -38,7 +39,9 @@ class _FunctionalModelWithVariables:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        trainable, non_trainable = model.initial_weights
+        trainable, non_trainable = tf.nest.map_structure(
+            value_files.constant, model.initial_weights
+        )
         self.trainable_variables = [tf.Variable(value) for value in trainable]
         self.non_trainable_variables = [
             tf.Variable(value, trainable=False) for value in non_trainable
@@ -137,7 +140,7 @@ class ModelEvaluator:
                 variables.append(next_creator(**kwargs))
                 return variables[-1]
 
-            with tf.variable_creator_scope(recorded):
+            with tf.variable_creator_scope(recorded), value_files.left_out():
                 self._build(model_fn, element_spec)
             initializers = [variable.initializer for variable in variables]
             initializers.append(tf.compat.v1.tables_initializer())

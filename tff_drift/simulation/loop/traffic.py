@@ -87,11 +87,11 @@ def num_bytes(type_spec: compat.Type) -> int:
 def model_traffic(process: tff.learning.templates.LearningProcess) -> Traffic:
     """Returns the traffic of a process that sends a model and a pseudo-gradient.
 
-    Down goes the model, trainable and non-trainable weights; up come the
-    pseudo-gradient of the trainable weights and one float32 client weight. A method
-    may send more both ways, such as a control variate; the
-    client state itself stays on the client and is no traffic. Compression by a
-    distributor or aggregator, and metrics, are not counted.
+    Down go the trainable weights; up come the pseudo-gradient of these and one float32
+    client weight. The other weights, such as those of frozen layers, change in no
+    round: clients have them from the beginning. A method may send more both ways, such
+    as a control variate; the client state itself stays on the client and is no traffic.
+    Compression by a distributor or aggregator, and metrics, are not counted.
 
     Args:
       process: The learning process, whose model is the result of
@@ -105,9 +105,8 @@ def model_traffic(process: tff.learning.templates.LearningProcess) -> Traffic:
     """
     check_process(process)
     weights_type: Any = process.get_model_weights.type_signature.result
-    bytes_down = num_bytes(weights_type)
     model_bytes = num_bytes(weights_type.trainable)
-    bytes_up = model_bytes + _CLIENT_WEIGHT_BYTES
+    bytes_down, bytes_up = model_bytes, model_bytes + _CLIENT_WEIGHT_BYTES
     if isinstance(process, ComposedLearningProcess):
         bytes_down += num_bytes(process.message_down)
         bytes_up += num_bytes(process.message_up)

@@ -5,25 +5,39 @@ every leaf of the run's structures, bit for bit, and of a header in JSON: the
 file's format, the number of rounds completed, the run's description, and the
 path, dtype and shape of every leaf. Each member carries a checksum, so a damaged
 file is distinguished from a whole one.
+
+The server's non-trainable weights, which no round changes, such as those of a frozen
+backbone, are in an archive of their own beside it, if they are large: it is written
+once, before the first checkpoint that names it with a digest of what it holds.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import errno
+import hashlib
 import json
 import pathlib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 import numpy as np
 import tree
 
 from tff_drift import files
+from tff_drift.simulation.records.output_dir import FROZEN_FILE
 
 FORMAT = "tff_drift checkpoint"
 FORMAT_VERSION = 1
+# Of a checkpoint that names a file of frozen weights.
+_VERSION_WITH_FROZEN = 2
+
+_FROZEN_FORMAT = "tff_drift frozen weights"
+# The structure and the paths of what no round changes.
+_SERVER_STATE, _FROZEN_PATHS = "server_state", "global_model_weights/non_trainable/"
+# A smaller file would not be worth another one to look after.
+_LEAST_FROZEN_BYTES = 2**20
 
 _HEADER = "header"
 # Booleans, integers, unsigned integers, floats, complex numbers.
@@ -155,7 +169,8 @@ def save_checkpoint(
     """Writes a checkpoint in place of the file's old content, in one step.
 
     Args:
-      path: The file.
+      path: The file. Frozen weights are kept in `FROZEN_FILE` beside it; if it holds
+        other ones, the checkpoint has those of the state itself.
       rounds_completed: The number of rounds trained.
       description: What the run is, in JSON values.
       structures: Named structures of tensors, such as
@@ -165,23 +180,80 @@ def save_checkpoint(
       CheckpointError: If a leaf is neither a number nor a boolean nor `bytes`.
       OSError: If the file cannot be written; the old one is untouched.
     """
-    arrays: dict[str, np.ndarray] = {}
-    paths: dict[str, list[str]] = {}
-    for name, structure in structures.items():
-        leaves = _named_leaves(name, structure)
-        paths[name] = list(leaves)
-        for index, leaf in enumerate(leaves.values()):
-            arrays[f"{name}/{index}"] = _without_pickle(leaf)
+    leaves = {name: _named_leaves(name, each) for name, each in structures.items()}
     header = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "rounds_completed": rounds_completed,
         "description": description,
-        "paths": paths,
     }
-    encoded = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    frozen = _frozen(leaves.get(_SERVER_STATE, {}))
+    digest = _keep_frozen(path.with_name(FROZEN_FILE), frozen)
+    if digest:
+        header.update(format_version=_VERSION_WITH_FROZEN, frozen_sha256=digest)
+        for name in frozen:
+            del leaves[_SERVER_STATE][name]
+    _write_leaves(path, header, leaves)
 
-    arrays[_HEADER] = encoded
+
+def _frozen(leaves: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns what no round changes of a server state, if it is large."""
+    found = {
+        name: leaf for name, leaf in leaves.items() if name.startswith(_FROZEN_PATHS)
+    }
+    is_large = sum(leaf.nbytes for leaf in found.values()) >= _LEAST_FROZEN_BYTES
+    return found if is_large else {}
+
+
+def _keep_frozen(path: pathlib.Path, leaves: Mapping[str, np.ndarray]) -> str:
+    """Has a file hold frozen weights.
+
+    Args:
+      path: The file, which is written if it is not there. An earlier checkpoint may
+        name it, so that it is never replaced.
+      leaves: The weights.
+
+    Returns:
+      The digest of what the file holds; empty if it holds something else.
+    """
+    if not leaves:
+        return ""
+    digest = _digest(leaves)
+    if not path.exists():
+        header = {"format": _FROZEN_FORMAT, "format_version": 1, "sha256": digest}
+        _write_leaves(path, header, {_SERVER_STATE: leaves})
+    try:
+        with files.open_regular(path) as file, np.load(file) as archive:
+            header = json.loads(archive[_HEADER].tobytes().decode())
+            return digest if header["sha256"] == digest else ""
+    except (ValueError, KeyError, TypeError, zipfile.BadZipFile):
+        return ""
+
+
+def _digest(leaves: Mapping[str, np.ndarray]) -> str:
+    """Returns a digest of arrays and their paths."""
+    digest = hashlib.sha256()
+    for path, leaf in leaves.items():
+        saved = _without_pickle(leaf)
+        digest.update(f"{path} {saved.dtype} {saved.shape}".encode())
+        digest.update(np.ascontiguousarray(saved).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _write_leaves(
+    path: pathlib.Path,
+    header: Mapping[str, Any],
+    leaves: Mapping[str, Mapping[str, np.ndarray]],
+) -> None:
+    """Writes leaves of structures with a header."""
+    arrays = {
+        f"{name}/{index}": _without_pickle(leaf)
+        for name, each in leaves.items()
+        for index, leaf in enumerate(each.values())
+    }
+    paths = {name: list(each) for name, each in leaves.items()}
+    encoded = json.dumps({**header, "paths": paths}).encode()
+    arrays[_HEADER] = np.frombuffer(encoded, np.uint8)
     files.replace_file(path, lambda file: _write_arrays(file, arrays))
 
 
@@ -213,20 +285,10 @@ def load_checkpoint(path: pathlib.Path) -> Checkpoint:
       OSError: If there is no such file, or it cannot be read.
     """
     try:
-        with (
-            files.open_regular(path) as file,
-            np.load(file, allow_pickle=False) as archive,
-        ):
-            _check_members(archive)
-            header = json.loads(archive[_HEADER].tobytes().decode())
-            _check_format(path, header)
-            leaves = {
-                name: {
-                    leaf_path: _as_it_was(archive[f"{name}/{index}"])
-                    for index, leaf_path in enumerate(paths)
-                }
-                for name, paths in header["paths"].items()
-            }
+        header, leaves = _read_leaves(path, lambda header: _check_format(path, header))
+        if header["format_version"] == _VERSION_WITH_FROZEN:
+            frozen = _load_frozen(path.with_name(FROZEN_FILE), header["frozen_sha256"])
+            leaves[_SERVER_STATE].update(frozen)
         return Checkpoint(header["rounds_completed"], header["description"], leaves)
     except CheckpointError:
         raise
@@ -247,6 +309,44 @@ def load_checkpoint(path: pathlib.Path) -> Checkpoint:
         ) from error
 
 
+def _read_leaves(
+    path: pathlib.Path, check: Callable[[Any], None]
+) -> tuple[Any, dict[str, dict[str, np.ndarray]]]:
+    """Returns the header of an archive, once it is checked, and the leaves."""
+    with (
+        files.open_regular(path) as file,
+        np.load(file, allow_pickle=False) as archive,
+    ):
+        _check_members(archive)
+        header = json.loads(archive[_HEADER].tobytes().decode())
+        check(header)
+        return header, {
+            name: {
+                leaf_path: _as_it_was(archive[f"{name}/{index}"])
+                for index, leaf_path in enumerate(paths)
+            }
+            for name, paths in header["paths"].items()
+        }
+
+
+def _load_frozen(path: pathlib.Path, digest: str) -> dict[str, np.ndarray]:
+    """Returns the frozen weights that a checkpoint names."""
+    reason = "it holds other weights"
+    try:
+        _, leaves = _read_leaves(path, lambda header: None)
+        if _digest(leaves[_SERVER_STATE]) == digest:
+            return leaves[_SERVER_STATE]
+    except MemoryError:
+        raise
+    except Exception as error:
+        reason = str(error)
+    raise CheckpointError(
+        f"The checkpoint in {path.parent} needs the frozen weights of the model in "
+        f"{path.name}, and that file cannot be used ({reason}). Put the run's own file "
+        "back, or choose another output_dir."
+    )
+
+
 def _check_members(archive: Any) -> None:
     """Raises unless an archive is as large as it reads: ours are not compressed."""
     if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -259,11 +359,12 @@ def _check_members(archive: Any) -> None:
 def _check_format(path: pathlib.Path, header: Mapping[str, Any]) -> None:
     if header["format"] != FORMAT:
         raise ValueError(f"its format is {header['format']!r}")
-    if header["format_version"] != FORMAT_VERSION:
+    if header["format_version"] not in (FORMAT_VERSION, _VERSION_WITH_FROZEN):
         raise CheckpointError(
             f"{path} has the checkpoint format {header['format_version']!r}; this "
-            f"version of tff_drift reads format {FORMAT_VERSION}. Use the version "
-            "that wrote it, or choose another output_dir."
+            f"version of tff_drift reads formats {FORMAT_VERSION} and "
+            f"{_VERSION_WITH_FROZEN}. Use the version that wrote it, or choose "
+            "another output_dir."
         )
     rounds, description = header["rounds_completed"], header["description"]
     if type(rounds) is not int or rounds < 0:

@@ -13,6 +13,7 @@ from tff_drift.simulation.records import configuration as configurations
 # What a run's folder holds.
 CHECKPOINT_FILE = "checkpoint.npz"
 CONFIGURATION_FILE = "config.json"
+FROZEN_FILE = "frozen.npz"
 METRICS_FILE = "metrics.csv"
 TENSORBOARD_FOLDER = "tensorboard"
 TRACKERS_FILE = "trackers.json"
@@ -23,7 +24,8 @@ class OutputDir:
     """The folder of a run, and how the run is kept there.
 
     `config.json` says what the run is, `metrics.csv` has one row per round,
-    `checkpoint.npz` holds the server state of a round.
+    `checkpoint.npz` holds the server state of a round. Weights that are not trained,
+    of 1 MiB and more, are in `frozen.npz`, which is written once.
 
     Attributes:
       path: The folder; it is created if necessary.

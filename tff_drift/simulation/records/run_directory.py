@@ -38,6 +38,7 @@ from tff_drift.simulation.records.metrics_file import (
 from tff_drift.simulation.records.output_dir import (
     CHECKPOINT_FILE,
     CONFIGURATION_FILE,
+    FROZEN_FILE,
     METRICS_FILE,
     TENSORBOARD_FOLDER,
     TRACKERS_FILE,
@@ -52,7 +53,13 @@ _SERVER_STATE = "server_state"
 _CLIENT_STATES = "client_states"
 _ROWS = "rows_sha256"
 # Those whose temporary files a kill may leave behind.
-_OUR_FILES = (CHECKPOINT_FILE, CONFIGURATION_FILE, METRICS_FILE, TRACKERS_FILE)
+_OUR_FILES = (
+    CHECKPOINT_FILE,
+    CONFIGURATION_FILE,
+    FROZEN_FILE,
+    METRICS_FILE,
+    TRACKERS_FILE,
+)
 _TRAINING = "training"
 _COHORT = "cohort_sha256"
 # Of the version of the clients' states, if they are not in the checkpoint.
@@ -186,6 +193,8 @@ class RunDirectory:
             self._checkpoint = checkpoint.load_checkpoint(self._path(CHECKPOINT_FILE))
         except FileNotFoundError:
             self._check_unused()
+            # Of a run that was killed before its first checkpoint.
+            self._path(FROZEN_FILE).unlink(missing_ok=True)
         else:
             self._check_same_run(self._checkpoint, ("configuration", _TRAINING))
             # Now, because `resume` writes the new number.
@@ -240,6 +249,7 @@ class RunDirectory:
         if self._path(CONFIGURATION_FILE).exists():
             ours |= {
                 CONFIGURATION_FILE,
+                FROZEN_FILE,
                 METRICS_FILE,
                 TENSORBOARD_FOLDER,
                 TRACKERS_FILE,

@@ -109,6 +109,7 @@ WITHOUT_CLIENTS = frozenset(
         "NoOp",
         "Placeholder",
         "Range",
+        "RestoreV2",
         "TensorListReserve",
     }
 )

@@ -43,7 +43,7 @@ _EVALUATED = frozenset({_LOOP, "Assert", "NoOp", "VarHandleOp"})
 # Stateful operations, besides those that draw numbers, that may run in any order: they
 # have no effects, are followed by what waits for them, or are looked into.
 _IN_ANY_ORDER = re.compile(
-    r"(Assert|Case|CheckNumerics(V2)?|If|StatefulPartitionedCall|While"
+    r"(Assert|Case|CheckNumerics(V2)?|If|RestoreV2|StatefulPartitionedCall|While"
     r"|.*Dataset(V\d)?|.*SeedGenerator)$"
 )
 
