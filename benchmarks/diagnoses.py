@@ -24,8 +24,9 @@ import tff_drift  # noqa: F401 (before TensorFlow Federated)
 # isort: split
 import pandas as pd
 
+from experiments.flags import declarations, settings
 from experiments.flags.errors import UserError
-from experiments.flags.settings import RunSettings
+from experiments.flags.flag import TASK, TRAIN
 
 RESULTS = pathlib.Path(__file__).parent.parent / "experiments" / "results"
 KNOWN = RESULTS / "diagnosis" / "known.csv"
@@ -89,13 +90,18 @@ def _diagnose(options: argparse.Namespace) -> None:
     from experiments.training import diagnosis
 
     found = []
+    known = declarations.flags_of(TRAIN)
     for place, suffix, configuration, rows in kept():
         if "accuracy" not in rows or options.only not in place + suffix:
             continue
-        run = RunSettings(
-            {"local_steps": None, "initial_weights": None, **configuration},
-            {"cache_dir": options.cache_dir, "max_concurrent_clients": None},
-        )
+        given = {
+            name: value
+            for name, value in configuration.items()
+            if name in known
+            # None has a meaning in options of tasks alone, such as IID for alpha.
+            and (value not in (None, known[name].value) or known[name].of == TASK)
+        }
+        run = settings.resolve({**given, "cache_dir": options.cache_dir})
         for rounds in map(int, options.rounds.split(",")):
             start = time.process_time()
             try:
@@ -153,8 +159,16 @@ def cost() -> None:
             model_fn, train, client_optimizer_fn=populations.RATE, cohort_size=cohort
         )
 
+    tiny = {f"{i}": tuple(each[:2] for each in clients[f"{i}"]) for i in range(3)}
+    few = simulation.ClientDatasets.from_arrays(tiny, batch_size=work.batch_size)
+
+    def building_alone() -> None:
+        simulation.diagnose(
+            model_fn, few, client_optimizer_fn=populations.RATE, cohort_size=3
+        )
+
     for _ in range(4):
-        for function in (five_rounds, diagnosis):
+        for function in (five_rounds, diagnosis, building_alone):
             before = time.process_time()
             function()
             print(f"{function.__name__}: {time.process_time() - before:.2f} s")

@@ -112,11 +112,9 @@ class Diagnosis:
             ("as_trained", np.mean(self.steps), self.as_trained),
         ]
         if self.labels is not None:
-            for at, pair in enumerate(
-                np.transpose(self.labels)[self.labels[0].argsort()]
-            ):
-                names = zip(("distance", "by_chance"), pair)
-                parts.append(("labels", at, {name: [x, x, x] for name, x in names}))
+            for at, (far, chance) in enumerate(sorted(zip(*self.labels))):
+                each = {"distance": [far] * 3, "by_chance": [chance] * 3}
+                parts.append(("labels", at, each))
         rows = [
             (part, at, name, *estimate)
             for part, at, each in parts
@@ -126,17 +124,11 @@ class Diagnosis:
         return pd.DataFrame(rows, columns=columns)
 
     def _fields(self) -> tuple[str, dict[str, str]]:
-        fields = {
-            f"B² after {number} round{'s' * (number != 1)}": str(self.b2(number))
-            for number in self.differences
-        }
-        fields |= {
-            text: str(self.as_trained[name]) for name, text in findings.ERRORS.items()
-        }
-        fields |= {
-            f"{remedy}, gain at most": f"{share:.0%} of the error"
-            for remedy, share in self.gains.items()
-        }
+        fields = {f"B² after {n} rounds": str(self.b2(n)) for n in self.differences}
+        for name, text in findings.ERRORS.items():
+            fields[text] = str(self.as_trained[name])
+        for remedy, share in self.gains.items():
+            fields[f"{remedy}, gain at most"] = f"{share:.0%} of the error"
         fields["finding"] = self.finding
         fields["methods to race"] = ", ".join(("fed_avg", *self.methods))
         title = (
@@ -215,11 +207,11 @@ def _draw(table: pd.DataFrame, panel: _Panel, ax: matplotlib.axes.Axes) -> None:
     title, across, parts, names = panel
     for name, colour in zip(names, _COLOURS):
         rows = table[table["part"].isin(parts) & (table["name"] == name)]
+        values, low, high = rows[["value", "low", "high"]].to_numpy(float).T
         places = rows["at"] if across else [name.replace("_", "\n")]
-        ends = [rows["value"] - rows["low"], rows["high"] - rows["value"]]
+        ends, label = [values - low, high - values], name.replace("_", " ")
         style = {"color": colour, "marker": "o", "capsize": 3}
-        label = name.replace("_", " ")
-        ax.errorbar(places, rows["value"], yerr=ends, label=label, **style)
+        ax.errorbar(places, values, yerr=ends, label=label, **style)
     ax.axhline(0, color="0.8", zorder=0)
     ax.set(title=title, xlabel=across, ylabel="" if across else "relative to the step")
     if across:

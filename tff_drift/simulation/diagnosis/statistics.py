@@ -132,7 +132,8 @@ def drift(
     """Returns the statistic of how far clients drift, and of a round's errors.
 
     These are relative to the step, the part of the mean update along that of corrected
-    ones: a server rate changes both alike.
+    ones: a server rate changes both alike. The bias is that of the measured clients:
+    the more take part, the more of it averages out.
 
     Args:
       found: What local training came to.
@@ -146,8 +147,8 @@ def drift(
     noise = np.sum((found.updates - found.again) ** 2, 1, dtype=np.float64) / 2
     corrected = _products(found.corrected, found.corrected)
     per_step = found.updates / found.steps[:, np.newaxis].astype(np.float32)
-    bias_of = _bias(found, weights, population)
-    bias_per_step_of = _bias(found._replace(updates=per_step), weights, population)
+    bias_of = _bias(found, weights)
+    bias_per_step_of = _bias(found._replace(updates=per_step), weights)
 
     def statistic(weights: np.ndarray) -> Mapping[str, Any]:
         p = weights / weights.sum()
@@ -181,7 +182,7 @@ def drift(
 
 
 def _bias(
-    found: Training, weights: np.ndarray, population: int
+    found: Training, weights: np.ndarray
 ) -> Callable[[np.ndarray], tuple[float, float, float]]:
     """Returns what tells how far the mean update is off that of corrected ones.
 
@@ -197,15 +198,13 @@ def _bias(
         gaps -= (weights @ np.sum(gaps * apart, 1) / variates * apart).astype(
             np.float32
         )
-    between = _products(gaps, found.corrected)
-    within = [_products(each, each) for each in (gaps, found.corrected)]
+
+    ends = found.corrected
+    grams = [_products(*each) for each in ((gaps, gaps), (gaps, ends), (ends, ends))]
 
     def bias(weights: np.ndarray) -> tuple[float, float, float]:
         p = weights / weights.sum()
-        gap, length = (
-            moments(weights, each, np.diag(each), population)[1] for each in within
-        )
-        along = p @ between @ p
+        gap, along, length = (p @ gram @ p for gram in grams)
         step = length * (1 + along / length) ** 2
         return (gap - along**2 / length) / step, step, along / length
 
