@@ -138,6 +138,13 @@ def test_what_follows_from_numbers(finding, methods, said, report):
     assert said in report.sentences[-1]
 
 
+def test_noise_without_bias_means_that_drift_is_not_the_problem():
+    unseen = {**COHORT.as_trained, "bias": Estimate(0.1, -0.1, 0.3)}
+    report = dataclasses.replace(COHORT, as_trained=unseen)
+    assert report.sentences[-1].startswith("Drift is not your problem. The draw")
+    assert not COHORT.sentences[-1].startswith("Drift is not")
+
+
 def test_sentences_have_the_numbers():
     differences, labels, drift, costs, _ = DRIFTING.sentences
     assert "differ after 2 rounds" in differences
@@ -221,8 +228,9 @@ def test_intervals_of_bias_are_as_wide_as_it_varies():
     for _ in range(100):
         gradients = random.normal([3, 0, 0, 0], 1, (40, 4))
         turned = gradients + 0.06 * np.eye(4)[1] * gradients[:, :1] ** 2
-        corrected = np.tile(gradients.mean(0), (40, 1))
-        found = statistics.Training(turned, turned, corrected, gradients, np.ones(40))
+        variates = gradients.mean(0) - gradients
+        corrected = gradients + variates
+        found = statistics.Training(turned, turned, corrected, variates, np.ones(40))
         statistic = statistics.drift(found, np.ones(40), 40, 5)
         bias = statistics.jackknife(statistic, np.ones(40))["bias"]
         # The mean of a squared normal number is 3² + 1: 0.6 across, 3 along.

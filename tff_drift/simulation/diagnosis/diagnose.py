@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 
 from tff_drift import checks, client_works, optimizers, tensors
 from tff_drift.models import ModelFn, initial_weights_of
+from tff_drift.optimizers.conversion import is_sgd
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import build_uniform_sampling
 from tff_drift.simulation.diagnosis import statistics
@@ -131,6 +132,10 @@ def diagnose(
             return np.ones(len(names))
         return np.array([train.num_examples_per_round(each) for each in names], float)
 
+    def mean(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        weights = weigh(names)
+        return (weights / weights.sum()).astype(np.float32) @ rows
+
     def gradients(model: Any) -> tuple[np.ndarray, np.ndarray]:
         first, second = np.split(take_gradients(model, halves, halves.client_ids), 2)
         share = ((sizes + 1) // 2 / sizes).astype(np.float32)[:, np.newaxis]
@@ -144,20 +149,24 @@ def diagnose(
     for number in range(rounds):
         cohort = sampling(number)
         updates = train_locally(model, train, cohort, number)
-        mean = np.average(updates, axis=0, weights=weigh(cohort))
-        model = _moved(model, server_learning_rate * mean)
+        model = _moved(model, server_learning_rate * mean(updates, cohort))
     if rounds:
         found[rounds] = gradients(model)
-    weights, (at_end, _) = weigh(ids), found[rounds]
-    variates = np.average(at_end, axis=0, weights=weights) - at_end
+    weights = weigh(ids)
 
     def trained(clients: ClientDatasets) -> Mapping[str, Estimate]:
+        steps = np.array([len(clients.batch_sizes(each)) for each in ids])
+        again = train_locally(model, clients, ids, rounds + 1)
+        scales, directions = _scales(optimizer, steps), found[rounds][0]
+        if scales is not None:
+            directions = again / scales[:, np.newaxis]
+        variates = mean(directions, ids) - directions
         came_to = statistics.Training(
             train_locally(model, clients, ids, rounds),
-            train_locally(model, clients, ids, rounds + 1),
+            again,
             train_locally(model, clients, ids, rounds, variates),
-            at_end,
-            np.array([len(clients.batch_sizes(each)) for each in ids]),
+            variates,
+            steps,
         )
         statistic = statistics.drift(came_to, weights, len(train), cohort_size)
         return jackknife(statistic, weights)
@@ -194,6 +203,18 @@ def _to_measure(train: ClientDatasets, count: int, seed: int) -> list[str]:
             "the noise of a few; give more."
         )
     return ids
+
+
+def _scales(optimizer: Any, steps: np.ndarray) -> np.ndarray | None:
+    """Returns what an optimizer makes of so many gradients of 1, if it is linear."""
+    if not is_sgd(optimizer):
+        return None
+    state, place = optimizer.initialize(tf.TensorSpec([], tf.float32)), tf.constant(0.0)
+    places = [0.0]
+    for _ in range(int(steps.max())):
+        state, place = optimizer.next(state, place, tf.constant(1.0))
+        places.append(-float(place))
+    return np.array(places, np.float32)[steps]
 
 
 def _moved(model: Any, way: np.ndarray) -> Any:

@@ -139,9 +139,9 @@ def sentences(report: Diagnosis) -> list[str]:
         f"After {np.mean(report.steps):.0f} local steps clients are "
         f"{trained['drift_over_mean'].value:.1f} times as far from the model as the "
         f"mean update is long, at a cosine of {trained['cosine'].value:.2f} with the "
-        f"others; their mean is {angle:.0f}° off where exact control variates lead.",
+        f"others; their mean is {angle:.0f}° off where control variates lead.",
         f"Errors of a round, relative to its step: {costs}.",
-        _ADVICE[report.finding][1].format(_on_variates(report)),
+        _relief(report) + _ADVICE[report.finding][1].format(_on_variates(report)),
     ]
 
 
@@ -166,11 +166,19 @@ def _labels_are_alike(report: Diagnosis) -> bool:
 
 
 def _variates(report: Diagnosis) -> list[str]:
-    """Returns methods with control variates, if these remove anything for certain."""
-    if report.as_trained["variates_share"].low <= 0:
+    """Returns methods with control variates, unless these seem to remove nothing."""
+    if report.as_trained["variates_share"].value <= 0:
         return []
     has_most = report.cohort_size >= _NEARLY_ALL * report.clients
     return [each for each in _VARIATES if has_most or each != "fed_dyn"]
+
+
+def _relief(report: Diagnosis) -> str:
+    """Returns what noise that limits a round leaves to be said of drift."""
+    is_noise = report.finding in ("cohort", "minibatches")
+    if not is_noise or report.as_trained["bias"].low > 0:
+        return ""
+    return "Drift is not your problem. "
 
 
 def _on_variates(report: Diagnosis) -> str:

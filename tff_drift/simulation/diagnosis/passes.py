@@ -112,10 +112,11 @@ class Pass:
         Raises:
           ValueError: If an update is not finite, or labels are out of range.
         """
-        if corrections is None:
-            corrections = np.zeros([len(ids), *self._vector.shape])
-        corrections = corrections.astype(self._vector.dtype)
-        cohort = _Corrected(number, ids, train, corrections=list(corrections))
+        dtype, size = self._vector.dtype, self._vector.shape
+        rows = [np.zeros(size, dtype)] * len(ids)
+        if corrections is not None:
+            rows = list(corrections.astype(dtype, copy=False))
+        cohort = _Corrected(number, ids, train, corrections=rows)
         process: Any = self
         with label_errors.naming_bad_labels(train, ids):
             found = run_round(process, weights, cohort)

@@ -41,8 +41,9 @@ class Diagnosis:
       drift: By local steps K, the same for all clients, estimates of what they lead to:
         `drift`, the mean ‖y_i − x‖; `drift_over_mean`, over the length of the mean
         update; `cosine`, of a client's update and the others' mean; `shrinkage`, by how
-        much the mean update's part along that with exact control variates differs from
-        it; and `bias`, the squared length of the rest, relative to that of this part.
+        much the mean update's part along that with control variates differs from it;
+        `bias`, the squared length of the rest, relative to that of this part; and what
+        follows.
       as_trained: The same for the steps that clients take in a round; relative to the
         same part the `cohort_noise` and `minibatch_noise`; the three errors' shares of
         their sum, and `variates_share`, what control variates take away of it at most;
@@ -209,7 +210,8 @@ def _draw(table: pd.DataFrame, panel: _Panel, ax: matplotlib.axes.Axes) -> None:
         rows = table[table["part"].isin(parts) & (table["name"] == name)]
         values, low, high = rows[["value", "low", "high"]].to_numpy(float).T
         places = rows["at"] if across else [name.replace("_", "\n")]
-        ends, label = [values - low, high - values], name.replace("_", " ")
+        ends = np.array([values - low, high - values]).tolist()
+        label = name.replace("_", " ")
         style = {"color": colour, "marker": "o", "capsize": 3}
         ax.errorbar(places, values, yerr=ends, label=label, **style)
     ax.axhline(0, color="0.8", zorder=0)

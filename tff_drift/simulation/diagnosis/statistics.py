@@ -114,15 +114,15 @@ class Training(NamedTuple):
     Attributes:
       updates: Δ_i.
       again: Δ_i with the batches in another order.
-      corrected: Δ_i with control variates that are exact at the start, ∇f − ∇f_i.
-      gradients: ∇f_i.
+      corrected: Δ_i with control variates.
+      variates: These, whose weighted mean is zero.
       steps: K_i.
     """
 
     updates: np.ndarray
     again: np.ndarray
     corrected: np.ndarray
-    gradients: np.ndarray
+    variates: np.ndarray
     steps: np.ndarray
 
 
@@ -189,16 +189,13 @@ def _bias(
     It returns, of weights, the squared tangent of the angle, the squared length of the
     step, and by how much this is longer than the mean corrected update.
     """
-    apart = found.gradients - np.average(found.gradients, axis=0, weights=weights)
-    gaps = found.updates - found.corrected
+    gaps, variates = found.updates - found.corrected, found.variates
     # The variates themselves cancel in the mean of those measured. Without them single
     # clients vary as little as the mean does, and intervals tell how much that is.
-    variates = weights @ np.sum(apart**2, 1)
-    if variates:
-        gaps -= (weights @ np.sum(gaps * apart, 1) / variates * apart).astype(
-            np.float32
-        )
-
+    length = weights @ np.sum(variates**2, 1)
+    if length:
+        along = weights @ np.sum(gaps * variates, 1)
+        gaps -= np.float32(along / length) * variates
     ends = found.corrected
     grams = [_products(*each) for each in ((gaps, gaps), (gaps, ends), (ends, ends))]
 
