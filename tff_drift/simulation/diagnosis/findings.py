@@ -31,50 +31,33 @@ REMEDIES = {
     "far larger batches": ("minibatch_noise_share",),
 }
 _VARIATES = {"scaffold": "SCAFFOLD", "fed_dyn": "FedDyn", "adabest": "AdaBest"}
-# Of each finding the methods to race, None for those with control variates, and what
-# follows; `_variates` fills the gaps.
+# The methods to race, None for those with control variates.
+_METHODS = {
+    "unclear": ("fed_adam", None),
+    "minibatches": ("fed_adam",),
+    "cohort": ("fed_adam", None),
+    "unequal_work": ("fed_nova", None),
+    "drift": (None, "mime_lite"),
+}
+# What follows from each finding; `_on_variates` fills the gaps.
 _ADVICE = {
-    "noise": (
-        (),
-        "The clients' gradients cannot be told from the noise of their few examples: "
-        "drift is not your problem, more examples would help.",
-    ),
-    "contradiction": (
-        (),
-        "One client's gradient says nothing of another's, from the start, though their "
-        "labels are alike: unless the model is trained already, they want different "
-        "ones, and no method for a common model helps. Train one for each client, or "
-        "for each group.",
-    ),
-    "no_drift": (
-        (),
-        "Drift is not your problem: take FedAvg, and tune its rates.",
-    ),
-    "unclear": (
-        ("fed_adam", None),
-        "It cannot be told which error is the largest: race the methods, or measure "
-        "more clients, if there are more.",
-    ),
-    "minibatches": (
-        ("fed_adam",),
-        "Minibatches limit a round most: larger ones or a smaller rate come before "
-        "another method.",
-    ),
-    "cohort": (
-        ("fed_adam", None),
-        "The draw of its cohort limits a round most: a larger one or an adaptive "
-        "server (FedAdam) may help{}.",
-    ),
-    "unequal_work": (
-        ("fed_nova", None),
-        "Most of the bias comes from unequal numbers of local steps: FedNova weighs it "
-        "away, and local_steps makes them equal.",
-    ),
-    "drift": (
-        (None, "mime_lite"),
-        "Drift limits a round most{}; without a state at clients take MimeLite, fewer "
-        "local steps or a smaller rate.",
-    ),
+    "noise": "The clients' gradients cannot be told from the noise of their few "
+    "examples: drift is not your problem, more examples would help.",
+    "contradiction": "One client's gradient says nothing of another's, from the start, "
+    "though their labels are alike: unless the model is trained already, they want "
+    "different ones, and no method for a common model helps. Train one for each "
+    "client, or for each group.",
+    "no_drift": "Drift is not your problem: take FedAvg, and tune its rates.",
+    "unclear": "It cannot be told which error is the largest: race the methods, or "
+    "measure more clients, if there are more.",
+    "minibatches": "Minibatches limit a round most: larger ones or a smaller rate come "
+    "before another method.",
+    "cohort": "The draw of its cohort limits a round most: a larger one or an adaptive "
+    "server (FedAdam) may help{}.",
+    "unequal_work": "Most of the bias comes from unequal numbers of local steps: "
+    "FedNova weighs it away, and local_steps makes them equal.",
+    "drift": "Drift limits a round most{}; without a state at clients take MimeLite, "
+    "fewer local steps or a smaller rate.",
 }
 
 
@@ -103,7 +86,7 @@ def find(report: Diagnosis) -> str:
 def methods(report: Diagnosis) -> tuple[str, ...]:
     """Returns the methods that answer a finding, besides FedAvg."""
     found: list[str] = []
-    for name in _ADVICE[report.finding][0]:
+    for name in _METHODS.get(report.finding, ()):
         found += _variates(report) if name is None else [name]
     return tuple(found)
 
@@ -124,9 +107,9 @@ def sentences(report: Diagnosis) -> list[str]:
     angle = np.degrees(np.arctan(np.sqrt(max(0.0, bias.value))))
     costs = ", ".join(f"{name} {trained[key]}" for key, name in ERRORS.items())
     noise = trained["cohort_noise"].value + trained["minibatch_noise"].value
-    if bias.low <= 0:
-        costs += ". No bias can be seen"
-    elif noise > bias.value:
+    if bias.low <= 0 and bias.high >= _NEGLIGIBLE:
+        costs += ". Whether there is a bias cannot be told"
+    elif bias.low > 0 and noise > bias.value:
         costs += (
             ". Noise averages out over rounds and bias stays: it outweighs the noise "
             f"after {noise / bias.value:.0f} rounds"
@@ -141,7 +124,7 @@ def sentences(report: Diagnosis) -> list[str]:
         f"mean update is long, at a cosine of {trained['cosine'].value:.2f} with the "
         f"others; their mean is {angle:.0f}° off where control variates lead.",
         f"Errors of a round, relative to its step: {costs}.",
-        _relief(report) + _ADVICE[report.finding][1].format(_on_variates(report)),
+        _relief(report) + _ADVICE[report.finding].format(_on_variates(report)),
     ]
 
 
@@ -176,9 +159,8 @@ def _variates(report: Diagnosis) -> list[str]:
 def _relief(report: Diagnosis) -> str:
     """Returns what noise that limits a round leaves to be said of drift."""
     is_noise = report.finding in ("cohort", "minibatches")
-    if not is_noise or report.as_trained["bias"].low > 0:
-        return ""
-    return "Drift is not your problem. "
+    is_negligible = report.as_trained["bias"].high < _NEGLIGIBLE
+    return "Drift is not your problem. " * (is_noise and is_negligible)
 
 
 def _on_variates(report: Diagnosis) -> str:
