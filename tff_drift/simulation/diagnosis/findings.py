@@ -5,6 +5,7 @@ No sentence is more certain than its numbers: where intervals overlap, it says s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,7 +33,7 @@ REMEDIES = {
 }
 _VARIATES = {"scaffold": "SCAFFOLD", "fed_dyn": "FedDyn", "adabest": "AdaBest"}
 # The methods to race, None for those with control variates.
-_METHODS = {
+_METHODS: Mapping[str, tuple[str | None, ...]] = {
     "unclear": ("fed_adam", None),
     "minibatches": ("fed_adam",),
     "cohort": ("fed_adam", None),

@@ -107,7 +107,7 @@ class Diagnosis:
         # Slow to import, and of no use to programs that make no table.
         import pandas as pd
 
-        parts = [
+        parts: list[tuple[str, Any, Mapping[str, Any]]] = [
             *(("differences", at, each) for at, each in self.differences.items()),
             *(("drift", at, each) for at, each in self.drift.items()),
             ("as_trained", np.mean(self.steps), self.as_trained),
@@ -212,7 +212,7 @@ def _draw(table: pd.DataFrame, panel: _Panel, ax: matplotlib.axes.Axes) -> None:
         places = rows["at"] if across else [name.replace("_", "\n")]
         ends = np.array([values - low, high - values]).tolist()
         label = name.replace("_", " ")
-        style = {"color": colour, "marker": "o", "capsize": 3}
+        style: dict[str, Any] = {"color": colour, "marker": "o", "capsize": 3}
         ax.errorbar(places, values, yerr=ends, label=label, **style)
     ax.axhline(0, color="0.8", zorder=0)
     ax.set(title=title, xlabel=across, ylabel="" if across else "relative to the step")
