@@ -6,13 +6,12 @@ No sentence is more certain than its numbers: where intervals overlap, it says s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from tff_drift.simulation.diagnosis.report import Diagnosis
-
+# That of `report`, which imports this module.
+Diagnosis = Any
 # What is less, relative to the update, slows no training down.
 _NEGLIGIBLE = 0.01
 # Of clients of which fewer take part in a round, estimates are too old to count on.
