@@ -79,15 +79,18 @@ demo: setup
 # them in one piece, and takes from the others when it is done.
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist=worksteal
 
-# Tiers of tests are markers, see pyproject.toml.
+# Tiers of tests are markers, see pyproject.toml. The first, and the smoke test, run
+# graphs as they were traced; the other tiers, and the programs that tests start,
+# optimize them as users do.
+TEST_OPTIONS ?= --no-grappler
 test: setup
-	@$(PYTEST) --durations=10 $(PYTEST_ARGS)
+	@$(PYTEST) --durations=10 $(TEST_OPTIONS) $(PYTEST_ARGS)
 
 conformance: setup
 	@$(PYTEST) --durations=10 -m conformance $(PYTEST_ARGS)
 
 smoke: setup
-	@$(PYTEST) -n auto -q --smoke $(PYTEST_ARGS)
+	@$(PYTEST) -n auto -q --smoke $(TEST_OPTIONS) $(PYTEST_ARGS)
 
 # A stand-in for macOS, see tests/elsewhere.py.
 elsewhere: setup

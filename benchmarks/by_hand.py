@@ -8,6 +8,7 @@ none is masked. There are no metrics, no checks and no clients that are rejected
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -58,7 +59,7 @@ def _dense(
             x = activation(_layer(x, weights[k], weights[k + 1]))
         return losses(_layer(x, *weights[-2:]), y)
 
-    layers = zip(units, units[1:])
+    layers = itertools.pairwise(units)
     shapes = [shape for pair in layers for shape in (pair, pair[1:])]
     return Model(shapes, of_batch, clients)
 
@@ -133,7 +134,7 @@ class ByHand:
                 tape.watch(weights)
                 loss = tf.reduce_sum(rates[k] * self._model.losses(weights, x[k], y[k]))
             moves = tape.gradient(loss, weights)
-            return k + 1, *(w - move for w, move in zip(weights, moves))
+            return k + 1, *(w - move for w, move in zip(weights, moves, strict=True))
 
         _, *end = tf.while_loop(
             lambda k, *_: k < tf.shape(x)[0],
@@ -143,7 +144,7 @@ class ByHand:
         )
         return [
             n[tf.newaxis] @ tf.reshape(after - before, [_length(n), -1])
-            for before, after in zip(stack, end)
+            for before, after in zip(stack, end, strict=True)
         ]
 
     def _batches(self, client: int, random: np.random.Generator) -> list[Arrays]:
@@ -191,7 +192,7 @@ class ByHand:
         total = sum(len(self._clients[client][0]) for client in cohort)
         self._weights = [
             w + tf.reshape(tf.add_n(parts) / total, tf.shape(w))
-            for w, *parts in zip(self._weights, *sums)
+            for w, *parts in zip(self._weights, *sums, strict=True)
         ]
         self._weights[0].numpy()
         self._round += 1

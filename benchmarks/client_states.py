@@ -77,7 +77,7 @@ class _SqliteBlobs:
     def scatter(
         self, client_ids: Sequence[str], states: Sequence[dict[str, np.ndarray]]
     ) -> None:
-        for client_id, state in zip(client_ids, states):
+        for client_id, state in zip(client_ids, states, strict=True):
             data = state["variate"].data
             self._connection.execute(
                 "UPDATE states SET valid_to = ? "

@@ -71,7 +71,7 @@ class Datasets:
             data = [
                 {"examples": examples, "state": state, "index": index}
                 for index, (examples, state) in enumerate(
-                    zip(data, self._client_states)
+                    zip(data, self._client_states, strict=True)
                 )
             ]
         with _install(self._context):

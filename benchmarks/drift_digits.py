@@ -37,7 +37,9 @@ Cohort = dict[int, Any]
 def parts(vector: np.ndarray) -> list[np.ndarray]:
     """Returns the net's weights, as a vector, layer by layer."""
     ends = np.cumsum([np.prod(shape) for shape in SHAPES])[:-1]
-    return [part.reshape(s) for part, s in zip(np.split(vector, ends), SHAPES)]
+    return [
+        part.reshape(s) for part, s in zip(np.split(vector, ends), SHAPES, strict=True)
+    ]
 
 
 def gradient(w: np.ndarray, batch: Any) -> np.ndarray:
@@ -156,7 +158,7 @@ class Library:
             states = [self._client_states.get(client, initial) for client in cohort]
             data = [
                 {"examples": examples, "state": state, "index": client}
-                for client, state, examples in zip(cohort, states, data)
+                for client, state, examples in zip(cohort, states, data, strict=True)
             ]
         output = self._process.next(self._state, data)
         self._state = output.state
@@ -221,7 +223,7 @@ def _batches(examples: Any, random: np.random.Generator) -> list[Any]:
 def _examples(clients: Any, client_id: str) -> Any:
     batches = clients.training_batches(client_id, 1)
     pairs = [tf.nest.flatten(batch) for batch in batches]
-    features, labels = (np.concatenate(each) for each in zip(*pairs))
+    features, labels = (np.concatenate(each) for each in zip(*pairs, strict=True))
     return features.astype(np.float64), labels
 
 
@@ -230,7 +232,7 @@ def train(method: Any, cohort_size: int, seed: int, task: Any) -> tuple[float, f
     random = np.random.default_rng(seed)
     clients = [_examples(task.train, client) for client in task.train.client_ids]
     tests = [_examples(task.test, client) for client in task.test.client_ids]
-    test = tuple(np.concatenate(each) for each in zip(*tests))
+    test = tuple(np.concatenate(each) for each in zip(*tests, strict=True))
     for _ in range(ROUNDS):
         drawn = random.choice(CLIENTS, cohort_size, replace=False)
         method.round({int(i): _batches(clients[i], random) for i in drawn})

@@ -52,7 +52,7 @@ def _gradients(w: Weights, x: tf.Tensor, y: tf.Tensor, factor: float) -> Weights
     deltas.insert(0, back(deltas[0], w[4], second))
     deltas.insert(0, back(deltas[0], w[2], first))
     gradients = []
-    for before, delta in zip((x, first, second), deltas):
+    for before, delta in zip((x, first, second), deltas, strict=True):
         gradients.append(tf.matmul(before, delta, transpose_a=True))
         gradients.append(tf.reduce_sum(delta, axis=1))
     return gradients
@@ -68,7 +68,10 @@ def _to_vectors(weights: Weights) -> tf.Tensor:
 
 def _from_vectors(vectors: tf.Tensor) -> Weights:
     parts = tf.split(vectors, _SIZES, axis=1)
-    return [tf.reshape(p, [_CLIENTS, *shape]) for p, shape in zip(parts, _SHAPES)]
+    return [
+        tf.reshape(p, [_CLIENTS, *shape])
+        for p, shape in zip(parts, _SHAPES, strict=True)
+    ]
 
 
 def _mean(stack: tf.Tensor) -> tf.Tensor:
@@ -78,7 +81,7 @@ def _mean(stack: tf.Tensor) -> tf.Tensor:
 
 
 def _moves(x: Weights, y: Weights) -> Weights:
-    return [start - end for start, end in zip(x, y)]
+    return [start - end for start, end in zip(x, y, strict=True)]
 
 
 def _train(start: Weights, xs: tf.Tensor, ys: tf.Tensor, step: Step) -> Weights:
@@ -96,7 +99,7 @@ def _steps(share_of_y: float, beta: float, fixed: Weights) -> Step:
 
     def step(w: Weights, x: tf.Tensor, y: tf.Tensor) -> Weights:
         kept = w if share_of_y == 1 else [share_of_y * each for each in w]
-        parts = zip(kept, _gradients(w, x, y, -_ETA * beta), fixed)
+        parts = zip(kept, _gradients(w, x, y, -_ETA * beta), fixed, strict=True)
         return [tf.add_n(part) for part in parts]
 
     return step
@@ -104,7 +107,10 @@ def _steps(share_of_y: float, beta: float, fixed: Weights) -> Step:
 
 def _fed_avg(x: Weights, xs: tf.Tensor, ys: tf.Tensor) -> Any:
     def step(w: Weights, features: tf.Tensor, labels: tf.Tensor) -> Weights:
-        return [a + b for a, b in zip(w, _gradients(w, features, labels, -_ETA))]
+        return [
+            a + b
+            for a, b in zip(w, _gradients(w, features, labels, -_ETA), strict=True)
+        ]
 
     y = _train(_stacked(x), xs, ys, step)
     return [_mean(move) for move in _moves(x, y)]
@@ -141,7 +147,7 @@ def _fed_dc(x: Weights, xs: tf.Tensor, ys: tf.Tensor, *state: Any) -> Any:
 def _mean_gradient(x: Weights, xs: tf.Tensor, ys: tf.Tensor) -> Any:
     def step(total: Weights, features: tf.Tensor, labels: tf.Tensor) -> Weights:
         gradients = _gradients(x, features, labels, 1 / _BATCHES)
-        return [a + b for a, b in zip(total, gradients)]
+        return [a + b for a, b in zip(total, gradients, strict=True)]
 
     zeros = [tf.zeros([_CLIENTS, *shape]) for shape in _SHAPES]
     return [_mean(total) for total in _train(zeros, xs, ys, step)]
@@ -159,7 +165,7 @@ def _mime(x: Weights, xs: tf.Tensor, ys: tf.Tensor, *way: tf.Tensor) -> Any:
     def step(w: Weights, features: tf.Tensor, labels: tf.Tensor) -> Weights:
         there = _gradients(w, features, labels, -_ETA)
         here = _gradients(x, features, labels, _ETA)
-        return [tf.add_n(parts) for parts in zip(w, there, here, fixed)]
+        return [tf.add_n(parts) for parts in zip(w, there, here, fixed, strict=True)]
 
     y = _train(_stacked(x), xs, ys, step)
     return [_mean(move) for move in _moves(x, y)]
@@ -192,7 +198,7 @@ class _Method:
 
     def round(self, x: Weights, data: Sequence[tuple[tf.Tensor, tf.Tensor]]) -> None:
         """Trains all groups, and puts away their states."""
-        for run, of_all in zip(self._passes, self._of_all):
+        for run, of_all in zip(self._passes, self._of_all, strict=True):
             for group, batches in enumerate(data):
                 rows = slice(group * _CLIENTS, (group + 1) * _CLIENTS)
                 own = [tf.constant(np.stack(held[rows])) for held in self._states]
@@ -243,7 +249,9 @@ def main() -> None:
     for name, seconds in taken.items():
         seconds = seconds[_WARM_UP_ROUNDS:]
         of_fed_avg = taken["FedAvg"][_WARM_UP_ROUNDS:]
-        ratio = statistics.median(a / b for a, b in zip(seconds, of_fed_avg))
+        ratio = statistics.median(
+            a / b for a, b in zip(seconds, of_fed_avg, strict=True)
+        )
         print(f"| {name} | {1000 * statistics.median(seconds):.1f} | {ratio:.2f} |")
 
 

@@ -116,7 +116,9 @@ class _Rounds:
                 collections.OrderedDict(
                     examples=examples, state=kept, index=np.int32(index)
                 )
-                for index, (examples, kept) in enumerate(zip(data, self._kept))
+                for index, (examples, kept) in enumerate(
+                    zip(data, self._kept, strict=True)
+                )
             ]
         start = time.perf_counter(), time.process_time()
         output = self._process.next(self._state, data)
@@ -145,9 +147,12 @@ def _measure(model: str, method: str, rounds: int) -> None:
             taken[name].append(runs[name]())
         order.reverse()
     leaves = [tf.nest.flatten(run.weights) for run in runs.values()]
-    equal = all(np.array_equal(*pair) for pair in zip(*leaves))
+    equal = all(np.array_equal(*pair) for pair in zip(*leaves, strict=True))
     medians = [
-        [statistics.median(each) for each in zip(*taken[name][_WARM_UP_ROUNDS:])]
+        [
+            statistics.median(each)
+            for each in zip(*taken[name][_WARM_UP_ROUNDS:], strict=True)
+        ]
         for name in model_fns
     ]
     (wall2, processor2), (wall3, processor3) = medians

@@ -171,7 +171,9 @@ def slices(work: Work) -> Callable[[int], Arrays]:
     So that a population of any size takes no more RAM than a small one.
     """
     shared = Work(work.model, _SHARED_CLIENTS)
-    features, labels = (np.concatenate(each) for each in zip(*examples(shared)))
+    features, labels = (
+        np.concatenate(each) for each in zip(*examples(shared), strict=True)
+    )
     counts = sizes(work)
 
     def load(client: int) -> Arrays:

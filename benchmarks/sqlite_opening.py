@@ -19,6 +19,7 @@ Measured on 20 November 2026 on two cores of an AMD EPYC that ran other programs
 from __future__ import annotations
 
 import argparse
+import itertools
 import pathlib
 import resource
 import subprocess
@@ -78,7 +79,7 @@ def draw(folder: pathlib.Path, name: str) -> None:
     clock.append(_clocks())
     opening, drawing = (
         f"{after[0] - before[0]:.2f} s ({after[1] - before[1]:.2f} s of CPU)"
-        for before, after in zip(clock, clock[1:])
+        for before, after in itertools.pairwise(clock)
     )
     print(
         f"{name}: {opening} to open {len(task.train)} clients, {drawing} to draw "

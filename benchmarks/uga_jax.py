@@ -65,7 +65,7 @@ def epochs(rows: Any, random: np.random.Generator, data: Any) -> list[np.ndarray
     ]
     batches += [rows[:0]] * (STEPS - len(batches))
     parts = [padded(batch, BATCH, data) for batch in batches]
-    return [np.stack(part) for part in zip(*parts)]
+    return [np.stack(part) for part in zip(*parts, strict=True)]
 
 
 def initial(random: np.random.Generator) -> list[np.ndarray]:
@@ -101,7 +101,7 @@ def train(data: Any, seed: int, kind: str) -> None:
             gradients = jax.grad(loss)(weights, *batch)
             if is_first_order:
                 gradients = jax.lax.stop_gradient(gradients)
-            return [w - rate * g for w, g in zip(weights, gradients)], None
+            return [w - rate * g for w, g in zip(weights, gradients, strict=True)], None
 
         return jax.lax.scan(step, weights, batches)[0]
 
@@ -125,9 +125,11 @@ def train(data: Any, seed: int, kind: str) -> None:
             batches = epochs(rows_of[k], random, data)
             whole = padded(rows_of[k], EXAMPLES, data)
             sent = gradient(weights, batches, rate, whole)
-            mean = [m + len(rows_of[k]) / total * g for m, g in zip(mean, sent)]
+            mean = [
+                m + len(rows_of[k]) / total * g for m, g in zip(mean, sent, strict=True)
+            ]
         server_rate = SERVER_RATE * server_decay ** (round_number - 1)
-        weights = [w - server_rate * m for w, m in zip(weights, mean)]
+        weights = [w - server_rate * m for w, m in zip(weights, mean, strict=True)]
         if round_number % 30:
             continue
         server = is_right(weights, data["test_x"], data["test_y"]).mean()

@@ -40,7 +40,7 @@ Settings = Annotated[
 
 
 class RunSettings(msgspec.Struct):
-    """What every reader needs of a run's settings."""
+    """The settings of a run that every reader needs."""
 
     task: str
     seed: Integer
@@ -71,7 +71,7 @@ class Totals(msgspec.Struct):
 
 
 class Machine(msgspec.Struct):
-    """Where a run ran."""
+    """The machine on which a run ran."""
 
     processor: str | None = None
     processors: Integer | None = None

@@ -1,4 +1,4 @@
-"""What a terminal does to a program: Ctrl-C, closed pipes, alphabets it cannot write.
+"""Handles what terminals do: Ctrl-C, closed pipes, alphabets they cannot write.
 
 Ctrl-C during training waits for the round, see `tff_drift.simulation.callbacks`.
 """
@@ -9,9 +9,11 @@ import _thread
 import contextlib
 import io
 import os
+import re
 import shlex
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
@@ -22,6 +24,7 @@ from tff_drift import module_source, system
 _INTERRUPTED = 130
 _STANDARD_ERROR = 2
 _SECONDS_OF_SILENCE = 1.0
+_NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::InitializeLog")
 
 
 def call(program: Callable[[list[str]], int], words: list[str]) -> int:
@@ -92,22 +95,56 @@ def importing() -> Iterator[None]:
     A `KeyboardInterrupt` in the middle of them is swallowed or turned into other errors
     by code that tries what there is. Nothing has begun that could be lost.
     """
+    terminal: int
 
     def end(number: int, frame: FrameType | None) -> None:
-        os.write(_STANDARD_ERROR, f"{_to_go_on(sys.argv[1:])}\n".encode())
+        os.write(terminal, f"{_to_go_on(sys.argv[1:])}\n".encode())
         os._exit(_INTERRUPTED)
 
     previous = signal.getsignal(signal.SIGINT)
     usual = previous is signal.default_int_handler
     on_main = threading.current_thread() is threading.main_thread()
-    if usual and on_main:
-        signal.signal(signal.SIGINT, end)
-    try:
-        with saying("loading TensorFlow and TensorFlow Federated"):
-            yield
-    finally:
+    with (
+        _without_notices() as terminal,
+        saying("loading TensorFlow and TensorFlow Federated"),
+    ):
         if usual and on_main:
-            signal.signal(signal.SIGINT, previous)
+            signal.signal(signal.SIGINT, end)
+        try:
+            yield
+        finally:
+            if usual and on_main:
+                signal.signal(signal.SIGINT, previous)
+
+
+@contextlib.contextmanager
+def _without_notices() -> Iterator[int]:
+    """A context for imports of TensorFlow that drops the notices of its libraries.
+
+    TensorFlow 2.21 writes them before its log has a level, whatever
+    `TF_CPP_MIN_LOG_LEVEL` says. Other lines of its libraries come after the imports,
+    and what Python writes comes at once.
+
+    Yields:
+      The descriptor of what standard error was.
+    """
+    if sys.stderr is None:  # Whoever started the program closed it.
+        yield _STANDARD_ERROR
+        return
+    terminal, previous = os.dup(_STANDARD_ERROR), sys.stderr
+    with (
+        tempfile.TemporaryFile() as held,
+        os.fdopen(terminal, "w", buffering=1, errors="replace") as sys.stderr,
+    ):
+        os.dup2(held.fileno(), _STANDARD_ERROR)
+        try:
+            yield terminal
+        finally:
+            os.dup2(terminal, _STANDARD_ERROR)
+            sys.stderr = previous
+            held.seek(0)
+            lines = (line for line in held if not _NOTICE.match(line))
+            os.write(_STANDARD_ERROR, b"".join(lines))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a task is, once it is loaded."""
+"""Tasks, once they are loaded."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Task:
         return summaries.html(*self._summary())
 
     def _summary(self) -> tuple[str, dict[str, str]]:
-        """Returns a title, and what the task is by the names of what is told."""
+        """Returns a title, and a description of the task by field."""
         which = "higher" if self.higher_is_better else "lower"
         parts = {"train": self.train, "test": self.test, "validation": self.validation}
         clients = {

@@ -1,4 +1,4 @@
-"""What data there is for the tasks, and whether it is whole."""
+"""The tasks' data on this machine, and whether it is whole."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ DAMAGED = "damaged"
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What is known of a file or a data set.
+    """The state of a file or a data set.
 
     Attributes:
       name: The name of the file or the set.
@@ -176,5 +176,5 @@ def _read_images(
 def _describe_images(counts: tuple[int, int], official: tuple[int, int]) -> list[str]:
     return [
         f"{part}: {count:,} images" + ("" if count == whole else f" (of {whole:,})")
-        for part, count, whole in zip(("train", "test"), counts, official)
+        for part, count, whole in zip(("train", "test"), counts, official, strict=True)
     ]

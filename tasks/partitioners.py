@@ -217,7 +217,7 @@ def partition_by_proportions(
     takers = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
     draws = rng.random(len(takers))
     shares: list[list[int]] = [[] for _ in sizes]
-    for client, draw in zip(takers, draws):
+    for client, draw in zip(takers, draws, strict=True):
         wanted = np.where(left > 0, proportions[client], 0.0)
         if wanted.sum() <= 0:
             wanted = left.astype(np.float64)
@@ -268,6 +268,7 @@ def partition_by_similarity(
     parts = zip(
         np.split(alike, np.cumsum(at_random)[:-1]),
         np.split(others, np.cumsum(sizes - at_random)[:-1]),
+        strict=True,
     )
     return [np.concatenate(part) for part in parts]
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks import partitioners, seeds
-from tff_drift import checks
+from tff_drift import checks, signatures
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@checks.suggesting_names(clients="num_clients", shards="classes_per_client")
+@signatures.suggesting_names(clients="num_clients", shards="classes_per_client")
 def partition(
     labels: np.ndarray | pd.Series,
     num_clients: int,
@@ -94,7 +94,7 @@ def partition(
         shares = partitioners.partition_iid(len(values), sizes, seed)
     ids = partitioners.client_ids(num_clients)
     owners = np.empty(len(values), f"<U{len(ids[0])}")
-    for client_id, share in zip(ids, shares):
+    for client_id, share in zip(ids, shares, strict=True):
         owners[share] = client_id
     return _like(labels, owners)
 

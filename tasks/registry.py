@@ -1,4 +1,4 @@
-"""Which tasks there are, and what can be chosen of each; without TensorFlow.
+"""The registry of tasks and of their options; without TensorFlow.
 
 A task of this package is a module of `papers` or `own` with a function `build` and, at
 its foot, a `TASK = TaskDefinition(...)`. Importing such a module takes seconds, so its

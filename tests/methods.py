@@ -28,11 +28,8 @@ _VARIANTS = {
 every_variant = pytest.mark.parametrize(
     ("method", "options"), _VARIANTS.values(), ids=_VARIANTS
 )
-# Their clients run different programs; those of others run one of these.
-_CLIENT_PROGRAMS = (
-    *("fed_avg", "fed_cm", "fed_dc", "fed_dyn", "fed_nova", "fed_prox"),
-    *("mime", "scaffold", "uga"),
-)
+# Their clients take plain steps, corrected ones, and steps that are gone back over.
+_CLIENT_PROGRAMS = ("fed_avg", "scaffold", "uga")
 every_client_program = pytest.mark.parametrize(
     ("method", "options"), tiers.first(_CLIENT_PROGRAMS, _VARIANTS)
 )
@@ -41,6 +38,11 @@ every_client_program = pytest.mark.parametrize(
 _KINDS_OF_STATES = ("adabest", "fed_adam", "fed_avg", "fed_cm", "mime", "scaffold")
 every_kind_of_state = pytest.mark.parametrize(
     "method", tiers.first(_KINDS_OF_STATES, _METHODS)
+)
+
+# Methods with states of clients, and without.
+every_form_of_state = pytest.mark.parametrize(
+    "method", tiers.first(("fed_avg", "scaffold"), _METHODS)
 )
 
 CLIENTS = stateful.ragged_clients([7, 4, 9], seed=5)

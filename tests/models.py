@@ -119,7 +119,7 @@ def trainable(process, state):
 def assert_bit_equal(actual, expected):
     """Asserts that two lists of arrays agree in every bit."""
     assert len(actual) == len(expected)
-    for one, other in zip(actual, expected):
+    for one, other in zip(actual, expected, strict=True):
         assert one.dtype == other.dtype
         assert one.tobytes() == other.tobytes()
 
@@ -145,7 +145,7 @@ def local_sgd(weights, client, rate, batch_size=4):
     for start in range(0, len(labels), batch_size):
         batch = slice(start, start + batch_size)
         gradient = softmax_gradient(local, features[batch], labels[batch])
-        local = [w - rate * g for w, g in zip(local, gradient)]
+        local = [w - rate * g for w, g in zip(local, gradient, strict=True)]
     return local
 
 
@@ -156,5 +156,7 @@ def pseudo_gradient(weights, clients, rate, batch_size=4):
     for client in clients:
         local = local_sgd(weights, client, rate, batch_size)
         share = len(client[1]) / total
-        result = [r + share * (w - y) for r, w, y in zip(result, weights, local)]
+        result = [
+            r + share * (w - y) for r, w, y in zip(result, weights, local, strict=True)
+        ]
     return result

@@ -230,7 +230,9 @@ class Driver:
                     ),
                     index=np.int32(index),
                 )
-                for index, (client, examples) in enumerate(zip(cohort, data))
+                for index, (client, examples) in enumerate(
+                    zip(cohort, data, strict=True)
+                )
             ]
         output = self.process.next(self.state, data)
         self.state, self.metrics = output.state, output.metrics

@@ -140,7 +140,8 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize("model", tiers.first(["loss", "functional model"], MODELS))
+@pytest.mark.no_smoke
+@pytest.mark.parametrize("model", tiers.first(["loss"], MODELS))
 def test_models_and_what_they_are_made_of(model):
     assert_alike(
         *both(lambda halved: algorithms.build_fed_avg(model(halved), 0.05)),
@@ -288,7 +289,8 @@ class Step(server_steps.ServerStep):
 
     def next(self, state, trainable, pseudo_gradient, cohort):
         moved = tuple(
-            x - self._halved(tensor) for x, tensor in zip(trainable, pseudo_gradient)
+            x - self._halved(tensor)
+            for x, tensor in zip(trainable, pseudo_gradient, strict=True)
         )
         return server_steps.ServerResult(
             collections.OrderedDict(rounds=state["rounds"] + 1.0),
@@ -366,6 +368,7 @@ def test_work_that_is_not_made_of_steps():
     np.testing.assert_allclose(driver.model, -update, rtol=1e-5)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("side", tiers.first(["client"], ["client", "server"]))
 def test_schedules(side):
     def schedule(halved):

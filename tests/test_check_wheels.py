@@ -46,7 +46,9 @@ def check(tmp_path):
     def run(macos="12_0", requirements=REQUIREMENTS, pythons=("3.13",)):
         lock, listed = tmp_path / "uv.lock", tmp_path / "requirements.txt"
         platforms = ["manylinux_2_28_x86_64", "manylinux_2_28_aarch64"]
-        tagged = zip([*platforms, f"macosx_{macos}_arm64"], ["aa", "bb", "cc"])
+        tagged = zip(
+            [*platforms, f"macosx_{macos}_arm64"], ["aa", "bb", "cc"], strict=True
+        )
         wheels = ",".join(WHEEL.format(*each) for each in tagged)
         lock.write_text(LOCK.format(wheels=wheels))
         listed.write_text(requirements)

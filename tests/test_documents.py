@@ -43,7 +43,7 @@ def surroundings(tmp_path, monkeypatch):
         "train": train,
         "process": algorithms.build_adabest(models.softmax_regression, 0.1),
         "cohorts": [["client_0", "client_2"], ["client_2", "client_1"]],
-        "datasets": dict(zip(clients, models.datasets(arrays))),
+        "datasets": dict(zip(clients, models.datasets(arrays), strict=True)),
     }
 
 
@@ -205,7 +205,7 @@ def test_migrating_step_by_step_trains_the_same_model(script):
     expected = script["process"].get_model_weights(script["state"]).trainable
     exec(same_method, script)
     found = script["process"].get_model_weights(script["state"]).trainable
-    for mine, theirs in zip(found, expected):
+    for mine, theirs in zip(found, expected, strict=True):
         assert np.any(theirs != 0)
         np.testing.assert_array_equal(mine, theirs)
     exec(with_states, script)
@@ -255,7 +255,7 @@ def test_a_context_of_ones_own_runs_rounds_as_the_document_says(script):
             )
         models_of.append(result.model_weights.trainable)
     assert [cohort.round_number for cohort in cohorts] == [0, 1]
-    for one, other in zip(*models_of):
+    for one, other in zip(*models_of, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -299,7 +299,7 @@ def test_the_examples_of_composing_train(script):
     around_scaffold, own, around_fed_avg = python_blocks("docs/composing.md")
     exec(around_scaffold, script)
     process = tff_drift.simulation.ProcessWithClientStates(script["process"])
-    cohort = dict(zip(script["client_ids"], script["client_data"]))
+    cohort = dict(zip(script["client_ids"], script["client_data"], strict=True))
     output = process.next(process.initialize(), cohort)
     assert output.metrics["aggregator"]["model"].keys() >= {
         "clipping_norm",

@@ -25,7 +25,7 @@ def _python(*words, **environment):
 
 
 @pytest.mark.conformance
-@pytest.mark.whole_programs
+@pytest.mark.no_smoke
 def test_the_tests_pass_without_what_linux_alone_has():
     paths = [f"tests/{each}" for each in [*FOLDERS, *FILES]]
     outcome = _python(

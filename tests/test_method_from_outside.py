@@ -12,7 +12,7 @@ import pytest
 
 from tests.forks.programs import PATIENCE, python
 
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.no_smoke
 
 ROOT = pathlib.Path(__file__).parents[1]
 PLUGIN = "tests/fed_echo.py"
@@ -20,6 +20,7 @@ PLUGIN = "tests/fed_echo.py"
 EVERY = (
     *("methods.every", "methods.every_variant"),
     *("methods.every_client_program", "methods.every_kind_of_state"),
+    "methods.every_form_of_state",
 )
 
 

@@ -43,13 +43,10 @@ def test_every_look_up_finds_a_figure(claim):
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_the_verdict_is_that_of_the_rule(claim):
     assert claim.verdict in claims.VERDICTS
-    ruled = claims.ruling(claim)
-    if ruled is None:
-        assert claim.verdict in claims.UNDECIDED
+    assert claim.verdict == claims.ruling(claim)
+    if not claim.rule:
         assert claim.note, "say why"
         assert claim.needs, "say what would decide"
-    else:
-        assert claim.verdict == ruled
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
@@ -210,6 +207,39 @@ def test_what_is_near_the_papers_figures_is_reproduced(
 
 
 @pytest.mark.parametrize(
+    ("task", "scale", "source", "verdict"),
+    [
+        ("cifar100", "0.09", "study", "not run"),
+        ("cifar100", "0.1", "study", "not comparable"),
+        ("digits", "0.09", "study", "not comparable"),  # It ended.
+        ("cifar100", "1", "", "not run"),
+    ],
+)
+def test_undecided_is_not_run_where_the_papers_task_stopped_early(
+    results, task, scale, source, verdict
+):
+    runs = {"runs": [{"rounds": 60, "task": task}]}
+    (results / "study" / "config.json").write_text(json.dumps(runs))
+    deciding = {"preset": "fedopt_table", "needs_part": "cifar100"}
+    claim = claim_of("", scale=scale, **deciding)
+    without = dataclasses.replace(claim, source=source)
+    assert claims.ruling(without, results) == verdict
+
+
+@pytest.mark.parametrize(("task", "hours"), [("cifar100", 4 / 3), ("digits", None)])
+def test_hours_are_those_of_the_papers_rounds_at_the_speed_of_the_runs(
+    results, task, hours
+):
+    runs = {"runs": [{"rounds": 60, "task": task}]}
+    (results / "study" / "config.json").write_text(json.dumps(runs))
+    # 2 seconds a round, two methods, the 1,200 rounds of `claim_of`.
+    summary = {"algorithms": ["a", "b"], "totals": {"seconds": 120.0, "rounds": 60}}
+    (results / "study" / "summary.json").write_text(json.dumps(summary))
+    claim = claim_of("", preset="fedopt_table", needs_part="cifar100")
+    assert claims.hours(claim, results) == pytest.approx(hours)
+
+
+@pytest.mark.parametrize(
     ("rule", "message"),
     [("A > E", "'A > E'"), ("A", "'A'"), ("two: A > B", "two: A"), ("within 1", "id")],
 )
@@ -229,6 +259,23 @@ def test_rules_that_nothing_follows_from_are_errors(results, rule, message):
 def test_a_wrong_look_up_is_an_error(results, changed, message):
     with pytest.raises(ValueError, match=message):
         claims.written(claim_of("A > B", **changed), results)
+
+
+def test_what_the_last_round_measured_is_read_of_every_seed(results):
+    finals = [("a", 1, 0.5), ("a", 2, 0.75), ("b", 1, 0.25)]
+    runs = [
+        {"algorithm": method, "seed": seed, "final": {"test_accuracy_client_p5": value}}
+        for method, seed, value in finals
+    ]
+    (results / "study" / "summary.json").write_text(json.dumps({"runs": runs}))
+    named = {"source": "study/summary.json", "column": "test_accuracy_client_p5%"}
+    one = claim_of("", **named)
+    # 0.125 times the square root of 2.
+    assert claims.written(one, results) == "62.5 ± 17.7"
+    assert claims.written(claim_of("", row="a-b", **named), results) == "37.5"
+    assert one.folders == ("study",)
+    with pytest.raises(ValueError, match=r"no column 'loss'.*client_p5"):
+        claims.written(claim_of("", **named | {"column": "loss"}), results)
 
 
 def test_figures_are_written_in_their_form(results):

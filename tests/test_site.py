@@ -135,6 +135,13 @@ def test_the_log_is_in_pages_and_its_first_one_links_to_all_of_them():
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_code_blocks_fit_their_column(document):
+    text = document.read_text("utf-8")
+    for block in re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        assert [line for line in block.splitlines() if len(line) > 85] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_documents_have_no_roles_that_show_as_text_in_a_file(document):
     assert re.findall(r"\{[\w:]+\}`", document.read_text("utf-8")) == []
 
@@ -207,7 +214,7 @@ def test_the_readme_and_the_page_on_speed_have_one_source():
         row = measured.loc[name]
         assert row["sitting"] == "evening"
         expected = row[["tff_drift", "fedjax", "ratio"]]
-        for figure, value, decimals in zip(told, expected, (3, 3, 2)):
+        for figure, value, decimals in zip(told, expected, (3, 3, 2), strict=True):
             # The tables of measurements have four decimals.
             near = 0.6 * 10**-decimals
             assert float(figure.strip("*")) == pytest.approx(value, abs=near)

@@ -55,7 +55,7 @@ def test_clipped_scales_what_is_longer_than_the_norm():
     first, second = tensors.clipped(gradients, 1.0)
     assert (first.dtype, second.dtype) == (tf.float64, tf.float32)
     np.testing.assert_allclose([first[0], second[0, 0]], [0.6, 0.8], rtol=1e-6)
-    for found, given in zip(tensors.clipped(gradients, 8.0), gradients):
+    for found, given in zip(tensors.clipped(gradients, 8.0), gradients, strict=True):
         np.testing.assert_array_equal(found, given)
     # The squares of float16 would overflow.
     (half,) = tensors.clipped((tf.constant([3e4, 4e4], tf.float16),), 5.0)
@@ -71,10 +71,12 @@ def test_the_derivative_of_clipping_is_that_of_tensorflow(norm):
         clipped = tensors.clipped(gradients, norm)
     expected = tape.gradient(clipped, gradients, output_gradients=vector)
     product = tensors.clipped_product(gradients, norm, vector)
-    for found, wanted in zip(product, expected):
+    for found, wanted in zip(product, expected, strict=True):
         np.testing.assert_allclose(found, wanted, atol=1e-6)
     zeros = tuple(tf.zeros_like(gradient) for gradient in gradients)
-    for found, wanted in zip(tensors.clipped_product(zeros, norm, vector), vector):
+    for found, wanted in zip(
+        tensors.clipped_product(zeros, norm, vector), vector, strict=True
+    ):
         np.testing.assert_array_equal(found, wanted)
 
 
@@ -88,7 +90,7 @@ def test_entries_come_in_order_and_go_back():
     parts = tuple(tf.constant(array) for array in arrays)
     vector = tensors.to_vector(parts)
     np.testing.assert_array_equal(vector, [1, 2, 3, 4, 5, 6])
-    for tensor, array in zip(tensors.from_vector(vector, parts), arrays):
+    for tensor, array in zip(tensors.from_vector(vector, parts), arrays, strict=True):
         assert tensor.shape == array.shape
         np.testing.assert_array_equal(tensor, array)
 

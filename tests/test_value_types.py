@@ -75,3 +75,21 @@ def test_a_message_may_call_an_option_otherwise():
 
 def test_a_choice_is_one_of_its_values():
     option("choice").check("a")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.1, "0.1"),
+        (20.0, "20"),
+        (1e-7, "1e-07"),
+        (0.12345678, "0.12345678"),
+        (0.9999999, "0.9999999"),
+        (1234567.0, "1234567.0"),
+        ((0.5, 0.1234567), "0.5,0.1234567"),
+        (True, "true"),
+        (None, "none"),
+    ],
+)
+def test_a_text_spells_one_value_alone(value, text):
+    assert value_types.show(value) == text

@@ -27,5 +27,5 @@ def first(chosen, cases, ids=None):
             if name in chosen or position in chosen
             else pytest.mark.conformance,
         )
-        for position, (name, case) in enumerate(zip(names, cases))
+        for position, (name, case) in enumerate(zip(names, cases, strict=True))
     ]

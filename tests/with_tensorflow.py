@@ -13,13 +13,16 @@ import tff_drift  # noqa: F401 (before TensorFlow Federated)
 
 # isort: split
 import pytest
+import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow.python.eager import context as eager_context
 
 from tff_drift import _tff_exit, execution
 
 
-def pytest_collection_finish():
+def pytest_collection_finish(session):
+    if session.config.getoption("--no-grappler"):
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     # TensorFlow's million objects live to the end: the collector, which took an eighth
     # of the tests' time, need not look at them again and again.
     gc.collect()

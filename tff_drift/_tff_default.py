@@ -28,7 +28,7 @@ class LocalAtFirstUse(tff.framework.SyncContext):
         return self._local().invoke(comp, arg)
 
     def __getattr__(self, name: str) -> Any:
-        """What the local context has and TFF's do not, such as `explain`."""
+        """Attributes of the local context that TFF's lack, such as `explain`."""
         return getattr(self._local(), name)
 
 

@@ -75,7 +75,7 @@ def _no_context() -> Any:
 def _ignore_refused_threads() -> None:
     """Keeps the end of the workers off the terminal.
 
-    gRPC tells a lost connection in a new thread, which Python 3.12 and newer refuse
+    gRPC reports a lost connection in a new thread, which Python 3.12 and newer refuse
     while they end.
     """
     report = threading.excepthook

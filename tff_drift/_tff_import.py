@@ -1,7 +1,7 @@
-"""What TensorFlow Federated 0.87 needs of a process before it is imported.
+"""Prepares a process for the import of TensorFlow Federated 0.87.
 
 TFF 0.87 was made for TensorFlow 2.14 and Python up to 3.11. With what is here it also
-runs on Python 3.12 and 3.13 with TensorFlow up to 2.20. All of it happens when
+runs on Python 3.12 and 3.13 with TensorFlow up to 2.21. All of it happens when
 tff_drift is imported, and takes milliseconds: neither TensorFlow nor TFF is imported.
 """
 

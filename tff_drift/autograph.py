@@ -1,4 +1,4 @@
-"""Which functions AutoGraph converts while TensorFlow traces them.
+"""Chooses the functions that AutoGraph converts while TensorFlow traces them.
 
 AutoGraph rewrites Python's `if` and `for` over tensors, and everything that a function
 calls with it. That is for what users write. The library itself says `tf.cond` and

@@ -1,4 +1,4 @@
-"""Which values a cast would turn into others."""
+"""Finds the values that a cast would change."""
 
 from __future__ import annotations
 

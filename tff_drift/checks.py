@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import functools
-import inspect
 import math
 import numbers
 import os
@@ -12,8 +9,8 @@ import reprlib
 import struct
 import sys
 import types
-from collections.abc import Callable, Collection, Hashable
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any
 
 # Of a client in a round. More take days, and their sizes alone more RAM than there is.
 MOST_BATCHES = 10**7
@@ -22,7 +19,6 @@ LARGEST_SEED = 2**32 - 1
 _LARGEST_INTEGER = 2**63 - 1
 # TensorFlow takes what is smaller, in float32, for 0.
 _SMALLEST_NUMBER = 2.0**-126
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 # Characters of what users or other libraries say, in a message: of two such values
@@ -294,7 +290,9 @@ def check_callable(name: str, value: Any, what: str = "a function") -> None:
         raise TypeError(f"{name} must be {what}, found {shown(value)}.")
 
 
-def check_instance(name: str, value: Any, kind: Any, what: str = "") -> None:
+def check_instance(
+    name: str, value: Any, kind: Any, what: str = "", remedy: str = ""
+) -> None:
     """Raises unless `value` is of a class.
 
     Args:
@@ -303,6 +301,7 @@ def check_instance(name: str, value: Any, kind: Any, what: str = "") -> None:
       kind: The class, or a tuple of classes.
       what: What it should be, for the message, such as "a list of callbacks"; by
         default the class, one of those that a package of `tff_drift` has.
+      remedy: A sentence on what to do, for the message.
 
     Raises:
       TypeError: If `value` is of another class.
@@ -310,7 +309,27 @@ def check_instance(name: str, value: Any, kind: Any, what: str = "") -> None:
     if not isinstance(value, kind):
         package = ".".join(getattr(kind, "__module__", "").split(".")[:2])
         what = what or f"a {package}.{kind.__name__}"
-        raise TypeError(f"{name} must be {what}, found {shown(value)}.")
+        text = f"{name} must be {what}, found {shown(value)}."
+        raise TypeError(f"{text} {remedy}".rstrip())
+
+
+def check_list(
+    name: str, value: Any, what: str, kind: Any = Sequence, remedy: str = ""
+) -> None:
+    """Raises unless `value` is a list or another sequence, but no text.
+
+    Args:
+      name: The argument's name, for the message.
+      value: The value to check.
+      what: What it should be, for the message, such as "a list of integers".
+      kind: The class that it must have, or a tuple of classes.
+      remedy: As for `check_instance`.
+
+    Raises:
+      TypeError: If `value` is of another class, or a text.
+    """
+    is_text = isinstance(value, (str, bytes))
+    check_instance(name, value, () if is_text else kind, what, remedy)
 
 
 def check_text(name: str, value: Any) -> None:
@@ -349,90 +368,6 @@ def check_path(name: str, value: Any) -> None:
             f"{name} must be a path, found {shown(value)}. Give one that is not empty "
             "and holds no NUL character."
         )
-
-
-def suggesting_names(**others: str) -> Callable[[_Function], _Function]:
-    """Lets functions answer an unknown argument with the one that was meant.
-
-    Args:
-      **others: What replaces an argument that has this name elsewhere, such as
-        `drop_remainder='last_batch="drop"'`.
-
-    Returns:
-      A decorator of functions with named arguments. A call with an unknown one raises
-      a `TypeError` that names the nearest.
-    """
-
-    def decorate(function: _Function) -> _Function:
-        known = inspect.signature(function).parameters
-        name = function.__qualname__.replace(".__init__", "")
-
-        @functools.wraps(function)
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            for each in kwargs:
-                if each not in known:
-                    advice = _meant(each, known, others)
-                    raise TypeError(f"{name}() has no argument {each!r}.{advice}")
-            return function(*args, **kwargs)
-
-        return checked  # type: ignore[return-value]
-
-    return decorate
-
-
-def with_options_of(
-    function: Callable[..., Any], are_given: bool = False
-) -> Callable[[_Function], _Function]:
-    """Spells out `**options` that are passed on to another function.
-
-    Help and the completion of notebooks list them then.
-
-    Args:
-      function: The other function, which takes them by name alone.
-      are_given: Whether only those that are given count, so that none has a default
-        to show.
-
-    Returns:
-      A decorator of functions that take `**options`, after arguments of their own.
-    """
-
-    def decorate(passing_on: _Function) -> _Function:
-        own = inspect.signature(passing_on)
-        options = {
-            name: each.replace(default=...) if are_given else each
-            for name, each in inspect.signature(function).parameters.items()
-            if each.kind is each.KEYWORD_ONLY
-        }
-        named = []
-        for name, each in own.parameters.items():
-            if name in options:
-                options[name] = each
-            elif each.kind is not each.VAR_KEYWORD:
-                named.append(each)
-        passing_on.__signature__ = own.replace(  # type: ignore[attr-defined]
-            parameters=[*named, *options.values()]
-        )
-        return passing_on
-
-    return decorate
-
-
-def _meant(name: str, known: Collection[str], others: dict[str, str]) -> str:
-    """Returns the question whether another name was meant, or the names there are."""
-    public = [each for each in known if each not in ("self", "cls")]
-    stands_for = {**{each: each for each in public}, **others}
-    for other, here in others.items():
-        # What this function has no argument for is no advice.
-        if here.partition("=")[0] not in public:
-            del stands_for[other]
-    # Words are told apart by letters: `batchsize` and `batch_size` have the same.
-    by_letters = {each.replace("_", ""): here for each, here in stands_for.items()}
-    letters = name.replace("_", "")
-    nearest = [each for each in by_letters if each.startswith(letters)]
-    nearest += difflib.get_close_matches(letters, by_letters, 1, 0.7)
-    if nearest:
-        return f" Did you mean {by_letters[nearest[0]]}?"
-    return f" Its arguments are {', '.join(public)}."
 
 
 def is_of_keras3(value: Any) -> bool:

@@ -58,7 +58,7 @@ get_context_stack = tff.framework.get_context_stack
 
 def default_context() -> object:
     """Returns where computations run in this thread while no context is installed."""
-    # The stack tells of its top alone; `set_default_context` sets its bottom.
+    # The stack shows its top alone; `set_default_context` sets its bottom.
     return tff.framework.get_context_stack()._stack[0]
 
 

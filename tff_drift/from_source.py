@@ -102,7 +102,7 @@ def _signature(source: ModuleSource, function: Function) -> inspect.Signature:
             (kinds.POSITIONAL_OR_KEYWORD, positional, [*required, *takes.defaults]),
             (kinds.KEYWORD_ONLY, takes.kwonlyargs, takes.kw_defaults),
         )
-        for each, node in zip(arguments, defaults)
+        for each, node in zip(arguments, defaults, strict=True)
     ]
     if takes.kwarg:
         parameters.append(kinds(takes.kwarg.arg, kinds.VAR_KEYWORD))

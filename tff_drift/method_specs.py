@@ -264,8 +264,7 @@ def register(method: Method) -> Method:
       TypeError: If `method` is not a `Method`.
       ValueError: If there is another method of its name.
     """
-    if not isinstance(method, Method):
-        raise TypeError(f"method must be a Method, found {checks.shown(method)}.")
+    checks.check_instance("method", method, Method, "a Method")
     other = _METHODS.get(method.name)
     if other is not None and other != method:
         raise ValueError(

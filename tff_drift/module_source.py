@@ -1,4 +1,4 @@
-"""What the names of a module stand for, read from its source without importing it.
+"""Reads the values of a module's names from its source, without importing it.
 
 Importing TensorFlow Federated takes seconds, and an answer to `--help`, to a list of
 the methods or to a misspelt name should not. Constants are followed to what they are

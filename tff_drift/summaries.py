@@ -14,7 +14,7 @@ def text(title: str, fields: Mapping[str, str]) -> str:
 
     Args:
       title: What the object is.
-      fields: What to tell of it, by names.
+      fields: What to show of it, by names.
     """
     width = max(map(len, fields), default=0) + 1
     lines = [f"  {name + ':':<{width}} {value}" for name, value in fields.items()]
@@ -26,7 +26,7 @@ def html(title: str, fields: Mapping[str, str], figure: str = "") -> str:
 
     Args:
       title: What the object is.
-      fields: What to tell of it, by names.
+      fields: What to show of it, by names.
       figure: HTML or SVG, such as `curve` returns.
     """
     rows = "".join(

@@ -1,4 +1,4 @@
-"""What Linux and macOS tell a process about themselves in different ways."""
+"""Properties of the machine, which Linux and macOS report in different ways."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def processors() -> int:
 def free_memory() -> int:
     """Returns the bytes of RAM that are free.
 
-    Where the system does not tell, as on macOS, this is half of what the machine has.
+    Where the system does not report it, as on macOS, this is half of the machine's.
     """
     page = os.sysconf("SC_PAGE_SIZE")
     if "SC_AVPHYS_PAGES" in os.sysconf_names:

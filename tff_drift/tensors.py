@@ -90,7 +90,8 @@ def clipped(tensors: Tensors, norm: float) -> Tensors:
     """
     results, _ = tf.clip_by_global_norm(_widened(tensors), norm)
     return tuple(
-        tf.cast(result, tensor.dtype) for result, tensor in zip(results, tensors)
+        tf.cast(result, tensor.dtype)
+        for result, tensor in zip(results, tensors, strict=True)
     )
 
 
@@ -110,12 +111,14 @@ def clipped_product(tensors: Tensors, norm: float, vector: Tensors) -> Tensors:
     """
     wide, wide_vector = _widened(tensors), _widened(vector)
     length = tf.linalg.global_norm(wide)
-    inner = tf.add_n([tf.reduce_sum(g * v) for g, v in zip(wide, wide_vector)])
+    inner = tf.add_n(
+        [tf.reduce_sum(g * v) for g, v in zip(wide, wide_vector, strict=True)]
+    )
     scale = tf.math.divide_no_nan(tf.cast(norm, length.dtype), length)
     along = tf.math.divide_no_nan(inner, tf.square(length))
     return tuple(
         tf.cast(tf.where(length > norm, scale * (v - along * g), v), tensor.dtype)
-        for g, v, tensor in zip(wide, wide_vector, tensors)
+        for g, v, tensor in zip(wide, wide_vector, tensors, strict=True)
     )
 
 
@@ -169,7 +172,9 @@ def from_vector(vector: tf.Tensor, like: Tensors) -> Tensors:
     """
     sizes = [tensor.shape.num_elements() for tensor in like]
     parts = tf.split(vector, sizes)
-    return tuple(tf.reshape(part, tensor.shape) for part, tensor in zip(parts, like))
+    return tuple(
+        tf.reshape(part, tensor.shape) for part, tensor in zip(parts, like, strict=True)
+    )
 
 
 def vector_type(trainable_type: compat.Type) -> compat.TensorType:

@@ -1,4 +1,4 @@
-"""What an option is, and the types of values that options take.
+"""Options, and the types of the values that they take.
 
 The options of tasks, of methods and of the command line name the type of their values;
 how these are read from text, checked and described stands here alone. It knows nothing
@@ -91,12 +91,15 @@ VALUE_TYPES: dict[str, ValueType] = {
 
 
 def show(value: Any) -> str:
-    """Returns the text that spells a value, or several of them."""
+    """Returns a value, or several of them, as text that stands for no other."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, (list, tuple)):
         return ",".join(map(show, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,9 @@ A relation is read in every setting that has its labels. Figures are level if th
 differ by no more than the larger deviation over seeds or, without one, than a point.
 All relations hold: the claim is reproduced, if its figures are within a point of the
 paper's at the paper's scale, or theory, and otherwise confirmed. Some do: mixed. None
-does: contradicted. Claims without a rule are not comparable or not run, and say why.
+does: contradicted. A claim without a rule is undecided. It is not run if there are no
+runs, or if these are of the task that would decide it and stopped before a tenth of the
+paper's rounds, and otherwise not comparable: there are runs, and they cannot show it.
 """
 
 from __future__ import annotations
@@ -37,11 +39,16 @@ import json
 import math
 import pathlib
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 
 import lookups
 from lookups import RESULTS, ROOT, Found
+
+sys.path.insert(0, str(ROOT))
+
+from experiments.presets.catalogue import PRESETS
 
 PAPERS = ROOT / "experiments" / "papers"
 VERDICTS = (
@@ -52,9 +59,11 @@ VERDICTS = (
     "not comparable",
     "not run",
 )
-# Of these no rule decides.
-UNDECIDED = ("not comparable", "not run")
+NOT_COMPARABLE, NOT_RUN = "not comparable", "not run"
 _POINT = 1.0
+_FILES = (".csv", ".gz", ".json")
+# With fewer of the paper's rounds a run of its task says nothing of their end.
+_LEAST_SCALE = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +112,7 @@ class Claim:
         folders = [each for each in sources if each]
         return tuple(
             dict.fromkeys(
-                each.rpartition("/")[0] if each.endswith((".csv", ".gz")) else each
+                each.rpartition("/")[0] if each.endswith(_FILES) else each
                 for each in folders
             )
         )
@@ -195,8 +204,8 @@ def written(one: Claim | Figure, results: pathlib.Path = RESULTS) -> str:
     return lookups.rewrite(form, found, 1)
 
 
-def ruling(claim: Claim, results: pathlib.Path = RESULTS) -> str | None:
-    """Returns the verdict that the rule of a claim gives, or None without a rule.
+def ruling(claim: Claim, results: pathlib.Path = RESULTS) -> str:
+    """Returns the verdict that follows from a claim's rule and runs.
 
     Args:
       claim: The claim.
@@ -206,7 +215,7 @@ def ruling(claim: Claim, results: pathlib.Path = RESULTS) -> str | None:
       ValueError: If the rule cannot be read, or names labels that there are not.
     """
     if not claim.rule:
-        return None
+        return NOT_RUN if _stopped_early(claim, results) else NOT_COMPARABLE
     tables = _tables(claim, results)
     relations = [each.strip() for each in claim.rule.split(";")]
     held = [each for one in relations for each in _held(one, claim, tables)]
@@ -217,6 +226,46 @@ def ruling(claim: Claim, results: pathlib.Path = RESULTS) -> str | None:
     to_a_point = re.search(r"within [01](\.\d+)?(;|$)", claim.rule)
     is_the_papers = claim.scale == "theory" or (claim.scale == "1" and to_a_point)
     return "reproduced" if is_the_papers else "confirmed"
+
+
+def _stopped_early(claim: Claim, results: pathlib.Path) -> bool:
+    """Returns whether an undecided claim was not run to where it could be decided."""
+    if not claim.source:
+        return True
+    is_early = float(claim.scale) < _LEAST_SCALE
+    return is_early and _ran_the_deciding_task(claim, results)
+
+
+def _ran_the_deciding_task(claim: Claim, results: pathlib.Path) -> bool:
+    path = results / claim.folders[0] / "config.json"
+    ran = json.loads(path.read_text("utf-8"))["runs"][0]["task"]
+    deciding = PRESETS[claim.preset].study("paper", claim.needs_part)
+    return ran == deciding.flags["task"]
+
+
+def hours(claim: Claim, results: pathlib.Path = RESULTS) -> float | None:
+    """Returns how long the paper's rounds take at the speed of an undecided claim's.
+
+    Args:
+      claim: The claim.
+      results: The folder of results.
+
+    Returns:
+      The hours of all methods, one seed; None if the runs were of another task.
+    """
+    rounds = _papers_rounds(claim)
+    if rounds is None or not _ran_the_deciding_task(claim, results):
+        return None
+    path = results / claim.folders[0] / "summary.json"
+    summary = json.loads(path.read_text("utf-8"))
+    totals = summary["totals"]
+    seconds = totals["seconds"] / totals["rounds"]
+    return seconds * rounds * len(summary["algorithms"]) / 3600
+
+
+def _papers_rounds(claim: Claim) -> int | None:
+    found = re.search(r"([\d,]+) rounds", claim.paper_scale)
+    return int(found[1].replace(",", "")) if found else None
 
 
 def _tables(claim: Claim, results: pathlib.Path) -> dict[str, dict[str, Found]]:
@@ -245,7 +294,9 @@ def _held(
             held.append(
                 all(
                     _holds(sign, left, right)
-                    for sign, lefts, rights in zip(signs, sides, sides[1:])
+                    for sign, lefts, rights in zip(
+                        signs, sides, sides[1:], strict=False
+                    )
                     for left in lefts or ()
                     for right in rights or ()
                 )
@@ -308,13 +359,12 @@ def scale(claim: Claim, results: pathlib.Path = RESULTS) -> str | None:
       claim: The claim.
       results: The folder of results.
     """
-    rounds = re.search(r"([\d,]+) rounds", claim.paper_scale)
+    rounds = _papers_rounds(claim)
     path = results / claim.folders[0] / "config.json"
     if not rounds or not path.exists():
         return None
     runs = json.loads(path.read_text("utf-8"))["runs"]
-    most = max(run["rounds"] for run in runs)
-    return f"{most / int(rounds[1].replace(',', '')):.2g}"
+    return f"{max(run['rounds'] for run in runs) / rounds:.2g}"
 
 
 def seeds(claim: Claim, results: pathlib.Path = RESULTS) -> str:

@@ -5,13 +5,15 @@ A look-up names a source, a row and a column. The source is a folder of
 first column, or `column=value,column=value`; `a-b` and `a/b` are the difference and
 the ratio of two. In `metrics.csv.gz` a row is a method, or `run` in a run's own file,
 and a column has a place, as in `test_loss@last`: `first`, `last`, `max`, `min` or a
-round; the figure is the mean over seeds. The standard deviation is the column with
-`_sd` in its name.
+round; the figure is the mean over seeds. So it is in `summary.json`, where a row is a
+method, and a column what its last round measured. Elsewhere the standard deviation is
+the column with `_sd` in its name.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import math
 import pathlib
 import re
@@ -54,10 +56,12 @@ def look_up(path: pathlib.Path, row: str, column: str) -> Found:
       ValueError: If there is no such row or column.
     """
     path = path / "table.csv" if path.is_dir() else path
-    table = _read(path)
-    if "@" in column:
-        table = _at(table, *column.rsplit("@", 1))
-        column = "value"
+    if path.suffix == ".json":
+        table, column = _last_rounds(path, column), "value"
+    elif "@" in column:
+        table, column = _at(_read(path), *column.rsplit("@", 1)), "value"
+    else:
+        table = _read(path)
     if column not in table:
         raise ValueError(f"no column {column!r}, there are {', '.join(table)}")
     for sign in ("-", "/"):
@@ -75,6 +79,22 @@ def _read(path: pathlib.Path) -> pd.DataFrame:
     is_old = pd.__version__.startswith("2.")
     exactly = {"float_precision": "round_trip"} if is_old else {}
     return pd.read_csv(path, **exactly)
+
+
+def _last_rounds(path: pathlib.Path, name: str) -> pd.DataFrame:
+    """Returns what the last round of every run measured, as a table of runs."""
+    runs = json.loads(path.read_text("utf-8"))["runs"]
+    known = {key for run in runs for key in run["final"]}
+    if name not in known:
+        raise ValueError(f"no column {name!r}, there are {', '.join(sorted(known))}")
+    return pd.DataFrame(
+        {
+            "method": run["algorithm"],
+            "seed": run["seed"],
+            "value": run["final"].get(name, math.nan),
+        }
+        for run in runs
+    )
 
 
 def _at(metrics: pd.DataFrame, name: str, place: str) -> pd.DataFrame:
@@ -144,7 +164,10 @@ def rewrite(written: str, found: Found, scale: int) -> str:
     forms = [match[0] for match in numbers]
     forms += forms[-1:] * (len(values) - len(forms))
     return (
-        between.join(_number(form, scale * value) for form, value in zip(forms, values))
+        between.join(
+            _number(form, scale * value)
+            for form, value in zip(forms, values, strict=False)
+        )
         + end
     )
 

@@ -72,7 +72,7 @@ def cells(script: str) -> list[Cell]:
     """
     _, *parts = _MARKER.split(script)
     found = []
-    for is_text, part in zip(parts[::2], parts[1::2]):
+    for is_text, part in zip(parts[::2], parts[1::2], strict=True):
         if is_text:
             part = re.sub(r"^# ?", "", part, flags=re.MULTILINE)
         found.append(Cell("markdown" if is_text else "code", part.strip("\n")))
@@ -109,7 +109,7 @@ def with_links(notebook_text: str, script: str) -> str:
       script: The text of its script.
     """
     whole = json.loads(notebook_text)
-    for kept, cell in zip(whole["cells"], cells(script)):
+    for kept, cell in zip(whole["cells"], cells(script), strict=True):
         if cell.kind == "markdown":
             kept["source"] = cell.source
     return json.dumps(whole)
@@ -123,7 +123,7 @@ def notebook(contents: list[Cell], outputs: list[Outputs]) -> str:
       outputs: For each cell what it put out.
     """
     made = []
-    for number, (cell, found) in enumerate(zip(contents, outputs)):
+    for number, (cell, found) in enumerate(zip(contents, outputs, strict=True)):
         cell = without_links(cell)
         entry: dict[str, Any] = {
             "cell_type": cell.kind,

@@ -8,17 +8,13 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-import sys
 from collections.abc import Iterable, Sequence
 
 import claims
 import scales
-from claims import VERDICTS, Claim, Figure, Paper
+from claims import PRESETS, VERDICTS, Claim, Figure, Paper
 from lookups import RESULTS, ROOT
 
-sys.path.insert(0, str(ROOT))
-
-from experiments.presets.catalogue import PRESETS
 from experiments.reports import listing
 
 _DOCS = ROOT / "docs"
@@ -32,8 +28,10 @@ _MEANINGS = {
     "mixed": "a part of what the paper says is seen, or one setting shows it and "
     "another does not",
     "contradicted": "the opposite is seen; the claim says at which settings",
-    "not comparable": "the runs here cannot decide; the claim says what would",
-    "not run": "there is a command and no result yet",
+    "not comparable": "there are runs, and their task, size or rounds cannot show it; "
+    "the claim says what would",
+    "not run": "there is a command; nothing ran, or the paper's own task stopped "
+    "before a tenth of its rounds",
 }
 # So many settings a table has that shows figures beside the paper's, or alone.
 _BESIDE = 2
@@ -228,10 +226,17 @@ def _needs(claim: Claim) -> str:
     """Returns what would decide a claim that the runs here do not."""
     if not claim.needs:
         return ""
-    cost = listing.cost(PRESETS[claim.preset].paper)
+    scale = PRESETS[claim.preset].paper
+    hours = claims.hours(claim)
+    if hours is None:
+        cost = f"all parts of the preset at this scale: {listing.cost(scale)}"
+    else:
+        cost = (
+            f"at the speed of the runs here, {listing.duration(hours)} on two cores, "
+            f"more where clients have more data, and {scale.gigabytes:g} GB of RAM"
+        )
     return (
-        f"To decide it takes {claim.needs} (all parts of the preset at this scale: "
-        f"{cost}):"
+        f"To decide it takes {claim.needs} ({cost}):"
         f"\n\n{_preset(claim.preset, [claim.needs_part], ['--scale=paper'])}"
     )
 
@@ -253,14 +258,24 @@ def _preset(name: str, parts: Sequence[str], flags: Sequence[str]) -> str:
 
 
 def _tables(figures: Sequence[Figure]) -> list[str]:
-    """Returns the figures of a claim in tables: rows are labels, columns settings."""
-    settings = list(dict.fromkeys(each.setting for each in figures))
+    """Returns the figures of a claim in tables: rows are labels, columns settings.
+
+    Settings that have no label in common are in tables of their own.
+    """
+    labels: dict[str, set[str]] = {}
+    for each in figures:
+        labels.setdefault(each.setting, set()).add(each.label)
     beside = any(each.paper and each.source for each in figures)
     width = _BESIDE if beside else _ALONE
-    return [
-        _figures_table(figures, settings[start : start + width])
-        for start in range(0, len(settings), width)
-    ]
+    together: list[list[str]] = []
+    for setting in labels:
+        last = together[-1] if together else []
+        shared = any(labels[setting] & labels[each] for each in last)
+        if shared and len(last) < width:
+            last.append(setting)
+        else:
+            together.append([setting])
+    return [_figures_table(figures, settings) for settings in together]
 
 
 def _figures_table(figures: Sequence[Figure], settings: Sequence[str]) -> str:

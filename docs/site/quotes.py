@@ -100,7 +100,9 @@ def main() -> int:
     for path in documents():
         text = path.read_text("utf-8")
         new = renewed(text)
-        for old_line, new_line in zip(text.splitlines(), new.splitlines()):
+        for old_line, new_line in zip(
+            text.splitlines(), new.splitlines(), strict=False
+        ):
             if old_line != new_line:
                 differing += 1
                 print(f"{path.relative_to(ROOT)}:\n- {old_line}\n+ {new_line}")

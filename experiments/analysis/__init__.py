@@ -1,4 +1,4 @@
-"""What finished runs say, without training and without TensorFlow.
+"""Analysis of finished runs, without training and without TensorFlow.
 
 Tables are `pandas.DataFrame`s and figures `matplotlib` ones, so that notebooks use the
 same functions as `tff-drift analyze`:

@@ -30,7 +30,7 @@ def read(runs: FinishedRuns, column: str) -> dict[str, pd.DataFrame]:
 
     Returns:
       By run a table with a row per client, the columns `before` and `after`, and the
-      metric's name in `attrs["metric"]`; `attrs["falls"]` tells whether it is better
+      metric's name in `attrs["metric"]`; `attrs["falls"]` says whether it is better
       the lower it is.
 
     Raises:

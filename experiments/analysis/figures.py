@@ -60,7 +60,7 @@ def draw_curves(
         raise ValueError(f"band must be one of {', '.join(BANDS)}, found {band!r}.")
     names = _names(runs, labels)
     figure, panels = style.panels(len(columns))
-    for axes, column in zip(panels, columns):
+    for axes, column in zip(panels, columns, strict=True):
         _draw_lines(axes, measures.curves(runs, column, axis, names), names, band)
         finish_curves(axes, column, axis)
     figure.suptitle(_title(runs), fontweight="bold")
@@ -134,7 +134,7 @@ def draw_against(
         raise ValueError(f"{setting} is not a number in every run.")
     names = _names(runs, labels, measures.telling(runs, setting))
     figure, panels = style.panels(values.shape[1])
-    for axes, column in zip(panels, values):
+    for axes, column in zip(panels, values, strict=True):
         table = pd.DataFrame({"label": names, "x": at, "value": values[column]})
         by_point = table.groupby(["label", "x"])["value"]
         points = by_point.agg(["mean", "std", "min", "max"]).rename(
@@ -178,7 +178,11 @@ def draw_clients(
     columns = measures.percentile_columns(column)
     table = measures.over_seeds(measures.last_mean(runs, columns, last), names)
     boxes = [
-        dict(zip(("whislo", "q1", "med", "q3", "whishi"), row), label=name, fliers=[])
+        dict(
+            zip(("whislo", "q1", "med", "q3", "whishi"), row, strict=True),
+            label=name,
+            fliers=[],
+        )
         for name, row in table[columns].iterrows()
     ]
     figure, (axes,) = style.panels(1, style.size_for_places(list(table.index)))
@@ -191,7 +195,9 @@ def draw_clients(
         capprops={"color": "0.3"},
     )
     # Medians are often at the edge of their box: they must show there too.
-    for position, (box, median) in enumerate(zip(drawn["boxes"], drawn["medians"])):
+    for position, (box, median) in enumerate(
+        zip(drawn["boxes"], drawn["medians"], strict=True)
+    ):
         colour = style.colour(position)
         box.set(facecolor=(colour, 0.25), edgecolor=colour)
         median.set(color=colour, linewidth=4, solid_capstyle="butt")
@@ -360,5 +366,5 @@ def _explain(runs: FinishedRuns, labels: pd.Series, band: str) -> str:
     seeds = runs.settings["seed"].groupby(labels).nunique()
     if seeds.max() == 1:
         return ""
-    told = " to ".join(dict.fromkeys(map(str, (seeds.min(), seeds.max()))))
-    return f"lines: mean over {told} seeds; {BANDS[band]}"
+    shown = " to ".join(dict.fromkeys(map(str, (seeds.min(), seeds.max()))))
+    return f"lines: mean over {shown} seeds; {BANDS[band]}"

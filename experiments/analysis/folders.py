@@ -18,7 +18,7 @@ RUN, COMPARISON = "tff_drift run", "tff_drift comparison"
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run as its files tell it.
+    """A run as its files describe it.
 
     Attributes:
       name: Its folder.

@@ -1,4 +1,4 @@
-"""What is told of finished runs: pure functions of their tables."""
+"""Measures of finished runs: pure functions of their tables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pandas as pd
 import tasks
 from experiments.analysis.arguments import checked
 from experiments.analysis.finished import AXES, FinishedRuns
+from tff_drift import value_types
 
 _TEST = "test_"
 # Columns that every evaluation, and every round of training, has a number in.
@@ -17,7 +18,7 @@ _EVALUATED, _TRAINED = "test_num_examples", "cohort_size"
 # How rounds break down, in columns of metrics.csv; Charles et al. (2021), On
 # Large-Cohort Training for Federated Learning, section 3.1, and NaNs.
 _FAILURES = ("catastrophic_failure", "non_finite")
-# The percentiles over test clients that evaluations tell.
+# The percentiles over test clients that evaluations report.
 PERCENTS = (5, 25, 50, 75, 95)
 _LOWER_IS_BETTER = ("loss", "error", "distance", "norm")
 
@@ -111,7 +112,7 @@ def _is_evaluated(rounds: pd.DataFrame, column: str) -> bool:
 
 @checked
 def varying(runs: FinishedRuns) -> list[str]:
-    """Returns the settings, except seeds, that tell runs of a method on a task apart.
+    """Returns the settings, except seeds, that distinguish runs of a method on a task.
 
     Args:
       runs: The runs.
@@ -143,7 +144,7 @@ def labels(runs: FinishedRuns, by: Sequence[str] | None = None) -> pd.Series:
 
     Args:
       runs: The runs.
-      by: The settings to tell runs apart by, by default as `telling` says.
+      by: The settings that distinguish runs, by default those of `telling`.
 
     Returns:
       Texts such as "fed_avg, clients_per_round=50", by run.
@@ -175,7 +176,8 @@ def _is_given(value: Any) -> bool:
 def _setting(name: str, value: Any) -> str:
     if name in ("algorithm", "task"):
         return str(value)
-    return f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+    shown = value_types.show(value) if isinstance(value, float) else value
+    return f"{name}={shown}"
 
 
 @checked
@@ -203,9 +205,9 @@ def to_thresholds(
         alike.
     """
     if len({f"{threshold:g}" for threshold in thresholds}) < len(thresholds):
-        told = ", ".join(map(str, thresholds))
+        shown = ", ".join(map(str, thresholds))
         raise ValueError(
-            f"thresholds must differ in their first six digits, found {told}."
+            f"thresholds must differ in their first six digits, found {shown}."
         )
     total = axis_column(runs, axis)
     rows = measured(runs, column)

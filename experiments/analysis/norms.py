@@ -1,4 +1,4 @@
-"""How large and how alike updates are, by the size of the cohort.
+"""Norms and similarities of updates, by the size of the cohort.
 
 Charles et al. (2021), On Large-Cohort Training for Federated Learning, section 4 and
 appendix B.6: Figures 8 and 32 to 39. https://arxiv.org/abs/2106.07820
@@ -46,7 +46,7 @@ def predicted_norms(runs: FinishedRuns) -> pd.DataFrame:
       runs: Runs with cohorts of several sizes.
 
     Returns:
-      A row per label, cohort size and round: `label` (what tells the runs apart
+      A row per label, cohort size and round: `label` (which distinguishes the runs
       besides seed and cohort), `clients_per_round`, `round`, `measured` (the mean over
       seeds) and `predicted`, NaN in a round that the smallest cohort lacks.
 
@@ -86,7 +86,7 @@ def draw_predicted_norms(runs: FinishedRuns) -> matplotlib.figure.Figure:
     table = predicted_norms(runs)
     labels = list(dict.fromkeys(table["label"]))
     figure, panels = style.panels(len(labels))
-    for axes, label in zip(panels, labels):
+    for axes, label in zip(panels, labels, strict=True):
         of_label = table[table["label"] == label]
         for position, (cohort, lines) in enumerate(of_label.groupby(_COHORT)):
             colour = style.colour(position)

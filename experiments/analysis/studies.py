@@ -66,11 +66,11 @@ class StudyResults:
         runs = FinishedRuns(self.runs.settings[kept], rounds[rounds["run"].map(kept)])
         return dataclasses.replace(self, runs=runs, labels=self.labels[kept])
 
-    def title(self, told: str) -> str:
-        """Returns what a table of means tells, with the part and the seeds."""
+    def title(self, measure: str) -> str:
+        """Returns the title of a table of means, with the part and the seeds."""
         seeds = ", ".join(map(str, dict.fromkeys(self.runs.settings["seed"])))
         part = self.flags.get("part", self.summary["task"])
-        return f"{part}, seeds {seeds}. {told}: mean ± sd over seeds."
+        return f"{part}, seeds {seeds}. {measure}: mean ± sd over seeds."
 
 
 def read_study(folder: str | os.PathLike[str]) -> StudyResults:

@@ -1,4 +1,4 @@
-"""How figures look: colours, lines, panels and files."""
+"""The style of figures: colours, lines, panels and files."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def panels(
 
 
 def plain(axes: matplotlib.axes.Axes) -> None:
-    """Takes from a panel what tells nothing, and gives it a light grid."""
+    """Removes a panel's frame, and gives it a light grid."""
     axes.grid(alpha=0.25)
     axes.set_axisbelow(True)
     for side in ("top", "right"):

@@ -1,4 +1,4 @@
-"""What a command is."""
+"""A command of the command line."""
 
 from __future__ import annotations
 

@@ -15,15 +15,15 @@ def _run(given: dict[str, Any]) -> None:
     for word in given["names"]:
         if word not in (*kinds, *names):
             raise errors.unknown("name", word, (*kinds, *names))
-    told = [
+    parts = [
         listing.overview(word) if word in kinds else listing.details(word)
         for word in given["names"]
     ]
-    if not told:
+    if not parts:
         # On one screen.
-        told = [listing.overview(kind, kind == "presets") for kind in kinds]
-        told += ["`tff-drift list NAME ...` shows options, defaults and papers."]
-    print("\n\n".join(told))
+        parts = [listing.overview(kind, kind == "presets") for kind in kinds]
+        parts += ["`tff-drift list NAME ...` shows options, defaults and papers."]
+    print("\n\n".join(parts))
 
 
 _ARGUMENT = {

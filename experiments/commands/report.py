@@ -13,9 +13,9 @@ def _run(given: dict[str, Any]) -> None:
     wanted = pages.request(given)
     from experiments.reports import report
 
-    told = {name: f"{one.summary} {one.source}" for name, one in PRESETS.items()}
+    about = {name: f"{one.summary} {one.source}" for name, one in PRESETS.items()}
     with errors.as_user_errors(FileNotFoundError, ValueError):
-        report.write_requested(wanted, told)
+        report.write_requested(wanted, about)
 
 
 _ARGUMENT = {

@@ -13,14 +13,14 @@ from experiments.flags.flag import ANALYZE
 
 @dataclasses.dataclass(frozen=True)
 class Analysis:
-    """What to tell of runs.
+    """The analysis that was asked for.
 
     Attributes:
       folders: The folders with the runs.
       columns: The columns, none for those of the task.
       thresholds: Values of the first column to reach.
       last: How many rounds at the end to take the mean of.
-      by: The settings that tell runs apart, `None` for what varies.
+      by: The settings that distinguish runs, `None` for those that vary.
       axes: What to count, and to draw curves against.
       against: A setting to draw figures against, or `None`.
       bands: What bands show.

@@ -1,4 +1,4 @@
-"""What `tff-drift diagnose` is asked for."""
+"""The request of `tff-drift diagnose`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OWN = ("rounds_before", "max_clients", "race", "race_rounds", "race_points")
 
 @dataclasses.dataclass(frozen=True)
 class Race:
-    """How methods are raced.
+    """The settings of a race of methods.
 
     Attributes:
       flags: The flags that are given for all runs, by name.
@@ -41,7 +41,7 @@ class Race:
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What to diagnose.
+    """The settings of a diagnosis.
 
     Attributes:
       run: The run of FedAvg that is looked at.

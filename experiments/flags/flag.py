@@ -29,7 +29,7 @@ OPTION_GROUPS = {each: f"Options, each of some {each}s" for each in (ALGORITHM, 
 
 
 class Depends(str):
-    """A default that other flags decide, as help tells it."""
+    """A default that other flags decide, as help describes it."""
 
 
 @dataclasses.dataclass(frozen=True)

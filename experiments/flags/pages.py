@@ -17,7 +17,7 @@ class PageRequest:
     """A page of results as a user asks for it.
 
     Attributes:
-      analysis: What to tell of the runs, and the folder for the page.
+      analysis: The analysis of the runs, and the folder for the page.
       name: The name of its files, without ending.
       title: Its heading, `None` for one that is made of what is reported.
     """

@@ -166,15 +166,13 @@ def with_protocol(given: Flags, algorithm: str) -> dict[str, Any]:
     """Returns the flags of a run with those of `--protocol` where they are not given.
 
     Args:
-      given: The values of the flags that are given, by name.
+      given: The values of the flags that are given, by name, `protocol` among them.
       algorithm: The run's algorithm.
 
     Raises:
       UserError: If the paper does not have the task or the algorithm.
     """
-    protocol = given.get("protocol", "none")
-    if protocol not in NAMES:
-        return dict(given)
+    protocol = given["protocol"]
     known = declarations.flags_of(TRAIN)
     task = given.get("task", known["task"].value)
     if task not in _TASKS[protocol]:

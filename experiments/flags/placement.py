@@ -12,7 +12,7 @@ _BYTES_PER_RUN = 1.5e9
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where runs train, each in a process of its own.
+    """The placement of runs, each in a process of its own.
 
     Attributes:
       processes: How many at a time; None for as many as fit.

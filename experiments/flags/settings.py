@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments.flags import (
     declarations,
     paper_settings,
     published_rates,
+    sections,
     tuned_settings,
     validate,
 )
@@ -24,6 +26,8 @@ from experiments.flags.flag import (
 )
 from tff_drift import from_source
 from tff_drift.value_types import Option
+
+_Section = TypeVar("_Section")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,6 +61,39 @@ class RunSettings:
             object.__setattr__(self, name, self.configuration[name])
         object.__setattr__(self, "label", self.label or self.algorithm)
 
+    @functools.cached_property
+    def local_training(self) -> sections.LocalTraining:
+        """The section of the clients' local training."""
+        return self._section(sections.LocalTraining)
+
+    @functools.cached_property
+    def server_training(self) -> sections.ServerTraining:
+        """The section of the server's step."""
+        return self._section(sections.ServerTraining)
+
+    @functools.cached_property
+    def aggregation(self) -> sections.Aggregation:
+        """The section of the aggregation."""
+        return self._section(sections.Aggregation)
+
+    @functools.cached_property
+    def cohorts(self) -> sections.Cohorts:
+        """The section of the clients of every round."""
+        return self._section(sections.Cohorts)
+
+    @functools.cached_property
+    def evaluation(self) -> sections.Evaluation:
+        """The section of evaluation."""
+        return self._section(sections.Evaluation)
+
+    @functools.cached_property
+    def execution(self) -> sections.Execution:
+        """The section of the execution context."""
+        return self._section(sections.Execution)
+
+    def _section(self, kind: type[_Section]) -> _Section:
+        return sections.of(kind, {**self.configuration, **self.circumstances})
+
     @property
     def folder(self) -> pathlib.Path:
         """The folder of the results."""
@@ -74,9 +111,10 @@ def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
       UserError: If a flag is unknown, is out of its range, or does not fit the task,
         the algorithm or other flags.
     """
-    given = tuned_settings.with_found(given)
+    if given.get("settings"):
+        given = tuned_settings.with_found(given)
     algorithm = given.get("algorithm", declarations.flags_of(TRAIN)["algorithm"].value)
-    given = paper_settings.with_protocol(given, algorithm)
+    given = _with_protocol(given, algorithm)
     validate.check(given, [algorithm])
     run = _run(given, label)
     validate.check_used(given, [run.ignored])
@@ -102,9 +140,7 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
     validate.check(shared, values["algorithms"])
     found = tuned_settings.of(values["settings"], values["algorithms"])
     flags = {
-        algorithm: paper_settings.with_protocol(
-            {**found[algorithm], **shared}, algorithm
-        )
+        algorithm: _with_protocol({**found[algorithm], **shared}, algorithm)
         for algorithm in values["algorithms"]
     }
     runs = [
@@ -121,6 +157,13 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
     ]
     validate.check_used(shared, [run.ignored for run in runs])
     return runs
+
+
+def _with_protocol(given: Mapping[str, Any], algorithm: str) -> Mapping[str, Any]:
+    """Returns the flags, below them those of the paper that `--protocol` names."""
+    if given.get("protocol") not in paper_settings.NAMES:
+        return given
+    return paper_settings.with_protocol(given, algorithm)
 
 
 def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:

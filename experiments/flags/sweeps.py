@@ -99,7 +99,9 @@ class Sweep:
 
     def _product(self, values: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
         names = [axis.flag.name for axis in self.axes]
-        return (dict(zip(names, point)) for point in itertools.product(*values))
+        return (
+            dict(zip(names, point, strict=True)) for point in itertools.product(*values)
+        )
 
     def runs(self, point: Mapping[str, Any]) -> tuple[RunSettings, ...]:
         """Returns the runs of a point, one for each seed.
@@ -110,7 +112,7 @@ class Sweep:
         Raises:
           UserError: If a flag is not right.
         """
-        place = self.folder / label(point).replace("/", "_")
+        place = self.folder / _file_name(label(point))
         return tuple(
             settings.resolve(
                 {
@@ -216,6 +218,11 @@ def label(point: Mapping[str, Any]) -> str:
     return ",".join(
         f"{name}={value_types.show(value)}" for name, value in point.items()
     )
+
+
+def _file_name(text: str) -> str:
+    """Returns the name of a file that no other text has."""
+    return text.replace("%", "%25").replace("/", "%2F")
 
 
 def _axis(word: str) -> Axis:

@@ -81,15 +81,13 @@ def with_found(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the flags of a run with those of `--settings` where they are not given.
 
     Args:
-      given: The values of the flags that are given, by name. Without a task or an
-        algorithm, that of the file runs.
+      given: The values of the flags that are given, by name, `settings` among them.
+        Without a task or an algorithm, that of the file runs.
 
     Raises:
       UserError: As `of` does, or if there are several files.
     """
-    paths = given.get("settings") or ()
-    if not paths:
-        return dict(given)
+    paths = given["settings"]
     if len(paths) > 1:
         raise UserError("--settings must name one file for one run.")
     said = _read(paths[0])

@@ -1,4 +1,4 @@
-"""Which flags have a meaning together, and with which algorithm and task."""
+"""Validates which flags go together, and with which algorithm and task."""
 
 from __future__ import annotations
 

@@ -161,9 +161,11 @@ def _grid(
     paper = TABLE_2.get((task, percent), ())
     figures = {
         f"{method}_{_share(alpha)}": value / 100
-        for alpha, row in zip(_ALPHAS, paper)
+        for alpha, row in zip(_ALPHAS, paper, strict=False)
         if alpha in alphas
-        for method, value in zip(("fed_avg", "fed_dyn", "scaffold", "adabest"), row)
+        for method, value in zip(
+            ("fed_avg", "fed_dyn", "scaffold", "adabest"), row, strict=True
+        )
     }
     part = [task, str(percent), *([_share(*alphas)] if len(alphas) == 1 else [])]
     return Study(

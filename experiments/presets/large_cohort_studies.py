@@ -71,7 +71,7 @@ def against_cohorts(
       flags: The flags of all.
       cohorts: The sizes.
       methods: The methods.
-      by: The settings that tell lines apart.
+      by: The settings that distinguish lines.
       more: More outputs.
     """
     last, thresholds = _last(flags), THRESHOLDS[flags["task"]]
@@ -132,21 +132,37 @@ def curves(algorithm: str) -> Output:
     return Output(f"curves_{algorithm}", "curves", options)
 
 
-def fairness(part: str, flags: Mapping[str, Any], cohorts: Sequence[int]) -> Study:
-    """Returns FedAvg and FedAdam, told by percentiles over test clients."""
+def fairness(
+    part: str,
+    flags: Mapping[str, Any],
+    cohorts: Sequence[int],
+    methods: Sequence[str] = ("fed_avg", "fed_adam"),
+    last: int | None = None,
+) -> Study:
+    """Returns methods, reported by percentiles over test clients.
+
+    Args:
+      part: The part's name.
+      flags: The flags of all.
+      cohorts: The sizes.
+      methods: The methods.
+      last: The rounds at the end to take the mean of; default: the task's.
+    """
+    last = last or _last(flags)
     outputs = [
-        Output("clients", "clients", {"last": _last(flags)}),
+        Output("clients", "clients", {"last": last}),
+        Output("last_rounds", "last_rounds", {"last": last}),
         Output(
             "percentiles",
             "percentiles",
             {
-                "last": _last(flags),
+                "last": last,
                 "paper": large_cohort_tables.PERCENTILES.get(flags["task"], {}),
                 "source": "Charles et al. (2021), Tables 6 to 9",
             },
         ),
     ]
-    variants = crossed(("fed_avg", "fed_adam"), _COHORT, cohorts, _AT)
+    variants = crossed(methods, _COHORT, cohorts, _AT)
     return Study(part, flags, variants, outputs=outputs, columns=_CLIENTS)
 
 

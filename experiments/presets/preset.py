@@ -1,4 +1,4 @@
-"""What presets are made of: studies at two scales, and what to tell of them."""
+"""The parts of presets: studies at two scales, and their tables and figures."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Study:
 
 @dataclasses.dataclass(frozen=True)
 class Scale:
-    """How much a preset runs.
+    """The scale of a preset: its studies and searches.
 
     Attributes:
       studies: Its studies, one for each part, in the order in which they run.
@@ -149,7 +149,7 @@ class Preset:
 
     def scale(self, name: str) -> Scale:
         """Returns what is run at a scale, "local" or "paper"."""
-        return dict(zip(SCALES, (self.local, self.paper)))[name]
+        return dict(zip(SCALES, (self.local, self.paper), strict=True))[name]
 
     def study(self, scale: str, part: str) -> Study:
         """Returns the study of a part; raises `KeyError` if the scale lacks it."""

@@ -1,4 +1,4 @@
-"""What `tff-drift preset` is asked for."""
+"""The request of `tff-drift preset`."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _images(
     epochs: int, batch_size: int, rounds: int, variants: Sequence[Variant], **flags: Any
 ) -> Study:
     """Returns the methods of Table 1 for some E and B."""
-    paper = dict(zip(_OF_IMAGES, _TABLE_1[epochs, batch_size]))
+    paper = dict(zip(_OF_IMAGES, _TABLE_1[epochs, batch_size], strict=False))
     return Study(
         f"e{epochs}_b{batch_size}",
         {

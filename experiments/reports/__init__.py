@@ -1,1 +1,1 @@
-"""What runs and data resulted in: tables, figures, summaries, files."""
+"""Reports on runs and data: tables, figures, summaries, files."""

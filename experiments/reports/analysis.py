@@ -25,7 +25,7 @@ def write(wanted: Analysis) -> None:
     """Prints tables of runs and writes them and their figures.
 
     Args:
-      wanted: What to tell.
+      wanted: The analysis that was asked for.
 
     Raises:
       FileNotFoundError: If there is no such folder.
@@ -79,7 +79,7 @@ def make_output_folder(wanted: Analysis) -> None:
     """Makes the folder for the files, unless what is read leads them elsewhere.
 
     Args:
-      wanted: What to tell.
+      wanted: The analysis that was asked for.
 
     Raises:
       OSError: If it cannot be made.
@@ -97,12 +97,12 @@ def make_output_folder(wanted: Analysis) -> None:
 
 
 def with_measured_axes(wanted: Analysis, runs: analysis.FinishedRuns) -> Analysis:
-    """Returns what to tell without the axes that no run measured, if any was.
+    """Returns the analysis without the axes that no run measured, if any was.
 
     Tables of results that were kept without their runs may have the rounds alone.
 
     Args:
-      wanted: What to tell.
+      wanted: The analysis that was asked for.
       runs: The runs.
     """
     axes = tuple(axis for axis in wanted.axes if analysis.AXES[axis] in runs.rounds)
@@ -114,7 +114,7 @@ def title(name: str, wanted: Analysis, column: str) -> str:
 
     Args:
       name: "table", "thresholds" or "personalization".
-      wanted: What to tell.
+      wanted: The analysis that was asked for.
       column: The column of the metric.
     """
     if name == THRESHOLDS:
@@ -149,7 +149,7 @@ def tabulate(
     """Yields tables by their names, for `readable` to make legible.
 
     Args:
-      wanted: What to tell.
+      wanted: The analysis that was asked for.
       runs: The runs.
       columns: The columns of metrics.
       labels: What each run is called.
@@ -165,13 +165,13 @@ def tabulate(
 def _at_the_end(
     wanted: Analysis, runs: FinishedRuns, columns: tuple[str, ...], labels: pd.Series
 ) -> pd.DataFrame:
-    told = dict.fromkeys([*columns, *_percentiles(runs, columns[0])])
-    if twice := sorted(set(told) & set(analysis.AXES)):
+    measured = dict.fromkeys([*columns, *_percentiles(runs, columns[0])])
+    if twice := sorted(set(measured) & set(analysis.AXES)):
         raise ValueError(
             f"columns must not have {', '.join(twice)}, of which tables have the total "
             "of a run anyway. Leave it out."
         )
-    values = analysis.last_mean(runs, list(told), wanted.last)
+    values = analysis.last_mean(runs, list(measured), wanted.last)
     totals = [name for name in analysis.AXES.values() if name in runs.rounds]
     ends = runs.rounds.groupby("run")[totals].max()
     ends.columns = [name.removeprefix("total_") for name in totals]
@@ -190,7 +190,7 @@ def _to_thresholds(
     table = analysis.over_seeds(values, labels)
     first = values.iloc[:, : len(wanted.thresholds)].notna().astype(float)
     shares = first.groupby(labels, sort=False).mean()
-    for threshold, name in zip(wanted.thresholds, first):
+    for threshold, name in zip(wanted.thresholds, first, strict=True):
         table[f"{_REACHED} {threshold:g}"] = shares[name]
     return table
 
@@ -263,7 +263,7 @@ def figures(
     """Yields figures by their names.
 
     Args:
-      wanted: What to tell.
+      wanted: The analysis that was asked for.
       runs: The runs.
       columns: The columns of metrics.
       labels: What each run is called.

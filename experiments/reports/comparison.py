@@ -26,7 +26,7 @@ DATA_FILE = "table.csv"
 FORMAT = "tff_drift comparison"
 # The columns for people that fit 80 columns of a terminal.
 _ESSENTIAL = 5
-# What the summary tells of each run.
+# What the summary reports of each run.
 _OF_RUNS = (
     *("final", "best", "failures", "arithmetic"),
     *("client_state_bytes", "server_state_bytes"),

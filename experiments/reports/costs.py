@@ -1,4 +1,4 @@
-"""What methods send, compute and keep, beside the formulas of their papers."""
+"""Methods' costs in traffic, computation and memory, beside their papers' formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What data there is, and how a task's examples are spread over its clients."""
+"""Reports the data that is there, and how examples are spread over clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tff_drift.simulation import (
     label_counts,
 )
 
-# Reading many clients of a large set takes long, and a sample tells as much.
+# Reading many clients of a large set takes long, and a sample shows as much.
 _MOST_CLIENTS = 300
 _PICTURE = "data.png"
 _MOST_BINS = 30

@@ -1,4 +1,4 @@
-"""What works on this machine, and what to do about the rest."""
+"""Checks what works on this machine, and says what to do about the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tff_drift import system
 OK, NOTE, FAILED = "ok", "note", "FAILED"
 
 _TFF = "0.87.0"
-# Distributions whose versions are told, beside TFF's.
+# Distributions whose versions are reported, beside TFF's.
 _TOLD = (
     "tensorflow",
     "tf-keras",
@@ -32,7 +32,7 @@ _NATIVE_SECONDS = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """What was found out about one thing.
+    """The finding of one check.
 
     Attributes:
       state: `OK`, `NOTE` for what not every run needs, or `FAILED`.
@@ -76,9 +76,9 @@ _PYTHON_WITHOUT_WORKER = (3, 12)
 def _system() -> Iterator[Finding]:
     yield Finding(OK, "tff-drift", f"{tff_drift.__version__}, {tff_drift.__path__[0]}")
     machine = system.machine()
-    told = f"{machine}, {system.processors()} processors for this process"
+    found = f"{machine}, {system.processors()} processors for this process"
     if system.runs_tff_worker():
-        yield Finding(OK, "system", told)
+        yield Finding(OK, "system", found)
     elif machine not in _WITHOUT_WORKER:
         yield Finding(
             FAILED,
@@ -96,7 +96,7 @@ def _system() -> Iterator[Finding]:
         )
     else:
         yield Finding(
-            OK, "system", f"{told}; everything but TFF's worker (native) runs here"
+            OK, "system", f"{found}; everything but TFF's worker (native) runs here"
         )
 
 
@@ -190,7 +190,7 @@ def _computation(name: str, context: Any) -> Finding:
         with compat.get_context_stack().install(context):
             result = increment(1)
     except Exception as error:
-        # TFF and TensorFlow raise what they like; the user is told all of it.
+        # TFF and TensorFlow raise what they like; all of it is reported.
         return Finding(FAILED, name, f"{type(error).__name__}: {error}")
     if result != 2:
         return Finding(FAILED, name, f"1 + 1 gave {result}")

@@ -24,9 +24,9 @@ _NOT_FEDERATED = "central"
 def tabulate(results: StudyResults, thresholds: Sequence[float]) -> Table:
     """Returns one row per method, the most accurate first.
 
-    `level_with_first` says that the seeds do not tell a method from the first federated
-    one: the difference of the means is less than the two standard deviations together.
-    What a seed did not reach is NaN, for the mean over seeds too.
+    `level_with_first` says that the seeds do not separate a method from the first
+    federated one: the difference of the means is less than the two standard deviations
+    together. What a seed did not reach is NaN, for the mean over seeds too.
 
     Args:
       results: The results.
@@ -107,7 +107,7 @@ def draw(results: StudyResults, threshold: float) -> matplotlib.figure.Figure:
     places = range(len(data))
     colours = [style.colour(1 if level else 7) for level in data[_LEVEL]]
     for place, colour, mean, deviation in zip(
-        places, colours, data["accuracy"], data["accuracy_sd"]
+        places, colours, data["accuracy"], data["accuracy_sd"], strict=True
     ):
         left.errorbar(mean, place, xerr=deviation, fmt="o", color=colour, capsize=2)
     right.scatter(data["bytes_to_first"] / 1e6, places, color=colours)

@@ -54,9 +54,9 @@ def details(name: str) -> str:
     Args:
       name: The name of a task, of an algorithm or of a preset.
     """
-    told = {"tasks": _task, "algorithms": _algorithm, "presets": _preset}
+    describe = {"tasks": _task, "algorithms": _algorithm, "presets": _preset}
     return "\n\n".join(
-        "\n".join([f"{name} ({kind.removesuffix('s')})", *told[kind](name)])
+        "\n".join([f"{name} ({kind.removesuffix('s')})", *describe[kind](name)])
         for kind, listed in kinds().items()
         if name in listed
     )
@@ -135,8 +135,11 @@ def _preset(name: str) -> Iterator[str]:
 
 def cost(scale: Scale) -> str:
     """Returns how long a preset takes at a scale, and how much RAM."""
-    hours = scale.hours
-    time = f"{hours:.0f} h" if hours < 48 else f"{hours / 24:,.0f} days"
+    return f"{duration(scale.hours)}, {scale.gigabytes:g} GB of RAM"
+
+
+def duration(hours: float) -> str:
+    """Returns a time in minutes, hours or days."""
     if hours < 1:
-        time = f"{max(1, round(60 * hours))} min"
-    return f"{time}, {scale.gigabytes:g} GB of RAM"
+        return f"{max(1, round(60 * hours))} min"
+    return f"{hours:.0f} h" if hours < 48 else f"{hours / 24:,.0f} days"

@@ -81,7 +81,7 @@ def draw_curves(
       results: The results.
       columns: The columns; by default the headline metric.
       axis: One of `experiments.analysis.AXES`.
-      by: The settings that tell lines apart; by default the labels.
+      by: The settings that distinguish lines; by default the labels.
       names: What columns are called.
     """
     figure = analysis.draw_curves(
@@ -109,7 +109,7 @@ def draw_against(
       columns: The columns; by default the headline metric.
       last: How many rounds at the end to take the mean of.
       thresholds: Values of the first column to reach, instead of the last rounds.
-      by: The settings that tell lines apart; `None` for the labels.
+      by: The settings that distinguish lines; `None` for the labels.
       names: What columns and the setting are called.
     """
     results = results.having(setting)
@@ -135,7 +135,7 @@ def draw_failures(
     Args:
       results: The results.
       setting: The setting, whose values are numbers.
-      by: The settings that tell lines apart.
+      by: The settings that distinguish lines.
       names: What the setting is called.
     """
     runs = results.runs
@@ -223,7 +223,7 @@ def tabulate_last(
         data["paper"] = pd.Series(paper)
         metric = columns[0].removeprefix("test_")
         headers.append("paper")
-        for row, value in zip(cells, data["paper"]):
+        for row, value in zip(cells, data["paper"], strict=True):
             row.append(texts.metric(metric, value))
     title = results.title(f"Mean of {texts.last_rounds(last)}")
     return Table(title, data.reset_index(), headers, cells)
@@ -246,8 +246,8 @@ def tabulate_thresholds(
     data = analysis.over_seeds(found, results.labels)
     headers, cells = readable(data, column)
     data.columns = [str(name).replace(" ", "_") for name in data]
-    told = f"To values of {column.removeprefix('test_')}, for the first time"
-    return Table(results.title(told), data.reset_index(), headers, cells)
+    title = f"To values of {column.removeprefix('test_')}, for the first time"
+    return Table(results.title(title), data.reset_index(), headers, cells)
 
 
 def tabulate_good_regions(results: StudyResults, last: int = 1) -> Table:
@@ -281,8 +281,8 @@ def tabulate_good_regions(results: StudyResults, last: int = 1) -> Table:
         )
     near = f"within {100 * _NEARLY:g} points of it"
     headers = ["method", "best", "at", near]
-    told = f"The best of a grid of rates and what comes {near}"
-    return Table(results.title(told), pd.DataFrame(rows), headers, cells)
+    title = f"The best of a grid of rates and what comes {near}"
+    return Table(results.title(title), pd.DataFrame(rows), headers, cells)
 
 
 # What makes each kind, by name.

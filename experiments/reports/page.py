@@ -71,7 +71,7 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """What is told of runs that belong together.
+    """A section of a page, on runs that belong together.
 
     Attributes:
       title: What they are.
@@ -179,7 +179,7 @@ def _without_control(value: object) -> object:
 
 
 class _Address(str):
-    """What stands in a link, and is quoted already."""
+    """The text of a link, quoted already."""
 
 
 def _escape(value: object) -> object:

@@ -1,4 +1,4 @@
-"""Where a result is from: data, seeds, versions, revision, machine, duration."""
+"""Provenance of a result: data, seeds, versions, revision, machine, duration."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def facts(
       summaries: What summary.json of the whole and of every run say, empty where there
         is none.
     """
-    told = []
+    terms = []
     if "preset" in flags:
-        told.append(("command", _command(flags)))
+        terms.append(("command", _command(flags)))
     if runs is not None:
-        told += list(_of_runs(runs))
-    told += [
+        terms += list(_of_runs(runs))
+    terms += [
         ("versions", _distinct(summaries, "versions", _versions)),
         ("revision", _distinct(summaries, "git_revision", str)),
         ("machine", _distinct(summaries, "machine", _machine)),
         ("duration", _duration(summaries)),
     ]
-    return told
+    return terms
 
 
 def _command(flags: Mapping[str, Any]) -> str:

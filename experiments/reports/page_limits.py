@@ -1,4 +1,4 @@
-"""What a result does not show, as far as its files tell."""
+"""Limits of a result, as far as its files show them."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def limits(
     broke = analysis.failed(runs).groupby(labels, sort=False).sum()
     broke = broke[broke > 0]
     if not broke.empty:
-        told = ", ".join(f"{name} {count:.0f}" for name, count in broke.items())
+        counts = ", ".join(f"{name} {count:.0f}" for name, count in broke.items())
         yield (
             "Runs in which a round broke down (training accuracy halved, or numbers "
-            f"were not finite): {told}. Means are over all runs."
+            f"were not finite): {counts}. Means are over all runs."
         )
     if any(revision.endswith("-dirty") for revision in revisions):
         yield "The code was not exactly that of the revision: files had been changed."

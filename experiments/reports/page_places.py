@@ -1,4 +1,4 @@
-"""Where results are: comparisons, sweeps and other runs, in folders and below."""
+"""Finds results: comparisons, sweeps and other runs, in folders and below."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Place:
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """The name of the place."""
         if "preset" in self.flags:
             return f"{self.flags['preset']}: {self.flags.get('part', self.folder.name)}"
         if self.content:
@@ -92,14 +92,14 @@ def find(names: Sequence[str]) -> Iterator[Place]:
         for run in others:
             by_task.setdefault(run.settings.get("task"), []).append(run)
         found += [Place(folder, {}, group) for group in by_task.values()]
-        # Without a result there is nothing to tell but what is left out.
-        told = [place for place in found if _has_results(place)]
-        if not told:
+        # Without a result there is nothing to report but what is left out.
+        places = [place for place in found if _has_results(place)]
+        if not places:
             to_go = f": {len(runs)} with rounds to go" if runs else ""
             raise ValueError(
                 f"{str(folder)!r} holds no finished run, comparison or sweep{to_go}."
             )
-        for place in told:
+        for place in places:
             key = f"{place.folder.resolve()} {place.runs[0].name if place.runs else ''}"
             if key not in seen:
                 seen.add(key)

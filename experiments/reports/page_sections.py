@@ -31,7 +31,7 @@ from tff_drift import value_types
 _NOTHING = "-"
 # Bytes of pictures and tables, which a page holds several times while it is made.
 _MOST_ON_A_PAGE = 2**26
-# What files of a folder show that is told from its runs, if there are any.
+# Files of a folder whose content is taken from its runs, if there are any.
 _FROM_RUNS = ("table.md", "curves.png")
 _PICTURES = {
     "clients": "Test clients: 5th, 25th, 50th, 75th and 95th percentiles",
@@ -94,7 +94,7 @@ def _section(
     summaries += [
         folders.read_summary(pathlib.Path(run.name), place.folder) for run in ended
     ]
-    # Points of a sweep are told by its own table.
+    # Points of a sweep are in its own table.
     if place.is_sweep or not ended:
         return _without_runs(place, summaries, number, allowance)
     runs = finished.gather(ended, place.order)
@@ -107,7 +107,7 @@ def _without_runs(
     number: int,
     allowance: Allowance,
 ) -> Section:
-    """Returns what the files that were written into a place tell alone."""
+    """Returns what only the files that were written into a place show."""
     flags = {name: value for name, value in place.flags.items() if value is not None}
     return Section(
         title=place.title,
@@ -131,11 +131,11 @@ def _of_runs(
     number: int,
     allowance: Allowance,
 ) -> Section:
-    """Returns what runs tell, and the files that were written of them."""
+    """Returns the tables of runs, and the files that were written of them."""
     labels = _labels(wanted, place, runs)
     columns = wanted.columns or (analysis.headline(runs), "test_loss")
     wanted = tables.with_measured_axes(wanted, runs)
-    told = [read_table(path, allowance) for path in place.files(".md", _FROM_RUNS)]
+    read = [read_table(path, allowance) for path in place.files(".md", _FROM_RUNS)]
     written = {
         path.stem: _read_picture(path, number, allowance)
         for path in place.files(".png", _FROM_RUNS)
@@ -144,7 +144,7 @@ def _of_runs(
         title = tables.title(name, wanted, columns[0])
         headers, cells = tables.readable(table, columns[0])
         notes = [note for name, note in _NOTES.items() if name in headers]
-        told.append(Table(title, headers, cells, " ".join(notes)))
+        read.append(Table(title, headers, cells, " ".join(notes)))
     figures = dict(tables.figures(wanted, runs, columns, labels, apart=True))
     pictures = [_picture(*each, labels, number) for each in figures.items()]
     # What was drawn of the same runs before needs no second look.
@@ -158,7 +158,7 @@ def _of_runs(
         facts=page_facts.facts(runs, place.flags, summaries),
         limits=list(limits),
         differing=differing,
-        tables=told,
+        tables=read,
         pictures=pictures,
         shared=shared,
     )
@@ -184,17 +184,20 @@ def _protocol(runs: FinishedRuns, labels: pd.Series) -> tuple[Table | None, Tabl
     """Returns the settings that differ between labels, and those that do not."""
     shown = runs.settings.map(_setting)
     by_label = shown.drop(columns="seed").groupby(labels, sort=False)
-    told = by_label.agg(lambda values: " or ".join(dict.fromkeys(values)))
-    differ = [name for name in told if told[name].nunique() > 1]
-    same = {name: told[name].iloc[0] for name in told if name not in differ}
+    by_name = by_label.agg(lambda values: " or ".join(dict.fromkeys(values)))
+    differ = [name for name in by_name if by_name[name].nunique() > 1]
+    same = {name: by_name[name].iloc[0] for name in by_name if name not in differ}
     differing = None
     if differ:
-        shown = told[differ]
+        shown = by_name[differ]
         # The longer side goes down, where pages have room.
         corner = "runs"
         if len(differ) > len(shown):
             corner, shown = "setting", shown.T
-        rows = [[str(name), *row] for name, row in zip(shown.index, shown.to_numpy())]
+        rows = [
+            [str(name), *row]
+            for name, row in zip(shown.index, shown.to_numpy(), strict=True)
+        ]
         differing = Table("What differs", [corner, *map(str, shown.columns)], rows)
     return differing, _two_columns(same)
 

@@ -1,4 +1,4 @@
-"""How accurate a model is over test clients, beside a paper's percentiles."""
+"""Accuracy over test clients, beside a paper's percentiles."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def tabulate(
                 data.loc[label, f"{column}_paper"] = of_paper[position]
             line.append(text)
         cells.append(line)
-    told = f"Percentiles of {metric} over test clients, {texts.last_rounds(last)}"
+    title = f"Percentiles of {metric} over test clients, {texts.last_rounds(last)}"
     if paper:
-        told += f"; in parentheses {source}"
+        title += f"; in parentheses {source}"
     headers = ["runs", "seeds", *(f"{percent} %" for percent in analysis.PERCENTS)]
-    return Table(results.title(told), data.reset_index(), headers, cells)
+    return Table(results.title(title), data.reset_index(), headers, cells)

@@ -47,7 +47,7 @@ def draw_run(result: Result) -> matplotlib.figure.Figure:
             linewidth=0,
             label=f"test clients, {low} % to {high} %",
         )
-    for axes, column in zip(panels, (result.headline, _LOSS)):
+    for axes, column in zip(panels, (result.headline, _LOSS), strict=True):
         name = column.removeprefix("test_")
         if f"train_{name}" in frame:
             axes.plot(

@@ -54,11 +54,11 @@ def tabulate(
     cells = [
         [f"λ = {delay:g}, {cohort} clients"]
         + ["-" if pd.isna(value) else f"{value:.3g}" for value in row]
-        for (delay, cohort), row in zip(data.index, data.to_numpy())
+        for (delay, cohort), row in zip(data.index, data.to_numpy(), strict=True)
     ]
     headers = ["clients", *(f"{100 * each:g} %" for each in thresholds)]
-    told = f"Simulated time to an accuracy, relative to {reference} clients per round"
-    return Table(results.title(told), data.reset_index(), headers, cells)
+    title = f"Simulated time to an accuracy, relative to {reference} clients per round"
+    return Table(results.title(title), data.reset_index(), headers, cells)
 
 
 def draw(
@@ -68,7 +68,7 @@ def draw(
     data = measure(results, thresholds, reference)
     delays = list(dict.fromkeys(data.index.get_level_values(_DELAY)))
     figure, panels = style.panels(len(delays), (4.0, 4.5))
-    for axes, delay in zip(panels, delays):
+    for axes, delay in zip(panels, delays, strict=True):
         for position, (cohort, row) in enumerate(data.loc[delay].iterrows()):
             axes.plot(
                 list(thresholds),

@@ -1,4 +1,4 @@
-"""What a run resulted in, and the files that say so."""
+"""The result of a run, and its files."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def arithmetic(settings: RunSettings, rows: Sequence[Row]) -> dict[str, Any] | N
 
     Returns:
       Sums and products in units of the model's trainable weights: of a client those
-      beyond SGD. `None` for a method whose row does not tell them, see
+      beyond SGD. `None` for a method whose spec does not have them, see
       `tff_drift.algorithms.Method`.
     """
     method = algorithms.methods()[settings.algorithm]

@@ -1,4 +1,4 @@
-"""How a run ended, in a few lines."""
+"""Summarizes a run in a few lines."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from experiments.flags.flag import CIRCUMSTANCES, TRAIN
 from experiments.flags.settings import RunSettings
 from experiments.flags.sweeps import Sweep
 from experiments.reports import texts, writing
-from tff_drift import files
+from tff_drift import files, value_types
 
 TABLE, HEAT_MAP, BEST, PROTOCOL = "points", "heat_map.png", "best.json", "sweep.json"
 _FORMAT = "tff_drift sweep"
@@ -223,4 +223,4 @@ def _describe(sweep: Sweep) -> str:
 
 
 def _show(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return value_types.show(value) if isinstance(value, float) else str(value)

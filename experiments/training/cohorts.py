@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from experiments.flags.settings import RunSettings
+from typing import Any
+
+from experiments.flags.sections import Cohorts
 from tff_drift import simulation
 from tff_drift.simulation.data.sampling import Sampling
 
 
 def build_cohorts(
-    settings: RunSettings, train: simulation.ClientDatasets
+    settings: Cohorts, train: simulation.ClientDatasets
 ) -> tuple[Sampling, simulation.StragglerClock | None]:
     """Builds the sampling of a run.
 
     Args:
-      settings: The run.
+      settings: The settings of the cohorts.
       train: The clients to train on.
 
     Returns:
@@ -23,27 +25,22 @@ def build_cohorts(
     Raises:
       ValueError: If a number is out of its range.
     """
-    configuration = settings.configuration
     sampling = _sampling(settings, train)
-    if not configuration["straggler_clock"]:
+    if not settings.straggler_clock:
         return sampling, None
-    clock = simulation.StragglerClock(
-        train,
-        sampling,
-        delay=configuration["straggler_delay"],
-        seconds_per_example=configuration["straggler_seconds_per_example"],
-        left_out=configuration["straggler_left_out"],
-        seed=settings.seed,
-    )
+    times: dict[str, Any] = {
+        "delay": settings.straggler_delay,
+        "seconds_per_example": settings.straggler_seconds_per_example,
+        "left_out": settings.straggler_left_out,
+    }
+    clock = simulation.StragglerClock(train, sampling, **times, seed=settings.seed)
     return clock.cohort, clock
 
 
-def _sampling(settings: RunSettings, train: simulation.ClientDatasets) -> Sampling:
-    configuration = settings.configuration
-    size = configuration["clients_per_round"]
-    at = configuration["cohort_doubling_at"]
-    maximum = configuration["max_clients_per_round"]
-    doubling = configuration["cohort_doubling"]
+def _sampling(settings: Cohorts, train: simulation.ClientDatasets) -> Sampling:
+    size: Any = settings.clients_per_round
+    at, maximum = settings.cohort_doubling_at, settings.max_clients_per_round
+    doubling = settings.cohort_doubling
     try:
         if doubling == "examples":
             return simulation.build_growing_sampling(

@@ -14,7 +14,7 @@ from experiments.flags.diagnoses import Request
 from experiments.flags.errors import UserError, as_user_errors
 from experiments.flags.settings import RunSettings
 from experiments.reports import writing
-from experiments.training import processes, race, runs
+from experiments.training import contexts, processes, race, runs
 from tff_drift import files, simulation
 
 _JSON, _TABLE, _FIGURE = "diagnosis.json", "diagnosis.csv", "diagnosis.png"
@@ -59,12 +59,12 @@ def measure(
     """
     configuration = settings.configuration
     with as_user_errors(OSError, TypeError, ValueError):
-        runs.set_execution_context(settings)
+        contexts.set_execution_context(settings.execution)
         task = runs.load_task(settings)
         return simulation.diagnose(
             task.model_fn,
             task.train,
-            client_optimizer_fn=processes.client_optimizer(settings),
+            client_optimizer_fn=processes.client_optimizer(settings.local_training),
             cohort_size=configuration["clients_per_round"],
             rounds=rounds,
             max_clients=max_clients,

@@ -27,7 +27,7 @@ class _LogHandler(logging.Handler):
 
 
 def show() -> None:
-    """Shows absl's log, in which a run tells of its progress and its failures."""
+    """Shows absl's log, in which a run reports its progress and its failures."""
     logger = logging.getLogger("absl")
     logger.handlers = [_LogHandler()]
     logger.setLevel(logging.INFO)

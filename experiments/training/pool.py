@@ -21,7 +21,7 @@ from experiments.flags.placement import Placement
 from experiments.flags.settings import RunSettings
 from tff_drift import system
 
-# For processes that are told to end by Ctrl-C in their terminal, as this one is.
+# For processes that are ended by Ctrl-C in their terminal, as this one is.
 _SECONDS_TO_END = 1.0
 # For a round that is finished before the process ends; it is done again if necessary.
 _SECONDS_OF_A_ROUND = 10.0
@@ -58,7 +58,7 @@ def train(
     train_one: Callable[[RunSettings], str],
     placement: Placement,
 ) -> None:
-    """Trains runs and tells of each that ends.
+    """Trains runs and reports each that ends.
 
     Args:
       waiting: The runs, at least one.

@@ -11,6 +11,7 @@ import tensorflow_federated as tff
 
 import tasks
 from experiments.flags.flag import ALGORITHM
+from experiments.flags.sections import Aggregation, LocalTraining, ServerTraining
 from experiments.flags.settings import RunSettings
 from experiments.training import server_data
 from tff_drift import aggregators, algorithms, optimizers, simulation
@@ -39,6 +40,7 @@ def build_process(
     """
     method = algorithms.methods()[settings.algorithm]
     values, configuration = settings.options[ALGORITHM], settings.configuration
+    local = settings.local_training
     whole = method.sends_gradients or "meta_data" in method.needs
     whole = whole or values.get("option") == "I"
     if whole and configuration.get("loss") == "sum":
@@ -50,8 +52,8 @@ def build_process(
     prepare = _preparations(settings, task)
     arguments: dict[str, Any] = {
         "client_weighting": WEIGHTINGS[configuration["weighting"]],
-        "model_aggregator": _aggregator(settings),
-        # The others tell what data is drawn.
+        "model_aggregator": _aggregator(settings.aggregation),
+        # The others say what data is drawn.
         **{name: values[name] for name in values if name in method.parameters},
         **{need: prepare[need]() for need in method.needs},
     }
@@ -63,11 +65,11 @@ def build_process(
         if evaluated == "average":
             arguments["averaging_growth"] = configuration["averaging_growth"]
     if method.has_client_rate:
-        arguments["client_rate_schedule"] = _client_rate_schedule(settings)
-        for name in ("client_weight_decay", "gradient_clipping_norm"):
-            arguments[name] = configuration[name]
-    server_rate = configuration["server_learning_rate"]
-    schedule = _server_rate_schedule(settings)
+        arguments["client_rate_schedule"] = _client_rate_schedule(local)
+        arguments["client_weight_decay"] = local.client_weight_decay
+        arguments["gradient_clipping_norm"] = local.gradient_clipping_norm
+    server_rate = settings.server_training.server_learning_rate
+    schedule = _server_rate_schedule(settings.server_training)
     if "server_learning_rate" in method.parameters:
         arguments["server_rate_schedule"] = schedule
     elif schedule is not None:
@@ -77,7 +79,7 @@ def build_process(
         server_rate = None
     process = method.build(
         task.model_fn,
-        client_learning_rate=client_optimizer(settings),
+        client_learning_rate=client_optimizer(local),
         server_learning_rate=server_rate,
         **arguments,
     )
@@ -160,64 +162,60 @@ def _preparations(
     }
 
 
-def client_optimizer(settings: RunSettings) -> Any:
+def client_optimizer(local: LocalTraining) -> Any:
     """Returns the clients' optimizer, or the rate of plain SGD; `None` without.
 
     Args:
-      settings: The run.
+      local: The settings of local training.
     """
-    configuration = settings.configuration
-    rate = configuration["client_learning_rate"]
-    if configuration["client_optimizer"] == "momentum":
-        momentum = configuration["client_momentum"]
-        return tff.learning.optimizers.build_sgdm(rate, momentum)
-    if configuration["client_optimizer"] == "adam":
+    rate = local.client_learning_rate
+    if local.client_optimizer == "momentum":
+        return tff.learning.optimizers.build_sgdm(rate, local.client_momentum)
+    if local.client_optimizer == "adam":
         return tff.learning.optimizers.build_adam(rate)
     return rate
 
 
-def _client_rate_schedule(settings: RunSettings) -> optimizers.Schedule | None:
-    configuration = settings.configuration
-    decay = configuration["client_rate_decay"]
-    decay_rounds = configuration["client_rate_decay_rounds"]
-    schedule = configuration["client_rate_schedule"]
-    if schedule == "exponential":
-        return optimizers.exponential(
-            decay, decay_rounds, configuration["client_rate_staircase"]
-        )
-    if schedule == "per_round_factor":
+def _client_rate_schedule(local: LocalTraining) -> optimizers.Schedule | None:
+    decay: Any = local.client_rate_decay
+    decay_rounds: Any = local.client_rate_decay_rounds
+    if local.client_rate_schedule == "exponential":
+        staircase: Any = local.client_rate_staircase
+        return optimizers.exponential(decay, decay_rounds, staircase)
+    if local.client_rate_schedule == "per_round_factor":
         return optimizers.per_round_factor(decay)
-    if schedule == "inverse_sqrt":
+    if local.client_rate_schedule == "inverse_sqrt":
         return optimizers.inverse_sqrt(decay_rounds)
     return None
 
 
-def _server_rate_schedule(settings: RunSettings) -> optimizers.Schedule | None:
-    configuration = settings.configuration
-    if configuration["server_learning_rate"] is None:
+def _server_rate_schedule(server: ServerTraining) -> optimizers.Schedule | None:
+    if server.server_learning_rate is None:
         return None
-    warm_up_rounds = configuration["server_warm_up_rounds"]
-    if configuration["server_rate_scaling"] != "none":
+    warm_up_rounds: Any = server.server_warm_up_rounds
+    if server.server_rate_scaling != "none":
+        scaling: Any = server.server_rate_scaling
+        reference: Any = server.reference_clients_per_round
         return optimizers.cohort_scaling(
-            configuration["clients_per_round"],
-            configuration["reference_clients_per_round"],
-            configuration["server_rate_scaling"],
+            server.clients_per_round,
+            reference,
+            scaling,
             warm_up_rounds,
-            configuration["server_warm_up_from"] or "reference",
+            server.server_warm_up_from or "reference",
         )
     return optimizers.warm_up(warm_up_rounds) if warm_up_rounds else None
 
 
-def _aggregator(settings: RunSettings) -> tff.aggregators.AggregationFactory | None:
-    configuration = settings.configuration
+def _aggregator(settings: Aggregation) -> tff.aggregators.AggregationFactory | None:
     factory = None
-    if configuration["adaptive_clipping"]:
-        factory = aggregators.adaptive_clipping_factory(
-            initial_clipping_norm=configuration["clipping_initial_norm"],
-            target_quantile=configuration["clipping_quantile"],
-            learning_rate=configuration["clipping_learning_rate"],
-        )
-    if configuration["cohort_measurements"]:
+    if settings.adaptive_clipping:
+        clipping: dict[str, Any] = {
+            "initial_clipping_norm": settings.clipping_initial_norm,
+            "target_quantile": settings.clipping_quantile,
+            "learning_rate": settings.clipping_learning_rate,
+        }
+        factory = aggregators.adaptive_clipping_factory(**clipping)
+    if settings.cohort_measurements:
         # Outside the clipping, so as to measure what the clients computed.
         factory = aggregators.cohort_measurements_factory(factory)
     return factory

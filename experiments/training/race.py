@@ -85,7 +85,7 @@ def run(race: Race, methods: Sequence[str]) -> pd.DataFrame:
     Returns:
       A row for each method, the best first: `algorithm`, the mean and the standard
       deviation of the task's metric over seeds, and `place`: "first", "tie" where the
-      spread over seeds does not tell it from the first, or "behind".
+      spread over seeds does not separate it from the first, or "behind".
 
     Raises:
       KeyboardInterrupt: On Ctrl-C; what is finished is kept.
@@ -126,7 +126,7 @@ def run(race: Race, methods: Sequence[str]) -> pd.DataFrame:
 
 
 def places(table: pd.DataFrame, metric: str, higher_is_better: bool) -> pd.DataFrame:
-    """Returns who is first, whom nothing tells from the first, and who is behind.
+    """Returns the first, those not separable from it, and those behind.
 
     With two seeds a method's own deviation says little: the spread of all methods
     around their means is taken together. A gap is one if it is more than twice its

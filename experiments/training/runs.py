@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,11 +19,13 @@ from experiments import terminal
 from experiments.analysis import style
 from experiments.flags.errors import MachineError, UserError, as_user_errors
 from experiments.flags.flag import TASK
+from experiments.flags.sections import Cohorts
 from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results, writing
 from experiments.training import (
     cohorts,
-    model_norm,
+    contexts,
+    participants,
     preflight,
     processes,
     user_callbacks,
@@ -36,7 +37,6 @@ from tff_drift import (
     execution,
     files,
     simulation,
-    system,
 )
 from tff_drift.simulation import callbacks
 from tff_drift.simulation.records import run_directory
@@ -144,11 +144,11 @@ class Runs:
         self._processes: dict[RunSettings, tff.learning.templates.LearningProcess] = {}
         users = self.settings[0].circumstances["callbacks"]
         self._users_callbacks = user_callbacks.load(users or ())
-        _check_trackers(self.settings[0].circumstances["track"] or ())
+        participants.check_trackers(self.settings[0].evaluation.track)
         with as_user_errors(*_BAD_INPUT):
-            set_execution_context(self.settings[0])
+            contexts.set_execution_context(self.settings[0].execution)
             for run in self.settings:
-                _check_cohort(run, self._load(run))
+                _check_cohort(run.cohorts, run.algorithm, self._load(run))
             for run in self.settings:
                 preflight.check_run_folder(run)
                 finished = results.read_finished(run)
@@ -165,7 +165,7 @@ class Runs:
         for run in self.settings:
             if run not in self._finished and run.label not in built:
                 task = self._load(run)
-                cohorts.build_cohorts(run, task.train)
+                cohorts.build_cohorts(run.cohorts, task.train)
                 with terminal.saying(f"building {run.label}"):
                     self._processes[run] = processes.build_process(run, task)
                 built.add(run.label)
@@ -211,7 +211,7 @@ class Runs:
         self._interrupt.check()
         result = self._finished.get(settings)
         if result is not None:
-            for tracker in _trackers(settings.circumstances["track"] or ()):
+            for tracker in participants.trackers(settings.evaluation.track):
                 # It may have failed when the run was trained, or have been elsewhere.
                 with as_user_errors(*_BAD_INPUT):
                     tracker.track_folder(settings.folder)
@@ -221,15 +221,13 @@ class Runs:
             if process is None:
                 process = processes.build_process(settings, task)
             with as_user_errors(*_TROUBLE):
-                participants = [
-                    *_callbacks(settings, task, progress),
+                taking_part = [
+                    *participants.build_callbacks(settings.evaluation, task, progress),
                     *self._further(),
                     *(build() for build in self._users_callbacks),
                     self._interrupt,
                 ]
-                training = _train(
-                    settings, task, process, participants, self._interrupt
-                )
+                training = _train(settings, task, process, taking_part, self._interrupt)
             summary = results.summarize(
                 settings,
                 training,
@@ -256,25 +254,25 @@ def _server_state_bytes(process: tff.learning.templates.LearningProcess) -> int:
     return sum(spec.shape.num_elements() * spec.dtype.size for spec in specs)
 
 
-def _check_cohort(settings: RunSettings, task: tasks.Task) -> None:
-    cohort = settings.configuration["clients_per_round"]
+def _check_cohort(settings: Cohorts, algorithm: str, task: tasks.Task) -> None:
+    cohort = settings.clients_per_round
     if cohort > len(task.train):
         raise UserError(
             f"--clients_per_round is {cohort}, but task {task.name} has only "
             f"{len(task.train)} training clients to sample without replacement. "
             f"Choose at most {len(task.train)}."
         )
-    method = algorithms.methods()[settings.algorithm]
+    method = algorithms.methods()[algorithm]
     if method.needs_full_participation and cohort < len(task.train):
         raise UserError(
-            f"--clients_per_round is {cohort}, but {settings.algorithm} needs all "
+            f"--clients_per_round is {cohort}, but {algorithm} needs all "
             f"{len(task.train)} training clients of task {task.name} in every round. "
             f"Give --clients_per_round={len(task.train)}."
         )
-    left_out = settings.configuration["straggler_left_out"]
+    left_out = settings.straggler_left_out
     if method.needs_full_participation and left_out:
         raise UserError(
-            f"--straggler_left_out is {left_out:g}, but {settings.algorithm} needs all "
+            f"--straggler_left_out is {left_out:g}, but {algorithm} needs all "
             "training clients in every round. Give --straggler_left_out=0."
         )
 
@@ -283,13 +281,13 @@ def _train(
     settings: RunSettings,
     task: tasks.Task,
     process: tff.learning.templates.LearningProcess,
-    participants: Sequence[callbacks.Callback],
+    taking_part: Sequence[callbacks.Callback],
     interrupt: callbacks.SoftInterrupt,
 ) -> simulation.TrainingResult:
     configuration = settings.configuration
-    sampling, clock = cohorts.build_cohorts(settings, task.train)
+    sampling, clock = cohorts.build_cohorts(settings.cohorts, task.train)
     if clock is not None:
-        participants = [*participants, clock]
+        taking_part = [*taking_part, clock]
     try:
         with interrupt, _open_client_states(settings, process) as states:
             return simulation.run_training(
@@ -300,7 +298,7 @@ def _train(
                 sampling=sampling,
                 client_states=states,
                 initial_weights=configuration["initial_weights"],
-                callbacks=participants,
+                callbacks=taking_part,
                 output_dir=simulation.OutputDir(
                     settings.folder,
                     settings.circumstances["rounds_per_checkpoint"],
@@ -313,65 +311,6 @@ def _train(
         raise
     finally:
         _record_circumstances(settings)
-
-
-def _callbacks(
-    settings: RunSettings, task: tasks.Task, progress: bool | None
-) -> list[callbacks.Callback]:
-    configuration = settings.configuration
-    evaluation = simulation.build_evaluation(
-        task.model_fn,
-        task.test,
-        accuracy_metric=task.accuracy_metric,
-        max_clients=configuration["max_evaluation_clients"],
-        seed=settings.seed,
-    )
-    model = None
-    if configuration["evaluated_model"] == "latest":
-        model = _mean_latest_model
-    # A metric that is to fall must not be watched for a fall. The name of one that the
-    # model lacks watches nothing.
-    watched = task.accuracy_metric if task.higher_is_better else "accuracy"
-    parts: list[callbacks.Callback] = [
-        callbacks.FailureWatch(watched),
-        callbacks.PeriodicEvaluation(
-            evaluation,
-            rounds_per_evaluation=configuration["rounds_per_evaluation"],
-            model=model,
-        ),
-        callbacks.Progress(progress, accuracy_metric=watched),
-        model_norm.ModelNorm(),
-    ]
-    if configuration["evaluate_on_training_clients"]:
-        trained = simulation.build_evaluation(
-            task.model_fn, task.train, accuracy_metric=task.accuracy_metric
-        )
-        parts.append(callbacks.FinalEvaluation(trained, model=model))
-    if settings.circumstances["measure_mismatch"]:
-        parts.append(callbacks.ControlVariateMismatch())
-    if settings.circumstances["tensorboard"]:
-        parts.append(callbacks.TensorBoard())
-    return [*parts, *_trackers(settings.circumstances["track"] or ())]
-
-
-def _trackers(names: Sequence[str]) -> list[callbacks.Tracker]:
-    made: dict[str, Callable[[], callbacks.Tracker]]
-    made = {"mlflow": callbacks.MLflowTracker, "wandb": callbacks.WandbTracker}
-    return [made[name]() for name in names]
-
-
-def _check_trackers(names: Sequence[str]) -> None:
-    """Raises unless the packages of the trackers are installed."""
-    for name, tracker in zip(names, _trackers(names)):
-        try:
-            tracker.check()
-        except ImportError as error:
-            raise UserError(f"--track={name}: {error}") from error
-
-
-def _mean_latest_model(run: callbacks.TrainingRun, state: Any) -> Any:
-    assert run.client_states is not None  # The flag is for methods that keep them.
-    return simulation.mean_latest_model(run.process, state, run.client_states)
 
 
 @contextlib.contextmanager
@@ -427,49 +366,3 @@ def _record_circumstances(settings: RunSettings) -> None:
         return  # The folder could not be used, which is an error already.
     content = files.read_json(path)
     writing.write_json(path, {**content, "circumstances": settings.circumstances})
-
-
-def set_execution_context(run: RunSettings) -> None:
-    """Sets where TFF computations run, the same for all runs of a command.
-
-    Args:
-      run: One of the runs.
-
-    Raises:
-      UserError: If Ray is not installed.
-      WorkerError: If TFF's worker, or what runs on Ray, does not start.
-    """
-    concurrent = run.circumstances["max_concurrent_clients"]
-    if run.configuration["execution"] == "ray":
-        try:
-            execution.set_ray_execution_context(
-                address=run.circumstances["ray_address"],
-                num_actors=run.circumstances["ray_actors"],
-                max_concurrent_clients=concurrent,
-            )
-        except ImportError as error:
-            raise UserError(f"--execution=ray: {error}") from error
-    elif run.configuration["execution"] == "native":
-        execution.set_native_execution_context(
-            max_concurrent_computation_calls=concurrent
-        )
-    else:
-        _share_out_processors(run.configuration["clients_per_round"])
-        execution.set_local_execution_context(max_concurrent_clients=concurrent)
-
-
-# So many clients of unequal sizes for each processor keep all of them busy.
-_CLIENTS_PER_PROCESSOR = 4
-
-
-def _share_out_processors(cohort: int) -> None:
-    """Gives each operation one thread where clients keep the processors busy anyway.
-
-    TensorFlow would split operations among processors besides, which costs 5 to 15 % of
-    a round then. That can be set only before it starts; who has set it keeps it.
-    """
-    processors = system.processors()
-    given = "TF_NUM_INTRAOP_THREADS" in os.environ
-    if cohort >= _CLIENTS_PER_PROCESSOR * processors and not given:
-        with contextlib.suppress(RuntimeError):
-            tf.config.threading.set_intra_op_parallelism_threads(1)

@@ -47,7 +47,7 @@ class Asked:
 
 
 class Search:
-    """Which points of a sweep to try next."""
+    """Chooses the points of a sweep to try next."""
 
     def __init__(self, sweep: Sweep) -> None:
         """Opens the journal, or begins it.
@@ -81,7 +81,7 @@ class Search:
         return list(found.values())
 
     def told(self) -> list[tuple[Asked, float]]:
-        """Returns the points whose end was told, and what was told as in `tell`."""
+        """Returns the points whose end was reported, with the values reported."""
         trials = self._study.get_trials(deepcopy=False)
         return [
             (
@@ -93,7 +93,7 @@ class Search:
         ]
 
     def unfinished(self) -> list[Asked]:
-        """Returns the points that were asked for and whose end was not told."""
+        """Returns the points that were asked for and whose end was not reported."""
         return self._asked(TrialState.RUNNING)
 
     def _asked(self, *states: TrialState) -> list[Asked]:
@@ -106,7 +106,7 @@ class Search:
     def ask(self) -> Asked | None:
         """Returns the next point to try; `None` if there have been enough.
 
-        A point depends on its number and, under TPE, on what was told before: a search
+        A point depends on its number and, under TPE, on earlier values: a search
         that goes on asks for the same points.
         """
         waiting = self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
@@ -137,11 +137,11 @@ class Search:
         }
 
     def tell(self, asked: Asked, value: float) -> None:
-        """Tells how good a point is.
+        """Reports the value of a point to the search.
 
         Args:
-          asked: The point. One that was told before, and whose runs were lost, is left
-            as it is.
+          asked: The point. One that was reported before, and whose runs were lost, is
+            left as it is.
           value: Its headline metric; NaN if it was given up, which the sampler takes
             for worse than all others.
         """
@@ -151,7 +151,7 @@ class Search:
         self._study.tell(asked.number, **told, skip_if_finished=True)
 
     def reporter(self, asked: Asked) -> Reporter:
-        """Returns what tells the search of a point that is being trained."""
+        """Returns the reporter of a point that is being trained."""
         return Reporter(
             self._sweep.folder / JOURNAL_FILE, self._study.study_name, asked.number
         )

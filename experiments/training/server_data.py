@@ -1,4 +1,4 @@
-"""Which examples are the server's own, or public: drawn, by a filter, or of a file."""
+"""Chooses the server's own or public examples: drawn, filtered, or from a file."""
 
 from __future__ import annotations
 

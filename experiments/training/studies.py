@@ -186,7 +186,7 @@ def table_of_metrics(study: Study, done: Sequence[Result]) -> pd.DataFrame:
       done: Its results.
     """
     names = (done[0].headline, *_USUAL)
-    columns = {**dict(zip(names, names)), **study.columns}
+    columns = {**dict(zip(names, names, strict=True)), **study.columns}
     table = pd.DataFrame([row for result in done for row in _rows(result, columns)])
     numbers = table.select_dtypes("float").columns
     # Five digits are more than seeds agree on, and keep the file small.
@@ -203,7 +203,7 @@ def _rows(result: Result, columns: Mapping[str, str]) -> list[dict[str, Any]]:
         simulated += row.get("simulated_seconds") or 0.0
         if result.headline not in row:
             continue
-        told = {
+        record = {
             "method": result.settings.label,
             "seed": result.settings.seed,
             "round": row["round"],
@@ -211,7 +211,7 @@ def _rows(result: Result, columns: Mapping[str, str]) -> list[dict[str, Any]]:
             **broken,
         }
         if simulated:
-            told["total_simulated_seconds"] = simulated
-        rows.append(told)
+            record["total_simulated_seconds"] = simulated
+        rows.append(record)
         broken = dict.fromkeys(_FAILURES, 0.0)
     return rows

@@ -101,10 +101,10 @@ class _Training:
                 self._end(future)
 
     def _lost(self) -> list[Any]:
-        """Returns points that were told, and whose runs are not there.
+        """Returns points that were reported, and whose runs are not there.
 
         Raises:
-          UserError: If a point was told to be another one than its runs are.
+          UserError: If a point was reported as another one than its runs are.
         """
         lost = []
         for asked, value in self._search.told():
@@ -144,7 +144,7 @@ class _Training:
 
     def _end(self, future: Future[list[str]]) -> None:
         label = self._futures.pop(future)
-        for seed, reason in zip(self._sweep.seeds, future.result()):
+        for seed, reason in zip(self._sweep.seeds, future.result(), strict=True):
             self._done += 1
             print(
                 f"[{self._done}/{self._total}] {label}, seed {seed}: "

@@ -51,7 +51,7 @@ def run(request: Request, kept: pathlib.Path = RESULTS) -> None:
     tables = [_read(request, study, folder / study.part) for study in request.studies]
     failures = [
         failure
-        for study, table in zip(request.studies, tables)
+        for study, table in zip(request.studies, tables, strict=True)
         for failure in _verify(request, study, folder / study.part, table)
     ]
     if failures:

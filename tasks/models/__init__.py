@@ -1,1 +1,1 @@
-"""What tasks' models are made of: nets, losses and metrics that several tasks share."""
+"""Parts of tasks' models: nets, losses and metrics that several tasks share."""

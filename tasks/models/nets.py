@@ -1,4 +1,4 @@
-"""Nets of layers one after another, whose initial weights follow from a seed."""
+"""Nets of layers, whose initial weights follow from a seed, and batches' losses."""
 
 from __future__ import annotations
 
@@ -23,6 +23,18 @@ def build_sequential(
       An uncompiled Keras model.
     """
     kernels = [layer for layer in layers if hasattr(layer, "kernel_initializer")]
-    for layer, layer_seed in zip(kernels, seeds.initializer_seeds(seed, len(kernels))):
+    for layer, layer_seed in zip(
+        kernels, seeds.initializer_seeds(seed, len(kernels)), strict=True
+    ):
         layer.kernel_initializer = tf.keras.initializers.GlorotUniform(layer_seed)
     return tf.keras.Sequential([tf.keras.Input(tuple(input_shape)), *layers])
+
+
+def reduction(loss: str) -> str:
+    """Returns how Keras makes the loss of a batch of those of its examples.
+
+    Args:
+      loss: "sum" or "mean".
+    """
+    reductions = tf.keras.losses.Reduction
+    return reductions.SUM if loss == "sum" else reductions.SUM_OVER_BATCH_SIZE

@@ -118,10 +118,11 @@ def _from_table(
             f"data: there is no file {str(path)!r}. Give another by --data=FILE."
         )
     where, time = f"data: {path}", options["time_column"]
+    is_number = others["target"] == targets.NUMBER
     table = user_files.read_table(
         path,
         where,
-        label=options["label"],
+        written=None if is_number else user_files.WrittenLabels(options["label"]),
         texts=[options["client_column"]],
     )
     if time in table:

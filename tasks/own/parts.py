@@ -65,7 +65,7 @@ class Found:
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """How examples are held out to test on, where there are none for it.
+    """The rule by which test examples are held out, where there are none.
 
     Attributes:
       fraction: The share held out of each client with at least two.
@@ -152,7 +152,7 @@ def parted(found: Sequence[Found], target: targets.Target, split: Split) -> list
         return parts
     return [
         _windows(part, part_sizes, split.window, is_test)
-        for part, part_sizes, is_test in zip(parts, sizes, (False, True))
+        for part, part_sizes, is_test in zip(parts, sizes, (False, True), strict=True)
     ]
 
 

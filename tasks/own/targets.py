@@ -1,4 +1,4 @@
-"""What a task on a user's own data predicts: a class, or a number."""
+"""The target of a task on a user's own data: a class, or a number."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXAMPLES_PER_CLASS = 10
 
 
 class Target(Protocol):
-    """What is predicted of an example."""
+    """The target that is predicted for an example."""
 
     @property
     def outputs(self) -> int:
@@ -41,7 +41,7 @@ class Target(Protocol):
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """What a task's options say of it."""
+        """The target as a task's options describe it."""
 
     def encode(self, labels: np.ndarray, where: str) -> np.ndarray:
         """Returns labels as the loss takes them; raises a `DataError` if it cannot."""

@@ -192,12 +192,13 @@ def from_folder(
     files = user_files.find_files(folder)
     first = next(path for paths in files.values() for path in paths.values())
     layout = user_files.find_layout(first, label, features)
+    written = None if target == targets.NUMBER else user_files.WrittenLabels(label)
     found = []
     for paths in files.values():
         read = functools.partial(_read_file, paths, label, layout)
         of_part = Found(read, functools.partial(_file_field, paths, label))
-        for owner in paths:
-            of_part.add(owner, read(owner)[1])
+        for owner, path in paths.items():
+            of_part.add(owner, user_files.read_file(path, label, layout, written)[1])
         found.append(of_part)
     return user_tasks.task_of_found(
         folder.name, found, target, num_classes, split, training
@@ -273,7 +274,9 @@ def from_sqlite(
     checks.check_path("path", path)
     path = pathlib.Path(path)
     splits = (train_split, test_split)
-    for name, value in zip(("label", "train_split", "test_split"), (label, *splits)):
+    for name, value in zip(
+        ("label", "train_split", "test_split"), (label, *splits), strict=True
+    ):
         checks.check_text(name, value)
     targets.check_target(target, num_classes)
     if not path.is_file():

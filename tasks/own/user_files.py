@@ -32,7 +32,7 @@ _Found = TypeVar("_Found")
 
 
 class Layout(NamedTuple):
-    """What the features of all clients' files must be.
+    """The layout of features that all clients' files must have.
 
     Attributes:
       path: The file that set it: the first one.
@@ -166,7 +166,72 @@ def find_layout(
     return Layout(path, tuple(columns), (len(columns),), features is not None)
 
 
-def read_file(path: pathlib.Path, label: str, layout: Layout) -> Examples:
+class WrittenLabels:
+    """How labels that were read as numbers are written, in all files of a task.
+
+    Codes such as 1.1 and 1.10 are two texts and one number: of labels that may be
+    classes it is not known whether they are one.
+    """
+
+    def __init__(self, label: str) -> None:
+        """Begins with no file.
+
+        Args:
+          label: The column of labels.
+        """
+        self.label = label
+        # By what was read: a text, and the file in which it stands.
+        self._texts: dict[Any, tuple[str, str]] = {}
+
+    def add(self, labels: pd.Series, table: str, where: str) -> None:
+        """Adds the labels of a file.
+
+        Args:
+          labels: The labels as they were read.
+          table: The text of the file.
+          where: The file, for messages.
+
+        Raises:
+          DataError: If a number is written in two ways, of which Python writes one at
+            most, here or in a file before.
+        """
+        import pandas as pd
+
+        if labels.dtype.kind not in "biuf":
+            return
+        written = labels.map(str)  # TRUE and True are one.
+        if labels.dtype.kind != "b":
+            texts = pd.read_csv(io.StringIO(table), usecols=[self.label], dtype=str)
+            written = texts[self.label]
+        pairs = pd.DataFrame({"read": labels, "written": written})
+        for value, text in pairs.dropna().drop_duplicates().itertuples(index=False):
+            first, place = self._texts.setdefault(value, (text, where))
+            if first == text or (_is_plain(first) and _is_plain(text)):
+                continue
+            elsewhere = "" if place == where else f" of {place}"
+            raise example_checks.DataError(
+                f"{where}, field {self.label!r}: {first!r}{elsewhere} and {text!r} may "
+                "be one label or two. Write all labels alike, as integers or as words; "
+                "or give target='number' (--task=own_numbers) to predict numbers."
+            )
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text is how Python writes the number that it is."""
+    for parse in (int, float):
+        try:
+            return repr(parse(text)) == text
+        except ValueError:
+            continue
+    return False
+
+
+def read_file(
+    path: pathlib.Path,
+    label: str,
+    layout: Layout,
+    written: WrittenLabels | None = None,
+) -> Examples:
     """Returns a client's features and labels, checked except for the labels' range.
 
     Args:
@@ -174,6 +239,7 @@ def read_file(path: pathlib.Path, label: str, layout: Layout) -> Examples:
       label: The column or array of labels.
       layout: What the features must be. Columns are taken by their names, whatever
         the file's order.
+      written: What to add to how labels are written.
 
     Returns:
       The features, `float32` with one row per example, and the labels as they are.
@@ -198,13 +264,13 @@ def read_file(path: pathlib.Path, label: str, layout: Layout) -> Examples:
                 "clients the same."
             )
         return inputs, labels
-    table = read_table(path, where, not layout.given, label)
+    table = read_table(path, where, not layout.given, written)
     names = layout.columns if layout.given else None
     found = user_tables.feature_columns(list(table.columns), [label], names, where)
     if set(found) != set(layout.columns):
         raise example_checks.DataError(
-            f"{where} has the columns of features {user_tables.told(found)}, but "
-            f"{layout.path} has {user_tables.told(layout.columns)}. Give all "
+            f"{where} has the columns of features {user_tables.listed(found)}, but "
+            f"{layout.path} has {user_tables.listed(layout.columns)}. Give all "
             "clients the same columns, or name those to use by features."
         )
     return user_tables.table_examples(table, layout.columns, label, where)
@@ -218,7 +284,7 @@ def read_table(
     path: pathlib.Path,
     where: str,
     all_columns: bool = True,
-    label: str | None = None,
+    written: WrittenLabels | None = None,
     texts: Sequence[str] = (),
 ) -> pd.DataFrame:
     """Returns a table, whose columns have a name each.
@@ -227,13 +293,13 @@ def read_table(
       path: A CSV table in UTF-8, by gzip or not, or a Parquet table.
       where: The table, for messages.
       all_columns: Whether all columns are used, so that none may be without a name.
-      label: A column in which different texts must not be one number, as 1.1 and 1.10.
+      written: What to add to how labels of a CSV table are written.
       texts: Columns whose texts are kept as they are in a CSV table, such as 007; of an
         empty one NaN.
 
     Raises:
       DataError: If it cannot be read, columns are called the same or not at all, or
-        different labels are one number.
+        as in `WrittenLabels.add`.
       ValueError: If pyarrow, which reads Parquet, is not installed.
     """
     # Takes a while to import, and tables are read here alone.
@@ -258,8 +324,8 @@ def read_table(
             converters=dict.fromkeys(texts, lambda text: text or np.nan),
             **exactly,
         )
-        if label in table:
-            _check_labels(table[label], text, where)
+        if written is not None and written.label in table:
+            written.add(table[written.label], text, where)
     except example_checks.DataError:
         raise
     except (ValueError, OverflowError) as error:
@@ -278,24 +344,6 @@ def read_table(
             "use by features."
         )
     return table
-
-
-def _check_labels(labels: pd.Series, text: str, where: str) -> None:
-    """Raises if labels that are written differently were read as one number."""
-    import pandas as pd
-
-    if labels.dtype.kind not in "iuf":
-        return
-    written = pd.read_csv(io.StringIO(text), usecols=[labels.name], dtype=str)
-    pairs = pd.DataFrame({"read": labels, "written": written[labels.name]})
-    pairs = pairs.dropna().drop_duplicates()
-    alike = pairs[pairs["read"].duplicated(keep=False)]
-    if len(alike):
-        first, second = alike[alike["read"] == alike["read"].iloc[0]]["written"][:2]
-        raise example_checks.DataError(
-            f"{where}, field {labels.name!r}: {first!r} and {second!r} may be one "
-            "label or two. Write all labels alike, as integers or as words."
-        )
 
 
 def _read_parquet(path: pathlib.Path, where: str) -> pd.DataFrame:

@@ -192,9 +192,14 @@ def _decode(path: pathlib.Path, wanted: Shape | None) -> np.ndarray:
     try:
         with files.open_regular(path) as file:
             data = file.read()
+        channels = wanted[2] if wanted else 0
+        # TensorFlow makes no other channels of these.
+        is_fixed = data.startswith((b"BM", b"GIF"))
         image = tf.io.decode_image(
-            data, channels=wanted[2] if wanted else 0, expand_animations=False
+            data, channels=0 if is_fixed else channels, expand_animations=False
         )
+        if channels:
+            image = _with_channels(image, channels)
     except OSError as error:
         raise example_checks.unreadable(_where(path), error) from error
     except tf.errors.OpError as error:
@@ -206,3 +211,14 @@ def _decode(path: pathlib.Path, wanted: Shape | None) -> np.ndarray:
         resized = tf.image.resize(image, wanted[:2], antialias=True)
         image = tf.cast(tf.clip_by_value(tf.round(resized), 0, 255), tf.uint8)
     return image.numpy()
+
+
+def _with_channels(image: tf.Tensor, channels: int) -> tf.Tensor:
+    """Returns an image in shades of grey, or in colours, without transparency."""
+    found = image.shape[-1]
+    if found == 4:
+        image, found = image[..., :3], 3
+    if found == channels:
+        return image
+    convert = tf.image.rgb_to_grayscale if channels == 1 else tf.image.grayscale_to_rgb
+    return convert(image)

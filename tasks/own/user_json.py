@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import json
 import os
@@ -138,7 +139,7 @@ def _users(path: pathlib.Path) -> Mapping[str, Any]:
     """Returns what a file holds of each user."""
     try:
         with files.open_regular(path) as file:
-            content = json.loads(file.read())
+            content = json.loads(file.read(), object_pairs_hook=_without_doubles)
     except OSError as error:
         raise example_checks.unreadable(str(path), error) from error
     except (ValueError, RecursionError) as error:
@@ -159,7 +160,38 @@ def _users(path: pathlib.Path) -> Mapping[str, Any]:
             f"{path}: 'users' names others than 'user_data' has examples of. Write "
             "both anew."
         )
+    _check_sizes(path, content, users)
     return users
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object of JSON, of which Python would keep the last of a name."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        name, _ = collections.Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"it has {name!r} twice in one object")
+    return found
+
+
+def _check_sizes(path: pathlib.Path, content: Any, users: Mapping[str, Any]) -> None:
+    """Raises unless users have as many labels as a file says, if it does."""
+    sizes = content.get("num_samples")
+    if sizes is None:
+        return
+    named = list(map(str, content.get("users", users)))
+    if not isinstance(sizes, list) or len(sizes) != len(named):
+        raise example_checks.DataError(
+            f"{path}: 'num_samples' must have a number for each of {len(named)} users, "
+            f"found {checks.shown(sizes)}. Write it anew, or leave it out."
+        )
+    for owner, size in zip(named, sizes, strict=True):
+        labels = users[owner].get("y") if isinstance(users[owner], dict) else None
+        if isinstance(labels, list) and len(labels) != size:
+            raise example_checks.DataError(
+                f"{path}: client {checks.shown(owner)} has {len(labels)} labels, and "
+                f"{checks.shown(size)} in 'num_samples'. The file may have been cut: "
+                "write it anew."
+            )
 
 
 def _examples(user: Any, where: str) -> Examples:

@@ -14,8 +14,10 @@ from tff_drift import checks
 if TYPE_CHECKING:
     import pandas as pd
 
+# At the end of a time of ISO 8601.
+_OFFSET = r"[T ].*(?:Z|[+-]\d\d(?::?\d\d)?)$"
 # Names in a message, at most.
-_MOST_TOLD = 30
+_MOST_LISTED = 30
 
 
 def check_table(name: str, table: Any) -> None:
@@ -95,22 +97,22 @@ def feature_columns(
     known = set(columns)
     missing = [name for name in (*others, *wanted) if name not in known]
     if missing or not wanted:
-        lack = f"no column {told(missing)}" if missing else "no column of features"
+        lack = f"no column {listed(missing)}" if missing else "no column of features"
         raise example_checks.DataError(
-            f"{where} has {lack}; its columns are {told(columns)}. Name those to "
+            f"{where} has {lack}; its columns are {listed(columns)}. Name those to "
             "use by client_id, label and features."
         )
     return list(wanted)
 
 
-def told(names: Sequence[Any]) -> str:
+def listed(names: Sequence[Any]) -> str:
     """Returns names as a list, the first of them if there are many.
 
     Args:
       names: The names of columns.
     """
-    first = ", ".join(map(repr, names[:_MOST_TOLD]))
-    more = len(names) - _MOST_TOLD
+    first = ", ".join(map(repr, names[:_MOST_LISTED]))
+    more = len(names) - _MOST_LISTED
     first = checks.shortened(first)
     return f"[{first}]" if more <= 0 else f"[{first}, and {more} more]"
 
@@ -131,7 +133,7 @@ def check_owners(owners: pd.Series, where: str) -> None:
             f"{where} has no client in column {owners.name!r} of row "
             f"{owners.index[owners.isna()][0]!r}. Fill it in or leave the row out."
         )
-    # Values of one type, as NumPy's arrays hold them, are told apart by their texts.
+    # Values of one type, as NumPy's arrays hold them, differ by their texts.
     values = owners if owners.dtype == object else owners.unique()
     by_text: dict[str, Any] = {}
     by_value: dict[Any, Any] = {}
@@ -205,8 +207,9 @@ def table_examples(
 
 
 def _plain_dtype(column: pd.Series) -> Any:
-    """Returns NumPy's dtype for a column, which may be nullable or one of pyarrow."""
-    return getattr(column.dtype, "numpy_dtype", column.dtype)
+    """Returns NumPy's dtype for a column: nullable, of pyarrow, sparse or its own."""
+    of_dense = getattr(column.dtype, "subtype", column.dtype)
+    return getattr(column.dtype, "numpy_dtype", of_dense)
 
 
 def _remedy(dtype: Any) -> str:
@@ -242,24 +245,35 @@ def as_times(column: pd.Series, where: str) -> pd.Series:
     """Returns a column of times, whose texts are read as dates of ISO 8601.
 
     Args:
-      column: The column, of numbers, dates or texts such as "2024-05-01 13:00".
+      column: The column, of numbers, dates or texts such as "2024-05-01 13:00". Texts
+        may have offsets from UTC, other ones in summer than in winter.
       where: The table, for messages.
 
     Raises:
-      DataError: If a text is no date.
+      DataError: If a text is no date, or some have an offset and others none.
     """
     # Takes a while to import, and tables are read here alone.
     import pandas as pd
 
     if column.dtype.kind in "iufmM":
         return column
+    field = f"{where}, field {column.name!r}"
     try:
-        return pd.to_datetime(column, format="ISO8601")
+        times = pd.to_datetime(column, format="ISO8601", utc=True)
     except (TypeError, ValueError) as error:
         raise example_checks.DataError(
-            f"{where}, field {column.name!r}: expected numbers, or dates such as "
-            f"2024-05-01 13:00 ({checks.shortened(str(error))}). Write them so."
+            f"{field}: expected numbers, or dates such as 2024-05-01 13:00 "
+            f"({checks.shortened(str(error))}). Write them so."
         ) from error
+    texts = column.dropna().map(str)
+    has_offset = texts.str.contains(_OFFSET)
+    if has_offset.any() and not has_offset.all():
+        one, other = texts[has_offset].iloc[0], texts[~has_offset].iloc[0]
+        raise example_checks.DataError(
+            f"{field}: {one!r} has an offset from UTC and {other!r} has none, so that "
+            "nobody knows which was first. Write all with it, or none."
+        )
+    return times
 
 
 def _check_times(column: pd.Series, where: str) -> None:

@@ -1,4 +1,4 @@
-"""What the tasks on a user's own data share: arguments, and how a task is made."""
+"""Arguments and construction of the tasks on a user's own data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 from tasks import definitions
 from tasks.models import nets
 from tasks.own import parts, targets
-from tff_drift import checks
+from tff_drift import checks, signatures
 from tff_drift.simulation import ClientDatasets
 from tff_drift.simulation.data.examples import Transform
 
@@ -20,7 +20,7 @@ from tff_drift.simulation.data.examples import Transform
 BuildKerasModel = Callable[[], Any]
 
 # What users of other libraries call some of the arguments.
-suggest_names = checks.suggesting_names(
+suggest_names = signatures.suggesting_names(
     client="client_id",
     group="client_id",
     image_size="image_shape",

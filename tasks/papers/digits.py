@@ -60,7 +60,7 @@ def _split_over_clients(
     ids = partitioners.client_ids(num_clients)
     return {
         client_id: (images[share], labels[share])
-        for client_id, share in zip(ids, shares)
+        for client_id, share in zip(ids, shares, strict=True)
     }
 
 

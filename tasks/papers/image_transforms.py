@@ -1,4 +1,4 @@
-"""What is done to images before and during training.
+"""Transforms of images before and during training.
 
 Images are arrays `[examples, rows, columns, channels]`. The functions that take a
 generator draw for every image anew.

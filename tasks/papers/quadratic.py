@@ -73,7 +73,7 @@ def global_optimum(clients: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.n
     xs = [x.astype(np.float64) for x, _ in clients.values()]
     ys = [y.astype(np.float64)[:, 0] for _, y in clients.values()]
     curvature = sum(x.T @ x for x in xs)
-    return np.linalg.solve(curvature, sum(x.T @ y for x, y in zip(xs, ys)))
+    return np.linalg.solve(curvature, sum(x.T @ y for x, y in zip(xs, ys, strict=True)))
 
 
 class HalfSquaredError(tf.keras.losses.Loss):

@@ -56,7 +56,7 @@ def build_preprocess(
     def preprocess(
         features: Mapping[str, np.ndarray],
     ) -> tuple[np.ndarray, np.ndarray]:
-        texts = zip(features["tokens"], features["title"])
+        texts = zip(features["tokens"], features["title"], strict=True)
         bags = _count((b" ".join(text).split() for text in texts), word_numbers)
         totals = bags.sum(axis=1, keepdims=True)
         np.divide(bags, totals, out=bags, where=totals > 0)
@@ -71,7 +71,7 @@ def _count(texts: Any, numbers: Mapping[bytes, int]) -> np.ndarray:
     """Returns how often each of the numbered words occurs in each text."""
     found = [[numbers[word] for word in text if word in numbers] for text in texts]
     counts = np.zeros((len(found), len(numbers)), np.float32)
-    for row, columns in zip(counts, found):
+    for row, columns in zip(counts, found, strict=True):
         np.add.at(row, columns, 1)
     return counts
 
@@ -94,11 +94,9 @@ def build_keras_model(num_words: int, num_tags: int, seed: int) -> tf.keras.Mode
 def _build_model(
     num_words: int, num_tags: int, seed: int, loss: str
 ) -> tff.learning.models.VariableModel:
-    reductions = tf.keras.losses.Reduction
-    reduction = reductions.SUM if loss == "sum" else reductions.SUM_OVER_BATCH_SIZE
     return tff.learning.models.from_keras_model(
         build_keras_model(num_words, num_tags, seed),
-        loss=tf.keras.losses.BinaryCrossentropy(reduction=reduction),
+        loss=tf.keras.losses.BinaryCrossentropy(reduction=nets.reduction(loss)),
         input_spec=(
             tf.TensorSpec((None, num_words), tf.float32),
             tf.TensorSpec((None, num_tags), tf.float32),

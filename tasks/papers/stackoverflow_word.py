@@ -62,7 +62,7 @@ def build_preprocess(
     ) -> tuple[np.ndarray, np.ndarray]:
         sentences = features["tokens"]
         sequences = np.full((len(sentences), SEQUENCE_LENGTH + 1), PAD, np.int64)
-        for sequence, sentence in zip(sequences, sentences):
+        for sequence, sentence in zip(sequences, sentences, strict=True):
             tokens = [
                 numbers.get(word, other)
                 for word in sentence.split(b" ")[:SEQUENCE_LENGTH]

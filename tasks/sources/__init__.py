@@ -1,1 +1,1 @@
-"""Where clients' data comes from: files, downloads, arrays."""
+"""Sources of clients' data: files, downloads, arrays."""

@@ -1,4 +1,4 @@
-"""Where tasks look for data, and what to do where it is absent."""
+"""Finds tasks' data, and says what to do where it is absent."""
 
 from __future__ import annotations
 

@@ -68,9 +68,9 @@ def split_over_clients(
     test_shares = partition(data.test.labels, proportions, test_sizes, seed)
 
     batching = {**definitions.batching(options), "seed": seed, "transform": transform}
-    train = _clients(data.train, dict(zip(everyone, shares)), batching)
+    train = _clients(data.train, dict(zip(everyone, shares, strict=True)), batching)
     batching["max_examples"] = None
-    test = _clients(data.test, dict(zip(kept, test_shares)), batching)
+    test = _clients(data.test, dict(zip(kept, test_shares, strict=True)), batching)
     validation = None
     if held_out:
         validation = train.subset(held_out).replace(max_examples=None)

@@ -1,4 +1,4 @@
-"""Where each client's rows are in a SQLite file of TFF's format.
+"""An index of each client's rows in a SQLite file of TFF's format.
 
 The official files have no index on clients: finding one client's rows is a pass
 over the whole file, tens of gigabytes for Stack Overflow. The index here costs one

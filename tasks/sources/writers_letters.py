@@ -47,7 +47,7 @@ def write(cache_dir: str | None) -> tuple[pathlib.Path, dict[str, int]]:
         only_digits=False, cache_dir=str(folder)
     )
     arrays, counts = {}, {}
-    for name, part in zip(("train", "test"), parts):
+    for name, part in zip(("train", "test"), parts, strict=True):
         images, labels = _letters(part)
         arrays[f"x_{name}"], arrays[f"y_{name}"] = images, labels
         counts[name] = len(labels)

@@ -143,7 +143,7 @@ def test_unreachable_threshold_equals_plain_mean_bit_for_bit():
     expected = plain.next(plain.initialize(), values, weights).result
     assert actual.measurements["clipped_count"] == 0
     assert actual.result["kernel"].tobytes() == expected["kernel"].tobytes()
-    for ours, theirs in zip(actual.result["others"], expected["others"]):
+    for ours, theirs in zip(actual.result["others"], expected["others"], strict=True):
         assert ours.tobytes() == theirs.tobytes()
 
 

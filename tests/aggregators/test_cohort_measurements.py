@@ -115,7 +115,7 @@ def test_changes_no_result_and_ignores_weights(run_rounds):
     (expected,) = run_rounds(plain, (values, weights))
 
     assert actual.result["kernel"].tobytes() == expected.result["kernel"].tobytes()
-    for x, y in zip(actual.result["others"], expected.result["others"]):
+    for x, y in zip(actual.result["others"], expected.result["others"], strict=True):
         assert x.tobytes() == y.tobytes()
     assert actual.measurements["mean_client_norm"] == pytest.approx(
         np.mean(np.linalg.norm(rows, axis=1)), rel=1e-6

@@ -87,7 +87,7 @@ def test_any_order(order, run_rounds):
     )
 
 
-@pytest.mark.parametrize("order", _orders([0], [ORDERS[0], ORDERS[-1]]))
+@pytest.mark.parametrize("order", _orders([], [ORDERS[0], ORDERS[-1]]))
 def test_around_differential_privacy(order, run_rounds):
     # Without noise the result is known: the sum of updates of norm at most 0.5,
     # divided by the expected number of clients.
@@ -123,7 +123,7 @@ def secure_mean():
     )
 
 
-@pytest.mark.parametrize("order", _orders([0, 5], ORDERS))
+@pytest.mark.parametrize("order", _orders([0], ORDERS))
 def test_only_secure_aggregation(order, secure_mean):
     process = wrapped(order, secure_mean, SECURE_WRAPPERS).create(VECTOR, WEIGHT)
     tff.test.assert_contains_secure_aggregation(process.next)
@@ -181,6 +181,7 @@ def train(build, cohort, rounds=2, **options):
     return process.get_model_weights(state).trainable, outputs
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     ("build", "inner_factory"),
     tiers.first(

@@ -23,6 +23,7 @@ def secure_sums_run_here(request):
             yield
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize(
     "wrap",
     tiers.first(

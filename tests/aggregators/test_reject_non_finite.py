@@ -73,7 +73,7 @@ def test_finite_updates_are_the_plain_mean_bit_for_bit(weighted):
     actual = weighted.next(weighted.initialize(), values, weights)
     expected = plain.next(plain.initialize(), values, weights)
     assert actual.measurements["rejected_clients"] == 0
-    for ours, theirs in zip(flat(actual.result), flat(expected.result)):
+    for ours, theirs in zip(flat(actual.result), flat(expected.result), strict=True):
         assert ours.tobytes() == theirs.tobytes()
 
 

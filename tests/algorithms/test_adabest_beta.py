@@ -60,7 +60,9 @@ def test_an_automatic_beta_bounds_what_chance_adds_up_to():
     clients = rng.standard_normal((4000, 5, 20))
     means = clients.mean(1)
     squares = (clients**2).sum(-1).mean(1)
-    rounds = [(5, s, (m**2).sum()) for s, m in zip(squares[:60], means[:60])]
+    rounds = [
+        (5, s, (m**2).sum()) for s, m in zip(squares[:60], means[:60], strict=True)
+    ]
     beta = choose(rule(), rounds)
     # The exponential average is as random as that of R rounds, whose sum is as long as
     # one client's update.

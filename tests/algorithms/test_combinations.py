@@ -48,6 +48,7 @@ def drive(name, **options):
     return stateful.Driver(process, CLIENTS)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", tiers.first(["fed_cm"], WITH_SERVER_OPTIMIZER))
 def test_server_momentum_goes_on_in_the_last_direction(name):
     """Of the second round alone what the first one leaves behind differs."""

@@ -101,7 +101,10 @@ def test_any_server_optimizer_and_a_sum_of_variates_of_ones_own():
         changes = [paper.c_i[client] - c_i[client] for client in cohort]
         norms = [np.linalg.norm(change) for change in changes]
         assert max(norms) > 0.5
-        paper.c = c + sum(d * min(1, 0.5 / n) for d, n in zip(changes, norms)) / 3
+        paper.c = (
+            c
+            + sum(d * min(1, 0.5 / n) for d, n in zip(changes, norms, strict=True)) / 3
+        )
         driver.round(cohort)
         np.testing.assert_allclose(driver.model, paper.x, atol=1e-5)
         np.testing.assert_allclose(driver.server_variate(), paper.c, atol=1e-5)
@@ -139,6 +142,7 @@ def test_the_servers_control_variate_is_read_wherever_the_state_holds_it():
     assert stateful.adabest(RATE, 0.2, 0.5).control_variate is None
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("has_meta_step", tiers.first([0], [False, True]))
 def test_the_new_client_states_may_stay_at_the_clients(has_meta_step):
     process = algorithms.build_scaffold(models.softmax_regression, 0.1, 10)
@@ -243,7 +247,7 @@ class Remembering(server_steps.ServerStep):
     def next(self, state, trainable, pseudo_gradient, cohort):
         return server_steps.ServerResult(
             collections.OrderedDict(last=pseudo_gradient, message=cohort.message),
-            tuple(x - g for x, g in zip(trainable, pseudo_gradient)),
+            tuple(x - g for x, g in zip(trainable, pseudo_gradient, strict=True)),
             collections.OrderedDict(),
         )
 

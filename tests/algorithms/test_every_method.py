@@ -288,7 +288,7 @@ def test_bad_rates_are_refused(method, rate):
                 methods.build(method, **{f"{side}_learning_rate": rate})
 
 
-@methods.every_kind_of_state
+@methods.every_form_of_state
 def test_a_rate_that_is_there_can_be_scheduled(method):
     accepted = {}
     for side in ("client", "server"):

@@ -13,6 +13,7 @@ DATA = models.datasets(CLIENTS)
 build_sgdm = tff.learning.optimizers.build_sgdm
 
 
+@pytest.mark.no_smoke
 def test_equals_tff_fed_avg_bit_for_bit_with_metrics():
     ours = models.fed_avg(0.1)
     theirs = tff.learning.algorithms.build_weighted_fed_avg(
@@ -23,7 +24,7 @@ def test_equals_tff_fed_avg_bit_for_bit_with_metrics():
     models.assert_bit_equal(
         models.trainable(ours, our_state), models.trainable(theirs, their_state)
     )
-    for our_round, their_round in zip(our_metrics, their_metrics):
+    for our_round, their_round in zip(our_metrics, their_metrics, strict=True):
         assert our_round["client_work"]["train"] == their_round["client_work"]["train"]
 
 
@@ -33,10 +34,13 @@ def test_one_round_equals_numpy():
     before = models.trainable(process, state)
     state, _ = models.train(process, DATA, state=state)
     delta = models.pseudo_gradient(before, CLIENTS, rate=0.5)
-    for actual, x, d in zip(models.trainable(process, state), before, delta):
+    for actual, x, d in zip(
+        models.trainable(process, state), before, delta, strict=True
+    ):
         np.testing.assert_allclose(actual, x - d, atol=1e-6)
 
 
+@pytest.mark.conformance
 def test_uniform_weighting_averages_the_clients_alike():
     process = algorithms.build_fed_avg(
         models.softmax_regression,
@@ -47,10 +51,13 @@ def test_uniform_weighting_averages_the_clients_alike():
     before = models.trainable(process, state)
     state, _ = models.train(process, DATA, state=state)
     locals_ = [models.local_sgd(before, client, rate=0.5) for client in CLIENTS]
-    for actual, *client_tensors in zip(models.trainable(process, state), *locals_):
+    for actual, *client_tensors in zip(
+        models.trainable(process, state), *locals_, strict=True
+    ):
         np.testing.assert_allclose(actual, np.mean(client_tensors, axis=0), atol=1e-6)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     "loop",
     tiers.first(
@@ -67,7 +74,9 @@ def test_functional_model_and_both_loops_give_the_same_weights(loop):
     for model in (models.softmax_regression, models.functional_softmax_regression()):
         process = algorithms.build_fed_avg(model, 0.1, loop_implementation=loop)
         state, metrics = models.train(process, DATA, 2)
-        for actual, wanted in zip(models.trainable(process, state), expected):
+        for actual, wanted in zip(
+            models.trainable(process, state), expected, strict=True
+        ):
             np.testing.assert_allclose(actual, wanted, atol=1e-6)
         assert np.isfinite(metrics[-1]["client_work"]["train"]["loss"])
 
@@ -84,7 +93,11 @@ def test_accepts_any_tff_optimizer_on_both_sides():
     hparams = process.get_hparams(state)
     assert hparams["client_work"]["learning_rate"] == np.float32(0.05)
     assert hparams["finalizer"]["learning_rate"] == np.float32(0.01)
-    moved = zip(models.trainable(process, state), models.trainable(process, initial))
+    moved = zip(
+        models.trainable(process, state),
+        models.trainable(process, initial),
+        strict=True,
+    )
     assert all(np.any(now != before) for now, before in moved)
 
 
@@ -122,12 +135,16 @@ def test_weight_decay_and_clipping_of_gradients_equal_numpy():
         gradient = models.softmax_gradient(local, features[batch], labels[batch])
         lengths.append(np.sqrt(sum(np.sum(np.square(g)) for g in gradient)))
         factor = min(1.0, norm / lengths[-1])
-        local = [y - rate * (factor * g + decay * y) for y, g in zip(local, gradient)]
+        local = [
+            y - rate * (factor * g + decay * y)
+            for y, g in zip(local, gradient, strict=True)
+        ]
     assert max(lengths) > norm
-    for actual, expected in zip(models.trainable(process, state), local):
+    for actual, expected in zip(models.trainable(process, state), local, strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
+@pytest.mark.conformance
 def test_client_schedule_multiplies_the_rate_round_by_round():
     process = algorithms.build_fed_avg(
         models.softmax_regression,
@@ -141,7 +158,9 @@ def test_client_schedule_multiplies_the_rate_round_by_round():
         reported = metrics[0]["client_work"]["learning_rate"]
         np.testing.assert_allclose(reported, rate, rtol=1e-6)
         delta = models.pseudo_gradient(before, CLIENTS, rate)
-        for actual, x, d in zip(models.trainable(process, state), before, delta):
+        for actual, x, d in zip(
+            models.trainable(process, state), before, delta, strict=True
+        ):
             np.testing.assert_allclose(actual, x - d, atol=1e-6)
     assert process.get_hparams(state)["client_work"]["learning_rate"] == np.float32(0.4)
 
@@ -158,7 +177,9 @@ def test_server_schedule_multiplies_the_step():
         before = models.trainable(process, state)
         state, _ = models.train(process, DATA, state=state)
         delta = models.pseudo_gradient(before, CLIENTS, 0.4)
-        for actual, x, d in zip(models.trainable(process, state), before, delta):
+        for actual, x, d in zip(
+            models.trainable(process, state), before, delta, strict=True
+        ):
             np.testing.assert_allclose(actual, x - rate * d, atol=2e-6)
     assert process.get_hparams(state)["finalizer"]["learning_rate"] == np.float32(2.0)
 
@@ -247,7 +268,9 @@ def test_unweighted_and_private_aggregators_are_accepted():
     before = models.trainable(process, state)
     state, _ = models.train(process, DATA, state=state)
     locals_ = [models.local_sgd(before, client, rate=0.5) for client in CLIENTS]
-    for actual, *client_tensors in zip(models.trainable(process, state), *locals_):
+    for actual, *client_tensors in zip(
+        models.trainable(process, state), *locals_, strict=True
+    ):
         np.testing.assert_allclose(actual, np.mean(client_tensors, axis=0), atol=1e-5)
 
 

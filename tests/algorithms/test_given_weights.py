@@ -71,7 +71,7 @@ def test_the_mean_has_the_weights_given(native_context, context):
     alone = [trained_alone(name) for name in SIZES]
     expected = [
         np.average(parts, axis=0, weights=list(weights.values()))
-        for parts in zip(*alone)
+        for parts in zip(*alone, strict=True)
     ]
     against_keras.assert_alike(found, expected)
 
@@ -86,6 +86,7 @@ BUILDERS = {
 }
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", tiers.first(["fed_avg"], list(BUILDERS)))
 def test_numbers_of_examples_as_weights_change_nothing(name):
     train = weighted(SIZES)
@@ -118,3 +119,42 @@ def test_weights_that_nobody_gives_or_sums_are_refused():
             num_clients=3,
             client_weighting="client_weight",
         )
+
+
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+def test_a_client_whose_weight_is_none_is_left_out_and_counted(weight):
+    weights = {"a": 0.25, "b": weight, "c": 2.0}
+    train = weighted(weights)
+    data = [train.training_data(name, 0) for name in SIZES]
+    with against_keras.local():
+        process = algorithms.build_fed_avg(
+            model_fn_of(train), RATE, client_weighting="client_weight"
+        )
+        found, metrics = against_keras.round_of(process, BEGIN, *data)
+    expected = [
+        np.average(parts, axis=0, weights=[0.25, 2.0])
+        for parts in zip(trained_alone("a"), trained_alone("c"), strict=True)
+    ]
+    against_keras.assert_alike(found, expected)
+    assert metrics["client_work"]["rejected_clients"] == 1
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, -1.0], "example 1: found -1.0 as client_weight"),
+        ([np.nan, np.nan], "example 0: found nan as client_weight"),
+        ([np.inf, np.inf], "example 0: found inf as client_weight"),
+        ([1.0, 2.0], r"example 1: found 2.0 .* 1.0 in its first .* are sample_weight"),
+    ],
+)
+def test_a_run_refuses_weights_that_are_none(weights, message):
+    train = weighted(dict.fromkeys(SIZES, 1.0))
+    clients = {name: train.examples(name) for name in SIZES}
+    clients["b"] = {**clients["b"], "client_weight": np.array(weights)}
+    train = simulation.ClientDatasets.from_arrays(clients, batch_size=3)
+    process = algorithms.build_fed_avg(
+        model_fn_of(train), RATE, client_weighting="client_weight"
+    )
+    with against_keras.local(), pytest.raises(ValueError, match=f"'b', {message}"):
+        simulation.run_training(process, train, rounds=2, cohort_size=3)

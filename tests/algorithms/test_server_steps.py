@@ -71,11 +71,13 @@ def test_three_rounds_equal_numpy(name, server_step):
     slots = [(np.zeros_like(t), np.zeros_like(t)) for t in x]
     for _ in range(3):
         delta = models.pseudo_gradient(x, CLIENTS, RATE)
-        stepped = [server_step(t, d, *s) for t, d, s in zip(x, delta, slots)]
+        stepped = [
+            server_step(t, d, *s) for t, d, s in zip(x, delta, slots, strict=True)
+        ]
         x = [new for new, _, _ in stepped]
         slots = [(m, v) for _, m, v in stepped]
     state, _ = models.train(process, DATA, rounds=3, state=state)
-    for actual, expected in zip(models.trainable(process, state), x):
+    for actual, expected in zip(models.trainable(process, state), x, strict=True):
         np.testing.assert_allclose(actual, expected, atol=3e-5)
 
 
@@ -98,11 +100,14 @@ def test_normalized_fed_avg_moves_by_exactly_the_server_rate():
     for _ in range(3):
         before = models.trainable(process, state)
         state, _ = models.train(process, DATA, state=state)
-        moved = [n - b for n, b in zip(models.trainable(process, state), before)]
+        moved = [
+            n - b for n, b in zip(models.trainable(process, state), before, strict=True)
+        ]
         length = np.sqrt(sum(np.sum(np.square(t, dtype=np.float64)) for t in moved))
         np.testing.assert_allclose(length, 0.1, rtol=1e-5)
 
 
+@pytest.mark.conformance
 def test_normalized_fed_avg_does_not_move_on_a_zero_update():
     process = build("normalized_fed_avg")
     # Without examples there is no local step, so every pseudo-gradient is zero.
@@ -118,12 +123,12 @@ def test_fed_sgd_is_gradient_descent_on_all_data():
     process = build("fed_sgd")
     state = process.initialize()
     x = [np.asarray(t, np.float64) for t in models.trainable(process, state)]
-    features, labels = (np.concatenate(part) for part in zip(*CLIENTS))
+    features, labels = (np.concatenate(part) for part in zip(*CLIENTS, strict=True))
     for _ in range(3):
         gradient = models.softmax_gradient(x, features, labels)
-        x = [t - 0.5 * g for t, g in zip(x, gradient)]
+        x = [t - 0.5 * g for t, g in zip(x, gradient, strict=True)]
     state, _ = models.train(process, DATA, rounds=3, state=state)
-    for actual, expected in zip(models.trainable(process, state), x):
+    for actual, expected in zip(models.trainable(process, state), x, strict=True):
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
@@ -137,6 +142,7 @@ def test_fed_sgd_is_fed_avg_with_one_full_batch_step():
     for actual, expected in zip(
         models.trainable(fed_sgd, models.train(fed_sgd, DATA, 2)[0]),
         models.trainable(fed_avg, models.train(fed_avg, full_batches, 2)[0]),
+        strict=True,
     ):
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 
@@ -181,6 +187,7 @@ def test_the_steps_of_a_large_cohort_are_no_half_precision_number():
     assert metrics["client_work"]["drift"] > 0.5
 
 
+@pytest.mark.conformance
 def test_a_schedule_of_an_integer_rate():
     process = algorithms.build_fed_avg(
         stateful.LinearRegression,

@@ -33,7 +33,7 @@ def states(request, tmp_path):
 def assert_states():
     def check(found, values):
         assert len(found) == len(values)
-        for found_state, value in zip(found, values):
+        for found_state, value in zip(found, values, strict=True):
             expected = state(value)
             assert isinstance(found_state, collections.OrderedDict)
             assert list(found_state) == list(expected)

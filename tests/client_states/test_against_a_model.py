@@ -44,7 +44,7 @@ class StoreAndModel(hypothesis.stateful.RuleBasedStateMachine):
     def scatter(self, cohort, first):
         values = [first + index for index in range(len(cohort))]
         self.states.scatter(cohort, list(map(make_state, values)))
-        self.present = {**self.present, **dict(zip(cohort, values))}
+        self.present = {**self.present, **dict(zip(cohort, values, strict=True))}
 
     @hypothesis.stateful.rule(cohort=cohorts)
     def gather(self, cohort):

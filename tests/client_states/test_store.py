@@ -144,7 +144,7 @@ def test_unfit_cohorts_are_refused(states, state, assert_states):
     with pytest.raises(TypeError, match="list with one state per client, found Ord"):
         states.scatter(["ann"], state(1))
     for ids, message in (
-        ("ann", r"the string 'ann'. Give \['ann'\]"),
+        ("ann", r"a sequence of ids, found 'ann'. Give a list of strings"),
         ([3], r"found 3.*str\(\)"),
         ([b"ann"], r"found b'ann'.*decode"),
     ):

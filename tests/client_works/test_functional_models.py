@@ -54,7 +54,7 @@ def by_hand(rate=0.0, in_lists=False):
         del labels, sample_weight
         count = batch_output.num_examples
         total = batch_output.loss * tf.cast(count, tf.float32)
-        sums = zip(state["loss"], (total, count))
+        sums = zip(state["loss"], (total, count), strict=True)
         return collections.OrderedDict(
             loss=container([before + more for before, more in sums])
         )
@@ -88,7 +88,9 @@ def test_clients_are_vectorized_and_equal_numpy(local, in_lists):
     before = models.trainable(process, state)
     state, _ = models.train(process, data, state=state)
     delta = models.pseudo_gradient(before, CLIENTS, rate=0.2)
-    for actual, x, d in zip(models.trainable(process, state), before, delta):
+    for actual, x, d in zip(
+        models.trainable(process, state), before, delta, strict=True
+    ):
         np.testing.assert_allclose(actual, x - d, atol=1e-6)
 
 
@@ -107,6 +109,7 @@ def keras_dropout():
     )
 
 
+@pytest.mark.conformance
 def test_tffs_worker_trains_what_needs_an_iterator(native_context):
     model = keras_dropout()
     assert functional.leaves_placeholders(model)
@@ -122,7 +125,7 @@ def test_masks_are_those_of_round_step_and_batch():
     models.assert_bit_equal(again, weights)
     assert metrics == metrics_again
     one_by_one, _ = train(by_hand(rate=0.5), loop_implementation=ITERATOR)
-    for one, other in zip(one_by_one, weights):
+    for one, other in zip(one_by_one, weights, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     assert np.any(train(by_hand())[0][0] != weights[0])
 
@@ -157,6 +160,6 @@ def test_uga_repeats_the_steps_that_it_differentiates():
             inner.watch(start)
             first = loss(start, masked[0])
         step = inner.gradient(first, start)
-        last = loss([x - eta * g for x, g in zip(start, step)], masked[1])
-    for actual, gradient in zip(found, outer.gradient(last, start)):
+        last = loss([x - eta * g for x, g in zip(start, step, strict=True)], masked[1])
+    for actual, gradient in zip(found, outer.gradient(last, start), strict=True):
         np.testing.assert_allclose(actual, -gradient, atol=1e-6)

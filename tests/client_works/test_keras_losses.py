@@ -72,8 +72,9 @@ def loss_of(batch):
     return tf.keras.losses.MeanSquaredError()
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize("context", tiers.first(["local"], ["local", "native"]))
-@pytest.mark.parametrize("build", MODELS)
+@pytest.mark.parametrize("build", tiers.first([1], MODELS.keys()))
 def test_a_step_of_a_client_is_a_step_of_keras(native_context, build, context):
     batch = MODELS[build]
     keras_model = build()
@@ -104,7 +105,8 @@ def test_padding_is_in_no_metric():
     logits = keras_model.predict(TOKENS, verbose=0)
     shown = [logits[0, 0], logits[0, 1], logits[1, 0]]
     by_hand = [
-        np.log(np.exp(row).sum()) - row[label] for row, label in zip(shown, [1, 2, 2])
+        np.log(np.exp(row).sum()) - row[label]
+        for row, label in zip(shown, [1, 2, 2], strict=True)
     ]
     np.testing.assert_allclose(expected["loss"], np.mean(by_hand), rtol=1e-6)
 
@@ -147,7 +149,7 @@ def test_a_metric_that_can_leave_nothing_out_is_refused_where_there_is_a_mask():
 
 
 @pytest.mark.parametrize(
-    "name", tiers.first(["fed_sgd", "mime"], ["fed_sgd", "uga", "mime", "fed_meta"])
+    "name", tiers.first(["fed_sgd"], ["fed_sgd", "uga", "mime", "fed_meta"])
 )
 def test_the_gradients_of_other_methods_leave_padding_out(name):
     """Labels of hidden steps change nothing."""
@@ -176,7 +178,7 @@ def test_the_gradients_of_other_methods_leave_padding_out(name):
 
     with against_keras.local():
         one, two = trained(NEXT), trained(other)
-    for found, wanted in zip(one, two):
+    for found, wanted in zip(one, two, strict=True):
         np.testing.assert_array_equal(found, wanted)
     assert not np.allclose(one[-1], begin[-1], atol=1e-4)
 
@@ -192,7 +194,7 @@ LATE = {
 @pytest.mark.parametrize(
     "is_made", tiers.first(["object"], {"object": True, "function": False})
 )
-@pytest.mark.parametrize("name", LATE)
+@pytest.mark.parametrize("name", tiers.first(["auc"], list(LATE)))
 def test_metrics_that_make_their_variables_late(name, is_made):
     """Summed over two clients they are Keras' own of all examples."""
     draw = np.random.default_rng(3)
@@ -251,7 +253,9 @@ def two_outputs():
     return tf.keras.Model(inputs, outputs)
 
 
-@pytest.mark.parametrize("keys", [("kind", "size"), ("size", "kind"), None])
+@pytest.mark.parametrize(
+    "keys", tiers.first([1], [(("kind", "size"),), (("size", "kind"),), None])
+)
 def test_labels_by_name_and_a_list_of_losses(keys):
     labels = {"kind": np.array([2, 0]), "size": np.array([[1.0], [3.0]], np.float32)}
     losses = [

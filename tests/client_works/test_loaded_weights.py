@@ -52,7 +52,7 @@ def set_weights():
 
 def assigned():
     keras_model = net()
-    for variable, value in zip(keras_model.weights, [KERNEL, BIAS]):
+    for variable, value in zip(keras_model.weights, [KERNEL, BIAS], strict=True):
         variable.assign(value)
     return keras_model
 

@@ -41,7 +41,7 @@ def test_local_sgd_sends_the_pseudo_gradient():
     result = outcome(sgd(0.5), CLIENTS[0])
     start = [np.ones([3, 4]), np.zeros(4)]
     local = models.local_sgd(start, CLIENTS[0], 0.5)
-    for actual, x, y in zip(result.update, start, local):
+    for actual, x, y in zip(result.update, start, local, strict=True):
         np.testing.assert_allclose(actual, x - y, atol=1e-6)
     assert int(result.num_examples) == 9
     assert not bool(result.rejected)
@@ -50,7 +50,9 @@ def test_local_sgd_sends_the_pseudo_gradient():
 def test_full_gradient_weighs_batches_by_their_examples():
     result = outcome(client_works.FullGradient(), CLIENTS[0], batch_size=4)
     start = [np.ones([3, 4]), np.zeros(4)]
-    for actual, g in zip(result.update, models.softmax_gradient(start, *CLIENTS[0])):
+    for actual, g in zip(
+        result.update, models.softmax_gradient(start, *CLIENTS[0]), strict=True
+    ):
         np.testing.assert_allclose(actual, g, atol=1e-6)
 
 
@@ -110,10 +112,10 @@ def test_steps_of_sgd_without_clipping_are_those_of_the_formula(decay):
         gradient = models.softmax_gradient(x, features[batch], labels[batch])
         x = [
             y - 0.5 * (0.6 * g + 0.7 * (y - y_0) + c + decay * y)
-            for y, g, y_0, c in zip(x, gradient, start, fixed)
+            for y, g, y_0, c in zip(x, gradient, start, fixed, strict=True)
         ]
     for result in (together, in_words, not_clipped):
-        for update, before, after in zip(result.update, start, x):
+        for update, before, after in zip(result.update, start, x, strict=True):
             np.testing.assert_allclose(update, before - after, atol=1e-6)
 
 
@@ -127,6 +129,7 @@ class _Proximal(client_works.LocalSgd):
                 super().direction(context, correction, step),
                 step.trainable,
                 context.initial_trainable,
+                strict=True,
             )
         )
 
@@ -145,9 +148,10 @@ def test_a_corrected_variant_overrides_one_method():
         batch = slice(first, first + 4)
         gradient = models.softmax_gradient(local, features[batch], labels[batch])
         local = [
-            y - 0.5 * (g + 0.7 * (y - x)) for y, g, x in zip(local, gradient, start)
+            y - 0.5 * (g + 0.7 * (y - x))
+            for y, g, x in zip(local, gradient, start, strict=True)
         ]
-    for actual, y in zip(models.trainable(process, state), local):
+    for actual, y in zip(models.trainable(process, state), local, strict=True):
         np.testing.assert_allclose(actual, y, atol=1e-6)
 
 

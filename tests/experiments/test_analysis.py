@@ -219,6 +219,16 @@ def test_labels_tell_what_varies(tmp_path):
         analysis.labels(runs, ["taw"])
 
 
+def test_settings_that_differ_in_their_last_digits_are_not_one_label(tmp_path):
+    for rate in (0.1234567, 0.1234568):
+        made_up_runs.write(tmp_path / str(rate), [0.1], client_learning_rate=rate)
+    runs = analysis.read(tmp_path)
+    assert set(analysis.labels(runs)) == {
+        "fed_avg, client_learning_rate=0.1234567",
+        "fed_avg, client_learning_rate=0.1234568",
+    }
+
+
 def test_a_setting_that_one_run_has_and_another_has_not_tells_them_apart(tmp_path):
     made_up_runs.write(tmp_path / "skewed", [0.1, 0.5], alpha=0.03)
     made_up_runs.write(tmp_path / "iid", [0.1, 0.9], alpha=None, seed=2)

@@ -68,6 +68,7 @@ def test_data_of_ones_own(run_command, tmp_path):
     assert rows["total_examples"].tolist()[1:] == [40, 80]
 
 
+@pytest.mark.conformance
 def test_numbers_of_ones_own_in_the_order_of_time(run_command, tmp_path):
     draw = np.random.default_rng(0)
     frame = pd.DataFrame({"load": draw.normal(size=40), "device": list("abcd") * 10})

@@ -5,7 +5,7 @@ import shutil
 import pandas as pd
 import pytest
 
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.no_smoke
 
 FLAGS = (
     "--task=quadratic",

@@ -14,7 +14,7 @@ from experiments.reports.comparison import describe, tabulate
 from tests import tiers
 from tests.experiments import programs
 
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.no_smoke
 
 ALGORITHMS = ("fed_avg", "fed_adam")
 SEEDS = (5, 6)
@@ -320,7 +320,7 @@ def test_an_extension_that_was_killed_may_be_taken_back(
 
 @pytest.mark.parametrize(
     "content",
-    tiers.first(["{", "another"], ["[]", "{", "null", '{"rounds": 3}', "another"]),
+    tiers.first(["another"], ["[]", "{", "null", '{"rounds": 3}', "another"]),
 )
 def test_a_summary_that_is_none_is_written_anew(
     run_command, comparison, tmp_path, content

@@ -9,7 +9,7 @@ from tff_drift import compat, execution, simulation
 from tff_drift.simulation.records.checkpoint import load_checkpoint
 
 # A comparison is trained for it.
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.no_smoke
 
 _WORDS = [
     word.replace("algorithms=fed_avg,", "algorithm=").replace("seeds=5,", "seed=")
@@ -26,6 +26,7 @@ def _end(folder):
     )
 
 
+@pytest.mark.conformance
 def test_two_runs_are_bit_identical(comparison, run_command, tmp_path):
     # The other one ran in a process of its own, after other runs, with other threads.
     context = execution.create_local_execution_context(max_concurrent_clients=3)

@@ -64,7 +64,7 @@ def diagnosed(tmp_path_factory):
     return folder, programs.run_process(log, "diagnose", *words)
 
 
-@pytest.mark.whole_programs
+@pytest.mark.no_smoke
 def test_a_diagnosis_is_told_and_kept(diagnosed):
     folder, outcome = diagnosed
     assert outcome.status == 0, outcome.stderr
@@ -108,7 +108,7 @@ def test_places_tell_ties_from_gaps():
 
 
 @pytest.mark.conformance
-@pytest.mark.whole_programs
+@pytest.mark.no_smoke
 def test_a_race_is_searched_and_compared(tmp_path):
     words = ("--race", "--race_rounds=2", "--race_points=2", "--processes=1")
     folder = tmp_path / "run"

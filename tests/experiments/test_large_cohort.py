@@ -16,6 +16,7 @@ def train(run_command, folder, *words):
     return pd.read_csv(folder / "metrics.csv").set_index("round")
 
 
+@pytest.mark.no_smoke
 def test_all_instruments_in_one_run(run_command, tmp_path):
     rows = train(
         run_command,

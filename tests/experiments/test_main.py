@@ -127,6 +127,20 @@ def test_a_spec_that_cannot_be_read_is_one_line(run_command, monkeypatch):
     assert run_command("--version").status == 0
 
 
+def test_notices_of_libraries_are_dropped_and_all_else_is_told(capfd):
+    with terminal.importing():
+        os.write(2, b"WARNING: All log messages before absl::InitializeLog() is ...\n")
+        os.write(2, b"I0000 00:00:1795668574.743279 port.cc:153] oneDNN ...\n")
+        os.write(2, b"E0000 00:00:1795668574.743279 cuda.cc:31] no such card\n")
+        print("a warning of Python", file=sys.stderr)
+    os.write(2, b"I0000 afterwards\n")
+    assert capfd.readouterr().err.splitlines() == [
+        "a warning of Python",
+        "E0000 00:00:1795668574.743279 cuda.cc:31] no such card",
+        "I0000 afterwards",
+    ]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -208,6 +222,7 @@ def test_a_file_that_is_not_the_data(refuse, tmp_path):
     assert "shakespeare.sqlite is not a SQLite file" in message
 
 
+@pytest.mark.conformance
 def test_a_client_whose_data_is_bad(run_command, tmp_path):
     """Found when the client's turn comes, and told as plainly as other mistakes."""
     path = tmp_path / "shakespeare.sqlite"

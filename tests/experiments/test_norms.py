@@ -43,6 +43,7 @@ def test_cosines_are_found_under_any_name(runs):
     assert len(drawn.axes[0].get_lines()) == 2
 
 
+@pytest.mark.conformance
 def test_analyze_draws_them(runs, tmp_path, run_command):
     out = tmp_path / "out"
     outcome = run_command("analyze", tmp_path, f"--output_dir={out}")

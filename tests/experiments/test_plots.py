@@ -1,5 +1,6 @@
 """Figures and tables of runs made up by hand."""
 
+import itertools
 import math
 
 import numpy as np
@@ -22,7 +23,7 @@ def result(algorithm="fed_avg", seed=1, accuracies=(0.1, 0.5, 0.9), losses=(2, 1
         "server_learning_rate": 1.0,
     }
     rows = []
-    for position, (accuracy, loss) in enumerate(zip(accuracies, losses)):
+    for position, (accuracy, loss) in enumerate(zip(accuracies, losses, strict=True)):
         rows.append(
             {
                 "round": 10 * position,
@@ -159,7 +160,7 @@ def test_table_of_made_up_runs():
     assert row["accuracy_client_p5"] == pytest.approx(0.05 * 0.7)
     assert (row["examples"], row["bytes"], row["seconds"]) == (200, 2000, 1.5)
     headers, cells = comparison.readable(table.reset_index(), "accuracy")
-    shown = dict(zip(headers, cells[0]))
+    shown = dict(zip(headers, cells[0], strict=True))
     assert shown["accuracy"] == "70.00 ± 14.14 %"
     assert shown["client rate"] == "-"
     assert shown["examples"] == "200"
@@ -199,6 +200,6 @@ def test_many_names_stand_upright(count, rotation):
     boxes = [label.get_window_extent() for label in labels]
     if rotation == 90:
         middles = [(box.x0 + box.x1) / 2 for box in boxes]
-        apart = min(right - left for left, right in zip(middles, middles[1:]))
+        apart = min(right - left for left, right in itertools.pairwise(middles))
         # Room for a line of text.
         assert apart > 1.2 * labels[0].get_fontsize() * figure.dpi / 72

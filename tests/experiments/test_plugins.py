@@ -9,7 +9,7 @@ from experiments.flags import placement
 from tests.experiments import programs
 from tests.forks.programs import PATIENCE, python
 
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.no_smoke
 
 PLUGIN = """
 import tasks
@@ -100,7 +100,11 @@ def outputs(tmp_path_factory):
     )
     parts = process.stdout.split("== ")[1:]
     assert len(parts) == len(lines), process.stderr
-    return {**dict(zip(lines, parts)), "errors": process.stderr, "folder": folder}
+    return {
+        **dict(zip(lines, parts, strict=True)),
+        "errors": process.stderr,
+        "folder": folder,
+    }
 
 
 def test_lists_and_help_have_what_it_registers(outputs):

@@ -140,6 +140,7 @@ def test_the_quadratics_ask_for_runs_that_take_the_steps_they_name(request_for, 
         assert variant.label.endswith(f"_k{run.configuration['client_epochs']}")
 
 
+@pytest.mark.conformance
 def test_a_study_has_a_row_and_a_folder_per_variant(request_for):
     request = request_for("--seeds=3,4")
     done = studies.run_study(request, STUDY)

@@ -12,6 +12,7 @@ import tasks
 from experiments.flags import published_rates
 from experiments.flags.errors import UserError
 from experiments.training import processes
+from tests import tiers
 from tests.experiments.programs import resolve
 from tff_drift import algorithms, optimizers
 from tff_drift.algorithms import meta_step
@@ -113,16 +114,23 @@ def test_the_server_draws_its_data_from_the_clients(build, captured):
 
 @pytest.mark.parametrize(
     ("words", "rate", "multipliers"),
-    [
-        ("", 0.1, [1, 1, 1, 1]),
-        (
-            "--client_learning_rate=0.3 --client_rate_schedule=per_round_factor "
-            "--client_rate_decay=0.5",
-            0.3,
-            [1, 0.5, 0.25, 0.125],
-        ),
-        ("--meta_learning_rate=0.7 --meta_rate_decay=0.1", 0.7, [1, 0.1, 0.01, 1e-3]),
-    ],
+    tiers.first(
+        [1],
+        [
+            ("", 0.1, [1, 1, 1, 1]),
+            (
+                "--client_learning_rate=0.3 --client_rate_schedule=per_round_factor "
+                "--client_rate_decay=0.5",
+                0.3,
+                [1, 0.5, 0.25, 0.125],
+            ),
+            (
+                "--meta_learning_rate=0.7 --meta_rate_decay=0.1",
+                0.7,
+                [1, 0.1, 0.01, 1e-3],
+            ),
+        ],
+    ),
 )
 def test_the_rate_of_the_meta_step(build, monkeypatch, words, rate, multipliers):
     calls = []

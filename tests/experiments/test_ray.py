@@ -20,7 +20,7 @@ from experiments.training import pool, ray_tasks, runs
 from tests.experiments import programs
 from tff_drift import execution
 
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.no_smoke
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray, the extra, is not installed"
 )

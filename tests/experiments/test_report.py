@@ -74,7 +74,9 @@ def comparison(folder, names=("fed_avg", "fed_adam"), flags=None, **settings):
     """Two methods with two seeds each, in the files of a comparison."""
     curves = ([0.1, 0.5, 0.8], [0.1, 0.3, 0.6]), ([0.1, 0.2, 0.5], [0.1, 0.2, 0.7])
     runs = []
-    for name, algorithm, of_method in zip(names, ("fed_avg", "fed_adam"), curves):
+    for name, algorithm, of_method in zip(
+        names, ("fed_avg", "fed_adam"), curves, strict=True
+    ):
         rate = {"server_learning_rate": 1.0 if algorithm == "fed_avg" else 0.01}
         for seed, accuracies in enumerate(of_method, start=1):
             own = {"algorithm": algorithm, "seed": seed, **rate, **settings}

@@ -29,7 +29,7 @@ def choose(task, **flags):
 
 def test_a_fraction_is_drawn_as_the_library_draws_it(task):
     expected = simulation.sample_examples(task.train, 0.25, task.seed)
-    for found, wanted in zip(choose(task), expected):
+    for found, wanted in zip(choose(task), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
 
 
@@ -57,7 +57,9 @@ def test_a_file(task, tmp_path):
     images, labels = task.train.examples(task.train.client_ids[0])
     path = tmp_path / "meta.npz"
     np.savez(path, x=images[:5], y=labels[:5])
-    for found, wanted in zip(choose(task, meta_file=str(path)), (images, labels)):
+    for found, wanted in zip(
+        choose(task, meta_file=str(path)), (images, labels), strict=True
+    ):
         np.testing.assert_array_equal(found, wanted[:5])
     np.savez(path, x=images[:5].astype(float), y=labels[:5])
     with pytest.raises(ValueError, match="must hold arrays of the clients' type"):

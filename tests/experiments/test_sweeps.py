@@ -87,6 +87,17 @@ def test_on_ray_each_run_is_one_of_a_machine_of_its_own():
         request(*words, "--execution=ray", "--ray_actors=2")
 
 
+@pytest.mark.parametrize(
+    "axis", ["client_learning_rate=0.12345678,0.12345679", "initial_weights=a/b,a_b"]
+)
+def test_points_that_are_written_nearly_alike_have_folders_of_their_own(axis):
+    sweep = request(axis, "--seeds=1")
+    runs = [sweep.runs(point)[0] for point in sweep.grid()]
+    assert len({run.folder for run in runs}) == 2
+    assert {run.folder.parent.parent for run in runs} == {sweep.folder}
+    assert len({run.label for run in runs}) == 2
+
+
 def test_algorithms_are_an_axis_too():
     sweep = request("algorithm=fed_avg,scaffold")
     runs = [sweep.runs(point)[0] for point in sweep.grid()]
@@ -265,7 +276,7 @@ def sweep(tmp_path):
     )  # fmt: skip
     ends = {0.1: (0.5, 0.7), 1.0: (0.8, 0.6), 10.0: (0.9, 0.9)}
     for point in sweep.grid():
-        for run, end in zip(sweep.runs(point), ends[point["tau"]]):
+        for run, end in zip(sweep.runs(point), ends[point["tau"]], strict=True):
             made_up_runs.write(run.folder, [0.1, 0.1, end, end, end], seed=run.seed)
     return sweep
 
@@ -384,7 +395,7 @@ def test_a_heat_map_is_drawn_of_two_axes(tmp_path):
         "tau=0.1,1", "beta_1=0,0.5", "--algorithm=fed_adam", "--rounds=1",
         f"--output_dir={tmp_path / 'out'}",
     )  # fmt: skip
-    for point, end in zip(sweep.grid(), (0.1, 0.2, 0.3, 0.4)):
+    for point, end in zip(sweep.grid(), (0.1, 0.2, 0.3, 0.4), strict=True):
         made_up_runs.write(sweep.runs(point)[0].folder, [0.1, end])
     write(sweep, lambda runs: "")
     picture = (sweep.folder / report.HEAT_MAP).read_bytes()
@@ -396,7 +407,7 @@ def test_a_flag_that_is_none_is_called_so(tmp_path, monkeypatch):
         "gradient_clipping_norm=none,1", "local_steps=none,5", "--rounds=1",
         f"--output_dir={tmp_path / 'out'}",
     )  # fmt: skip
-    for point, end in zip(sweep.grid(), (0.1, 0.2, 0.3, 0.4)):
+    for point, end in zip(sweep.grid(), (0.1, 0.2, 0.3, 0.4), strict=True):
         made_up_runs.write(sweep.runs(point)[0].folder, [0.1, end])
     drawn = []
     draw = report.analysis.draw_heat_map
@@ -424,7 +435,7 @@ def test_the_loss_that_is_trained_on_is_beside_the_loss_that_is_measured(tmp_pat
         "loss=sum,mean", "--task=stackoverflow_tag", "--rounds=1", "--synthetic",
         "--server_learning_rate=1", f"--output_dir={tmp_path / 'out'}",
     )  # fmt: skip
-    for point, end in zip(sweep.grid(), (0.1, 0.2)):
+    for point, end in zip(sweep.grid(), (0.1, 0.2), strict=True):
         (run,) = sweep.runs(point)
         made_up_runs.write(run.folder, [0.1, end], task="stackoverflow_tag")
         path = run.folder / "metrics.csv"

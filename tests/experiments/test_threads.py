@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from experiments.training import runs
+from experiments.training import contexts
 from tests.experiments.programs import resolve
 from tff_drift import execution, system
 
@@ -23,13 +23,13 @@ def asked(monkeypatch):
 
 @pytest.mark.parametrize(("cohort", "expected"), [(8, [1]), (7, [])])
 def test_one_where_clients_keep_the_processors_busy(asked, cohort, expected):
-    runs.set_execution_context(resolve(f"--clients_per_round={cohort}"))
+    contexts.set_execution_context(resolve(f"--clients_per_round={cohort}").execution)
     assert asked == expected
 
 
 def test_what_the_environment_says_stays(asked, monkeypatch):
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
-    runs.set_execution_context(resolve("--clients_per_round=8"))
+    contexts.set_execution_context(resolve("--clients_per_round=8").execution)
     assert asked == []
 
 
@@ -39,5 +39,5 @@ def test_where_tensorflow_runs_already_it_goes_on_as_it_is(asked, monkeypatch):
         raise RuntimeError("Intra op parallelism cannot be modified")
 
     monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", refuse)
-    runs.set_execution_context(resolve("--clients_per_round=8"))
+    contexts.set_execution_context(resolve("--clients_per_round=8").execution)
     assert asked == [1]

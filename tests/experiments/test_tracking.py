@@ -26,7 +26,7 @@ def test_a_tracker_that_is_not_known(run_command):
     assert "Did you mean mlflow?" in outcome.stderr
 
 
-@pytest.mark.whole_programs
+@pytest.mark.no_smoke
 def test_mlflow_has_the_flags_and_the_rounds(run_command, monkeypatch, tmp_path):
     mlflow = pytest.importorskip("mlflow", reason="MLflow, the extra, is not installed")
     monkeypatch.chdir(tmp_path)

@@ -83,7 +83,7 @@ def test_mistakes(module, word, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.whole_programs
+@pytest.mark.no_smoke
 def test_a_command_takes_them_from_the_folder_that_it_is_called_in(tmp_path):
     (tmp_path / "users_own.py").write_text(MODULE)
     outcome = subprocess.run(

@@ -50,6 +50,7 @@ def _change(folder, column, value):
     return path, before
 
 
+@pytest.mark.conformance
 def test_results_come_out_again(kept, capsys):
     folder, asked = kept
     verification.run(asked, folder)

@@ -90,7 +90,7 @@ def test_losses_of_functions_are_those_of_train_on_batch(make, loss, x, y):
     rounds = keras3_models.Rounds(algorithms.build_fed_avg(model_fn, 0.1), [data], 1)
     # Of float16, whose last bits differ with the order of operations.
     tolerance = 1e-3 if make is mixed_precision else 1e-6
-    for actual, expected in zip(rounds.weights, weights):
+    for actual, expected in zip(rounds.weights, weights, strict=True):
         np.testing.assert_allclose(actual, expected, atol=tolerance)
     np.testing.assert_allclose(rounds.metrics[0]["loss"], total, rtol=1e-5)
 

@@ -128,7 +128,7 @@ def test_losses_and_weights_are_equal_bit_for_bit(layers, build):
     theirs = keras3_models.Rounds(build(of_keras2), datasets(), 3, weights)
     assert ours.metrics == theirs.metrics
     for actual, expected, initial in zip(
-        ours.weights, theirs.weights, tf.nest.flatten(weights)
+        ours.weights, theirs.weights, tf.nest.flatten(weights), strict=True
     ):
         assert actual.tobytes() == expected.tobytes()
         assert actual.shape == initial.shape

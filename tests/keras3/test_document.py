@@ -20,5 +20,5 @@ def test_the_code_of_the_document_trains_and_saves(tmp_path, monkeypatch):
     assert len(names["result"].rows) == 10
     assert all(np.isfinite(row["train_loss"]) for row in names["result"].rows)
     weights = names["result"].model_weights.trainable
-    for saved, trained in zip(names["again"].get_weights(), weights):
+    for saved, trained in zip(names["again"].get_weights(), weights, strict=True):
         np.testing.assert_array_equal(saved, trained)

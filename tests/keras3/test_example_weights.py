@@ -176,7 +176,7 @@ def test_a_task_of_ones_own_data_takes_a_model_of_keras_3():
     import tasks
 
     frame = pd.DataFrame(
-        {"owner": list("aabbbb"), "label": Y, **dict(zip("wxyz", X.T))}
+        {"owner": list("aabbbb"), "label": Y, **dict(zip("wxyz", X.T, strict=True))}
     )
 
     def build_keras_model():
@@ -232,7 +232,9 @@ def test_a_task_that_predicts_a_number_takes_a_model_of_keras_3():
     pd = pytest.importorskip("pandas")
     import tasks
 
-    frame = pd.DataFrame({"owner": list("aabbbb"), **dict(zip("vwxy", X.T))})
+    frame = pd.DataFrame(
+        {"owner": list("aabbbb"), **dict(zip("vwxy", X.T, strict=True))}
+    )
 
     def build_keras_model():
         return keras.Sequential(

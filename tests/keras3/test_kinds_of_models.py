@@ -92,7 +92,7 @@ def test_custom_layers_are_told_whether_they_train():
         keras3_models.model_fn(keras_model), small.datasets([client], 9), rounds=1
     )
     gradient = small.softmax_gradient(weights.trainable, 2 * client[0], client[1])
-    for actual, x, g in zip(trained.weights, weights.trainable, gradient):
+    for actual, x, g in zip(trained.weights, weights.trainable, gradient, strict=True):
         np.testing.assert_allclose(actual, x - 0.1 * g, atol=1e-6)
     test = simulation.ClientDatasets.from_arrays({"a": client}, batch_size=9)
     evaluate = simulation.build_evaluation(keras3_models.model_fn(keras_model), test)
@@ -136,7 +136,9 @@ def test_tensors_that_layers_and_losses_keep_are_taken():
     variables = keras_model.trainable_variables
     gradients = tape.gradient(total, [variable.value for variable in variables])
     trained = train(model_fn, small.datasets([(x, y)]), rounds=1)
-    for actual, before, gradient in zip(trained.weights, variables, gradients):
+    for actual, before, gradient in zip(
+        trained.weights, variables, gradients, strict=True
+    ):
         expected = before.numpy() - 0.1 * tf.convert_to_tensor(gradient).numpy()
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 
@@ -245,7 +247,7 @@ def test_several_inputs_and_outputs_by_name():
         one_step.metrics[0]["size_mean_squared_error"], of_size, rtol=1e-6
     )
     for actual, x, g in zip(
-        one_step.weights, keras_model.trainable_variables, gradients
+        one_step.weights, keras_model.trainable_variables, gradients, strict=True
     ):
         expected = x.numpy() - 0.1 * tf.convert_to_tensor(g).numpy()
         np.testing.assert_allclose(actual, expected, atol=1e-6)
@@ -299,7 +301,7 @@ def test_losses_of_functions_and_of_each_example_are_averaged():
     ]
     for other in others:
         np.testing.assert_allclose(other.metrics[0]["loss"], first.metrics[0]["loss"])
-        for one, two in zip(other.weights, first.weights):
+        for one, two in zip(other.weights, first.weights, strict=True):
             np.testing.assert_allclose(one, two, atol=1e-6)
 
 
@@ -323,7 +325,7 @@ def test_metrics_are_those_of_keras_on_all_examples():
     labels = [np.eye(small.NUM_CLASSES, dtype=np.float32)[y] for _, y in CLIENTS]
     data = [
         tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
-        for (x, _), y in zip(CLIENTS, labels)
+        for (x, _), y in zip(CLIENTS, labels, strict=True)
     ]
 
     def metrics():

@@ -64,7 +64,7 @@ def test_vectorized_clients_draw_as_those_that_train_one_by_one():
         context = execution.create_local_execution_context(batch_clients=batch_clients)
         with tff.framework.get_context_stack().install(context):
             results.append(train(random_model()).weights)
-    for one, other in zip(*results):
+    for one, other in zip(*results, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 

@@ -42,13 +42,13 @@ def test_ten_rounds_of_scaffold_and_back_into_the_keras_model(tmp_path):
     process = algorithms.build_scaffold(model_fn, 0.05, num_clients=len(data))
     result = simulation.run_training(process, data, rounds=10, cohort_size=3)
     assert result.rows[-1]["train_loss"] < result.rows[0]["train_loss"]
-    for now, then in zip(keras_model.get_weights(), before):
+    for now, then in zip(keras_model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(now, then)
 
     evaluation = simulation.build_evaluation(model_fn, data)(result.model_weights)
     models.assign_to_keras3(result.model_weights, keras_model)
     for variable, value in zip(
-        keras_model.trainable_variables, result.model_weights.trainable
+        keras_model.trainable_variables, result.model_weights.trainable, strict=True
     ):
         np.testing.assert_array_equal(variable.numpy(), value)
     every = features.reshape([-1, 3])
@@ -110,7 +110,7 @@ def test_the_native_context_agrees(build, native):
     local = keras3_models.Rounds(process, DATA, 2)
     with tff.framework.get_context_stack().install(native):
         other = keras3_models.Rounds(process, DATA, 2)
-    for one, two in zip(local.weights, other.weights):
+    for one, two in zip(local.weights, other.weights, strict=True):
         np.testing.assert_allclose(one, two, atol=1e-6)
     np.testing.assert_allclose(
         local.metrics[-1]["loss"], other.metrics[-1]["loss"], atol=1e-6
@@ -126,7 +126,7 @@ def test_tffs_evaluation():
         evaluation.initialize(), keras3_models.weights(keras_model)
     )
     metrics = evaluation.next(state, DATA).metrics["client_work"]["eval"]
-    x, y = (np.concatenate(parts) for parts in zip(*CLIENTS))
+    x, y = (np.concatenate(parts) for parts in zip(*CLIENTS, strict=True))
     expected = keras3_models.loss()(y, keras_model(x))
     found = metrics["current_round_metrics"]["loss"]
     np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -142,5 +142,7 @@ def test_one_step_with_dropout_equals_numpy_on_the_masked_batch():
     with step_seed.step_seed(tf.Variable(seed)):
         masked = layer(features, training=True).numpy()
     gradient = models.softmax_gradient(before, masked, labels)
-    for actual, x, g in zip(models.trainable(process, state), before, gradient):
+    for actual, x, g in zip(
+        models.trainable(process, state), before, gradient, strict=True
+    ):
         np.testing.assert_allclose(actual, x - g, atol=1e-6)

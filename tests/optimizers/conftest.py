@@ -70,7 +70,9 @@ def assert_close():
 
     def check(actual, expected):
         tf.nest.assert_same_structure(actual, expected)
-        for a, e in zip(tf.nest.flatten(actual), tf.nest.flatten(expected)):
+        for a, e in zip(
+            tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True
+        ):
             np.testing.assert_allclose(a, e, rtol=2e-6, atol=1e-6)
 
     return check

@@ -36,7 +36,9 @@ def _specs(structure):
 
 
 def _loss(weights):
-    return sum(0.5 * np.sum((w - t) ** 2) for w, t in zip(weights, _TARGET))
+    return sum(
+        0.5 * np.sum((w - t) ** 2) for w, t in zip(weights, _TARGET, strict=True)
+    )
 
 
 def _types(structure):
@@ -53,7 +55,7 @@ def test_a_quadratic_is_descended(optimizer):
     weights = _tensors(_WEIGHTS, tf.float32)
     state = optimizer.initialize(_specs(weights))
     for _ in range(30):
-        gradients = tuple(w - t for w, t in zip(weights, _TARGET))
+        gradients = tuple(w - t for w, t in zip(weights, _TARGET, strict=True))
         state, weights = optimizer.next(state, weights, gradients)
     assert _loss(weights) < 0.25 * _loss(_WEIGHTS)
 
@@ -80,7 +82,7 @@ def test_hyperparameters_go_round_and_take_effect(optimizer):
     assert float(optimizer.get_hparams(frozen)["learning_rate"]) == 0.0
     _, unmoved = optimizer.next(frozen, weights, weights)
     _, moved = optimizer.next(state, weights, weights)
-    for before, still, after in zip(_WEIGHTS, unmoved, moved):
+    for before, still, after in zip(_WEIGHTS, unmoved, moved, strict=True):
         np.testing.assert_array_equal(before, still)
         assert np.all(before != after)
 
@@ -108,7 +110,7 @@ def test_clients_of_tffs_own_fed_avg_take_its_steps(optimizer):
     _, expected = optimizer.next(
         optimizer.initialize(_specs(weights)), weights, gradients
     )
-    for found, wanted in zip(after, expected):
+    for found, wanted in zip(after, expected, strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
@@ -136,20 +138,21 @@ def test_momentum_zero_is_sgd_bit_for_bit(weights, gradients, take_steps):
     zero = take_steps(
         tff.learning.optimizers.build_sgdm(0.3, momentum=0.0), weights, gradients
     )
-    for a, b in zip(tf.nest.flatten(plain), tf.nest.flatten(zero)):
+    for a, b in zip(tf.nest.flatten(plain), tf.nest.flatten(zero), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_tffs_momentum_is_heavy_ball(weights, gradients, take_steps, assert_close):
     x, m, expected = weights, [np.zeros_like(w) for w in weights], []
     for step in gradients:
-        m = [0.9 * a + delta for a, delta in zip(m, step)]
-        x = [w - 0.3 * a for w, a in zip(x, m)]
+        m = [0.9 * a + delta for a, delta in zip(m, step, strict=True)]
+        x = [w - 0.3 * a for w, a in zip(x, m, strict=True)]
         expected.append(x)
     optimizer = tff.learning.optimizers.build_sgdm(0.3, momentum=0.9)
     assert_close(take_steps(optimizer, weights, gradients), expected)
 
 
+@pytest.mark.conformance
 def test_all_run_in_tffs_finalizer():
     weights = _tensors(_WEIGHTS, tf.float32)
     weights_type = compat.tensorflow_to_type(
@@ -198,7 +201,7 @@ def test_all_run_in_tffs_finalizer():
             state, expected = optimizer.next(
                 state, expected, _tensors(_TARGET, tf.float32)
             )
-        for a, b, e in zip(second, third, expected):
+        for a, b, e in zip(second, third, expected, strict=True):
             np.testing.assert_allclose(a, e, rtol=1e-6, err_msg=name)
             np.testing.assert_array_equal(a, b, err_msg=name)
         assert list(hparams) == list(optimizer.get_hparams(state))

@@ -60,7 +60,7 @@ def test_a_layers_gradient_moves_that_layer_alone(weights, gradients, take_steps
     scaled = take_steps(
         optimizer, weights, [[100 * step[0], *step[1:]] for step in gradients]
     )
-    for before, after in zip(plain, scaled):
+    for before, after in zip(plain, scaled, strict=True):
         assert np.any(before[0] != after[0])
         np.testing.assert_array_equal(before[1], after[1])
         np.testing.assert_array_equal(before[2], after[2])
@@ -69,7 +69,7 @@ def test_a_layers_gradient_moves_that_layer_alone(weights, gradients, take_steps
 def test_every_layer_moves_by_its_share_of_its_norm(weights, gradients, take_steps):
     before = weights
     for after in take_steps(optimizers.build_lamb(0.25), weights, gradients):
-        for old, new in zip(before, after):
+        for old, new in zip(before, after, strict=True):
             np.testing.assert_allclose(
                 np.linalg.norm(new - old), 0.25 * np.linalg.norm(old), rtol=1e-5
             )
@@ -79,7 +79,7 @@ def test_every_layer_moves_by_its_share_of_its_norm(weights, gradients, take_ste
 def test_zero_gradient_moves_nothing(weights, take_steps):
     zeros = [np.zeros_like(layer) for layer in weights]
     steps = take_steps(optimizers.build_lamb(1.0), weights, [zeros])
-    for before, after in zip(weights, steps[0]):
+    for before, after in zip(weights, steps[0], strict=True):
         np.testing.assert_array_equal(before, after)
 
 

@@ -6,14 +6,18 @@ from tff_drift import optimizers
 
 
 def _distance(before, after):
-    return np.sqrt(sum(np.sum((np.float64(b) - a) ** 2) for b, a in zip(before, after)))
+    return np.sqrt(
+        sum(
+            np.sum((np.float64(b) - a) ** 2) for b, a in zip(before, after, strict=True)
+        )
+    )
 
 
 def test_three_steps(weights, gradients, take_steps, assert_close):
     x, expected = weights, []
     for step in gradients:
         norm = np.sqrt(sum(np.sum(layer**2) for layer in step))
-        x = [w - 0.3 * layer / norm for w, layer in zip(x, step)]
+        x = [w - 0.3 * layer / norm for w, layer in zip(x, step, strict=True)]
         expected.append(x)
     assert_close(
         take_steps(optimizers.build_normalized_sgd(0.3), weights, gradients), expected
@@ -56,7 +60,7 @@ def test_layers_of_different_dtypes():
 def test_zero_gradient_moves_nothing(weights, take_steps):
     zeros = [np.zeros_like(layer) for layer in weights]
     steps = take_steps(optimizers.build_normalized_sgd(1.0), weights, [zeros])
-    for before, after in zip(weights, steps[0]):
+    for before, after in zip(weights, steps[0], strict=True):
         np.testing.assert_array_equal(before, after)
 
 

@@ -35,9 +35,11 @@ def test_the_constant_schedule_changes_no_bit(weights, gradients, take_steps):
     inner = optimizers.build_adam(0.3)
     scheduled = optimizers.build_scheduled(inner, optimizers.constant())
     for plain, with_schedule in zip(
-        take_steps(inner, weights, gradients), take_steps(scheduled, weights, gradients)
+        take_steps(inner, weights, gradients),
+        take_steps(scheduled, weights, gradients),
+        strict=True,
     ):
-        for a, b in zip(plain, with_schedule):
+        for a, b in zip(plain, with_schedule, strict=True):
             np.testing.assert_array_equal(a, b)
 
 

@@ -3,6 +3,8 @@
 Weights are one vector, in the order of Keras: kernel and bias, layer by layer.
 """
 
+import itertools
+
 import numpy as np
 
 UNITS = (100, 100)
@@ -14,7 +16,7 @@ class DenseNet:
     def __init__(self, features, classes):
         sizes = (features, *UNITS, classes)
         self._shapes = [
-            shape for pair in zip(sizes, sizes[1:]) for shape in (pair, pair[1:])
+            shape for pair in itertools.pairwise(sizes) for shape in (pair, pair[1:])
         ]
         self.dimension = sum(int(np.prod(shape)) for shape in self._shapes)
 
@@ -22,9 +24,9 @@ class DenseNet:
         ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes])
         tensors = [
             part.reshape(shape)
-            for part, shape in zip(np.split(w, ends[:-1]), self._shapes)
+            for part, shape in zip(np.split(w, ends[:-1]), self._shapes, strict=True)
         ]
-        return list(zip(tensors[::2], tensors[1::2]))
+        return list(zip(tensors[::2], tensors[1::2], strict=True))
 
     def _activations(self, w, features):
         activations = [features]
@@ -44,7 +46,9 @@ class DenseNet:
         slope[np.arange(len(labels)), labels] -= 1.0
         slope /= len(labels)
         parts = []
-        for (kernel, _), below in zip(reversed(self._layers(w)), reversed(activations)):
+        for (kernel, _), below in zip(
+            reversed(self._layers(w)), reversed(activations), strict=False
+        ):
             parts = [(below.T @ slope).ravel(), slope.sum(axis=0), *parts]
             slope = (slope @ kernel.T) * (below > 0)
         return np.concatenate(parts)

@@ -29,7 +29,7 @@ def optimum(clients, weights=None):
     """The minimum of the (weighted) mean of the clients' losses."""
     weights = [1.0] * len(clients) if weights is None else weights
     curvature, slope = 0.0, 0.0
-    for weight, batches in zip(weights, clients):
+    for weight, batches in zip(weights, clients, strict=True):
         features = np.concatenate([batch[0] for batch in batches])
         targets = np.concatenate([batch[1] for batch in batches])
         curvature = curvature + weight * features.T @ features / len(targets)

@@ -35,10 +35,12 @@ class FedNova:
         d = [
             (x - self.sgd.run(x, batches, lambda w: self.mu * (w - x)))
             / (self.rate * norm)
-            for batches, norm in zip(clients, norms)
+            for batches, norm in zip(clients, norms, strict=True)
         ]
         tau = p @ norms
-        self.x = x - tau * self.rate * sum(p_i * d_i for p_i, d_i in zip(p, d))
+        self.x = x - tau * self.rate * sum(
+            p_i * d_i for p_i, d_i in zip(p, d, strict=True)
+        )
 
 
 class FedExp:
@@ -87,7 +89,7 @@ class ScaffoldMomentum:
     def round(self, cohort):
         change, moves = np.zeros_like(self.x), []
         weights = reference.weights(cohort, self.total_weight)
-        for weight, (client, batches) in zip(weights, cohort.items()):
+        for weight, (client, batches) in zip(weights, cohort.items(), strict=True):
             y, gradients = self.x, []
             c_i = self.c_i.get(client, np.zeros_like(self.x))
             for batch in batches:

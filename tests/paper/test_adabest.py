@@ -180,7 +180,6 @@ def test_a_state_from_no_earlier_round_is_not_discounted(present_round):
     assert driver.client_states["client_4"]["last_round"] == present_round + 1
 
 
-@pytest.mark.conformance
 def test_remark_5_fed_dyns_server_at_full_participation_is_that_of_beta_1():
     clients = {f"client_{index}": RAGGED[f"client_{index}"] for index in range(4)}
     driver = stateful.Driver(stateful.adabest(RATE, mu=0.0, beta=0.0), clients)
@@ -316,7 +315,7 @@ def test_beta_follows_its_schedule_and_decays_when_the_norm_of_h_plateaus():
     # round 3. Later 3 and 2.9 are new minima, and a plateau is reached after round 8.
     norms = [8.0, 4.0, 3.99, 4.0, 3.0, 3.5, 2.9, 5.0, 5.0, 5.0]
     factors = [1.0] * 4 + [0.5] * 5 + [0.25]
-    for t, (h_norm, factor) in enumerate(zip(norms, factors)):
+    for t, (h_norm, factor) in enumerate(zip(norms, factors, strict=True)):
         beta = 0.8 / (1 + 0.25 * t) * factor
         theta_bar += h_norm / beta
         # One step of one client takes θ half the way to its optimum.

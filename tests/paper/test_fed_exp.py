@@ -75,6 +75,7 @@ def test_of_orthogonal_updates_of_one_norm_it_goes_half_their_number(size):
     np.testing.assert_allclose(driver.model, expected, rtol=1e-5)
 
 
+@pytest.mark.conformance
 def test_it_is_faster_than_fed_avg_where_a_model_fits_all_clients():
     # Each client knows one direction of five: all fit w = 1 ... 5.
     clients = {
@@ -131,6 +132,7 @@ def _clipping(norm, rate=0.2):
     )
 
 
+@pytest.mark.conformance
 def test_with_both_sums_clipped_alike_it_extrapolates_from_what_is_clipped():
     clients = {
         f"axis_{axis}": stateful.axis_client(1.0, optimum=9.0, steps=3, axis=axis)

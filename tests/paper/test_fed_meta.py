@@ -42,12 +42,14 @@ def test_a_round_is_the_base_and_a_step_on_the_meta_data(base, each_context):
     for round_number in range(2):
         output = process.next(state, DATA)
         update = models.pseudo_gradient(model, CLIENTS, RATE)
-        model = [w - d for w, d in zip(model, update)]
+        model = [w - d for w, d in zip(model, update, strict=True)]
         gradient = models.softmax_gradient(model, *META)
         rate = META_RATE * decay**round_number
-        model = [w - rate * g for w, g in zip(model, gradient)]
+        model = [w - rate * g for w, g in zip(model, gradient, strict=True)]
         state, meta = output.state, output.metrics["meta"]
-        for actual, expected in zip(models.trainable(process, state), model):
+        for actual, expected in zip(
+            models.trainable(process, state), model, strict=True
+        ):
             np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
         assert meta["learning_rate"] == np.float32(rate)
         assert meta["train"]["num_examples"] == 7
@@ -59,28 +61,35 @@ def descend(model, batches, rate):
     """Gradient steps on minibatches in turn."""
     for features, labels in batches:
         gradient = models.softmax_gradient(model, features, labels)
-        model = [w - rate * g for w, g in zip(model, gradient)]
+        model = [w - rate * g for w, g in zip(model, gradient, strict=True)]
     return model
 
 
+@pytest.mark.conformance
 def test_epochs_without_minibatches_are_full_steps(base, each_context):
     process = with_meta(base, META_RATE, meta_epochs=3)
     state = process.initialize()
     start = models.trainable(process, state)
     output = process.next(state, DATA)
     after_round = [
-        w - d for w, d in zip(start, models.pseudo_gradient(start, CLIENTS, RATE))
+        w - d
+        for w, d in zip(
+            start, models.pseudo_gradient(start, CLIENTS, RATE), strict=True
+        )
     ]
     expected = descend(after_round, [META] * 3, META_RATE)
     found = models.trainable(process, output.state)
-    for one, other in zip(found, expected):
+    for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
-    norm = np.sqrt(sum(np.sum((x - y) ** 2) for x, y in zip(after_round, expected)))
+    norm = np.sqrt(
+        sum(np.sum((x - y) ** 2) for x, y in zip(after_round, expected, strict=True))
+    )
     meta = output.metrics["meta"]
     np.testing.assert_allclose(meta["gradient_norm"], norm / META_RATE, rtol=1e-4)
     assert meta["train"]["num_examples"] == 3 * 7
 
 
+@pytest.mark.conformance
 def test_minibatches_pass_over_all_examples_in_some_order_of_every_epoch():
     # Clients that stand still leave the meta steps alone.
     base = algorithms.build_fed_avg(models.softmax_regression, 1e-30)
@@ -110,7 +119,9 @@ def test_minibatches_pass_over_all_examples_in_some_order_of_every_epoch():
             and other[0] < other[1]
             and all(
                 np.allclose(x, y, rtol=1e-5, atol=1e-6)
-                for x, y in zip(found, descend(model, epoch(one) + epoch(other), 2.0))
+                for x, y in zip(
+                    found, descend(model, epoch(one) + epoch(other), 2.0), strict=True
+                )
             )
         ]
         assert len(matching) == 1
@@ -133,6 +144,7 @@ def test_no_epochs_and_no_batches_are_refused(base, name):
         with_meta(base, 0.1, **{name: 1.5})
 
 
+@pytest.mark.conformance
 def test_hyperparameters_and_weights_can_be_set(base):
     process = with_meta(base, META_RATE)
     state = process.initialize()

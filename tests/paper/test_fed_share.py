@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tests import models
+from tests import models, tiers
 from tff_drift import algorithms, execution
 
 MODEL = models.softmax_regression
@@ -34,7 +34,10 @@ def test_is_fed_avg_on_the_union():
     state, metrics = models.train(process, models.datasets(OWN))
     # Batches of four: own examples and public ones do not meet in a batch.
     union = [
-        tuple(np.concatenate([mine, shared]) for mine, shared in zip(client, PUBLIC))
+        tuple(
+            np.concatenate([mine, shared])
+            for mine, shared in zip(client, PUBLIC, strict=True)
+        )
         for client in OWN
     ]
     fed_avg = models.fed_avg()
@@ -63,7 +66,10 @@ def test_is_passed_in_every_epoch():
     process = algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC), local_epochs=2)
     state, metrics = models.train(process, own)
     union = [
-        tuple(np.concatenate([mine, shared]) for mine, shared in zip(client, PUBLIC))
+        tuple(
+            np.concatenate([mine, shared])
+            for mine, shared in zip(client, PUBLIC, strict=True)
+        )
         for client in OWN
     ]
     fed_avg = models.fed_avg()
@@ -82,13 +88,16 @@ def test_a_client_without_examples_has_the_public_ones_in_every_epoch():
     assert metrics[0]["client_work"]["train"]["num_examples"] == 3 * 6
 
 
+@pytest.mark.conformance
 def test_a_dataset_that_does_not_hold_its_epochs():
     process = algorithms.build_fed_share(MODEL, 0.3, _shared(PUBLIC), local_epochs=2)
     with pytest.raises(Exception, match="local_epochs is 2"):
         models.train(process, models.datasets(models.client_arrays([4 * 3])))
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize(
+    "known", tiers.first(["known"], {"known": True, "unknown": False})
+)
 def test_endless_shared_data(known, monkeypatch):
     monkeypatch.setattr("tff_drift.client_works.batches._MOST_BYTES", 1_000_000)
     endless = _shared(PUBLIC).unbatch().repeat().batch(10_000)

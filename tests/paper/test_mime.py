@@ -52,7 +52,7 @@ def test_rounds_equal_algorithm_1(method, base, each_context):
         np.testing.assert_allclose(driver.model, paper.x, atol=1e-6)
 
 
-@both
+@pytest.mark.parametrize("method", tiers.first(["mime"], list(BUILDERS)))
 def test_weight_decay_is_part_of_every_gradient_that_of_the_server_too(method):
     process = BUILDERS[method](
         stateful.LinearRegression, BASES["momentum"][0], client_weight_decay=0.5
@@ -67,6 +67,7 @@ def test_weight_decay_is_part_of_every_gradient_that_of_the_server_too(method):
         np.testing.assert_allclose(driver.model, paper.x, atol=1e-6)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     ("method", "base"),
     # MimeLite's clients step along their own gradients, of which Adam's steps are no
@@ -132,10 +133,11 @@ def test_mime_lite_equals_that_of_tff(base, contexts):
             models.trainable(process, models.train(process, data, rounds=4)[0])
             for process in (ours, theirs)
         )
-    for one, other in zip(found, expected):
+    for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("method", tiers.first(["mime"], list(BUILDERS)))
 def test_the_server_has_the_hyperparameters_that_are_set(method):
     """One client, whole data, one step: SGD with the momentum that was set."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests import stateful
+from tests import stateful, tiers
 from tests.paper import reference, reference_since
 from tff_drift import algorithms, simulation
 from tff_drift.algorithms import scaffnew
@@ -83,6 +83,7 @@ def test_the_variates_sum_to_zero_after_every_round():
         np.testing.assert_allclose(h.sum(axis=0), np.zeros(D), atol=1e-5)
 
 
+@pytest.mark.conformance
 def test_numbers_of_steps_are_geometric_and_depend_on_the_seed_alone():
     clients = stateful.ragged_clients([3], epochs=1, seed=1)
 
@@ -176,6 +177,7 @@ def test_a_cohort_smaller_than_all_is_one_clear_error():
     assert len(result.rows) == 1
 
 
+@pytest.mark.conformance
 def test_variates_go_by_the_rate_of_the_round_whose_models_they_are_of():
     driver = stateful.Driver(
         build(
@@ -199,7 +201,9 @@ def test_variates_go_by_the_rate_of_the_round_whose_models_they_are_of():
         np.testing.assert_allclose(driver.model, x, atol=2e-6)
 
 
-@pytest.mark.parametrize("idle", ["rejected", "without examples"])
+@pytest.mark.parametrize(
+    "idle", tiers.first(["rejected"], ["rejected", "without examples"])
+)
 def test_a_client_that_does_not_count_once_leaves_the_optimum_where_it_is(idle):
     # The mean of the clients' losses is least at 5.
     clients = {

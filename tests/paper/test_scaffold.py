@@ -179,6 +179,7 @@ def sampled_run(local_context):
     return rounds
 
 
+@pytest.mark.conformance
 def test_sampled_clients_reach_the_optimum_where_fed_avg_stalls(sampled_run):
     fed_avg = stateful.Driver(stateful.fed_avg(RATE), CLIENTS)
     fed_avg_errors = []
@@ -189,12 +190,14 @@ def test_sampled_clients_reach_the_optimum_where_fed_avg_stalls(sampled_run):
     assert min(fed_avg_errors[20:]) > 0.1
 
 
+@pytest.mark.conformance
 def test_sampled_clients_reach_the_optimum_linearly(sampled_run):
     errors = [np.linalg.norm(model - OPTIMUM) for model, _, _ in sampled_run]
     for start in (0, 15, 30):
         assert errors[start + 15] < errors[start] / 5
 
 
+@pytest.mark.conformance
 def test_c_is_the_mean_of_all_N_c_i_after_every_round(sampled_run):
     for _, c, mean_c_i in sampled_run:
         np.testing.assert_allclose(c, mean_c_i, atol=5e-6)
@@ -213,7 +216,7 @@ def test_fed_avg_stalls_farther_with_more_steps_and_more_heterogeneity():
         optima = spread * np.array([-1.0, 1.0])
         clients = {
             f"client_{i}": stateful.axis_client(a, optimum, steps=steps)
-            for i, (a, optimum) in enumerate(zip(curvatures, optima))
+            for i, (a, optimum) in enumerate(zip(curvatures, optima, strict=True))
         }
         x = stalled(steps, optima)
         driver = stateful.Driver(stateful.fed_avg(RATE), clients, learning_rate=rate)
@@ -238,6 +241,7 @@ def weighted_scaffold(clients, server_rate):
     )
 
 
+@pytest.mark.conformance
 def test_unbalanced_clients_as_in_the_code_of_fed_dyn():
     # Models count alike, changes of control variates by examples.
     clients = stateful.ragged_clients([3, 9, 6, 2])

@@ -61,7 +61,7 @@ def test_equals_scaffold_option_II_where_the_K_i_of_a_round_are_equal():
     cohorts = stateful.dealt_cohorts(list(clients), 3, rounds=4)
     # Cohorts of other sizes, clients that come again, other K in every round.
     cohorts = [*cohorts, cohorts[0][:1], list(clients)]
-    for steps, cohort in zip((10, 3, 5, 1, 7, 2), cohorts):
+    for steps, cohort in zip((10, 3, 5, 1, 7, 2), cohorts, strict=True):
         of_round = {name: c._replace(epochs=steps) for name, c in clients.items()}
         driver.round(cohort, of_round)
         scaffold.round(cohort, of_round)

@@ -40,6 +40,7 @@ def test_rounds_equal_the_paper(each_context):
             np.testing.assert_allclose(driver.remembered(client), c_i, atol=1e-5)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     "options", tiers.first([1], [{}, {"gradient_clipping_norm": 0.5}])
 )

@@ -92,7 +92,7 @@ def gradient_by_nested_tapes(weights, client, dropout_rate):
                 inner.watch(current)
                 loss = hidden_net_loss(current, batch, seed, dropout_rate)
             gradients = inner.gradient(loss, current)
-            current = [w - RATE * g for w, g in zip(current, gradients)]
+            current = [w - RATE * g for w, g in zip(current, gradients, strict=True)]
         total = 0.0
         for step, batch in enumerate(batches[num_steps:], num_steps):
             seed = step_seed.build_step_seed(0, step, batch)
@@ -101,6 +101,7 @@ def gradient_by_nested_tapes(weights, client, dropout_rate):
     return [tensor.numpy() for tensor in outer.gradient(total, start)]
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize(
     ("model_fn", "dropout_rate"),
     tiers.first([0], [(net_with_dropout, DROPOUT_RATE), (functional_net(), 0.0)]),
@@ -114,11 +115,14 @@ def test_the_update_equals_nested_tapes(model_fn, dropout_rate, each_context):
     expected = [np.zeros_like(tensor) for tensor in before]
     for client in CLIENTS:
         gradient = gradient_by_nested_tapes(before, client, dropout_rate)
-        expected = [e + len(client[1]) / 17 * g for e, g in zip(expected, gradient)]
-    for old, new, mean in zip(before, after, expected):
+        expected = [
+            e + len(client[1]) / 17 * g for e, g in zip(expected, gradient, strict=True)
+        ]
+    for old, new, mean in zip(before, after, expected, strict=True):
         np.testing.assert_allclose(old - new, mean, atol=1e-5)
 
 
+@pytest.mark.conformance
 def test_with_one_epoch_it_is_fed_sgd(each_context):
     uga = build_uga(local_epochs=1)
     fed_sgd = algorithms.build_fed_sgd(models.softmax_regression, 1.0)
@@ -267,7 +271,7 @@ def test_the_gradient_agrees_with_finite_differences(net, draw, decay, norm):
 
     def loss_after_training(weights):
         """L(ω⁽ᴷ⁾(ω); D), by training."""
-        for variable, weight in zip(variables, weights):
+        for variable, weight in zip(variables, weights, strict=True):
             variable.assign(weight)
         total = 0.0
         for step, batch in enumerate(data):
@@ -279,7 +283,7 @@ def test_the_gradient_agrees_with_finite_differences(net, draw, decay, norm):
                 # With a norm, both steps are clipped.
                 factor = 1.0 if norm is None else norm / length
                 assert factor == 1.0 if norm is None else factor < 1.0
-                for variable, slope in zip(variables, slopes):
+                for variable, slope in zip(variables, slopes, strict=True):
                     variable.assign_sub(RATE * (factor * slope + decay * variable))
             else:
                 total += float(loss) * len(batch[1]) / 5
@@ -316,10 +320,12 @@ def test_the_gradient_agrees_with_finite_differences(net, draw, decay, norm):
         direction = [random.normal(size=weight.shape) for weight in initial]
         step = 1e-5
         ahead, behind = (
-            loss_after_training([w + s * d for w, d in zip(initial, direction)])
+            loss_after_training(
+                [w + s * d for w, d in zip(initial, direction, strict=True)]
+            )
             for s in (step, -step)
         )
-        projected = sum(np.sum(g * d) for g, d in zip(slope, direction))
+        projected = sum(np.sum(g * d) for g, d in zip(slope, direction, strict=True))
         np.testing.assert_allclose(projected, (ahead - behind) / (2 * step), rtol=1e-5)
 
 

@@ -44,7 +44,7 @@ LINES = {
 @pytest.mark.parametrize(
     ("method", "share", "total", "mean_steps"),
     tiers.first(
-        [1, 2, 5],
+        [1, 5],
         [
             (*method, *weights)
             for method in (

@@ -32,6 +32,7 @@ def expected(fed_avg):
     return _trained(fed_avg)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     "options",
     tiers.first(
@@ -50,5 +51,5 @@ def test_a_proximal_term_of_zero_changes_no_bit(expected):
 
 @pytest.mark.conformance
 def test_stacks_are_equal_up_to_rounding(fed_avg, expected):
-    for one, other in zip(_trained(fed_avg, batch_clients=True), expected):
+    for one, other in zip(_trained(fed_avg, batch_clients=True), expected, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)

@@ -55,7 +55,7 @@ def _independent_rows(data):
     text = data.decode("utf-8-sig")
     header, *rows = (row for row in csv.reader(io.StringIO(text, newline="")) if row)
     rows = [row for row in rows if row != [""] and any(map(str.strip, row))]
-    return [dict(zip(header, row)) for row in rows]
+    return [dict(zip(header, row, strict=False)) for row in rows]
 
 
 def _number(text):
@@ -82,7 +82,7 @@ def test_a_table_is_refused_or_read_as_it_is(place, damage):
         np.testing.assert_array_equal(x, np.array(expected, np.float32))
         assert [str(each) for each in labels.tolist()] == [
             str(type(each)(row["label"])) if not isinstance(each, bool) else str(each)
-            for each, row in zip(labels.tolist(), rows)
+            for each, row in zip(labels.tolist(), rows, strict=True)
         ]
 
 
@@ -389,7 +389,7 @@ def test_a_frame_is_refused_or_every_row_is_there_once(columns):
         )
         assert found == sorted(
             (str(owner), float(np.float32(value)))
-            for owner, value in zip(frame["owner"], values)
+            for owner, value in zip(frame["owner"], values, strict=True)
         )
         shown = task.options["classes"]
         found = [

@@ -181,7 +181,7 @@ def test_a_store_is_refused_or_has_the_states_it_was_given(
             return states.gather(["ann", "bob", "eve"])
 
     found = _read_or_refuse(read, client_states.ClientStatesError, folder)
-    for state, value in zip(found or (), (1, 2, 0)):
+    for state, value in zip(found or (), (1, 2, 0), strict=found is not None):
         np.testing.assert_array_equal(state["variate"], _client(value)["variate"])
 
 

@@ -82,6 +82,7 @@ def changed(content, keys, value):
     return content
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize(
     "name", tiers.first(["summary.json"], ["config.json", "summary.json"])
 )

@@ -170,6 +170,7 @@ def _events(state):
     return {path: leaf for path, leaf in leaves if isinstance(leaf, bytes)}
 
 
+@pytest.mark.conformance
 def test_a_private_run_that_is_resumed_keeps_its_events(tmp_path):
     def train(rounds, folder):
         return simulation.run_training(
@@ -185,7 +186,7 @@ def test_a_private_run_that_is_resumed_keeps_its_events(tmp_path):
     resumed = train(2, "parts")
     assert b"GaussianDpEvent" in _events(whole).values()
     assert _events(resumed) == _events(whole)
-    for one, other in zip(tree.flatten(resumed), tree.flatten(whole)):
+    for one, other in zip(tree.flatten(resumed), tree.flatten(whole), strict=True):
         np.testing.assert_array_equal(one, other)
 
 

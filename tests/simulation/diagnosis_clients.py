@@ -38,7 +38,9 @@ def quadratic():
 def quadratics(sizes, curvatures, optima):
     """Clients with copies of one example each, and their A_i."""
     clients, hessians = {}, []
-    for place, (size, curvature, optimum) in enumerate(zip(sizes, curvatures, optima)):
+    for place, (size, curvature, optimum) in enumerate(
+        zip(sizes, curvatures, optima, strict=True)
+    ):
         root = np.sqrt(curvature)
         example = np.tile(root, (size, 1, 1)), np.tile(root @ optimum, (size, 1))
         clients[f"c{place:03}"] = tuple(each.astype(np.float32) for each in example)

@@ -221,9 +221,10 @@ def test_states_stay_at_the_clients_where_the_context_prefers_it(
     for a, b in zip(
         models.trainable(process, left.state),
         models.trainable(process, collected.state),
+        strict=True,
     ):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-    for a, b in zip(*map(variates, stores)):
+    for a, b in zip(*map(variates, stores), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 

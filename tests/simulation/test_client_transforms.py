@@ -39,6 +39,29 @@ def test_a_transform_makes_what_models_take():
         np.testing.assert_array_equal(np.sort(epoch), (1000 + np.arange(9)) // 2)
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda datasets: datasets.examples("client_0"),
+        lambda datasets: datasets.element_spec,
+        lambda datasets: datasets.training_data("client_0", 0),
+    ],
+)
+def test_a_transform_that_writes_to_what_is_kept_is_an_error(use):
+    def in_place(examples, generator):
+        examples[0][:] += 1
+        return examples
+
+    clients = labelled_clients([6])
+    before = clients["client_0"][0].copy()
+    datasets = ClientDatasets.from_arrays(
+        clients, batch_size=4, shuffle=False, transform=in_place
+    )
+    with pytest.raises(ValueError, match="read-only"):
+        use(datasets)
+    np.testing.assert_array_equal(clients["client_0"][0], before)
+
+
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_transform_draws_by_seed_round_client_and_epoch(shuffle):
     def features(client_id, round_number, seed=0):

@@ -219,6 +219,36 @@ def test_mistakes(options, error, message):
         simulation.evaluate_clients(linear_model, weights(), datasets(TEST), **options)
 
 
+def test_the_f1_score_of_two_classes_is_a_number():
+    def model_fn():
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=[1])])
+        return tff_drift.models.from_keras2(
+            model,
+            tf.keras.losses.BinaryCrossentropy(from_logits=True),
+            test.element_spec,
+            metrics=[tf.keras.metrics.F1Score(threshold=0.5, name="f1")],
+        )
+
+    # Predicted is what is above 0.5: of `a` one of two that are, and two wrongly.
+    x = {"a": [1, 1, 1, 0, 0], "b": [1, 0]}
+    y = {"a": [1, 0, 0, 1, 0], "b": [1, 0]}
+    test = datasets(
+        {
+            name: (np.float32(x[name])[:, None], np.float32(y[name])[:, None])
+            for name in x
+        }
+    )
+    model_weights = tff.learning.models.ModelWeights(
+        [np.ones((1, 1), np.float32), np.zeros(1, np.float32)], []
+    )
+    table = simulation.evaluate_clients(model_fn, model_weights, test)
+    np.testing.assert_allclose(table["f1_before"], [2 / 5, 1])
+    evaluate = simulation.build_evaluation(model_fn, test, accuracy_metric="f1")
+    found = evaluate(model_weights)
+    np.testing.assert_allclose(found["f1"], [4 / 7])
+    assert found["f1_client_mean"] == pytest.approx((2 / 5 + 1) / 2)
+
+
 def test_a_metric_that_is_no_number_is_an_error():
     def model_fn():
         return tff.learning.models.from_keras_model(

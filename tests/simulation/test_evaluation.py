@@ -1,4 +1,5 @@
 import collections
+import itertools
 
 import numpy as np
 import pytest
@@ -143,7 +144,7 @@ def test_equals_a_direct_keras_evaluation(test_clients, model_name):
         loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )
-    x, y = (np.concatenate(parts) for parts in zip(*ARRAYS))
+    x, y = (np.concatenate(parts) for parts in zip(*ARRAYS, strict=True))
     loss, accuracy = keras_model.evaluate(x, y, batch_size=len(y), verbose=0)
     assert metrics["loss"] == pytest.approx(loss, rel=1e-6)
     assert metrics["accuracy"] == pytest.approx(accuracy, rel=1e-6)
@@ -170,7 +171,7 @@ def test_functional_model_without_metrics_reports_loss(test_clients):
         model, test_clients, accuracy_metric=None, batch_size=4
     )
     metrics = evaluation(tff.learning.models.ModelWeights((kernel,), ()))
-    x, y = (np.concatenate(parts) for parts in zip(*ARRAYS))
+    x, y = (np.concatenate(parts) for parts in zip(*ARRAYS, strict=True))
     expected = np.mean(((x @ kernel)[:, 0] - y) ** 2)
     assert dict(metrics) == {
         "loss": pytest.approx(expected, rel=1e-5),
@@ -266,7 +267,7 @@ def test_hundreds_of_calls_do_not_grow(test_clients):
             evaluation(weights)
         sizes.append(fakes.resident_bytes())
     # What calls leave behind grows every time, other memory of the process at times.
-    assert min(later - size for size, later in zip(sizes, sizes[1:])) < 2**20
+    assert min(later - size for size, later in itertools.pairwise(sizes)) < 2**20
 
 
 def test_bad_arguments_are_errors(test_clients):

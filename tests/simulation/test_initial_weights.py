@@ -75,7 +75,7 @@ def assert_begins(result, keras_model):
         (weights.non_trainable, keras_model.non_trainable_variables),
     ):
         assert len(found) == len(expected)
-        for array, variable in zip(found, expected):
+        for array, variable in zip(found, expected, strict=True):
             np.testing.assert_array_equal(array, variable.numpy())
 
 
@@ -83,6 +83,7 @@ def weights_of(keras_model):
     return tff.learning.models.ModelWeights.from_model(keras_model)
 
 
+@pytest.mark.no_smoke
 def test_a_model_and_its_weights_are_where_training_starts(process, train, keras_model):
     for given in (keras_model, weights_of(keras_model)):
         assert_begins(run(process, train, initial_weights=given), keras_model)
@@ -102,7 +103,7 @@ def test_a_list_is_taken_of_a_model_whose_weights_all_train(
 ):
     arrays = [np.arange(15.0).reshape(5, 3), [1, 2, 3], np.ones((3, 2)), [3, 4]]
     result = run(build(train, norm=False), train, initial_weights=arrays)
-    for found, expected in zip(result.model_weights.trainable, arrays):
+    for found, expected in zip(result.model_weights.trainable, arrays, strict=True):
         np.testing.assert_array_equal(found, expected)
     with pytest.raises(ValueError, match=r"list of arrays.*ModelWeights\(trainable"):
         run(

@@ -23,7 +23,7 @@ from tff_drift import client_states
 from tff_drift.simulation import read_rows, without_timing
 from tff_drift.simulation.records.checkpoint import load_checkpoint
 
-pytestmark = pytest.mark.whole_programs
+pytestmark = pytest.mark.no_smoke
 
 KILLS = int(os.environ.get("TFF_DRIFT_KILLS", "1"))
 ROOT = pathlib.Path(__file__).parents[2]
@@ -106,7 +106,7 @@ def test_killed_and_restarted_run_equals_an_uninterrupted_one(algorithm, tmp_pat
     if algorithm == "scaffold":
         names = [f"client_{index}" for index in range(6)]
         for one, other in zip(
-            _client_states(killed, names), _client_states(whole, names)
+            _client_states(killed, names), _client_states(whole, names), strict=True
         ):
             assert one.tobytes() == other.tobytes()
             assert np.any(one != 0)

@@ -47,12 +47,14 @@ def _expected(label):
     )
 
 
+@pytest.mark.no_smoke
 def test_a_label_without_output_is_named():
     process = algorithms.build_fed_avg(_model, 0.1)
     for _ in both_contexts():
         assert _message(process, 12) == _expected(12)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("label", tiers.first([1], [12.0, 12.9, -1.0]))
 def test_it_is_named_among_floats(label):
     # Of which Keras' loss takes the whole part.
@@ -64,6 +66,7 @@ def test_it_is_named_among_floats(label):
         assert str(caught.value) == _expected(int(label))
 
 
+@pytest.mark.conformance
 def test_it_is_named_where_clients_keep_states_too():
     process = algorithms.build_scaffold(_model, 0.1, num_clients=2)
 
@@ -80,7 +83,9 @@ def test_inputs_with_the_number_of_a_label_are_not_blamed(names):
     bad_inputs, bad_labels = np.zeros((2, 2), int), np.array([1, 12])
     clients = {"ann": (inputs, labels), "bob": (bad_inputs, bad_labels)}
     if names:
-        clients = {each: dict(zip(names, clients[each])) for each in clients}
+        clients = {
+            each: dict(zip(names, clients[each], strict=True)) for each in clients
+        }
     datasets = simulation.ClientDatasets.from_arrays(clients, batch_size=2)
 
     def named(complaint):

@@ -44,7 +44,8 @@ def test_each_client_counts_with_the_model_of_its_latest_round(process, train):
     # Bob's model of the first round, and Ann's of the second.
     bob, _ = _run(process, train, [["bob"]])
     for found, of_bob, of_ann in zip(
-        *map(tf.nest.flatten, (mean, bob.model_weights, both.model_weights))
+        *map(tf.nest.flatten, (mean, bob.model_weights, both.model_weights)),
+        strict=True,
     ):
         np.testing.assert_allclose(found, (of_bob + of_ann) / 2, rtol=1e-5)
 

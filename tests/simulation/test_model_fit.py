@@ -242,6 +242,7 @@ def test_casts_that_keep_every_value_are_taken(values, dtype):
     assert len(fits(values, tf.TensorSpec((None,), dtype))) == 1
 
 
+@pytest.mark.conformance
 def test_casts_train_the_same_model_in_every_context():
     for _ in both_contexts():
         expected, found = (
@@ -252,7 +253,7 @@ def test_casts_train_the_same_model_in_every_context():
             )
         )
         assert np.any(expected[0])
-        for ours, theirs in zip(found, expected):
+        for ours, theirs in zip(found, expected, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 

@@ -87,7 +87,7 @@ def expected(process):
 def assert_as_expected(process, state, states):
     weights, of_clients = expected(process)
     found = process.get_model_weights(state).trainable
-    for a, b in zip([*found, *contents(states)], [*weights, *of_clients]):
+    for a, b in zip([*found, *contents(states)], [*weights, *of_clients], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
@@ -102,6 +102,7 @@ def test_a_loop_of_one_s_own(process, train):
     models.assert_bit_equal(contents(kept.client_states), of_clients)
 
 
+@pytest.mark.conformance
 def test_lists_of_batches_are_taken_too(train):
     process = built("scaffold")
     kept = ProcessWithClientStates(process)
@@ -381,7 +382,10 @@ def test_tffs_program_resumes(kind, train, tmp_path, server_states):
     again = store("ram", process, None)
     again.scatter(
         list(CLIENTS),
-        [dict(zip(process.initial_client_state, [leaf])) for leaf in found],
+        [
+            dict(zip(process.initial_client_state, [leaf], strict=True))
+            for leaf in found
+        ],
     )
     assert_as_expected(process, server_states[-1], again)
 

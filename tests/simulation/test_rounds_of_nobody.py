@@ -101,7 +101,9 @@ def test_an_empty_cohort_is_a_round_of_nobody():
         assert_is_of_nobody(row)
         assert row["cohort_size"] == 0
     for old, new in zip(
-        begin.global_model_weights.trainable, result.model_weights.trainable
+        begin.global_model_weights.trainable,
+        result.model_weights.trainable,
+        strict=True,
     ):
         np.testing.assert_array_equal(old, new)
 
@@ -164,6 +166,7 @@ def test_a_norm_that_grows_as_learning_does_is_not_told(caplog):
     assert warnings(caplog) == []
 
 
+@pytest.mark.conformance
 def test_native_processes_of_tff_have_such_rounds_too():
     built = tff.learning.algorithms.build_weighted_fed_avg(
         models.softmax_regression,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import zipfile
 
 import numpy as np
@@ -149,6 +150,16 @@ def test_a_dictionary_in_the_place_of_clients_makes_a_short_message():
     assert "ClientDatasets.from_arrays makes one of arrays" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize("value", ["abc", b"abc", {1, 2}, 3])
+def test_what_is_no_list_is_refused(value):
+    message = f"examples must be a list of integers, found {re.escape(repr(value))}"
+    with pytest.raises(TypeError, match=rf"^{message}\.$"):
+        checks.check_list("examples", value, "a list of integers")
+    with pytest.raises(TypeError, match=rf"^{message}\. Give one\.$"):
+        checks.check_list("examples", value, "a list of integers", remedy="Give one.")
+    checks.check_list("examples", [1, 2], "a list of integers")
 
 
 @pytest.mark.parametrize("value", [3, -1.5, "text", None, [1, "a"], {"a": 1}, (), b"x"])

@@ -15,9 +15,9 @@ import tasks
 from tests.simulation import fakes
 from tff_drift import (
     algorithms,
-    checks,
     client_works,
     execution,
+    signatures,
     simulation,
     summaries,
 )
@@ -171,7 +171,7 @@ def test_other_functions_advise_too(call, name, advice):
 
 
 def test_no_argument_is_advised_that_a_function_lacks():
-    @checks.suggesting_names(steps="local_steps")
+    @signatures.suggesting_names(steps="local_steps")
     def train(*, epochs):
         return epochs
 

@@ -7,6 +7,7 @@ import pytest
 import tensorflow_federated as tff
 from absl import logging
 
+from tests import tiers
 from tests.simulation import fakes
 from tff_drift import execution, simulation
 from tff_drift.simulation import (
@@ -243,7 +244,7 @@ def test_process_and_data_of_another_type_are_errors(train):
         run_training(fakes.AveragingProcess(), [1], rounds=1, cohort_size=1)
 
 
-@pytest.mark.parametrize("rounds_per_checkpoint", [1, 3, 100])
+@pytest.mark.parametrize("rounds_per_checkpoint", tiers.first([1], [1, 3, 100]))
 def test_kills_at_every_step_change_nothing(train, tmp_path, rounds_per_checkpoint):
     def run(folder, process):
         return _run(

@@ -101,7 +101,7 @@ def _states(store, version):
     ids = store.client_ids()
     return {
         f"client_states/{client_id}/{name}": leaf.tobytes()
-        for client_id, state in zip(ids, store.gather(ids))
+        for client_id, state in zip(ids, store.gather(ids), strict=True)
         for name, leaf in sorted(_leaves(state))
     }
 

@@ -45,7 +45,7 @@ class Dictionary:
         return [self.states.get(client_id, INITIAL_STATE) for client_id in client_ids]
 
     def scatter(self, client_ids, states):
-        self.states.update(zip(client_ids, states))
+        self.states.update(zip(client_ids, states, strict=True))
 
     def client_ids(self):
         return sorted(self.states)

@@ -48,7 +48,7 @@ class Campaign:
           configurations: Pairs of a method and what its runs keep.
           folder: Where the runs are kept.
         """
-        methods, stores = map(set, zip(*configurations))
+        methods, stores = map(set, zip(*configurations, strict=True))
         self.zygote = zygote.Zygote(sorted(methods), stores)
         self._folder = pathlib.Path(folder)
         self._expected = {}

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.eager import context as eager_context
@@ -261,7 +261,7 @@ def measure_pace(zygote, method, store, folder):
 _PLACES = ("startup", "startup", "round", "round", "round", "write", "write", "ending")
 
 
-def draw_moment(choose: random.Random, pace: Pace, where: Optional[str] = None):
+def draw_moment(choose: random.Random, pace: Pace, where: str | None = None):
     """Draws when a training is killed: in its startup, a round, a write, its ending."""
     where = where or choose.choice(_PLACES)
     killer = choose.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM])

@@ -146,7 +146,7 @@ def test_reads_what_tensorflow_datasets_fetched(tmp_path, monkeypatch, data):
     arrays = _arrays(shape=data.image_shape, first_label=data.first_label)
 
     def generate(part):
-        pairs = zip(arrays[f"x_{part}"], arrays[f"y_{part}"])
+        pairs = zip(arrays[f"x_{part}"], arrays[f"y_{part}"], strict=True)
         for number, (image, label) in enumerate(pairs):
             example = {"image": image, "label": int(label)}
             if data is _DATA:
@@ -189,7 +189,7 @@ def test_a_failed_download_says_so(tmp_path, monkeypatch):
 def test_the_stand_in_can_be_learnt_and_follows_the_seed():
     splits = [_load("nowhere", synthetic=True, seed=seed) for seed in (1, 1, 2)]
 
-    for (images, labels), size in zip(splits[0], (600, 200)):
+    for (images, labels), size in zip(splits[0], (600, 200), strict=True):
         assert images.shape == (size, 32, 32, 3)
         assert images.dtype == np.uint8
         assert np.bincount(labels).tolist() == [size // 10] * 10

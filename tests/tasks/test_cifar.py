@@ -97,11 +97,11 @@ def test_initial_weights_follow_the_seed_and_differ_between_layers(resnet18):
         (lambda seed: convolutional_nets.build_uga(10, seed), 5),
     ):
         first, again, other = (build(seed).get_weights() for seed in (1, 1, 2))
-        for mine, repeated, different in zip(first, again, other):
+        for mine, repeated, different in zip(first, again, other, strict=True):
             np.testing.assert_array_equal(mine, repeated)
             assert np.array_equal(mine, different) == (mine.ndim == 1)
         assert sum(each.ndim > 1 for each in first) == kernels
-    for mine, repeated in zip(resnet18.get_weights(), same.get_weights()):
+    for mine, repeated in zip(resnet18.get_weights(), same.get_weights(), strict=True):
         np.testing.assert_array_equal(mine, repeated)
     alike = [w for w in resnet18.get_weights() if w.shape == (3, 3, 64, 64)]
     assert len({weights.tobytes() for weights in alike}) == len(alike) == 4
@@ -132,7 +132,7 @@ def test_examples_and_predictions_equal_those_of_tffs_baseline(resnet18):
     )
     (batch,) = dataset.as_numpy_iterator()
     (ours,) = task.train.evaluation_batches(client_id)
-    for array, expected in zip(ours, batch):
+    for array, expected in zip(ours, batch, strict=True):
         assert array.dtype == expected.dtype
         np.testing.assert_allclose(array, expected, atol=1e-6)
 
@@ -141,6 +141,7 @@ def test_examples_and_predictions_equal_those_of_tffs_baseline(resnet18):
         net.trainable_variables,
         baseline_model.trainable_variables,
         resnet18.trainable_variables,
+        strict=True,
     ):
         # Other weights than 0 and 1 for biases and scales, too.
         value = initial + 0.05 * tf.cos(tf.range(initial.shape[-1] * 1.0))
@@ -171,7 +172,7 @@ def test_pachinko_images_are_distorted_in_training_alone():
 
     for datasets in (task.train, task.test):
         for array, expected in zip(
-            datasets.examples(client_id), plain.test.examples(client_id)
+            datasets.examples(client_id), plain.test.examples(client_id), strict=True
         ):
             np.testing.assert_array_equal(array, expected)
     ((images, labels),) = task.train.training_data(client_id, 0)

@@ -13,13 +13,14 @@ def task():
 
 def _stack(datasets):
     examples = [datasets.examples(client_id) for client_id in datasets.client_ids]
-    return tuple(np.concatenate(arrays) for arrays in zip(*examples))
+    return tuple(np.concatenate(arrays) for arrays in zip(*examples, strict=True))
 
 
 def test_train_and_test_clients_hold_every_real_image_once(task):
     images, labels = sklearn.datasets.load_digits(return_X_y=True)
     found = [
-        np.concatenate(arrays) for arrays in zip(_stack(task.train), _stack(task.test))
+        np.concatenate(arrays)
+        for arrays in zip(_stack(task.train), _stack(task.test), strict=True)
     ]
 
     expected = sorted(map(tuple, np.column_stack([images, labels])))
@@ -117,7 +118,7 @@ def test_initial_weights_follow_the_seed_also_inside_tff(task):
     state = process.initialize()
 
     for mine, again, inside_tff in zip(
-        weights, same, state.global_model_weights.trainable
+        weights, same, state.global_model_weights.trainable, strict=True
     ):
         np.testing.assert_array_equal(mine, again)
         np.testing.assert_array_equal(mine, inside_tff)

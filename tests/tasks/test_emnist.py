@@ -68,13 +68,13 @@ def test_examples_and_predictions_equal_those_of_tffs_baseline(task):
     )
     (batch,) = dataset.as_numpy_iterator()
     (ours,) = task.train.evaluation_batches(client_id)
-    for array, expected in zip(ours, batch):
+    for array, expected in zip(ours, batch, strict=True):
         assert array.dtype == expected.dtype
         np.testing.assert_array_equal(array, expected)
 
     model, baseline_model = task.model_fn(), baseline.model_fn()
     for variable, baseline_variable in zip(
-        model.trainable_variables, baseline_model.trainable_variables
+        model.trainable_variables, baseline_model.trainable_variables, strict=True
     ):
         baseline_variable.assign(variable)
     logits = model.forward_pass(ours, training=False).predictions
@@ -89,7 +89,7 @@ def test_initial_weights_follow_the_seed(task):
         for each in (task, task, other_task)
     )
 
-    for mine, again, different in zip(weights, same, other):
+    for mine, again, different in zip(weights, same, other, strict=True):
         np.testing.assert_array_equal(mine, again)
         # Biases start at zero, kernels at random.
         assert np.array_equal(mine, different) == (mine.ndim == 1)
@@ -140,7 +140,9 @@ def test_real_examples_equal_those_of_tffs_loader(real_data, only_digits):
     )
     client_data = tff.simulation.datasets.emnist.load_data(only_digits, real_data)
 
-    for split, clients in zip((data.train_split, data.test_split), client_data):
+    for split, clients in zip(
+        (data.train_split, data.test_split), client_data, strict=True
+    ):
         assert reader.client_ids(split) == clients.client_ids
         assert clients.element_type_structure == data.element_spec
         for client_id in clients.client_ids[::120]:

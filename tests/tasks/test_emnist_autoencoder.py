@@ -1,3 +1,4 @@
+import itertools
 import sys
 
 import numpy as np
@@ -7,7 +8,7 @@ import tensorflow_federated as tff
 import tasks
 
 _WIDTHS = (784, 1000, 500, 250, 30, 250, 500, 1000, 784)
-_PARAMETERS = sum(a * b + b for a, b in zip(_WIDTHS, _WIDTHS[1:]))
+_PARAMETERS = sum(a * b + b for a, b in itertools.pairwise(_WIDTHS))
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def test_parameters_are_those_of_the_papers_layers(task):
     variables = task.model_fn().trainable_variables
 
     kernels = [tuple(each.shape) for each in variables if each.shape.rank == 2]
-    assert kernels == list(zip(_WIDTHS, _WIDTHS[1:]))
+    assert kernels == list(itertools.pairwise(_WIDTHS))
     count = sum(each.shape.num_elements() for each in variables)
     assert count == _PARAMETERS == 2_837_314
 
@@ -42,20 +43,29 @@ def test_examples_and_errors_equal_those_of_tffs_baseline(task):
     )
     (batch,) = dataset.as_numpy_iterator()
     (ours,) = task.train.evaluation_batches(client_id)
-    for array, expected in zip(ours, batch):
+    for array, expected in zip(ours, batch, strict=True):
         assert array.dtype == expected.dtype
         np.testing.assert_array_equal(array, expected)
 
     model, baseline_model = task.model_fn(), baseline.model_fn()
     for variable, baseline_variable in zip(
-        model.trainable_variables, baseline_model.trainable_variables
+        model.trainable_variables, baseline_model.trainable_variables, strict=True
     ):
         baseline_variable.assign(variable)
     output = model.forward_pass(ours, training=False)
     expected = baseline_model.forward_pass(batch, training=False)
     np.testing.assert_allclose(output.predictions, expected.predictions, rtol=1e-5)
     error = np.mean((output.predictions.numpy().astype(np.float64) - ours[0]) ** 2)
-    np.testing.assert_allclose(output.loss, error, rtol=1e-5)
+    np.testing.assert_allclose(expected.loss, error, rtol=1e-5)
+    # The published rates are for the sum over examples.
+    np.testing.assert_allclose(output.loss, len(batch[0]) * error, rtol=1e-5)
+    mean = tasks.load(task.name, synthetic=True, seed=5, loss="mean").model_fn()
+    for variable, same in zip(
+        mean.trainable_variables, model.trainable_variables, strict=True
+    ):
+        variable.assign(same)
+    loss = mean.forward_pass(ours, training=False).loss
+    np.testing.assert_allclose(loss, error, rtol=1e-5)
     metrics = {metric.name: metric.result() for metric in model.get_metrics()}
     np.testing.assert_allclose(metrics["mean_squared_error"], error, rtol=1e-5)
 
@@ -71,6 +81,6 @@ def test_initial_weights_follow_the_seed(task):
         for each in (task, task, tasks.load(task.name, synthetic=True, seed=6))
     )
 
-    for mine, again, different in zip(weights, same, other):
+    for mine, again, different in zip(weights, same, other, strict=True):
         np.testing.assert_array_equal(mine, again)
         assert np.array_equal(mine, different) == (mine.ndim == 1)

@@ -44,7 +44,8 @@ def test_splits_letters_and_standardizes_them_by_the_training_set(letters):
                     datasets.examples(client_id)
                     for datasets in clients
                     for client_id in datasets.client_ids
-                )
+                ),
+                strict=True,
             )
         )
         assert np.bincount(labels).tolist() == [len(labels) // 26] * 26
@@ -71,7 +72,7 @@ def test_initial_weights_follow_the_seed():
         emnist_letters.build_keras_model(seed).get_weights() for seed in (1, 1, 2)
     )
 
-    for mine, again, different in zip(weights, same, other):
+    for mine, again, different in zip(weights, same, other, strict=True):
         np.testing.assert_array_equal(mine, again)
         assert np.array_equal(mine, different) == (mine.ndim == 1)
 

@@ -32,7 +32,7 @@ def task(real_data):
 
 def examples_of(datasets, client_ids, keep=None):
     parts = [datasets.examples(client_id) for client_id in client_ids]
-    features, labels = (np.concatenate(leaves) for leaves in zip(*parts))
+    features, labels = (np.concatenate(leaves) for leaves in zip(*parts, strict=True))
     rows = slice(None) if keep is None else labels == keep
     return features[rows], labels[rows]
 

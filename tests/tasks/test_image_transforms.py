@@ -97,7 +97,7 @@ def test_each_image_is_standardized_alone():
 
     found = image_transforms.standardize_each(images)
 
-    for image, result in zip(images.astype(np.float64), found):
+    for image, result in zip(images.astype(np.float64), found, strict=True):
         # Lest an image of one colour is divided by 0.
         std = max(image.std(), 1 / np.sqrt(image.size))
         np.testing.assert_allclose(result, (image - image.mean()) / std, atol=1e-5)

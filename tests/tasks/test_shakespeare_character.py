@@ -46,11 +46,11 @@ def _baseline_examples(baseline, snippets):
         collections.OrderedDict(snippets=snippets)
     )
     batches = baseline.datasets.train_preprocess_fn(dataset).as_numpy_iterator()
-    return tuple(np.concatenate(arrays) for arrays in zip(*batches))
+    return tuple(np.concatenate(arrays) for arrays in zip(*batches, strict=True))
 
 
 def _assert_equal_examples(examples, expected):
-    for array, expected_array in zip(examples, expected):
+    for array, expected_array in zip(examples, expected, strict=True):
         assert array.dtype == expected_array.dtype
         np.testing.assert_array_equal(array, expected_array)
 
@@ -94,7 +94,7 @@ def test_preprocessing_equals_tffs_on_real_plays(baseline, real_data):
     )
     task = tasks.load("shakespeare_character", cache_dir=real_data)
     client_data = tff.simulation.datasets.shakespeare.load_data(real_data)
-    for split, clients in zip(("train", "test"), client_data):
+    for split, clients in zip(("train", "test"), client_data, strict=True):
         assert reader.client_ids(split) == clients.client_ids
         for client_id in clients.client_ids[::200]:
             dataset = clients.create_tf_dataset_for_client(client_id)
@@ -112,7 +112,7 @@ def test_preprocessing_equals_tffs_on_real_plays(baseline, real_data):
     assert len(snippets) == 2356
     examples = [task.test.examples(client_id) for client_id in task.test.client_ids]
     _assert_equal_examples(
-        tuple(np.concatenate(arrays) for arrays in zip(*examples)),
+        tuple(np.concatenate(arrays) for arrays in zip(*examples, strict=True)),
         _baseline_examples(baseline, snippets),
     )
 
@@ -143,7 +143,7 @@ def test_model_equals_tffs_with_accuracy_over_characters_alone(
     assert count == _PARAMETERS == 820_522
     assert model.input_spec == task.train.element_spec
     for variable, baseline_variable in zip(
-        model.trainable_variables, baseline_model.trainable_variables
+        model.trainable_variables, baseline_model.trainable_variables, strict=True
     ):
         # Large weights, so that predictions differ from one position to the next.
         variable.assign(10 * variable)
@@ -191,7 +191,7 @@ def test_initial_weights_follow_the_seed_and_differ_between_layers(
         for each in (task, other_task)
     )
 
-    for mine, again, different in zip(weights, same, other):
+    for mine, again, different in zip(weights, same, other, strict=True):
         np.testing.assert_array_equal(mine, again)
         # Biases start at constants, kernels at random.
         assert np.array_equal(mine, different) == (mine.ndim == 1)

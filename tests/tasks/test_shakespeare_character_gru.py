@@ -20,7 +20,7 @@ def test_shares_all_but_the_net_with_the_other_shakespeare_task():
     assert task.train.client_ids == other.train.client_ids
     for client_id in task.train.client_ids:
         for array, expected in zip(
-            task.train.examples(client_id), other.train.examples(client_id)
+            task.train.examples(client_id), other.train.examples(client_id), strict=True
         ):
             np.testing.assert_array_equal(array, expected)
     assert model.input_spec == task.train.element_spec
@@ -28,7 +28,9 @@ def test_shares_all_but_the_net_with_the_other_shakespeare_task():
     assert {"accuracy", "num_tokens", "loss"} <= names
     net = shakespeare_character_gru.build_keras_model(seed=2)
     assert net.count_params() == parameters(1024) == 4_053_594
-    for variable, same in zip(model.trainable_variables, net.trainable_variables):
+    for variable, same in zip(
+        model.trainable_variables, net.trainable_variables, strict=True
+    ):
         np.testing.assert_array_equal(variable, same)
 
 

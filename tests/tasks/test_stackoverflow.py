@@ -76,7 +76,7 @@ def _examples(baseline, features):
 
 
 def _assert_equal_examples(examples, expected):
-    for array, expected_array in zip(examples, expected):
+    for array, expected_array in zip(examples, expected, strict=True):
         assert array.dtype == expected_array.dtype
         np.testing.assert_array_equal(array, expected_array)
 
@@ -200,7 +200,7 @@ def test_real_examples_equal_those_of_tffs_preprocessing(real_data, monkeypatch)
     for task, baseline in ((word_task, word_baseline), (tag_task, tag_baseline)):
         examples = [task.test.examples(client_id) for client_id in client_ids]
         _assert_equal_examples(
-            tuple(np.concatenate(arrays) for arrays in zip(*examples)),
+            tuple(np.concatenate(arrays) for arrays in zip(*examples, strict=True)),
             _examples(baseline, features),
         )
 
@@ -211,7 +211,7 @@ def test_word_model_equals_tffs_with_accuracy_over_words_alone(
 ):
     model, baseline_model = word_task.model_fn(), word_baseline.model_fn()
     for variable, baseline_variable in zip(
-        model.trainable_variables, baseline_model.trainable_variables
+        model.trainable_variables, baseline_model.trainable_variables, strict=True
     ):
         # Large weights, so that predictions differ between positions.
         variable.assign(10 * variable)
@@ -247,7 +247,7 @@ def test_word_model_equals_tffs_with_accuracy_over_words_alone(
 def test_tag_model_equals_tffs_with_exact_recall_at_5(tag_task, tag_baseline):
     model, baseline_model = tag_task.model_fn(), tag_baseline.model_fn()
     for variable, baseline_variable in zip(
-        model.trainable_variables, baseline_model.trainable_variables
+        model.trainable_variables, baseline_model.trainable_variables, strict=True
     ):
         variable.assign(30 * variable)
         baseline_variable.assign(variable)

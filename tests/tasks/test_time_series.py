@@ -103,3 +103,36 @@ def test_windows_need_time():
         ValueError, match=r"window is 3.*Name the column of time by time"
     ):
         tasks.from_frame(_frame(), client_id="device", label="y", window=3)
+
+
+def _load_table(path, *times):
+    rows = "".join(f"a,{time},{k},{k + 0.5}\n" for k, time in enumerate(times))
+    path.write_text(f"device,t,x,y\n{rows}")
+    options = {"client_column": "device", "label": "y", "time_column": "t"}
+    return tasks.load("own_numbers", data=str(path), test_fraction=0.25, **options)
+
+
+def test_texts_with_offsets_are_in_the_order_of_utc(tmp_path):
+    task = _load_table(
+        tmp_path / "all.csv",
+        "2024-10-27 02:30:00+01:00",  # Winter: the clock was put back.
+        "2024-10-27T02:45+0200",
+        "2024-10-27T00:50Z",
+        "2024-10-27 02:30:00+02",
+    )
+    assert task.train.examples("a")[0].tolist() == [[3], [1], [2]]
+    assert task.test.examples("a")[0].tolist() == [[0]]
+    x, _ = _load_table(
+        tmp_path / "all.csv", "2024-10-27", "2024-10-26 13:00", "20241028", "2024-10-30"
+    ).test.examples("a")
+    assert x.tolist() == [[3]]
+
+
+def test_texts_some_of_which_have_an_offset_are_refused(tmp_path):
+    with pytest.raises(
+        tasks.DataError,
+        match=r"field 't': '2024-10-27 02:30\+02:00' has an offset .* '2024-10-27 0",
+    ):
+        _load_table(
+            tmp_path / "all.csv", "2024-10-27 02:30+02:00", "2024-10-27 02:30", "2025"
+        )

@@ -232,7 +232,9 @@ def test_parquet_is_read_like_csv(tmp_path):
         tasks.from_folder(tmp_path / kind, label="ill") for kind in ("csv", "parquet")
     )
 
-    for a, b in zip(csv.train.examples("ann"), parquet.train.examples("ann")):
+    for a, b in zip(
+        csv.train.examples("ann"), parquet.train.examples("ann"), strict=True
+    ):
         np.testing.assert_array_equal(a, b)
     with pytest.raises(tasks.DataError, match=r"has no column \['il'\]"):
         tasks.from_folder(tmp_path / "parquet", label="il")
@@ -297,12 +299,55 @@ def test_a_row_without_a_client_is_refused(tmp_path):
         tasks.load("own_data", data=str(tmp_path / "all.csv"), **options)
 
 
-def test_labels_that_are_one_number_and_two_texts_are_refused(tmp_path):
-    (tmp_path / "ann.csv").write_text("x,code\n1,1.1\n2,1.10\n3,1.2\n")
+@pytest.mark.parametrize("other", ["", "test/"])
+@pytest.mark.parametrize(
+    ("first", "second"), [("1.1", "1.10"), ("01", "1"), ("10", "1e1"), ("True", "1")]
+)
+def test_labels_that_are_one_number_and_two_texts_are_refused(
+    tmp_path, first, second, other
+):
+    _write(
+        tmp_path,
+        **{
+            f"{other and 'train/'}ann": f"x,code\n1,{first}\n2,{first}\n",
+            f"{other}bob": f"x,code\n1,{second}\n2,0\n",
+        },
+    )
+    with pytest.raises(
+        tasks.DataError,
+        match=rf"bob.*'code': '{first}' of .*ann.* and '{second}' may be one label",
+    ):
+        tasks.from_folder(tmp_path, label="code")
+
+
+def test_labels_of_one_file_that_are_one_number_and_two_texts_are_refused(tmp_path):
+    _write(tmp_path, ann="x,code\n1,1.1\n2,1.10\n3,1.2\n")
     with pytest.raises(
         tasks.DataError, match=r"field 'code': '1\.1' and '1\.10' may be one label"
     ):
         tasks.from_folder(tmp_path, label="code")
+
+
+@pytest.mark.parametrize("data", ["folder", "table"])
+def test_numbers_to_predict_may_be_written_in_any_way(tmp_path, data):
+    rows = "1,1.5,a\n2,1.50,a\n3,0.0,a\n4,-0.0,a\n"
+    path = _write(tmp_path, ann=f"x,load,owner\n{rows}")
+    if data == "folder":
+        task = tasks.from_folder(
+            path, label="load", features=["x"], target="number", test_fraction=0.25
+        )
+    else:
+        path = path / "ann.csv"
+        options = {"client_column": "owner", "label": "load"}
+        task = tasks.load("own_numbers", data=str(path), **options)
+    labels = [part.examples(part.client_ids[0])[1] for part in (task.train, task.test)]
+    assert sorted(np.concatenate(labels)) == [0, 0, 1.5, 1.5]
+
+
+def test_numbers_that_python_writes_are_one_label(tmp_path):
+    _write(tmp_path, ann="x,code\n1,1\n2,2\n", bob="x,code\n1,1.0\n2,2.0\n")
+    task = tasks.from_folder(tmp_path, label="code")
+    assert task.options["classes"] == (1, 2)
 
 
 def test_a_compressed_table_is_a_clients_too(tmp_path):

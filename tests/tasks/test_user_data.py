@@ -40,7 +40,7 @@ def _rows(datasets):
     return sorted(
         (client_id, *x.tolist(), int(y))
         for client_id in datasets.client_ids
-        for x, y in zip(*datasets.examples(client_id))
+        for x, y in zip(*datasets.examples(client_id), strict=True)
     )
 
 
@@ -235,7 +235,7 @@ def test_files_of_arrays_may_hold_images(tmp_path):
     model = task.model_fn()
     assert [tuple(v.shape) for v in model.trainable_variables] == [(48, 4), (4,)]
     x, y = task.train.examples("bob")
-    for image, label in zip(x, y):
+    for image, label in zip(x, y, strict=True):
         (position,) = np.flatnonzero((images[1] == image).all(axis=(1, 2, 3)))
         assert label == position % 3
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 import tasks
 
@@ -44,7 +45,7 @@ def test_a_folder_is_a_task_with_every_image_once(folder):
         found = [
             (seed, int(y))
             for data in (task.train, task.test)
-            for x, y in zip(*data.examples(client))
+            for x, y in zip(*data.examples(client), strict=True)
             for seed, image in images.items()
             if np.allclose(x, image, atol=1e-7)
         ]
@@ -98,6 +99,24 @@ def test_sizes_and_colours_are_made_alike_where_the_user_says_so(folder):
     # What has the size already stays as it is.
     expected = [np.float32(_image(k) / 255) for k in range(3)]
     assert all(any(np.allclose(each, one) for each in found) for one in expected)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+@pytest.mark.parametrize("kind", ["png", "bmp", "gif"])
+def test_images_of_every_kind_have_the_channels_that_the_user_says(
+    tmp_path, kind, mode
+):
+    colour = (200, 30, 60)
+    grey = round(0.299 * 200 + 0.587 * 30 + 0.114 * 60)  # As ITU-R BT.601 has it.
+    image = Image.new("RGB", (5, 4), colour).convert(mode)
+    for part in ("train", "test"):
+        (tmp_path / part / "ann" / "cat").mkdir(parents=True)
+        image.save(tmp_path / part / "ann" / "cat" / f"a.{kind}")
+    for channels, expected in ((1, [grey]), (3, [grey] * 3 if mode == "L" else colour)):
+        task = tasks.from_image_folder(tmp_path, image_shape=(4, 5, channels))
+        x, _ = task.train.examples("ann")
+        wanted = np.broadcast_to(np.array(expected) / 255, (1, 4, 5, channels))
+        np.testing.assert_allclose(x, wanted, atol=1.01 / 255)
 
 
 def test_bad_images_are_named(folder):

@@ -28,13 +28,15 @@ def _rows(datasets):
     return sorted(
         (client, *x.tolist(), y.item())
         for client in datasets.client_ids
-        for x, y in zip(*datasets.examples(client))
+        for x, y in zip(*datasets.examples(client), strict=True)
     )
 
 
 def _expected(users):
     return sorted(
-        (name, *x, y) for name, user in users.items() for x, y in zip(*user.values())
+        (name, *x, y)
+        for name, user in users.items()
+        for x, y in zip(*user.values(), strict=True)
     )
 
 
@@ -130,6 +132,16 @@ def test_a_bad_user_is_named_with_its_file(tmp_path, user, message):
         ("[1, 2]", "is not in LEAF's layout"),
         ('{"user_data": {}}', "is not in LEAF's layout"),
         ('{"users": ["a"], "user_data": {"b": {}}}', "'users' names others than"),
+        ('{"user_data": {"a": {"x": [1], "y": [0]}, "a": {}}}', "has 'a' twice"),
+        ('{"user_data": {"a": {"x": [1], "y": [0], "y": [1]}}}', "has 'y' twice"),
+        (
+            '{"num_samples": [2], "user_data": {"a": {"x": [1], "y": [0]}}}',
+            "client 'a' has 1 labels, and 2 in 'num_samples'",
+        ),
+        (
+            '{"num_samples": [], "user_data": {"a": {"x": [1], "y": [0]}}}',
+            "'num_samples' must have a number for each of 1 users",
+        ),
     ],
 )
 def test_a_bad_file_is_named(tmp_path, text, message):

@@ -1,4 +1,4 @@
-"""What every aggregator here shares: a factory around an inner factory.
+"""The base of all aggregators here: a factory around an inner factory.
 
 An aggregator is described once, by a function that gives its two steps for one
 type of values; `wrap_factory` makes the weighted or the unweighted factory of it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import tensorflow_federated as tff
 
@@ -16,7 +16,7 @@ from tff_drift import checks, compat
 
 # ( state, values, weights or None -> output )
 NextFn = Callable[
-    [compat.Value, compat.Value, Optional[compat.Value]],
+    [compat.Value, compat.Value, compat.Value | None],
     tff.templates.MeasuredProcessOutput,
 ]
 
@@ -39,7 +39,7 @@ class Steps(NamedTuple):
 
 # ( inner process, type of a value, type of a weight or None -> steps )
 DescribeFn = Callable[
-    [tff.templates.AggregationProcess, compat.Type, Optional[compat.Type]], Steps
+    [tff.templates.AggregationProcess, compat.Type, compat.Type | None], Steps
 ]
 
 
@@ -222,11 +222,9 @@ def check_floats(name: str, value_type: compat.Type) -> None:
       TypeError: If `value_type` is not a TFF type of tensors, or if one of them
         is not of a floating type.
     """
-    if not isinstance(value_type, (compat.TensorType, compat.StructType)):
-        raise TypeError(
-            f"{name} must be a tff.TensorType or a tff.StructType, without placement, "
-            f"found {checks.shown(value_type)}. tff.to_type makes one."
-        )
+    kinds = (compat.TensorType, compat.StructType)
+    what = "a tff.TensorType or a tff.StructType, without placement"
+    checks.check_instance(name, value_type, kinds, what, "tff.to_type makes one.")
     if not compat.is_structure_of_floats(value_type):
         raise TypeError(
             f"{name} must hold floating tensors only, because they are scaled, "
@@ -252,12 +250,12 @@ def sum_factory_or_default(
     """
     if sum_factory is None:
         return tff.aggregators.SumFactory()
-    if not isinstance(sum_factory, tff.aggregators.UnweightedAggregationFactory):
-        raise TypeError(
-            f"{name} must be an instance of "
-            "tff.aggregators.UnweightedAggregationFactory that sums, such as "
-            f"tff.aggregators.SumFactory(), found {checks.shown(sum_factory)}."
-        )
+    kind = tff.aggregators.UnweightedAggregationFactory
+    what = (
+        "an instance of tff.aggregators.UnweightedAggregationFactory that sums, such "
+        "as tff.aggregators.SumFactory()"
+    )
+    checks.check_instance(name, sum_factory, kind, what)
     return sum_factory
 
 

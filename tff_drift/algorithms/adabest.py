@@ -116,10 +116,12 @@ class AdaBestStep(CorrectedCloudStep):
         beta, beta_state = adabest_beta.choose_beta(
             self._rule, state["beta"], cohort, tf.square(global_norm(pseudo_gradient))
         )
-        aggregate = tuple(x - g for x, g in zip(trainable, pseudo_gradient))
+        aggregate = tuple(
+            x - g for x, g in zip(trainable, pseudo_gradient, strict=True)
+        )
         h = tuple(
             tf.cast(beta, new.dtype) * (old - new)
-            for old, new in zip(state["aggregate_model"], aggregate)
+            for old, new in zip(state["aggregate_model"], aggregate, strict=True)
         )
         h_norm = global_norm(h)
         new_state = collections.OrderedDict(
@@ -133,7 +135,7 @@ class AdaBestStep(CorrectedCloudStep):
             new_state["clients_seen"] = state["clients_seen"] + cohort.num_clients
         return ServerResult(
             new_state,
-            tuple(model - step for model, step in zip(aggregate, h)),
+            tuple(model - step for model, step in zip(aggregate, h, strict=True)),
             collections.OrderedDict(gradient_estimate_norm=h_norm, beta=beta),
         )
 

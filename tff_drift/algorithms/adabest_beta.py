@@ -1,4 +1,4 @@
-"""How AdaBest's β follows the training: schedule, plateau, or automatically."""
+"""AdaBest's β over the rounds: by a schedule, at plateaus, or automatically."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PLATEAU_THRESHOLD = 0.01
 
 
 class BetaRule(NamedTuple):
-    """How β is chosen in every round.
+    """The rule by which β is chosen in every round.
 
     Attributes:
       value: β, or its largest value where it is chosen automatically.

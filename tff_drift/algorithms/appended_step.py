@@ -20,7 +20,7 @@ _BASE = "base"
 
 
 class AppendedStep(NamedTuple):
-    """What the server does after every round.
+    """A step that the server takes after every round.
 
     Attributes:
       name: The name of its part of state, hyperparameters and metrics.
@@ -85,11 +85,9 @@ def append_step(
 
 
 def _check_process(process: Any, weights_type: compat.Type, name: str) -> None:
-    if not isinstance(process, tff.learning.templates.LearningProcess):
-        raise TypeError(
-            "process must be a tff.learning.templates.LearningProcess, such as "
-            f"build_fed_avg returns, found {checks.shown(process)}."
-        )
+    kind = tff.learning.templates.LearningProcess
+    what = "a tff.learning.templates.LearningProcess, such as build_fed_avg returns"
+    checks.check_instance("process", process, kind, what)
     state_type = process.initialize.type_signature.result.member
     names = tuple(compat.structure_names(state_type))
     if names != STATE_NAMES:

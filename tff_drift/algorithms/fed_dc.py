@@ -117,7 +117,7 @@ class FedDcStep(ServerStep):
         del state
         return ServerResult(
             collections.OrderedDict(direction=cohort.message),
-            tuple(x - g for x, g in zip(trainable, pseudo_gradient)),
+            tuple(x - g for x, g in zip(trainable, pseudo_gradient, strict=True)),
             collections.OrderedDict(direction_norm=global_norm(cohort.message)),
         )
 

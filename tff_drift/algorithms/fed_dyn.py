@@ -113,15 +113,19 @@ class FedDynStep(CorrectedCloudStep):
         dtype = pseudo_gradient[0].dtype
         share = tf.cast(cohort.total_weight, dtype) / self._num_clients
         before = tuple(state["gradient_estimate"])
-        h = tuple(old + share * g for old, g in zip(before, pseudo_gradient))
-        aggregate = tuple(x - g for x, g in zip(trainable, pseudo_gradient))
+        h = tuple(
+            old + share * g for old, g in zip(before, pseudo_gradient, strict=True)
+        )
+        aggregate = tuple(
+            x - g for x, g in zip(trainable, pseudo_gradient, strict=True)
+        )
         measurements = collections.OrderedDict(gradient_estimate_norm=global_norm(h))
         measurements.update(
             growth_condition(before, pseudo_gradient, tf.cast(share, tf.float32))
         )
         return ServerResult(
             collections.OrderedDict(gradient_estimate=h, aggregate_model=aggregate),
-            tuple(model - old for model, old in zip(aggregate, h)),
+            tuple(model - old for model, old in zip(aggregate, h, strict=True)),
             measurements,
         )
 
@@ -143,7 +147,9 @@ def growth_condition(
       `growth_cosine` and `growth_bound`; both are 0 while h is zero, when no angle
       is defined.
     """
-    inner = tf.add_n([tf.reduce_sum(a * b) for a, b in zip(h, pseudo_gradient)])
+    inner = tf.add_n(
+        [tf.reduce_sum(a * b) for a, b in zip(h, pseudo_gradient, strict=True)]
+    )
     h_norm, g_norm = global_norm(h), global_norm(pseudo_gradient)
     return collections.OrderedDict(
         growth_cosine=tf.math.divide_no_nan(

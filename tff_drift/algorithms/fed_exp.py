@@ -79,13 +79,15 @@ class FedExpStep(ServerStep):
         moves = scaled(pseudo_gradient, rate)
         return ServerResult(
             collections.OrderedDict(last_model=tuple(trainable)),
-            tuple(x - move for x, move in zip(trainable, moves)),
+            tuple(x - move for x, move in zip(trainable, moves, strict=True)),
             collections.OrderedDict(extrapolation=rate),
         )
 
     def aggregate_model(self, state: ServerState, trainable: Tensors) -> Tensors:
         """Returns the mean of the last two models."""
-        return tuple((x + y) / 2 for x, y in zip(trainable, state["last_model"]))
+        return tuple(
+            (x + y) / 2 for x, y in zip(trainable, state["last_model"], strict=True)
+        )
 
     def replace_model(self, state: ServerState, trainable: Tensors) -> ServerState:
         """Returns the state with another model as the last."""

@@ -42,7 +42,7 @@ def build_fed_meta(
 
     with D_meta = `meta_data` and η_meta = `meta_learning_rate`, per round. With
     η_meta = 0 it is FedAvg, bit for bit. `add_meta_step` adds the step to any other
-    method, and tells the type signatures and metrics.
+    method, and documents the type signatures and metrics.
 
     Args:
       model_fn: As in `build_fed_avg`.

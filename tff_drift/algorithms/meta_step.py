@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -39,7 +39,7 @@ def add_meta_step(
     Yao et al. (2019), Algorithm 2. https://arxiv.org/abs/1910.08234
 
     After every round of `process`, the server takes a step along the gradient on a
-    small data set of its own, which tells where the model is to go:
+    small data set of its own, which defines the objective of the model:
 
     ```
     ω <- one round of process
@@ -158,7 +158,7 @@ def _read(meta_data: Any, spec: client_works.ModelSpec) -> tuple[Any, int]:
     ]
     if not sum(len(batch[0]) for batch in batches):
         raise ValueError("meta_data is empty. Give at least one example.")
-    leaves = [np.concatenate(leaf) for leaf in zip(*batches)]
+    leaves = [np.concatenate(leaf) for leaf in zip(*batches, strict=True)]
     examples = tf.nest.pack_sequence_as(meta_data.element_spec, leaves)
     return examples, max(len(batch[0]) for batch in batches)
 
@@ -187,7 +187,7 @@ class _FullStep:
         """Returns the new weights, and ‖ω_before - ω‖ / η_meta."""
         moved = tuple(
             x - tf.cast(rate, x.dtype) * gradient
-            for x, gradient in zip(trainable, outcome.update)
+            for x, gradient in zip(trainable, outcome.update, strict=True)
         )
         return moved, global_norm(outcome.update)
 
@@ -232,7 +232,7 @@ class _Minibatches:
 
 
 # How the server trains on D_meta in a round.
-_Training = Union[_FullStep, _Minibatches]
+_Training = _FullStep | _Minibatches
 
 
 def _build_meta_step(

@@ -67,7 +67,10 @@ class MimeWork(MimeLiteWork):
 
     def minibatch_gradient(self, step: client_works.Step) -> Tensors:
         """Returns g(y) - g(x), of the same minibatch."""
-        return tuple(g - g_x for g, g_x in zip(step.gradients, step.initial_gradients))
+        return tuple(
+            g - g_x
+            for g, g_x in zip(step.gradients, step.initial_gradients, strict=True)
+        )
 
 
 class MimeStep(StepAround):
@@ -115,7 +118,9 @@ class MimeStep(StepAround):
         result = self.next_of_step(state, trainable, pseudo_gradient, cohort)
         c = from_vector(cohort.message, trainable)
         if self._weight_decay:
-            c = tuple(g + self._weight_decay * x for g, x in zip(c, trainable))
+            c = tuple(
+                g + self._weight_decay * x for g, x in zip(c, trainable, strict=True)
+            )
         base = self._with_hparams_of_clients(state["base"], cohort)
         base, _ = autograph.of_user(self._base.next)(base, trainable, c)
         return result._replace(

@@ -81,7 +81,8 @@ class ScaffnewWork(client_works.LocalSgd):
         local, trainable = super().step(context, local, step)
         goes_on = number < context.server_message
         trainable = tuple(
-            tf.where(goes_on, new, old) for new, old in zip(trainable, step.trainable)
+            tf.where(goes_on, new, old)
+            for new, old in zip(trainable, step.trainable, strict=True)
         )
         return (local, number + 1), trainable
 
@@ -143,7 +144,7 @@ class ScaffnewStep(ServerStep):
         """Takes the step."""
         return ServerResult(
             collections.OrderedDict(local_steps=self._draw(cohort.round_number + 1)),
-            tuple(x - g for x, g in zip(trainable, pseudo_gradient)),
+            tuple(x - g for x, g in zip(trainable, pseudo_gradient, strict=True)),
             collections.OrderedDict(local_steps=state["local_steps"]),
         )
 

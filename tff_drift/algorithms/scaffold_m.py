@@ -100,11 +100,11 @@ class ScaffoldMStep(ServerStep):
         scale = tf.math.divide_no_nan(share, mean_path)
         h = tuple(
             (1 - share) * h + scale * g
-            for h, g in zip(state["control_variate"], pseudo_gradient)
+            for h, g in zip(state["control_variate"], pseudo_gradient, strict=True)
         )
         return ServerResult(
             collections.OrderedDict(control_variate=h),
-            tuple(x - g for x, g in zip(trainable, pseudo_gradient)),
+            tuple(x - g for x, g in zip(trainable, pseudo_gradient, strict=True)),
             collections.OrderedDict(control_variate_norm=global_norm(h)),
         )
 

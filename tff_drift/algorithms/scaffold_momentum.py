@@ -62,7 +62,7 @@ class ScaffoldMomentumWork(FedCmWork):
 
 
 class WeighedScaffoldMomentumWork(ScaffoldMomentumWork):
-    """The same for clients that weigh n_i, who send n_i (c_i⁺ - c_i)."""
+    """SCAFFOLD-M's work for clients weighted by n_i, which send n_i (c_i⁺ - c_i)."""
 
     def update_client_state(
         self, context: client_works.LocalContext, local: client_works.LocalResult

@@ -19,7 +19,7 @@ ServerState = collections.OrderedDict[str, Any]
 
 
 class Cohort(NamedTuple):
-    """What the server knows of the cohort, `float32` scalars except for `mean_steps`.
+    """Statistics of the cohort at the server, `float32` scalars except `mean_steps`.
 
     Means are over the clients that count, and of what they did, before anything was
     clipped. They have the weights w_i of the updates, so that they can be set against
@@ -55,7 +55,7 @@ class Cohort(NamedTuple):
 
 
 class ServerResult(NamedTuple):
-    """What a server step comes to.
+    """The result of a server step.
 
     Attributes:
       state: The server's new state.
@@ -335,7 +335,7 @@ class AveragedStep(StepAround):
         aggregate = aggregate_model(result.state, result.trainable)
         average = tuple(
             mean + (model - mean) / tf.cast(total, model.dtype)
-            for mean, model in zip(state["average_model"], aggregate)
+            for mean, model in zip(state["average_model"], aggregate, strict=True)
         )
         return result._replace(
             state=collections.OrderedDict(

@@ -1,4 +1,4 @@
-"""What clients keep between the rounds they take part in.
+"""The state that clients keep between the rounds in which they take part.
 
 Methods such as SCAFFOLD, FedDyn and AdaBest let each client keep something, a
 control variate for instance, until it is sampled again. A store of client states

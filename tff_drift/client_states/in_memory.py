@@ -134,7 +134,7 @@ class InMemoryClientStates(ClientStates):
             self._copy(arrays) if copy else [read_only(array) for array in arrays]
             for arrays in states
         ]
-        for client_id, arrays in zip(client_ids, held):
+        for client_id, arrays in zip(client_ids, held, strict=True):
             entries = self._entries.get(client_id, [])
             kept = [entry for entry in entries if entry.valid_from < valid_from]
             if kept:
@@ -220,5 +220,5 @@ def _read_ids(leaves: Mapping[str, np.ndarray], template: StateTemplate) -> list
     ends = np.cumsum(lengths, dtype=np.int64).tolist()
     return [
         encoded[end - length : end].decode(errors="surrogatepass")
-        for end, length in zip(ends, lengths)
+        for end, length in zip(ends, lengths, strict=True)
     ]

@@ -308,7 +308,7 @@ class DiskClientStates(ClientStates):
         with self._reported():
             places: list[Place] = []
             try:
-                for client_id, arrays in zip(client_ids, states):
+                for client_id, arrays in zip(client_ids, states, strict=True):
                     row = self._template.pack(arrays)
                     places.append(self._keep(_key(client_id), row))
                 unused = self._index.put(places, valid_from=self._last_version() + 1)
@@ -320,7 +320,7 @@ class DiskClientStates(ClientStates):
     def _take_back(self, places: Sequence[Place]) -> None:
         """Releases the slots of a call that failed."""
         # An interrupt may have come when the index named them already, all or none.
-        # Where it does not tell, they are free again when the store is opened.
+        # If it does not report them, they are free again when the store is opened.
         with contextlib.suppress(sqlite3.Error):
             if places and self._index.find(places[0].key) != places[0]:
                 self._slots.release(place.slot for place in places)

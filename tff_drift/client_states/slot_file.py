@@ -90,7 +90,7 @@ class SlotFile:
         return self._end - 1
 
     def release(self, slots: Iterable[int]) -> None:
-        """Lets slots be written again."""
+        """Marks slots as free."""
         self._free.extend(slots)
 
     def sync(self) -> None:

@@ -1,4 +1,4 @@
-"""Where each client's state lies in the slot file, kept in SQLite.
+"""The index, in SQLite, of the slots in which clients' states are stored.
 
 A row says: from version `valid_from` on, and before version `valid_to` if that is
 not null, the state of `client_id` is in `slot`. The present state is the row whose
@@ -50,7 +50,7 @@ _HASHES = 2**128
 
 
 class Place(NamedTuple):
-    """Where a client's state is, and the checksum of its bytes."""
+    """The slot of a client's state, and the checksum of its bytes."""
 
     key: bytes
     slot: int

@@ -22,24 +22,12 @@ class ClientStatesError(ValueError):
 
 
 def _checked_ids(client_ids: Sequence[str]) -> list[str]:
-    if isinstance(client_ids, str):
-        raise TypeError(
-            f"client_ids must be a sequence of ids, found the string {client_ids!r}. "
-            f"Give [{client_ids!r}]."
-        )
-    if not isinstance(client_ids, Iterable):
-        raise TypeError(
-            f"client_ids must be a sequence of ids, found {checks.shown(client_ids)}. "
-            "Give a list of strings."
-        )
+    what, remedy = "a sequence of ids", "Give a list of strings."
+    checks.check_list("client_ids", client_ids, what, Iterable, remedy)
     ids = list(client_ids)
     for client_id in ids:
-        if not isinstance(client_id, str):
-            raise TypeError(
-                f"client_ids must hold strings, found {checks.shown(client_id)}. "
-                "Convert it, for instance with str() or, if it is bytes, with "
-                ".decode()."
-            )
+        what, remedy = "a list of strings", "Convert it by str(), or bytes by decode()."
+        checks.check_instance("client_ids", client_id, str, what, remedy)
     return [str(client_id) for client_id in ids]
 
 
@@ -154,11 +142,8 @@ class ClientStates(abc.ABC):
         """
         ids = _checked_ids(client_ids)
         checks.check_flag("copy", copy)
-        if not isinstance(states, (list, tuple)):
-            raise TypeError(
-                "states must be a list with one state per client, found "
-                f"{type(states).__name__}. Unstack stacked states first."
-            )
+        what, remedy = "a list with one state per client", "Unstack stacked states."
+        checks.check_instance("states", states, (list, tuple), what, remedy)
         if len(states) != len(ids):
             raise ValueError(
                 f"There are {len(states)} states for {len(ids)} client_ids. Give one "
@@ -172,7 +157,7 @@ class ClientStates(abc.ABC):
             )
         arrays = [
             self._template.checked_arrays(client_id, state)
-            for client_id, state in zip(ids, states)
+            for client_id, state in zip(ids, states, strict=True)
         ]
         with self._lock:
             self._write(ids, arrays, copy)
@@ -198,8 +183,8 @@ class ClientStates(abc.ABC):
             scattered since.
 
         Returns:
-          The fingerprint of the version, a short text: what tells its states from
-          those of other stores, and from what they are when they have been changed.
+          The fingerprint of the version, a short text that distinguishes its states
+          from those of other stores, and from changed ones.
 
         Raises:
           ClientStatesError: If the store cannot be written.
@@ -221,7 +206,7 @@ class ClientStates(abc.ABC):
             return self._fingerprint(int(version))
 
     def restore(self, version: int, fingerprint: str | None = None) -> None:
-        """Goes back to the states of a version; later ones are dropped.
+        """Restores the states of a version; later ones are dropped.
 
         Args:
           version: One of `versions`.
@@ -325,11 +310,11 @@ class ClientStates(abc.ABC):
 
     @abc.abstractmethod
     def _fingerprint(self, version: int) -> str:
-        """Returns what tells a version that is held from all others of all stores."""
+        """Returns a short text that distinguishes a version from all others."""
 
     @abc.abstractmethod
     def _restore(self, version: int) -> None:
-        """Goes back to a version that is held."""
+        """Restores a version that is held."""
 
     @abc.abstractmethod
     def _prune(self, version: int) -> None:

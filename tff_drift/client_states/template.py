@@ -76,7 +76,7 @@ class StateTemplate:
     """
 
     def __init__(self, initial_state: Any) -> None:
-        """Takes the structure, shapes and dtypes of a state.
+        """Reads the structure, shapes and dtypes of a state.
 
         Args:
           initial_state: A structure (dictionary, tuple, named tuple, ...) of
@@ -164,7 +164,7 @@ class StateTemplate:
     def pack(self, arrays: Iterable[np.ndarray]) -> np.ndarray:
         """Returns checked arrays as one new row of bytes, `uint8[nbytes]`."""
         row = aligned_memory.aligned_bytes(self.nbytes)
-        for view, array in zip(self.unpack(row), arrays):
+        for view, array in zip(self.unpack(row), arrays, strict=True):
             view[...] = array
         return row
 
@@ -188,7 +188,7 @@ class StateTemplate:
             np.empty((len(states), *leaf.shape), leaf.dtype) for leaf in self._leaves
         ]
         for index, arrays in enumerate(states):
-            for stack, array in zip(stacked, arrays):
+            for stack, array in zip(stacked, arrays, strict=True):
                 stack[index] = array
         return stacked
 

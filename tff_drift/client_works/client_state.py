@@ -1,4 +1,4 @@
-"""What clients keep between rounds, and what their local training came to."""
+"""Client states between rounds, and the result of local training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ClientState = collections.OrderedDict[str, Any]
 
 
 class ClientOutput(NamedTuple):
-    """What a client keeps, and what it tells the server besides its update.
+    """A client's new state, and what it sends to the server besides its update.
 
     Attributes:
       client_state: The client's new state; `()` for methods whose clients keep none.
@@ -27,7 +27,7 @@ class ClientOutput(NamedTuple):
 
 
 class LocalResult(NamedTuple):
-    """What one client's local training came to.
+    """The result of one client's local training.
 
     Attributes:
       update: The update that the client sends, a flat tuple of tensors: zeros if it

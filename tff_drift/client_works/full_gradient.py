@@ -36,7 +36,7 @@ class FullGradient(LocalWork):
         gradient_sum, num_examples = state
         gradient_sum = tuple(
             total + tf.cast(step.num_examples, gradient.dtype) * gradient
-            for total, gradient in zip(gradient_sum, step.gradients)
+            for total, gradient in zip(gradient_sum, step.gradients, strict=True)
         )
         return (gradient_sum, num_examples + step.num_examples), step.trainable
 

@@ -66,7 +66,7 @@ class _Batches(NamedTuple):
                 ),
                 spec.shape,
             )
-            for each, spec in zip(self.lists, tf.nest.flatten(self.spec))
+            for each, spec in zip(self.lists, tf.nest.flatten(self.spec), strict=True)
         ]
         batch = tf.nest.pack_sequence_as(self.spec, leaves)
         return batch, step_seed.build_step_seed(self.round_number, index, batch)
@@ -95,7 +95,7 @@ def _collect(
         count, lists = state
         return count + 1, tuple(
             tf.raw_ops.TensorListPushBack(input_handle=each, tensor=leaf)
-            for each, leaf in zip(lists, tf.nest.flatten(batch))
+            for each, leaf in zip(lists, tf.nest.flatten(batch), strict=True)
         )
 
     with tf.name_scope(f"gathered_batches_of_{local_epochs}_epochs"):
@@ -161,7 +161,9 @@ def run_keep_trace(
 
 def _scaled_step(rate: tf.Tensor, start: Tensors, direction: Tensors) -> Tensors:
     """Returns start - rate * direction."""
-    return tuple(x - tf.cast(rate, d.dtype) * d for x, d in zip(start, direction))
+    return tuple(
+        x - tf.cast(rate, d.dtype) * d for x, d in zip(start, direction, strict=True)
+    )
 
 
 def _descend(
@@ -187,7 +189,8 @@ def _descend(
     def step(index: tf.Tensor, state: Any, trace: Any, num_examples: tf.Tensor) -> Any:
         trainable = model.trainable(state)
         trace = tuple(
-            array.write(index, tensor) for array, tensor in zip(trace, trainable)
+            array.write(index, tensor)
+            for array, tensor in zip(trace, trainable, strict=True)
         )
         result = model.gradients(state, *batches.read(index))
         direction = sgd.local_gradients(result.gradients, trainable)
@@ -218,7 +221,7 @@ def _evaluate(
         result = model.gradients(state, *batches.read(index))
         sums = tuple(
             total + tf.cast(result.num_examples, gradient.dtype) * gradient
-            for total, gradient in zip(sums, result.gradients)
+            for total, gradient in zip(sums, result.gradients, strict=True)
         )
         return index + 1, result.model_state, sums, num_examples + result.num_examples
 

@@ -32,7 +32,7 @@ _SEED = "tff_drift/step_seed"
 
 
 class StepResult(NamedTuple):
-    """What one minibatch yields.
+    """The result of one minibatch.
 
     Attributes:
       gradients: One dense tensor for each trainable weight, the gradient of the
@@ -143,7 +143,7 @@ class _VariableLocalModel(LocalModel):
 
     def replace_trainable(self, model_state: Any, trainable: Tensors) -> Any:
         variables = tf.nest.flatten(self._weights.trainable)
-        for variable, value in zip(variables, trainable):
+        for variable, value in zip(variables, trainable, strict=True):
             variable.assign(value)
         return model_state
 
@@ -217,7 +217,7 @@ class _FunctionalLocalModel(LocalModel):
             weights = tuple(
                 tf.nest.pack_sequence_as(structure, part)
                 for structure, part in zip(
-                    self._model.initial_weights, (trainable, rest)
+                    self._model.initial_weights, (trainable, rest), strict=True
                 )
             )
             predict_on_batch = autograph.of_user(self._model.predict_on_batch)
@@ -295,7 +295,7 @@ def _differentiate(
     # A sum of slices, as embeddings have, does not know its shape.
     return tuple(
         tf.ensure_shape(product, weight.shape)
-        for product, weight in zip(_dense(products), weights)
+        for product, weight in zip(_dense(products), weights, strict=True)
     )
 
 
@@ -304,7 +304,7 @@ def _dense(gradients: Any) -> Tensors:
 
 
 class ModelSpec(NamedTuple):
-    """What building a process needs to know of a model.
+    """The description of a model from which processes are built.
 
     Attributes:
       build: Builds a `LocalModel`, from scratch, in the current graph.

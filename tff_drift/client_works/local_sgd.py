@@ -209,7 +209,8 @@ class LocalSgd(LocalWork):
             gradients = clipped(gradients, self._clipping_norm)
         if self.client_weight_decay:
             gradients = tuple(
-                g + self.client_weight_decay * y for g, y in zip(gradients, trainable)
+                g + self.client_weight_decay * y
+                for g, y in zip(gradients, trainable, strict=True)
             )
         return gradients
 
@@ -234,7 +235,8 @@ class LocalSgd(LocalWork):
         product = hessian_product(through_clipping)
         if self.client_weight_decay:
             product = tuple(
-                p + self.client_weight_decay * v for p, v in zip(product, vector)
+                p + self.client_weight_decay * v
+                for p, v in zip(product, vector, strict=True)
             )
         return product
 
@@ -285,7 +287,7 @@ class LocalSgd(LocalWork):
         if not self._pulls(context):
             return fixed
         parts = []
-        for tensor, way in zip(x, fixed):
+        for tensor, way in zip(x, fixed, strict=True):
             rate, share = self._rate_and_share_of_y(context, tensor.dtype)
             # η μ, rounded as in 1 - η (μ + λ), so that at y = x they cancel.
             share_of_x = 1 - share - rate * self.client_weight_decay
@@ -297,7 +299,9 @@ class LocalSgd(LocalWork):
     ) -> Tensors:
         """Returns s y - η β g(y) + the fixed part."""
         moved = []
-        for y, g, way in zip(step.trainable, self.minibatch_gradient(step), fixed):
+        for y, g, way in zip(
+            step.trainable, self.minibatch_gradient(step), fixed, strict=True
+        ):
             rate, share = self._rate_and_share_of_y(context, y.dtype)
             kept = y if share is None else share * y
             # No sum of three, which takes a pass less: TensorFlow orders it by what it
@@ -333,11 +337,15 @@ def _has_momentum(optimizer_state: Any) -> bool:
 
 def _plus(tensors: Tensors, others: Tensors) -> Tensors:
     """Returns the sums; the first ones alone where there are no others."""
-    return tuple(a + b for a, b in zip(tensors, others)) if others else tensors
+    return (
+        tuple(a + b for a, b in zip(tensors, others, strict=True))
+        if others
+        else tensors
+    )
 
 
 def _minus(tensors: Tensors, others: Tensors) -> Tensors:
-    return tuple(a - b for a, b in zip(tensors, others))
+    return tuple(a - b for a, b in zip(tensors, others, strict=True))
 
 
 def _times(factor: Any, tensors: Tensors) -> Tensors:

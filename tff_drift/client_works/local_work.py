@@ -1,4 +1,4 @@
-"""What a client does with its data in one round.
+"""The work of a client on its data in one round.
 
 A `ClientWork` is the client's half of a method. Most are a `LocalWork`, written as
 init / step / finish, which `run_local_work` drives over the client's batches; variants
@@ -34,7 +34,7 @@ from tff_drift.tensors import Tensors
 
 
 class LocalContext(NamedTuple):
-    """What stays fixed during one client's work in one round.
+    """The values that stay fixed during one client's work in one round.
 
     Attributes:
       initial_trainable: The trainable weights x that the server sent, as a flat
@@ -60,7 +60,7 @@ class LocalContext(NamedTuple):
 
 
 class LocalOutcome(NamedTuple):
-    """What one client's work ends with.
+    """The result of one client's work.
 
     Attributes:
       update: The update to aggregate, zeros if it was rejected.
@@ -188,7 +188,7 @@ def _defines(work: ClientWork, name: str) -> bool:
 
 
 class Step(NamedTuple):
-    """What a local step sees.
+    """The inputs of a local step.
 
     Attributes:
       trainable: The current local weights y, a flat tuple of tensors.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-Rows = Union[np.ndarray, slice]
+Rows = np.ndarray | slice
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,7 +42,7 @@ def cardinalities(value: Any, type_signature: compat.Type) -> dict[Any, int]:
     if isinstance(type_signature, compat.StructType):
         elements = struct_elements(value, type_signature)
         for element, (_, element_type) in zip(
-            elements, compat.structure.iter_elements(type_signature)
+            elements, compat.structure.iter_elements(type_signature), strict=True
         ):
             found = compat.framework.merge_cardinalities(
                 found, cardinalities(element, element_type)
@@ -81,7 +81,8 @@ def struct_elements(value: Any, type_signature: compat.StructType) -> list[Any]:
         ) from error
     given = compat.structure_names(struct)
     if len(given) == len(names) and all(
-        None in (name, wanted) or name == wanted for name, wanted in zip(given, names)
+        None in (name, wanted) or name == wanted
+        for name, wanted in zip(given, names, strict=True)
     ):
         return list(struct)
     if sorted(map(str, given)) == sorted(map(str, names)) and None not in names:

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import tensorflow_federated as tff
 
-from tff_drift import checks, compat, system
+from tff_drift import checks, compat, signatures, system
 from tff_drift.execution.worker import Worker, WorkerError, worker_binary
 
 _MESSAGE_BYTES = 2 * 1000**3
@@ -163,7 +163,7 @@ def create_native_execution_context(
     )
 
 
-@checks.with_options_of(create_native_execution_context)
+@signatures.with_options_of(create_native_execution_context)
 def set_native_execution_context(**options: Any) -> None:
     """Makes `create_native_execution_context`'s result TFF's default context.
 

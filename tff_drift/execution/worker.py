@@ -91,7 +91,7 @@ class Worker:
                 f"TFF's worker could not be started: {self._error}."
             ) from self._error
         atexit.register(self.stop)
-        # Before that, so that gRPC does not tell of the worker's end.
+        # Before that, so that gRPC does not log the worker's end.
         _tff_exit.release_context_at_exit()
 
     def _keep(self) -> None:

@@ -98,7 +98,7 @@ def _run(command: list[str]) -> None:
 
 
 def _install_without_worker() -> None:
-    """Has the wheels checked and unpacked elsewhere, and moves all but the worker."""
+    """Unpacks checked wheels elsewhere, and moves all but the worker."""
     site = pathlib.Path(sysconfig.get_path("purelib"))
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -128,7 +128,7 @@ def _remove_former(name: str, site: pathlib.Path) -> None:
 
 
 def _forget_worker(record: pathlib.Path) -> None:
-    """Takes size and hash of the worker off the list of a distribution's files."""
+    """Removes the worker's size and hash from the list of a distribution's files."""
     lines = record.read_text().splitlines(keepends=True)
     own = f"{_WORKER},"
     record.write_text("".join(f"{own},\n" if x.startswith(own) else x for x in lines))

@@ -51,7 +51,7 @@ class GRU(recurrence.CompiledLayer, tf.keras.layers.GRU):
 
 
 class _Trace(NamedTuple):
-    """What the time steps computed, all of shape `[time, batch, units]`.
+    """The intermediate values of all time steps, of shape `[time, batch, units]`.
 
     Attributes:
       z, r: The gates, after σ.
@@ -86,7 +86,8 @@ def _forward(
         if counting is not None:
             h = tf.where(counting.read(t) > 0, h, h_before)
         written = (
-            array.write(t, each) for array, each in zip(arrays, (gates, v, n, h))
+            array.write(t, each)
+            for array, each in zip(arrays, (gates, v, n, h), strict=True)
         )
         return (h, *written)
 

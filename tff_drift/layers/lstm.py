@@ -46,7 +46,7 @@ class LSTM(recurrence.CompiledLayer, tf.keras.layers.LSTM):
 
 
 class _Trace(NamedTuple):
-    """What the time steps computed, all of shape `[time, batch, units]`.
+    """The intermediate values of all time steps, of shape `[time, batch, units]`.
 
     Attributes:
       i, f, o: The gates, after σ.
@@ -86,7 +86,9 @@ def _forward(
         if counting is not None:
             here = counting.read(t) > 0
             c, h = tf.where(here, c, c_before), tf.where(here, h, h_before)
-        written = (array.write(t, v) for array, v in zip(arrays, (ifo, g, c, h)))
+        written = (
+            array.write(t, v) for array, v in zip(arrays, (ifo, g, c, h), strict=True)
+        )
         return (h, c, *written)
 
     arrays = [recurrence.array(x) for _ in range(4)]
@@ -183,7 +185,9 @@ def _back(
         if here is not None:
             dh_before += (1 - here) * dh
             dc_before += (1 - here) * dc
-        written = (array.write(t, d) for array, d in zip(arrays, (dz, dh, dc_new)))
+        written = (
+            array.write(t, d) for array, d in zip(arrays, (dz, dh, dc_new), strict=True)
+        )
         return (dh_before, dc_before, *written)
 
     zero = tf.zeros_like(h_given[0])
@@ -302,7 +306,9 @@ def _along(
             here = counting.read(t) > 0
             c_new = tf.where(here, c_new, c_dot)
             h_new = tf.where(here, h_new, h_dot)
-        written = (array.write(t, v) for array, v in zip(arrays, (h_new, c_new)))
+        written = (
+            array.write(t, v) for array, v in zip(arrays, (h_new, c_new), strict=True)
+        )
         return (h_new, c_new, *written)
 
     zero = tf.zeros_like(factors.c[0])

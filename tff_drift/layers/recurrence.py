@@ -1,4 +1,4 @@
-"""What recurrent layers share: passes over the time steps, compiled.
+"""The base of recurrent layers: compiled passes over the time steps.
 
 Training on the small batches of clients, Keras' layers spend their time on the many
 small operations of every time step, most of them made by differentiating a loop. Here
@@ -113,7 +113,7 @@ class Recurrence:
 
 
 class CompiledLayer:
-    """What a layer does that has a `Recurrence`; comes before Keras' class.
+    """A mixin for layers that have a `Recurrence`; it precedes Keras' class.
 
     Where the layer has options that the recurrence does not know, Keras' own runs.
     """
@@ -270,7 +270,7 @@ def over_steps(
     """Runs `state = step(t, *state)` for every time step t.
 
     Args:
-      x: Something of each time step, which tells how many there are.
+      x: A tensor with the time steps first, whose size is their number.
       step: The step.
       state: The state before the first step.
       back: Whether to begin with the last time step.
@@ -301,7 +301,7 @@ def sum_of_products(
     parts: Sequence[tf.Tensor], blocks: Sequence[tf.Tensor]
 ) -> tf.Tensor:
     """Returns d R', with d and R given as blocks of columns, R's transposed."""
-    return tf.add_n([tf.matmul(*pair) for pair in zip(parts, blocks)])
+    return tf.add_n([tf.matmul(*pair) for pair in zip(parts, blocks, strict=True)])
 
 
 def product(x: tf.Tensor, w: tf.Tensor) -> tf.Tensor:

@@ -16,7 +16,7 @@ _NAMES = ("x", "y", "sample_weight")
 
 
 class Batch(NamedTuple):
-    """What a batch consists of, values or their types.
+    """The components of a batch, values or their types.
 
     Attributes:
       inputs: The inputs, a structure.
@@ -77,11 +77,8 @@ def check_class_weight(class_weight: Any, label_spec: Any) -> None:
     """
     if class_weight is None:
         return
-    if not isinstance(class_weight, Mapping):
-        raise TypeError(
-            "class_weight must be a mapping of classes to numbers, such as "
-            f"{{0: 1.0, 1: 20.0}}, found {checks.shown(class_weight)}."
-        )
+    what = "a mapping of classes to numbers, such as {0: 1.0, 1: 20.0}"
+    checks.check_instance("class_weight", class_weight, Mapping, what)
     if not class_weight:
         raise ValueError("class_weight is empty. Leave it out, or weigh a class.")
     for number, weight in class_weight.items():
@@ -148,6 +145,8 @@ def with_class_weights(
     )
     if weights is None:
         return of_classes
+    if not weights.dtype.is_floating:  # In which a class cannot weigh a half.
+        weights = tf.cast(weights, of_classes.dtype)
     of_classes = tf.cast(of_classes, weights.dtype)
     extra = [1] * (weights.shape.rank - 1)
     return weights * tf.reshape(of_classes, [-1, *extra])

@@ -1,4 +1,4 @@
-"""What keeps the step of a functional model out of `dataset.reduce`."""
+"""Keeps the step of a functional model out of `dataset.reduce`."""
 
 from __future__ import annotations
 

@@ -51,7 +51,9 @@ def initial_weights_of(
     parts = _parts(given, len(expected[1]))
     values = [
         _fitting(kind, part, specs)
-        for kind, part, specs in zip(("trainable", "non-trainable"), parts, expected)
+        for kind, part, specs in zip(
+            ("trainable", "non-trainable"), parts, expected, strict=True
+        )
     ]
     return tff.learning.models.ModelWeights(
         tf.nest.pack_sequence_as(wanted.trainable, values[0]),
@@ -102,7 +104,7 @@ def _fitting(kind: str, values: Sequence[Any], specs: Sequence[Any]) -> list[Any
         )
     return [
         _array(f"initial_weights, {kind} weight {place}", value, spec)
-        for place, (value, spec) in enumerate(zip(values, specs))
+        for place, (value, spec) in enumerate(zip(values, specs, strict=True))
     ]
 
 

@@ -230,7 +230,9 @@ class _Keras2Model(tff.learning.models.VariableModel):
         named = by_output("the labels of input_spec", labels, outputs)
         shared = weights_by_output(weights, outputs)
         total = tf.zeros(())
-        for name, loss, factor in zip(self._names, losses, self._model._loss_weights):
+        for name, loss, factor in zip(
+            self._names, losses, self._model._loss_weights, strict=True
+        ):
             total += factor * _loss_of(loss, named[name], outputs[name], shared[name])
         return total
 
@@ -292,7 +294,7 @@ class _Keras2Model(tff.learning.models.VariableModel):
             with tf.init_scope():
                 new = make() if make else type(metric).from_config(metric.get_config())
                 self._made_ready(new)
-            for variable, value in zip(new.variables, values):
+            for variable, value in zip(new.variables, values, strict=True):
                 variable.assign(value)
             return new.result()
 

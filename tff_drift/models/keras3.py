@@ -177,7 +177,7 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
                 "its layers as it was in training."
             )
     for part, variables in parts.items():
-        for variable, value in zip(variables, values[part]):
+        for variable, value in zip(variables, values[part], strict=True):
             variable.assign(value)
 
 
@@ -250,7 +250,9 @@ class _Keras3Model(tff.learning.models.VariableModel):
     def _pass_on_what_is_set(self) -> None:
         """Has the variables tell what `loaded_weights` asks of those of Keras."""
         of_keras = [*self._model.trainable, *self._model.non_trainable]
-        for variable, origin in zip(self._trainable + self._non_trainable, of_keras):
+        for variable, origin in zip(
+            self._trainable + self._non_trainable, of_keras, strict=True
+        ):
             if is_set_in_graph(origin.value):
                 variable.assign(origin.value)
 
@@ -302,7 +304,7 @@ class _Keras3Model(tff.learning.models.VariableModel):
         if training:
             _assign(self._non_trainable, output.non_trainable)
         seen = Seen(labels, output.predictions, loss, num_examples, weights)
-        for metric, variables in zip(self._metrics, self._states):
+        for metric, variables in zip(self._metrics, self._states, strict=True):
             _assign(variables, metric.update(_read(variables), seen))
         return tff.learning.models.BatchOutput(
             loss=tf.add_n(
@@ -316,7 +318,7 @@ class _Keras3Model(tff.learning.models.VariableModel):
     def report_local_unfinalized_metrics(self) -> Any:
         return collections.OrderedDict(
             (metric.name, _read(variables))
-            for metric, variables in zip(self._metrics, self._states)
+            for metric, variables in zip(self._metrics, self._states, strict=True)
         )
 
     def metric_finalizers(self) -> Any:
@@ -327,7 +329,7 @@ class _Keras3Model(tff.learning.models.VariableModel):
 
     @tf.function(autograph=False)
     def reset_metrics(self) -> None:
-        for metric, variables in zip(self._metrics, self._states):
+        for metric, variables in zip(self._metrics, self._states, strict=True):
             _assign(variables, metric.initial())
 
 
@@ -336,5 +338,5 @@ def _read(variables: list[tf.Variable]) -> list[tf.Tensor]:
 
 
 def _assign(variables: list[tf.Variable], values: Any) -> None:
-    for variable, value in zip(variables, values):
+    for variable, value in zip(variables, values, strict=True):
         variable.assign(tf.cast(value, variable.dtype))

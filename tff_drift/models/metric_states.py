@@ -23,7 +23,7 @@ _METRICS = (
 
 
 class Seen(NamedTuple):
-    """What a metric sees of a batch.
+    """The inputs of a metric for a batch.
 
     Attributes:
       labels: The labels.
@@ -171,7 +171,9 @@ def build_metric_states(
         for part in (metrics, weighted_metrics)
     ]
     flat = [*parts[0], *parts[1]]
-    for place, ((output, made), name) in enumerate(zip(flat, _names(flat))):
+    for place, ((output, made), name) in enumerate(
+        zip(flat, _names(flat), strict=True)
+    ):
         is_weighted = place >= len(parts[0])
         state = _KerasMetric(name, made, output, output_names, is_weighted)
         # Some metrics make their variables, or all but one, at their first update.
@@ -242,7 +244,7 @@ def _names(metrics: Sequence[tuple[str | None, Any]]) -> list[str]:
             counts[output, kind] += 1
             name = f"{kind}_{number}" if number else kind
         names.append(name)
-    for (output, metric), name in zip(metrics, names):
+    for (output, metric), name in zip(metrics, names, strict=True):
         if name == metric.name:
             continue
         own = [other.name for of, other in metrics if of == output]
@@ -272,7 +274,7 @@ def _made(metric: Any) -> Any:
 
 
 def _make_variables(state: _KerasMetric, label_spec: Any, output_spec: Any) -> None:
-    """Lets a metric make its variables."""
+    """Makes a metric create its variables."""
 
     def zeros(structure: Any) -> Any:
         return tf.nest.map_structure(

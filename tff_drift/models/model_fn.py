@@ -1,10 +1,10 @@
-"""What builders and evaluation take as a model, and what to do about anything else."""
+"""Validates the model functions that builders and evaluation take."""
 
 from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -17,10 +17,10 @@ from tff_drift.models.stateless import ADAPT_OUTSIDE
 
 # A model: a function without arguments that builds a new
 # `tff.learning.models.VariableModel`, or a `tff.learning.models.FunctionalModel`.
-ModelFn = Union[
-    Callable[[], tff.learning.models.VariableModel],
-    tff.learning.models.FunctionalModel,
-]
+ModelFn: TypeAlias = (
+    Callable[[], tff.learning.models.VariableModel]
+    | tff.learning.models.FunctionalModel
+)
 
 _REMEDY = (
     "Pass a function that ends with tff_drift.models.from_keras3, such as lambda: "

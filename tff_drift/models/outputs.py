@@ -32,7 +32,7 @@ def by_output(name: str, values: Any, outputs: Mapping[str, Any]) -> dict[str, A
     if isinstance(values, Mapping) and set(values) == set(outputs):
         return {key: values[key] for key in outputs}
     if isinstance(values, (list, tuple)) and len(values) == len(outputs):
-        return dict(zip(outputs, values))
+        return dict(zip(outputs, values, strict=True))
     found = list(values) if isinstance(values, Mapping) else values
     raise ValueError(
         f"{name} must have an entry for each output of the model, which are "
@@ -55,7 +55,7 @@ def named_outputs(predictions: Any, names: Sequence[str]) -> dict[str, Any]:
         predictions = [predictions]
     if len(set(names)) != len(predictions) or len(names) != len(predictions):
         names = [f"output_{number}" for number in range(len(predictions))]
-    return dict(zip(names, predictions))
+    return dict(zip(names, predictions, strict=True))
 
 
 class Objective:

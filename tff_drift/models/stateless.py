@@ -173,9 +173,9 @@ class StatelessModel:
         """
         keras = import_keras3()
         mapping = [
-            *zip(self.trainable, trainable),
-            *zip(self.non_trainable, non_trainable),
-            *zip(self._seeds, self._seed_values(inputs, trainable)),
+            *zip(self.trainable, trainable, strict=True),
+            *zip(self.non_trainable, non_trainable, strict=True),
+            *zip(self._seeds, self._seed_values(inputs, trainable), strict=True),
         ]
         with keras.StatelessScope(mapping, collect_losses=True) as scope:
             before = dict(scope.state_mapping)
@@ -225,7 +225,7 @@ class StatelessModel:
         )
         return [
             tf.cast(value & _SEED_BITS, variable.dtype)
-            for variable, value in zip(self._seeds, folded)
+            for variable, value in zip(self._seeds, folded, strict=True)
         ]
 
 

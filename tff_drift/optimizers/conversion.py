@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 from tff_drift import checks
 
 # An optimizer, or the learning rate of plain SGD.
-OptimizerOrRate = Union[tff.learning.optimizers.Optimizer, float]
+OptimizerOrRate: TypeAlias = tff.learning.optimizers.Optimizer | float
 _SGD = type(tff.learning.optimizers.build_sgdm())
 
 

@@ -15,14 +15,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from typing import Any, Union
+from typing import Any
 
 import tensorflow as tf
 
 from tff_drift import checks, tensors
 
 # What multiplies a learning rate, as a function of the round number, from 0.
-Schedule = Callable[[Union[int, tf.Tensor]], Union[float, tf.Tensor]]
+Schedule = Callable[[int | tf.Tensor], float | tf.Tensor]
 
 
 def _round(round_number: int | tf.Tensor) -> tf.Tensor:
@@ -326,7 +326,7 @@ def _last_line(error: Exception) -> str:
 
 
 def _ramp(start: float, end: float, rounds: int) -> Schedule:
-    """Goes linearly from `start` in round 0 to `end` in round `rounds`."""
+    """Interpolates linearly from `start` in round 0 to `end` in round `rounds`."""
 
     def schedule(round_number: int | tf.Tensor) -> tf.Tensor:
         # At least one, so that a ramp over no rounds divides by no zero.

@@ -1,11 +1,11 @@
-"""What every optimizer here shares: its state, its checks, one step per tensor."""
+"""The base of all optimizers here: state, validation, one step per tensor."""
 
 from __future__ import annotations
 
 import abc
 import collections
 from collections.abc import Mapping
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +17,7 @@ LEARNING_RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 # The number of the step, from 1, among the hyperparameters of those that count steps.
 STEP = "step"
 
-Float = Union[float, tf.Tensor]
+Float: TypeAlias = float | tf.Tensor
 # Of one tensor's step: the names of the hyperparameters to their values, as
 # scalars of the dtype that the step is computed in.
 Hparams = Mapping[str, tf.Tensor]
@@ -166,14 +166,15 @@ class TensorwiseOptimizer(tff.learning.optimizers.Optimizer, abc.ABC):
             *map(
                 tf.nest.flatten,
                 [weights, gradients, *(state[name] for name in self._slots)],
-            )
+            ),
+            strict=True,
         )
         steps = [self._step(hparams, *of_one) for of_one in tensors]
         new_weights, *new_slots = (
             tf.nest.pack_sequence_as(weights, [step[i] for step in steps])
             for i in range(1 + len(self._slots))
         )
-        hparams.update(zip(self._slots, new_slots))
+        hparams.update(zip(self._slots, new_slots, strict=True))
         return hparams, new_weights
 
     def _step(

@@ -135,7 +135,9 @@ class Cohort:
         indices = [np.int32(index) for index in range(len(data))]
         stateful: Any = process
         if isinstance(compat.get_context_stack().current, compat.FederatedContext):
-            columns = [list(each) for each in zip(*map(tree.flatten, states))]
+            columns = [
+                list(each) for each in zip(*map(tree.flatten, states), strict=True)
+            ]
             output = stateful.next_of_columns(
                 server_state, list(data), columns, indices
             )
@@ -143,7 +145,7 @@ class Cohort:
             return references.to_later(without_client_states(output), ending)
         client_data = [
             collections.OrderedDict(examples=examples, state=client_state, index=index)
-            for examples, client_state, index in zip(data, states, indices)
+            for examples, client_state, index in zip(data, states, indices, strict=True)
         ]
         computation = stateful.next_at_clients if states_stay else process.next
         result = computation(server_state, client_data)

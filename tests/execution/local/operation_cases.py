@@ -246,6 +246,11 @@ CASES = (
         for b, tb in (((3, 4), False), ((4, 3), True), ((3, 1), False))
     ),
     *(
+        case("MatMul", complexes(3, 3), complexes(3, 3), transpose_a=ta, transpose_b=tb)
+        for ta in (False, True)
+        for tb in (False, True)
+    ),
+    *(
         case(each, signed(2, 3, 4), signed(2, 4, 5), adj_x=False, adj_y=False)
         for each in ("BatchMatMul", "BatchMatMulV2")
     ),
@@ -260,6 +265,14 @@ CASES = (
     case("BiasAdd", signed(2, 4, 4, 3), signed(3), data_format="NHWC"),
     case("BiasAddGrad", signed(2, 3), data_format="NHWC"),
     case("BiasAddGrad", signed(2, 4, 4, 3), data_format="NHWC"),
+    *(
+        each
+        for pixels in ((4,), (3, 2), (2, 3, 2))
+        for each in (
+            case("BiasAdd", signed(3, 3, *pixels), signed(3), data_format="NCHW"),
+            case("BiasAddGrad", signed(3, 3, *pixels), data_format="NCHW"),
+        )
+    ),
     case("L2Loss", signed(2, 3)),
     case("Bitcast", signed(2, 3), type=tf.int32),
     case("Fingerprint", integers(2, 4, high=200, dtype=np.uint8), "farmhash64"),
@@ -278,7 +291,7 @@ CASES = (
     case("Reshape", signed(), _vector(1)),
     case("Reshape", signed(1), np.zeros([0], np.int32)),
     *(case("ExpandDims", signed(2, 3), _scalar(axis)) for axis in (0, 1, -1)),
-    *(case("Squeeze", signed(1, 3, 1), axis=axes) for axes in ([0], [-1], [0, 2])),
+    *(case("Squeeze", signed(1, 3, 1), axis=axes) for axes in ([0], [-1], [0, 2], [])),
     case("Fill", _vector(2, 3), signed()),
     case("BroadcastTo", signed(3), _vector(2, 3)),
     case("BroadcastTo", signed(), _vector(2, 3)),
@@ -365,6 +378,9 @@ CASES = (
     ),
     case("ReverseV2", signed(2, 3), _vector(0, -1)),
     case("Roll", signed(4, 3), integers(1), _vector(0)),
+    # Axes from behind, of one shift and of several.
+    case("Roll", signed(4, 3), _scalar(1), _scalar(-1)),
+    case("Roll", signed(4, 3), integers(2), _vector(-1, -2)),
     *(
         case("GatherV2", signed(4, 3), integers(2, high=3), _scalar(axis), batch_dims=0)
         for axis in (0, 1, -1)

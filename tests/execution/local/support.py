@@ -83,7 +83,7 @@ def assert_same(actual, expected, *, rtol=0.0, atol=0.0):
     """Asserts that two results hold the same values of the same dtypes."""
     actual, expected = leaves(actual), leaves(expected)
     assert len(actual) == len(expected)
-    for ours, theirs in zip(actual, expected):
+    for ours, theirs in zip(actual, expected, strict=True):
         ours, theirs = np.asarray(ours), np.asarray(theirs)
         assert ours.dtype == theirs.dtype
         assert ours.shape == theirs.shape

@@ -101,7 +101,7 @@ def contexts(native):
 @pytest.mark.parametrize(
     "function",
     tiers.first(
-        [0, 3, 5, 6],
+        [3, 6],
         [
             before_a_constant,
             before_what_waits,

@@ -94,7 +94,7 @@ def test_the_cache_keeps_the_stacks_of_cohorts_that_come_again():
     for _ in range(3):
         stack(own[:2])
     assert built == [2] * 3
-    for dataset, each in zip(datasets, own):
+    for dataset, each in zip(datasets, own, strict=True):
         cache.put(dataset, each)
     built.clear()
     for _ in range(4):
@@ -213,7 +213,7 @@ def test_a_list_of_arrays_is_a_dataset_of_their_dtype(dtype):
     given = client_data.ClientData(arrays, element_type)
     elements = list(sequences.to_dataset(given.variant(), element_type))
     assert [element.dtype for element in elements] == [tf.as_dtype(dtype)] * 2
-    for element, array in zip(elements, arrays):
+    for element, array in zip(elements, arrays, strict=True):
         np.testing.assert_array_equal(element, array)
 
 

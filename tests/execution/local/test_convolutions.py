@@ -115,6 +115,7 @@ def _hand_written():
     )
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize(
     "build",
     tiers.first(

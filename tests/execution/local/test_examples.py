@@ -167,15 +167,15 @@ def _client_training(over):
                 with tf.GradientTape() as tape:
                     loss = loss_fn(batch["y"], model(batch["x"], training=True))
                 optimizer.apply_gradients(
-                    zip(tape.gradient(loss, variables), variables)
+                    zip(tape.gradient(loss, variables), variables, strict=True)
                 )
                 size = tf.shape(batch["y"])[0]
                 examples += size
                 batches += 1
                 loss_sum += loss * tf.cast(size, tf.float32)
-            changes = [v - w for v, w in zip(variables, weights.values())]
+            changes = [v - w for v, w in zip(variables, weights.values(), strict=True)]
             new_state = Ordered(batches=batches, last_loss=loss_sum)
-            change = Ordered(zip(weights, changes))
+            change = Ordered(zip(weights, changes, strict=True))
             return change, tf.cast(examples, tf.float32), new_state
 
         return run(data, weights, client_state)
@@ -221,6 +221,7 @@ def _process(over):
     return initialize, next_
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(
     "over", tiers.first([1], [iter, lambda data: data]), ids=["iter", "for"]
 )

@@ -213,6 +213,7 @@ def test_layers_that_draw_numbers_are_vectorized(context):
     assert _told(context, process, data_of(shape)).startswith(LOCKSTEP)
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize("name", tiers.first(["SimpleRNN"], list(ONE_BY_ONE)))
 def test_layers_that_train_one_by_one(context, name):
     shape, make, reason = ONE_BY_ONE[name]

@@ -99,7 +99,7 @@ STOCK = {
     ),
 }
 # Of which the others are varieties, as a client sees them.
-FIRST = ("weighted_fed_avg", "fed_eval")
+FIRST = ("weighted_fed_avg",)
 # Of this library's, what the rows of methods do not say.
 OURS = {
     "dropout": lambda: algorithms.build_fed_avg(_with_dropout, 0.3),
@@ -127,7 +127,7 @@ def test_processes_of_tff(name, contexts, native):
     assert_rounds_agree(STOCK[name](), DATA, contexts, native, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", tiers.first(["iterator"], list(OURS)))
+@pytest.mark.parametrize("name", tiers.first([], list(OURS)))
 def test_processes_of_this_library(name, contexts, native):
     assert_rounds_agree(OURS[name](), DATA, contexts, native, 1, rtol=1e-5, atol=1e-6)
 

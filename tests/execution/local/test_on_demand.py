@@ -65,6 +65,7 @@ def test_results_are_those_of_lists_bit_for_bit(mode, process, clients, local_co
     assert_same(output, call(local, process.next, state, lists))
 
 
+@pytest.mark.conformance
 @pytest.mark.parametrize(("mode", "most"), [("plain", 1), ("fast", 2 * 64)])
 def test_batches_are_freed_when_their_clients_are_through(
     mode, most, process, clients, local_contexts
@@ -145,7 +146,7 @@ def test_chosen_rows_are_the_batches(mode, shuffle, process, clients, local_cont
         )
         for client_id in train.client_ids
     ]
-    for batches, own in zip(chosen, lists):
+    for batches, own in zip(chosen, lists, strict=True):
         assert_same(list(batches), own)
     local = local_contexts[mode]
     state = call(local, process.initialize)

@@ -143,7 +143,7 @@ def test_heavy_hitters(local, native):
 
     def counts(output):
         keys, values = output["heavy_hitters"], output["heavy_hitters_counts"]
-        return dict(zip(keys.tolist(), values.tolist()))
+        return dict(zip(keys.tolist(), values.tolist(), strict=True))
 
     result = collections.OrderedDict((name, getattr(result, name)) for name in expected)
     assert counts(result) == counts(expected)

@@ -63,7 +63,7 @@ def _data(casts, choices):
 def _expected(data, casts, table, scales):
     """Returns the change of each client."""
     changes = []
-    for batches, scale in zip(data, scales):
+    for batches, scale in zip(data, scales, strict=True):
         count = np.zeros(len(table), np.float32)
         for numbers in batches:
             for dtype in casts[1:]:

@@ -28,7 +28,9 @@ def test_clients_take_every_batch_once_in_its_order(sizes, few):
     schedule = build_schedule(own, shape, few)
     seen = [[] for _ in own]
     step = alone = 0
-    for common_end, alone_end in zip(schedule.common_ends, schedule.alone_ends):
+    for common_end, alone_end in zip(
+        schedule.common_ends, schedule.alone_ends, strict=True
+    ):
         for common in range(step, common_end):
             for client in np.flatnonzero(schedule.takes_part[common]):
                 assert schedule.owners[common, client] == client
@@ -50,8 +52,8 @@ def test_clients_that_wait_are_given_a_batch_of_the_shape(sizes, few):
     own = list(map(_batches, sizes))
     shape = most_frequent_shape(own)
     schedule = build_schedule(own, shape, min(few, len(own) - 1))
-    for owners, numbers in zip(schedule.owners, schedule.numbers):
-        for owner, number in zip(owners, numbers):
+    for owners, numbers in zip(schedule.owners, schedule.numbers, strict=True):
+        for owner, number in zip(owners, numbers, strict=True):
             assert own[owner].shapes[number] == shape
 
 

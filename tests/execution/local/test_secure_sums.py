@@ -70,7 +70,7 @@ def _secure_sum(name, kind):
     ("name", "kind"),
     # In the first tier each sum and each kind.
     tiers.first(
-        range(0, len(SUMS) * len(KINDS), 2),
+        [0, 4, 8, 10, 12, 16, 20],
         list(itertools.product(SUMS, KINDS)),
     ),
 )

@@ -45,6 +45,7 @@ def _agree(stacked, single):
     assert_same(stacked, single, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.no_smoke
 def test_large_cohorts_of_small_models_are_stacked_by_themselves():
     process = models.fed_avg()
     data = models.datasets(models.client_arrays([8] * 20 + [5]))
@@ -203,7 +204,7 @@ def test_keep_trace_clients_of_unequal_sizes_run_together_where_it_pays():
 @pytest.mark.parametrize(
     ("build", "epochs"),
     tiers.first(
-        ["nothing traced"],
+        [],
         [
             (
                 lambda: algorithms.build_uga(

@@ -68,7 +68,7 @@ OF_TFF = """tff.learning.algorithms.build_weighted_fed_avg(
 )"""
 
 
-@pytest.mark.whole_programs
+@pytest.mark.no_smoke
 @pytest.mark.parametrize(
     ("built", "batched"),
     tiers.first(

@@ -27,7 +27,7 @@ def _clients(sizes=SIZES, *, dtype=np.int32, words=ROWS, columns=LENGTH):
             collections.OrderedDict(x=x[start : start + 4], y=y[start : start + 4])
             for start in range(0, len(x), 4)
         ]
-        for x, y in zip(texts, labels)
+        for x, y in zip(texts, labels, strict=True)
     ]
 
 
@@ -107,6 +107,7 @@ def _told(context, process, cohort):
     return training(context, process.next, call(context, process.initialize), cohort)[0]
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize(
     "net",
     tiers.first(
@@ -213,7 +214,7 @@ def _train_swapped(data, first, second):
             tape.watch(tables)
             loss = tf.sin(tf.gather(tables[0], numbers)) * tf.gather(tables[1], numbers)
         gradients = map(tf.convert_to_tensor, tape.gradient(loss, tables))
-        first, second = (x - 0.1 * g for x, g in zip(tables, gradients))
+        first, second = (x - 0.1 * g for x, g in zip(tables, gradients, strict=True))
         return second, first
 
     new = data.reduce((first, second), step)
@@ -296,6 +297,7 @@ def test_whole_tables_are_trained_where_steps_change_them(
     assert_same(actual, expected, rtol=2e-5, atol=1e-6)
 
 
+@pytest.mark.conformance
 def test_many_words_are_trained_on_the_whole_table(context):
     process = _fed_avg(_mean_of_words)
     many = _clients([500] * 10)

@@ -63,6 +63,7 @@ def _of_tff(optimizer):
     )
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize(
     "build",
     tiers.first(
@@ -141,6 +142,7 @@ def test_a_seeded_shuffle_gives_the_order_that_it_gives_one_by_one(stacked, sing
     _agree(process, data, stacked, single)
 
 
+@pytest.mark.conformance
 def test_shuffled_datasets_are_stacked_by_themselves():
     process = models.fed_avg()
     data = [
@@ -231,6 +233,7 @@ def test_nobody_is_checked_who_stands_in_for_nobody(stacked, single):
     assert call(stacked, of_each, data) == call(single, of_each, data) == [2] * 8 + [1]
 
 
+@pytest.mark.conformance
 def test_batches_that_take_too_much_ram_are_not_read(single):
     process = models.fed_avg()
     data = [

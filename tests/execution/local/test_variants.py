@@ -80,8 +80,8 @@ def test_elements_are_those_of_tensorflow(name):
         readings.append(variants.read(variants.to_variant(dataset), element_type))
     for elements in map(list, readings):
         assert len(elements) == len(expected)
-        for element, of_tensorflow in zip(elements, expected):
-            for leaf, other in zip(element, of_tensorflow):
+        for element, of_tensorflow in zip(elements, expected, strict=True):
+            for leaf, other in zip(element, of_tensorflow, strict=True):
                 assert leaf.dtype == other.dtype
                 np.testing.assert_array_equal(leaf, other)
 

@@ -37,7 +37,7 @@ def test_every_trusted_operation_has_a_case():
 def _apply(each, inputs):
     function = getattr(tf.raw_ops, each.operation)
     names = list(inspect.signature(function).parameters)
-    results = function(**dict(zip(names, inputs)), **each.attributes)
+    results = function(**dict(zip(names, inputs, strict=False)), **each.attributes)
     return tf.nest.flatten(results)[: NUM_RESULTS.get(each.operation)]
 
 
@@ -66,14 +66,16 @@ def _graph(each):
             for x in flat
         ]
         results = _apply(each, tf.nest.pack_sequence_as(list(each.inputs), inputs))
-        own = [tensor for x, tensor in zip(flat, inputs) if isinstance(x, Own)]
+        own = [
+            tensor for x, tensor in zip(flat, inputs, strict=True) if isinstance(x, Own)
+        ]
         gradients = _gradients(results, own)
     return graph.as_graph_def(), own, results, gradients
 
 
 def _evaluate(graph_def, own, values, fetches):
     interpreter = GraphInterpreter(graph_def, None)
-    feeds = {tensor.op.name: value for tensor, value in zip(own, values)}
+    feeds = {tensor.op.name: value for tensor, value in zip(own, values, strict=True)}
     results = interpreter.evaluate(feeds, [tensor.name for tensor in fetches])
     return results, interpreter.operations
 
@@ -99,7 +101,7 @@ def _compare(graph_def, own, values, fetches, num_clients):
 
             def of_client(given, subset=subset):
                 fed = [stack[0] for stack in stacks]
-                for position, value in zip(subset, given):
+                for position, value in zip(subset, given, strict=True):
                     fed[position] = value
                 return _evaluate(graph_def, own, fed, fetches)[0]
 
@@ -108,7 +110,10 @@ def _compare(graph_def, own, values, fetches, num_clients):
                 of_client([stacks[k][client] for k in subset])
                 for client in range(num_clients)
             ]
-            pairs += [(v, s) for v, s in zip(vectorized, zip(*single))]
+            pairs += [
+                (v, s)
+                for v, s in zip(vectorized, zip(*single, strict=True), strict=True)
+            ]
         with tf.compat.v1.Session() as session:
             pairs = session.run(pairs)
     for vectorized, single in pairs:
@@ -139,12 +144,30 @@ def _has_kernels(graph_def, own, values, fetches):
     return True
 
 
+def test_squeeze_of_any_shape_keeps_clients():
+    with tf.Graph().as_default() as graph:
+        given = tf.compat.v1.placeholder(tf.float32, [None, None])
+        squeezed = tf.squeeze(given)
+
+    def of_client(own):
+        return _evaluate(graph.as_graph_def(), [given], own, [squeezed])[0]
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        for shape in ((1, 4, 1), (1, 1, 1), (3, 1, 2)):
+            stack = tf.compat.v1.placeholder_with_default(
+                np.ones(shape, np.float32), [None, None, None]
+            )
+            (results,) = vectorized_map(of_client, [stack])
+            of_one = tuple(size for size in shape[1:] if size > 1)
+            assert session.run(results).shape == (shape[0], *of_one)
+
+
 OPERATIONS = sorted({each.operation for each in CASES})
 
 
 # In the first tier every fifteenth.
 @pytest.mark.parametrize(
-    "operation", tiers.first(range(1, len(OPERATIONS), 15), OPERATIONS)
+    "operation", tiers.first(["Roll", *range(1, len(OPERATIONS), 15)], OPERATIONS)
 )
 def test_vectorized_as_one_by_one(operation):
     for each in CASES:

@@ -21,7 +21,7 @@ def pytest_collection_modifyitems(items):
     """Says of the tests that start actors that they take long."""
     for item in items:
         if "instance" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.whole_programs)
+            item.add_marker(pytest.mark.no_smoke)
 
 
 @pytest.fixture(scope="session")

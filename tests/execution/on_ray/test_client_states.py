@@ -78,7 +78,7 @@ def test_states_are_those_of_one_process(two, name):
     )
     assert_close(ours[0], theirs[0])
     assert ours[1].ids == theirs[1].ids
-    for one, other in zip(ours[1].states, theirs[1].states):
+    for one, other in zip(ours[1].states, theirs[1].states, strict=True):
         tf.nest.map_structure(
             lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6),
             one,
@@ -125,7 +125,7 @@ def test_a_run_goes_on_with_other_actors_from_its_checkpoint(two, tmp_path):
     whole = train(execution.create_local_execution_context(), data)
     assert_close(found[0], whole[0])
     assert found[1].ids == whole[1].ids
-    for one, other in zip(found[1].states, whole[1].states):
+    for one, other in zip(found[1].states, whole[1].states, strict=True):
         np.testing.assert_allclose(
             one["control_variate"], other["control_variate"], rtol=1e-4, atol=1e-6
         )

@@ -112,7 +112,7 @@ def compute_after_ray_ended():
     ray.shutdown()
 
 
-@pytest.mark.whole_programs
+@pytest.mark.no_smoke
 def test_without_ray_a_context_starts_no_other_instance():
     pytest.importorskip("ray", reason="Ray, the optional extra, is not installed")
     environment = {

@@ -78,7 +78,7 @@ def test_every_client_is_dealt_once_and_no_part_gets_more_than_it_must(
     )
     totals = [sum(loads[client] for client in part) for part in parts]
     at_home = [
-        sum(load for home, load in zip(homes, loads) if home == part)
+        sum(load for home, load in zip(homes, loads, strict=True) if home == part)
         for part in range(num_parts)
     ]
     assert max(totals) <= max(at_home)

@@ -63,7 +63,7 @@ def test_states_of_clients_come_back_in_their_order(two, native):
     ]
     clients = [
         collections.OrderedDict(examples=examples, state=own, index=index)
-        for index, (examples, own) in enumerate(zip(DATA, states))
+        for index, (examples, own) in enumerate(zip(DATA, states, strict=True))
     ]
     output, expected = (
         call(context, process.next, state, clients) for context in (two, native)

@@ -82,7 +82,7 @@ def folders(tmp_path):
 
 def check_history(found, result):
     assert len(found["history"]) == len(result.rows)
-    for logged, row in zip(found["history"], result.rows):
+    for logged, row in zip(found["history"], result.rows, strict=True):
         assert logged["_step"] == row["round"]
         assert {name: logged[name] for name in row} == pytest.approx(dict(row))
 

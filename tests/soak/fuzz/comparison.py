@@ -142,7 +142,7 @@ def _is_within(actual, expected, nudged):
     given = [support.leaves(each) for each in (actual, expected, nudged)]
     if len({len(each) for each in given}) > 1:
         return False
-    for ours, theirs, other in zip(*given):
+    for ours, theirs, other in zip(*given, strict=True):
         ours, theirs, other = map(np.asarray, (ours, theirs, other))
         if ours.shape != theirs.shape or other.shape != theirs.shape:
             return False

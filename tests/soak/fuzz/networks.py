@@ -185,7 +185,7 @@ def keras_model(network):
         _one_vector(kind, network.blocks if not number else (), network.decay)
         for number, kind in enumerate(network.inputs)
     ]
-    inputs, vectors = zip(*branches)
+    inputs, vectors = zip(*branches, strict=True)
     x = vectors[0] if len(vectors) == 1 else _LAYERS.Add()(list(vectors))
     for name in network.joint:
         if name.startswith("op:"):

@@ -81,6 +81,7 @@ OPERATIONS = {
     ),
     "reverse": _straight(lambda x: tf.reverse(x, [0])),
     "roll": _straight(lambda x: tf.roll(x, 1, axis=1)),
+    "roll_last": _straight(lambda x: tf.roll(x, 1, axis=-1)),
     "transpose": _straight(
         lambda x: tf.reshape(
             tf.transpose(tf.reshape(x, [-1, 2, 2]), [0, 2, 1]), [-1, 4]

@@ -39,7 +39,11 @@ def _map(change, **options):
     def stage(data):
         return data.map(
             lambda each: collections.OrderedDict(
-                zip(("pixels", "label"), change(each["pixels"], each["label"]))
+                zip(
+                    ("pixels", "label"),
+                    change(each["pixels"], each["label"]),
+                    strict=True,
+                )
             ),
             **options,
         )

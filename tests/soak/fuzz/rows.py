@@ -102,46 +102,60 @@ def _clipped(gradients):
 
 # Of the tables and their gradients, the tables after the step.
 STEPS = {
-    "sgd": lambda tables, slopes: [t - 0.1 * s for t, s in zip(tables, slopes)],
+    "sgd": lambda tables, slopes: [
+        t - 0.1 * s for t, s in zip(tables, slopes, strict=True)
+    ],
     "decay": lambda tables, slopes: [
-        t - 0.1 * (s + 0.01 * t) for t, s in zip(tables, slopes)
+        t - 0.1 * (s + 0.01 * t) for t, s in zip(tables, slopes, strict=True)
     ],
     "clipped": lambda tables, slopes: [
-        t - 0.1 * s for t, s in zip(tables, _clipped(slopes))
+        t - 0.1 * s for t, s in zip(tables, _clipped(slopes), strict=True)
     ],
-    "swapped": lambda tables, slopes: [t - 0.1 * s for t, s in zip(tables, slopes)][
-        ::-1
-    ],
+    "swapped": lambda tables, slopes: [
+        t - 0.1 * s for t, s in zip(tables, slopes, strict=True)
+    ][::-1],
     "minus": lambda tables, slopes: [
-        t + tf.negative(0.1 * s) for t, s in zip(tables, slopes)
+        t + tf.negative(0.1 * s) for t, s in zip(tables, slopes, strict=True)
     ],
     "steep": lambda tables, slopes: [
-        t - 0.1 * tf.sign(s) * tf.square(s) for t, s in zip(tables, slopes)
+        t - 0.1 * tf.sign(s) * tf.square(s) for t, s in zip(tables, slopes, strict=True)
     ],
     "infinite": lambda tables, slopes: [
-        t - 1e30 * s * 1e30 for t, s in zip(tables, slopes)
+        t - 1e30 * s * 1e30 for t, s in zip(tables, slopes, strict=True)
     ],
 }
 
 
 def _if_finite(before, after):
-    changes = [b - a for b, a in zip(before, after)]
+    changes = [b - a for b, a in zip(before, after, strict=True)]
     is_finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(c)) for c in changes])
     return [tf.where(is_finite, c, tf.zeros_like(c)) for c in changes]
 
 
 RESULTS = {
-    "changes": lambda before, after: [b - a for b, a in zip(before, after)],
-    "other way": lambda before, after: [a - b for b, a in zip(before, after)],
-    "scaled": lambda before, after: [(b - a) * 3.0 for b, a in zip(before, after)],
-    "divided": lambda before, after: [(b - a) / 3.0 for b, a in zip(before, after)],
+    "changes": lambda before, after: [
+        b - a for b, a in zip(before, after, strict=True)
+    ],
+    "other way": lambda before, after: [
+        a - b for b, a in zip(before, after, strict=True)
+    ],
+    "scaled": lambda before, after: [
+        (b - a) * 3.0 for b, a in zip(before, after, strict=True)
+    ],
+    "divided": lambda before, after: [
+        (b - a) / 3.0 for b, a in zip(before, after, strict=True)
+    ],
     "if finite": _if_finite,
-    "clipped": lambda before, after: _clipped([b - a for b, a in zip(before, after)]),
+    "clipped": lambda before, after: _clipped(
+        [b - a for b, a in zip(before, after, strict=True)]
+    ),
     "tables": lambda before, after: list(after),
     "norms": lambda before, after: [
-        tf.reduce_sum(tf.square(b - a)) for b, a in zip(before, after)
+        tf.reduce_sum(tf.square(b - a)) for b, a in zip(before, after, strict=True)
     ],
-    "first rows": lambda before, after: [(b - a)[:2] for b, a in zip(before, after)],
+    "first rows": lambda before, after: [
+        (b - a)[:2] for b, a in zip(before, after, strict=True)
+    ],
 }
 
 
@@ -192,7 +206,7 @@ def _client(case):
             tape.watch(tables)
             loss = sum(
                 tf.reduce_sum(tf.sin(LOOKUPS[case.lookup](table, own)))
-                for table, own in zip(tables, ids)
+                for table, own in zip(tables, ids, strict=True)
             )
         slopes = [
             tf.convert_to_tensor(slope)
@@ -270,5 +284,9 @@ def expected(case, cohort):
     for dataset in data:
         results = function(dataset, tuple(map(tf.constant, tables)))
         arrays = [np.asarray(each) for each in results]
-        total = arrays if total is None else [a + b for a, b in zip(total, arrays)]
+        total = (
+            arrays
+            if total is None
+            else [a + b for a, b in zip(total, arrays, strict=True)]
+        )
     return total

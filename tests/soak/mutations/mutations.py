@@ -167,8 +167,8 @@ MUTATIONS = [
     _mutation(
         "FedDyn: θ̄ - h of the round before",
         FED_DYN,
-        "in zip(aggregate, h)",
-        "in zip(aggregate, before)",
+        "in zip(aggregate, h, strict=True)",
+        "in zip(aggregate, before, strict=True)",
     ),
     _mutation(
         "FedDyn: Theorem 3.1 without the 2",
@@ -202,8 +202,8 @@ MUTATIONS = [
     _mutation(
         "AdaBest: θ for θ̄ in h",
         ADABEST,
-        'zip(state["aggregate_model"], aggregate)',
-        "zip(trainable, aggregate)",
+        'zip(state["aggregate_model"], aggregate, strict=True)',
+        "zip(trainable, aggregate, strict=True)",
     ),
     _mutation(
         "AdaBest: β twice",
@@ -411,8 +411,8 @@ MUTATIONS = [
     _mutation(
         "Mime: c without weight decay",
         MIME,
-        "c = tuple(g + self._weight_decay * x for",
-        "c = tuple(g + 0 * x for",
+        "g + self._weight_decay * x for g, x in zip(c",
+        "g + 0 * x for g, x in zip(c",
     ),
     _mutation(
         "Scaffnew: the number of steps of the first round in the second again",

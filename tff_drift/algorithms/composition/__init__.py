@@ -1,4 +1,4 @@
-"""How a method's client and server halves become a learning process."""
+"""Composes a method's client and server halves into a learning process."""
 
 from tff_drift.algorithms.composition.client import LATEST_MODEL
 from tff_drift.algorithms.composition.compose import compose

@@ -1,4 +1,4 @@
-"""What `compose` takes, checked and completed by its defaults."""
+"""The arguments of `compose`, validated and completed by defaults."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,6 +110,7 @@ def build_client_half(
                 message[COHORT_GRADIENT] if work.needs_cohort_gradient else (),
             )
             outcome = autograph.of_user(run)(weights, examples, context)
+            outcome, weight = _weighed(outcome, client_weighting, examples)
             full_gradient = None
             if run_gradient is not None:
                 at_server = run_gradient(weights, examples, context)
@@ -126,9 +128,7 @@ def build_client_half(
                 output = autograph.of_user(work.update_client_state)(
                     context, _local_result(outcome, full_gradient)
                 )
-            weight = client_weight(
-                client_weighting, outcome.num_examples, idle, examples
-            )
+            weight = _weight_unless(idle, weight)
             result = collections.OrderedDict(
                 update=tf.nest.pack_sequence_as(weights.trainable, outcome.update),
                 weight=weight,
@@ -207,12 +207,12 @@ def _build_gradient(
                 state["round_number"],
             )
             examples = client["examples"] if has_state else client
-            outcome = run(weights, examples, context)
+            outcome, weight = _weighed(
+                run(weights, examples, context), client_weighting, examples
+            )
             return collections.OrderedDict(
                 message=tensors.to_vector(outcome.update),
-                weight=client_weight(
-                    client_weighting, outcome.num_examples, outcome.rejected, examples
-                ),
+                weight=_weight_unless(outcome.rejected, weight),
             )
 
         return of_client(state, weights, client)
@@ -220,31 +220,38 @@ def _build_gradient(
     return gradient
 
 
-def client_weight(
+def _weighed(
+    outcome: client_works.LocalOutcome,
     weighting: tff.learning.ClientWeighting | str,
-    num_examples: tf.Tensor,
-    idle: tf.Tensor,
     examples: tf.data.Dataset,
-) -> tf.Tensor:
-    """Returns a client's weight in the aggregate.
-
-    It is 0 if the update was rejected, and if the client trained on nothing: it would
-    otherwise hold the mean back where it was.
+) -> tuple[client_works.LocalOutcome, tf.Tensor]:
+    """Returns a client's outcome, and its weight in the aggregate.
 
     Args:
+      outcome: The outcome. It is rejected besides where batches give no weight that a
+        mean could take.
       weighting: By the number of examples, uniform, or as batches say.
-      num_examples: Scalar `int64`, the examples the client trained on.
-      idle: Scalar boolean, whether the client does not count.
       examples: The client's batches.
 
     Returns:
-      A `float32` scalar.
+      The outcome, and a `float32` scalar.
     """
-    weight = tf.cast(num_examples, tf.float32)
     if weighting == example_weights.CLIENT_WEIGHT:
         weight = _given_weight(examples)
-    elif weighting == tff.learning.ClientWeighting.UNIFORM:
+        rejected = tf.logical_or(outcome.rejected, tf.math.is_inf(weight))
+        return outcome._replace(rejected=rejected), weight
+    weight = tf.cast(outcome.num_examples, tf.float32)
+    if weighting == tff.learning.ClientWeighting.UNIFORM:
         weight = tf.minimum(weight, 1.0)
+    return outcome, weight
+
+
+def _weight_unless(idle: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    """Returns a client's weight, 0 where it does not count.
+
+    So it is if the update was rejected, and if the client trained on nothing: it would
+    otherwise hold the mean back where it was.
+    """
     return tf.where(idle, tf.constant(0.0), weight)
 
 
@@ -289,11 +296,15 @@ def _count(dataset: tf.data.Dataset) -> tf.Tensor:
 
 
 def _given_weight(dataset: tf.data.Dataset) -> tf.Tensor:
-    """Returns the weight of a client that its batches have, to the last bit."""
+    """Returns the weight of a client that its batches have, to the last bit.
+
+    Where they have one that is negative or not finite, it is infinite.
+    """
 
     @autograph.as_written
     def larger(weight: tf.Tensor, batch: Any) -> tf.Tensor:
         of_batch = tf.cast(batch[example_weights.CLIENT_WEIGHT], tf.float32)
+        of_batch = tf.where(of_batch >= 0, of_batch, math.inf)
         return tf.maximum(weight, tf.reduce_max(of_batch))
 
     return dataset.reduce(tf.constant(0.0), larger)

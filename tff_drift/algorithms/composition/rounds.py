@@ -32,14 +32,14 @@ RunRound = Callable[[Any, Any], tuple[Any, Any, Any]]
 
 
 class Parts(NamedTuple):
-    """What a round is made of.
+    """The computations of a round.
 
     Attributes:
       rounds: The round's state.
-      distributor: How the server sends the model.
+      distributor: The process that sends the model to clients.
       message: What the server sends besides, see `server.build_message`.
       client: The client's computation.
-      aggregation: How what the clients send is aggregated.
+      aggregation: The aggregation of what clients send.
       server: The server's computations.
       aggregate_metrics: How the clients' training metrics are aggregated.
     """

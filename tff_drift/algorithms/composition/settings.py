@@ -1,4 +1,4 @@
-"""What the parts of a method were built with, to tell one process from another."""
+"""The settings with which a method was built, which distinguish processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def settings_of(part: Any) -> dict[str, Any]:
 
 
 def _is_ours(value: Any) -> bool:
-    """Whether a value is one of this library's, and tells what it holds."""
+    """Whether a value is one of this library's that reports its settings."""
     if not type(value).__module__.startswith(_OURS):
         return False
     return hasattr(value, "__dict__") or hasattr(value, "_asdict")

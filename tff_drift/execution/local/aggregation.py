@@ -32,7 +32,7 @@ SUMMED, COLLECTED, IN_TURN = "summed", "collected", "added one client after the 
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """How an aggregation is done, or a part of one.
+    """The form of an aggregation or of a part of one.
 
     Attributes:
       aggregation: What it is about; the parts of the accumulator that have this form.
@@ -109,15 +109,15 @@ class Aggregator:
         builder = functions.GraphBuilder(self._graphs)
 
         def body(given: Sequence[tf.Tensor]) -> TensorList:
-            values = dict(zip(leaves, given))
+            values = dict(zip(leaves, given, strict=True))
             for form in self._added:
                 aggregation = form.aggregation
                 if form.kind == SUMMED:
-                    pairs = zip(aggregation.accumulators, form.values)
+                    pairs = zip(aggregation.accumulators, form.values, strict=True)
                     results = [values[total] + values[leaf] for total, leaf in pairs]
                 else:
                     results = _add_one(builder, aggregation, values)
-                values.update(zip(aggregation.outputs, results))
+                values.update(zip(aggregation.outputs, results, strict=True))
             return [values[leaf] for leaf in self.outputs]
 
         return functions.build_function(body, [leaf.type_signature for leaf in leaves])
@@ -129,21 +129,21 @@ class Aggregator:
 
         def body(num_clients: tf.Tensor, *given: tf.Tensor) -> TensorList:
             split = len(self._accumulators)
-            values = dict(zip(self._accumulators, given))
-            stacks = dict(zip(self.added_inputs, given[split:]))
+            values = dict(zip(self._accumulators, given[:split], strict=True))
+            stacks = dict(zip(self.added_inputs, given[split:], strict=True))
             for form in self._added:
                 aggregation = form.aggregation
                 state = [values[leaf] for leaf in aggregation.accumulators]
                 if form.kind == SUMMED:
                     results = [
                         total + self._sum(leaf, stacks[leaf])
-                        for total, leaf in zip(state, form.values)
+                        for total, leaf in zip(state, form.values, strict=True)
                     ]
                 else:
                     results = _add_in_turn(
                         builder, aggregation, state, stacks, num_clients
                     )
-                values.update(zip(aggregation.outputs, results))
+                values.update(zip(aggregation.outputs, results, strict=True))
             return [values[leaf] for leaf in self.outputs]
 
         specs = [tf.TensorSpec([], tf.int32)]
@@ -234,11 +234,11 @@ class Accumulator:
 
     def results(self) -> dict[Leaf, tf.Tensor]:
         """Returns the accumulators after the last client."""
-        results = dict(zip(self._aggregator.outputs, self._state))
+        results = dict(zip(self._aggregator.outputs, self._state, strict=True))
         for form in self._aggregator.collected:
             aggregation = form.aggregation
             for zero, leaf, output in zip(
-                aggregation.zeros, form.values, aggregation.outputs
+                aggregation.zeros, form.values, aggregation.outputs, strict=True
             ):
                 results[output] = self._in_order(self._values[zero], leaf)
         return results
@@ -287,7 +287,7 @@ def _add_in_turn(
     """Adds stacked values to accumulators, one client after the other."""
 
     def body(client: tf.Tensor, *state: tf.Tensor) -> list[Any]:
-        values = dict(zip(aggregation.accumulators, state))
+        values = dict(zip(aggregation.accumulators, state, strict=True))
         values.update((leaf, stacks[leaf][client]) for leaf in aggregation.inputs)
         return [client + 1, *_add_one(builder, aggregation, values)]
 
@@ -313,12 +313,14 @@ def _forms(aggregation: Aggregation, graphs: GraphCache) -> list[Form]:
             tf.compat.v1.placeholder(spec.dtype, spec.shape)
             for spec in map(_spec, leaves)
         ]
-        values = dict(zip(leaves, inputs))
+        values = dict(zip(leaves, inputs, strict=True))
         outputs = _add_one(builder, aggregation, values)
-    of_clients = {x.name: leaf for x, leaf in zip(inputs, leaves) if leaf.at_clients}
+    of_clients = {
+        x.name: leaf for x, leaf in zip(inputs, leaves, strict=True) if leaf.at_clients
+    }
     places: dict[str, list[int]] = {SUMMED: [], COLLECTED: []}
     added: list[Leaf] = []
-    for place, (output, accumulator) in enumerate(zip(outputs, inputs)):
+    for place, (output, accumulator) in enumerate(zip(outputs, inputs, strict=False)):
         kind, value = SUMMED, patterns.summand(output, accumulator)
         if value is None:
             kind, value = COLLECTED, patterns.last_row(output, accumulator)

@@ -7,7 +7,7 @@ import concurrent.futures
 from collections.abc import Sequence
 from typing import Any
 
-from tff_drift import checks, compat, tensors
+from tff_drift import checks, compat, signatures, tensors
 from tff_drift.execution import containers
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.data.arguments import ArgumentReader
@@ -100,7 +100,7 @@ class LocalExecutionContext(RoundRunner, compat.framework.SyncContext):
         Args:
           computation: A `tff.Computation`.
           argument: An argument as `computation` takes it, a tuple if it takes
-            several. Without one, what depends on the cohort is told as a condition.
+            several. Without one, what depends on the cohort is reported as a condition.
 
         Returns:
           The explanation, several lines of text.
@@ -113,11 +113,8 @@ class LocalExecutionContext(RoundRunner, compat.framework.SyncContext):
           ValueError: If parts of the argument are of different numbers of
             clients.
         """
-        if not isinstance(computation, compat.Computation):
-            raise TypeError(
-                "computation must be a tff.Computation, such as process.next, found "
-                f"{checks.shown(computation)}."
-            )
+        what = "a tff.Computation, such as process.next"
+        checks.check_instance("computation", computation, compat.Computation, what)
         return tensors.eagerly(lambda: self._explain(computation, argument))
 
     def _explain(self, computation: Any, argument: Any) -> str:
@@ -164,7 +161,7 @@ class AsyncLocalExecutionContext(RoundRunner, compat.framework.AsyncContext):
         return await loop.run_in_executor(self._pool, self._context.invoke, comp, arg)
 
 
-@checks.suggesting_names(
+@signatures.suggesting_names(
     vectorized="batch_clients",
     max_concurrent_computation_calls="max_concurrent_clients",
 )
@@ -263,7 +260,7 @@ def create_local_execution_context(
     )
 
 
-@checks.with_options_of(create_local_execution_context)
+@signatures.with_options_of(create_local_execution_context)
 def set_local_execution_context(**options: Any) -> None:
     """Makes `create_local_execution_context`'s result TFF's default context.
 
@@ -278,7 +275,7 @@ def set_local_execution_context(**options: Any) -> None:
     compat.framework.set_default_context(create_local_execution_context(**options))
 
 
-@checks.with_options_of(create_local_execution_context)
+@signatures.with_options_of(create_local_execution_context)
 def create_async_local_execution_context(**options: Any) -> AsyncLocalExecutionContext:
     """Returns the local context in the form that asynchronous programs want.
 

@@ -1,4 +1,4 @@
-"""What a plan does and why, in words."""
+"""Describes in words how a plan runs, and why."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def explain_plan(
     values: Mapping[Leaf, Any] | None = None
     cohort = "argument not given"
     if arguments is not None:
-        values = dict(zip(plan.plan.parameters, arguments))
+        values = dict(zip(plan.plan.parameters, arguments, strict=True))
         cohort = _counted(num_clients, "client")
     yield f"{_counted(len(phases), 'phase')}, {cohort}"
     yield f"server: {_device(placement.server_device)}"

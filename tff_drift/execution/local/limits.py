@@ -51,8 +51,8 @@ class Limits:
         small models are faster; with fewer they gain too little for the seconds that
         building their functions takes.
       alone_for_one: How many steps at most may be taken alone for each that is taken
-        together. Where nearly all are, in one graph, that still takes two fifths of
-        the time of clients one by one.
+        together. If nearly all are, a single graph takes two fifths of the time of
+        sequential clients.
       largest_masked_bytes: On CPUs, up to which size of its state a model is vectorized
         if some clients are masked, and carried along for nothing.
       largest_state_bytes: Likewise if none are: a step of a larger model is bound by

@@ -89,7 +89,7 @@ class RunnablePhase:
                 self.vectorized = _vectorized(function, accumulated, summed, options)
             except NotVectorizedError as error:
                 self.why_one_by_one = str(error)
-                # What cannot be run is told at once, here as where it is vectorized.
+                # A graph that cannot run fails at once, as a vectorized one does.
                 function.build()
 
     def run(self, values: LeafValues, num_clients: int) -> None:
@@ -98,7 +98,7 @@ class RunnablePhase:
             function = self.server.function
             tensors = _tensors(values, function.inputs, 0)
             computed = self.server(tensors, self._placement.server_device)
-            values.update(zip(function.outputs, computed))
+            values.update(zip(function.outputs, computed, strict=True))
         vectorized = self.vectorized
         groups: Sequence[Any] = ()
         if vectorized is not None:
@@ -134,7 +134,7 @@ class RunnablePhase:
             by_group = _in_order_of_clients(by_group)
         for clients, stacks in by_group:
             for leaf, per_client in rows.items():
-                for client, row in zip(clients, _rows(stacks[leaf])):
+                for client, row in zip(clients, _rows(stacks[leaf]), strict=False):
                     per_client[client] = row
             for leaf, values_of_clients in stacked.items():
                 values_of_clients.add(clients, stacks[leaf])
@@ -167,7 +167,7 @@ class RunnablePhase:
             tensors = _tensors(values, function.inputs, client)
             results = runner(tensors, placement.client_device(client))
             self._release(values, [client])
-            return dict(zip(function.outputs, results))
+            return dict(zip(function.outputs, results, strict=True))
 
         if placement.max_concurrent_clients == 1 or function.one_at_a_time:
             yield from map(run, range(num_clients))
@@ -175,7 +175,7 @@ class RunnablePhase:
         yield from placement.in_order(run, num_clients)
 
     def _release(self, values: LeafValues, clients: Sequence[int]) -> None:
-        """Lets go of the batches of clients that are through."""
+        """Releases the batches of clients that are finished."""
         assert self.clients is not None
         for leaf in self.clients.function.inputs:
             if sequences.is_sequence(leaf.type_signature) and leaf.at_clients:
@@ -220,10 +220,10 @@ def _in_order_of_clients(
     results: Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]],
 ) -> Iterator[tuple[Sequence[int], dict[Leaf, tf.Tensor]]]:
     """Yields the results of all groups as one, since their order matters."""
-    groups, stacks = zip(*results)
+    groups, stacks = zip(*results, strict=True)
     order = [client for clients in groups for client in clients]
     if order == sorted(order):
-        yield from zip(groups, stacks)
+        yield from zip(groups, stacks, strict=True)
         return
     places = np.argsort(order)
     yield (
@@ -254,7 +254,7 @@ def _tensors(
 
 
 def _rows(stack: tf.Tensor) -> list[tf.Tensor]:
-    """Returns the rows, in memory of their own: one does not keep all of them."""
+    """Copies the rows, so that keeping one frees the stack."""
     rows = tf.unstack(stack)
     copies = [tf.raw_ops.DeepCopy(x=row) for row in rows]
     give_back_attributes([*rows, *copies])
@@ -307,7 +307,7 @@ class RunnablePlan:
         Returns:
           The values of, among others, the leaves of the result.
         """
-        values: LeafValues = dict(zip(self.plan.parameters, arguments))
+        values: LeafValues = dict(zip(self.plan.parameters, arguments, strict=True))
         for phase in self.phases():
             phase.run(values, num_clients)
         return values

@@ -1,4 +1,4 @@
-"""Where, and how many at a time, clients run, and TensorFlow's options for that."""
+"""The devices and threads on which clients run, and TensorFlow's options for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tff_drift import checks
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where and how computations run.
+    """The devices and threads on which computations run.
 
     Attributes:
       server_device: The device of server computations, None for TensorFlow's
@@ -84,7 +84,7 @@ def _run_on_thread(run: Callable[[int], Any], number: int) -> Any:
 
 @contextlib.contextmanager
 def function_options() -> Iterator[None]:
-    """Lets functions be called by several threads at a time, whatever they hold.
+    """Allows calls by several threads at a time, whatever the functions hold.
 
     Where a graph seems to need more than 200 MB, TensorFlow's memory optimizer puts
     sums of many tensors into variables of their own. Outside a session all calls of a

@@ -6,6 +6,7 @@ A decision comes with its reason, which `LocalExecutionContext.explain` shows.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from tff_drift.execution.local.limits import Limits
 # Threads wait, for Python's lock and for each other's results: so many more than there
 # are processors keep these busy.
 _MORE_THREADS = 2
-# Up to which number of clients functions are for multiples of what.
+# Group sizes are rounded up: up to the first number, to a multiple of the second.
 _UNITS = ((8, 1), (64, 2), (float("inf"), 8))
 
 
@@ -264,7 +265,7 @@ def chunks(
     most = most_together(limits, client_bytes)
     parts = max(-(-num_clients // most), min(at_least, num_clients))
     bounds = [num_clients * part // parts for part in range(parts + 1)]
-    return [range(*pair) for pair in zip(bounds, bounds[1:])]
+    return [range(*pair) for pair in itertools.pairwise(bounds)]
 
 
 def padded_size(num_clients: int) -> int:
@@ -323,7 +324,10 @@ def groups(
     return [
         part
         for group in _by_steps(
-            limits, list(zip(num_steps, last_batches)), at_least, client_bytes
+            limits,
+            list(zip(num_steps, last_batches, strict=True)),
+            at_least,
+            client_bytes,
         )
         for part in _within_bytes(limits, group, num_steps, step_bytes)
     ]
@@ -344,7 +348,7 @@ def _by_steps(
     bounds = [*range(0, len(order), size), len(order)]
     if len(bounds) <= at_least:
         bounds = [len(order) * part // parts for part in range(parts + 1)]
-    return [order[start:end] for start, end in zip(bounds, bounds[1:])]
+    return [order[start:end] for start, end in itertools.pairwise(bounds)]
 
 
 def step_bytes(limits: Limits, batch_bytes: int, saved_bytes: int) -> int:

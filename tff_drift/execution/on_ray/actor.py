@@ -159,6 +159,8 @@ class Actor:
         unpack = functools.partial(wire.unpack, find=find)
         columns = [
             [unpack(value, type_) for value in column]
-            for column, type_ in zip(part.columns, partition.client_types(parameter))
+            for column, type_ in zip(
+                part.columns, partition.client_types(parameter), strict=True
+            )
         ]
         return partition.fill(unpack(shared, parameter), parameter, iter(columns))

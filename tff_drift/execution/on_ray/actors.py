@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import contextlib
 import dataclasses
-import itertools
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ from absl import logging
 
 from tff_drift.execution.on_ray import cluster
 from tff_drift.execution.on_ray.actor import Actor, versions
+from tff_drift.execution.on_ray.stored import StoredObjects, reference_of
 from tff_drift.execution.worker import WorkerError
 
 # Between calls of an actor that cannot be reached.
@@ -37,36 +37,6 @@ class Call:
     method: str
     arguments: tuple[Any, ...]
     num_results: int = 1
-
-
-class _Stored:
-    """An object in Ray's store, and what it is stored from again if Ray loses it.
-
-    It is sent as the reference alone.
-
-    Attributes:
-      reference: Ray's reference to it.
-    """
-
-    def __init__(self, put: Callable[[Any], Any], value: Any) -> None:
-        self._put = put
-        self._value = value
-        self.store()
-
-    def store(self) -> None:
-        value = self._value
-        if isinstance(value, weakref.ref):
-            value = value()
-            if value is None:  # Nobody asks for it any more.
-                return
-        self.reference = self._put(value)
-
-    def __reduce__(self) -> Any:
-        return _received, (self.reference,)
-
-
-def _received(reference: Any) -> Any:
-    return reference
 
 
 class Actors:
@@ -112,10 +82,7 @@ class Actors:
         self._part_seconds = part_seconds
         self._max_retries = max_retries
         self._max_concurrent_clients = max_concurrent_clients
-        # In the order of their making: the later ones may refer to the earlier.
-        self._stored: weakref.WeakValueDictionary[int, _Stored]
-        self._stored = weakref.WeakValueDictionary()
-        self._numbers = itertools.count()
+        self._stored = StoredObjects(ray.put)
         self._actors = [self._start(place) for place in places]
         self._check(start_seconds)
 
@@ -184,9 +151,7 @@ class Actors:
           WorkerError: If the actors have been closed, or Ray itself has ended.
         """
         self._check_is_open()
-        stored = _Stored(self._ray.put, value)
-        self._stored[next(self._numbers)] = stored
-        return stored
+        return self._stored.put(value)
 
     def tell(self, calls: Sequence[Call]) -> None:
         """Calls methods of actors whose results nobody waits for.
@@ -218,14 +183,12 @@ class Actors:
 
     def _call(self, call: Call, arguments: Sequence[Any]) -> list[Any]:
         method = getattr(self._actors[call.actor], call.method)
-        resolved = [
-            each.reference if isinstance(each, _Stored) else each for each in arguments
-        ]
+        resolved = map(reference_of, arguments)
         found = method.options(num_returns=call.num_results).remote(*resolved)
         return found if call.num_results > 1 else [found]
 
     def forget_after(self, owner: Any, key: str) -> None:
-        """Has actors forget what they were sent once an object is gone.
+        """Frees what actors were sent once an object is gone.
 
         Nobody waits for it, and nothing is said where actors have ended.
 
@@ -236,7 +199,7 @@ class Actors:
         weakref.finalize(owner, _forget, weakref.ref(self), key).atexit = False
 
     def forget(self, key: str) -> None:
-        """Has actors forget what they were sent, if they are still there."""
+        """Frees what actors were sent, if they still run."""
         with contextlib.suppress(Exception):
             # Ray would start another instance by itself where there is none.
             if self._ray.is_initialized():
@@ -291,7 +254,8 @@ class Actors:
                     if answer in late
                 }
                 self._start_anew({call.actor for call in late_ones.values()}, num_late)
-                self._store_again()
+                # Ray waits without end for an object that it has lost.
+                self._stored.store_again()
                 waiting.update(self._begin(late_ones))
                 continue
             again = []
@@ -326,11 +290,6 @@ class Actors:
                     if time.monotonic() > give_up:
                         raise
                 time.sleep(_PAUSE_SECONDS)
-
-    def _store_again(self) -> None:
-        """Stores objects again: Ray waits without end for one that it has lost."""
-        for stored in list(self._stored.values()):
-            stored.store()
 
     def _is_unavailable(self, error: Exception) -> bool:
         kind = self._ray.exceptions.ActorUnavailableError

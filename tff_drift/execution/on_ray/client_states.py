@@ -56,7 +56,7 @@ class RayClientStates(ClientStates):
         self.actors = actors
         self.path: pathlib.Path | None = None
         self._closed = False
-        # Of the store, whoever opens it; what tells it from others in the same place.
+        # Identifies the store among others in the same place, whoever opens it.
         self._key = uuid.uuid4().hex
         # As the manifest has it; None in one of a version that did not write it.
         self._identity: str | None = self._template.identity()
@@ -216,7 +216,7 @@ class RayClientStates(ClientStates):
           client_ids: Its clients.
 
         Returns:
-          What to tell it, and calls that return the states that other actors keep.
+          The message to it, and calls that return the states that other actors keep.
         """
         self._begun = None
         parts = self.by_shard(client_ids)
@@ -234,7 +234,7 @@ class RayClientStates(ClientStates):
         return sent, visiting
 
     def begin_write(self, new: Sequence[tuple[int, Any]]) -> None:
-        """Has new states written, which replace none before `write` is called.
+        """Starts writing new states, which replace none before `write` is called.
 
         Args:
           new: As in `write`.
@@ -245,7 +245,9 @@ class RayClientStates(ClientStates):
                 by_shard.setdefault(shard, []).append(reference)
             oldest = [
                 min(of_shard)
-                for of_shard in zip(self._present, *self._versions.values())
+                for of_shard in zip(
+                    self._present, *self._versions.values(), strict=True
+                )
             ]
             calls = [
                 self.call("write", shard, oldest[shard], *references)
@@ -288,7 +290,7 @@ class RayClientStates(ClientStates):
         self, client_ids: Sequence[str], states: Sequence[Arrays], copy: bool
     ) -> None:
         del copy
-        arrays = dict(zip(client_ids, states))
+        arrays = dict(zip(client_ids, states, strict=True))
         self.write(
             [
                 (shard, self.actors.put({name: list(arrays[name]) for name in ids}))
@@ -370,7 +372,7 @@ class StatesOfRound:
         return self._store.part_of(number, client_ids)
 
     def begin(self) -> None:
-        """Has the new states written meanwhile, which replace none before `keep`."""
+        """Starts writing the new states, which replace none before `keep`."""
         if self.new is not None:
             self._store.begin_write(self.new)
 

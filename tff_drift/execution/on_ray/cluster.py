@@ -125,7 +125,7 @@ def set_environment(address: str | None) -> None:
 
 @contextlib.contextmanager
 def _on_loopback(ray: Any) -> Iterator[None]:
-    """Has an instance that starts here listen to this machine alone.
+    """Makes an instance that starts here listen to this machine alone.
 
     Ray does so where no other machine can be a node. It reads that from the environment
     when it is imported, and a process may join a cluster later.
@@ -168,7 +168,7 @@ def _check_is_connected_to(ray: Any, address: str | None) -> None:
 
 
 def _endpoints(ray: Any, address: str) -> set[tuple[str, str]]:
-    """Returns what a host and a port stand for: addresses of IP, with the port."""
+    """Returns the IP addresses of a host, each with the port."""
     host, _, port = address.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]") or None, port)

@@ -125,7 +125,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
         return RayClientStates(self._actors, initial_state, path)
 
     def load_ahead(self, source: ClientSource, client_ids: Sequence[str]) -> None:
-        """Has the actors load clients that train next, while they train others.
+        """Makes the actors load clients that train next, while they train others.
 
         Each loads its own, where they are not in RAM, as many as half of the cache of
         `ClientDatasets` holds. Whatever comes of it changes no result.
@@ -159,7 +159,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
 
         Returns:
           The results in the order of the clients; None if `build` cannot be sent, which
-          is told once.
+          is reported once.
 
         Raises:
           TypeError: As in `invoke`, like WorkerError.
@@ -170,11 +170,11 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
 
     @property
     def actors(self) -> Sequence[Mapping[str, Any]]:
-        """Of each actor `node`, `pid`, `gpus` and `versions` when it was started."""
+        """Each actor's `node`, `pid`, `gpus` and `versions` when it was started."""
         return self._actors.described
 
     def ask_actors(self) -> Sequence[Mapping[str, Any]]:
-        """Returns what `actors` tells, as of now, and `processor_seconds` used so far.
+        """Returns `actors` as of now, and the `processor_seconds` of each so far.
 
         An actor that was started anew has another `pid`, and few seconds.
 
@@ -254,9 +254,11 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
         results = []
         new: list[tuple[int, Any]] = []
         calls = argument.calls(computation, keeps_states=True)
-        for call, (result, *references) in zip(calls, self._actors.run(calls)):
+        for call, (result, *references) in zip(
+            calls, self._actors.run(calls), strict=True
+        ):
             results.append(result)
-            new += zip(call.arguments[2].states.returned, references)
+            new += zip(call.arguments[2].states.returned, references, strict=True)
         states.new = new
         return results
 
@@ -298,7 +300,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
         Args:
           computation: A `tff.Computation`.
           argument: An argument as `computation` takes it, a tuple if it takes several.
-            Without one, what depends on the cohort is told as a condition.
+            Without one, what depends on the cohort is reported as a condition.
 
         Returns:
           The explanation, several lines of text: which actors there are, what they
@@ -309,11 +311,8 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
         Raises:
           NotImplementedError: As in `invoke`, like TypeError, ValueError, WorkerError.
         """
-        if not isinstance(computation, compat.Computation):
-            raise TypeError(
-                "computation must be a tff.Computation, such as process.next, found "
-                f"{checks.shown(computation)}."
-            )
+        what = "a tff.Computation, such as process.next"
+        checks.check_instance("computation", computation, compat.Computation, what)
         parameter = computation.type_signature.parameter
         if not partition.client_types(parameter):
             told = self._alone.explain(computation, argument)
@@ -333,7 +332,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
     def _told_of_actors(self, plan: _Plan, numbers: Sequence[int]) -> list[str]:
         lines = [f"on Ray at {self._address}, {len(self._actors)} actors:"]
         for number, (place, found) in enumerate(
-            zip(self._actors.places, self._actors.described)
+            zip(self._actors.places, self._actors.described, strict=True)
         ):
             line = (
                 f"  {number}: on {found['node']}, {place.processors:g} processors, "

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tff_drift import checks, compat
+from tff_drift import checks, compat, signatures
 from tff_drift.execution.on_ray import cluster
 from tff_drift.execution.on_ray.actors import Actors
 from tff_drift.execution.on_ray.context import RayExecutionContext
@@ -100,7 +100,7 @@ def create_ray_execution_context(
     return RayExecutionContext(actors, cluster.address_of(ray), default_num_clients)
 
 
-@checks.with_options_of(create_ray_execution_context)
+@signatures.with_options_of(create_ray_execution_context)
 def set_ray_execution_context(**options: Any) -> None:
     """Makes `create_ray_execution_context`'s result TFF's default context.
 

@@ -19,13 +19,13 @@ _Client = tuple[SentSource, str]
 
 @dataclasses.dataclass(frozen=True)
 class Argument:
-    """An argument, dealt to actors.
+    """An argument, sharded among actors.
 
     Attributes:
       shared: What all clients share, see `partition.separate`.
       packed: The same, packed and stored for all actors.
-      dealt: Of each actor the numbers of its clients.
-      parts: Of each actor its part.
+      dealt: The indices of each actor's clients.
+      parts: The part of each actor.
       states: The clients' states, if they stay at the actors.
       names: Client index → the key of its state, if it stays at the actors.
     """
@@ -68,7 +68,7 @@ class Dealer:
     """Deals the clients of arguments to actors.
 
     Attributes:
-      sources: The sources of clients that the actors have been told of.
+      sources: The sources of clients that were sent to the actors.
     """
 
     def __init__(self, actors: Actors) -> None:
@@ -88,7 +88,9 @@ class Dealer:
         packer = _Packer()
         packed = [
             [packer.pack(client, each, type_) for client, each in enumerate(column)]
-            for column, type_ in zip(columns, partition.client_types(parameter))
+            for column, type_ in zip(
+                columns, partition.client_types(parameter), strict=True
+            )
         ]
         num_actors = len(self._actors)
         if whole:
@@ -125,7 +127,7 @@ class Dealer:
     def load_ahead(
         self, client_source: ClientSource, client_ids: Sequence[str]
     ) -> None:
-        """Has actors load the clients that they will train next."""
+        """Makes actors load the clients that they will train next."""
         source = self.sources.find(client_source)
         if not source.is_loaded:
             return
@@ -148,7 +150,7 @@ class Dealer:
     def _count_examples(self, clients: Sequence[_Client], homes: Sequence[int]) -> None:
         """Asks actors for the examples of the clients that have not been seen."""
         wanted: dict[tuple[int, int], tuple[SentSource, list[str]]] = {}
-        for (source, client_id), number in zip(clients, homes):
+        for (source, client_id), number in zip(clients, homes, strict=True):
             if client_id not in source.examples:
                 _, ids = wanted.setdefault((id(source), number), (source, []))
                 ids.append(client_id)
@@ -158,8 +160,8 @@ class Dealer:
                 for (_, number), (source, ids) in wanted.items()
             ]
         )
-        for (source, ids), found in zip(wanted.values(), counts):
-            source.examples.update(zip(ids, found))
+        for (source, ids), found in zip(wanted.values(), counts, strict=True):
+            source.examples.update(zip(ids, found, strict=True))
 
 
 class _Packer:

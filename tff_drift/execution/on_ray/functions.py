@@ -16,10 +16,10 @@ from tff_drift.execution.on_ray.sources import ClientSource
 
 
 class SentFunctions:
-    """The functions that actors have been told of, see `Actor.map_clients`."""
+    """The functions that were sent to actors, see `Actor.map_clients`."""
 
     def __init__(self, actors: Actors, dealer: Dealer) -> None:
-        """Makes one that has told them of none.
+        """Creates an empty one.
 
         Args:
           actors: The actors.
@@ -59,8 +59,8 @@ class SentFunctions:
         )
         by_number = {
             k: result
-            for (_, part), results in zip(busy, answers)
-            for k, result in zip(part, results)
+            for (_, part), results in zip(busy, answers, strict=True)
+            for k, result in zip(part, results, strict=True)
         }
         return [by_number[k] for k in range(len(client_ids))]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -59,6 +60,7 @@ def separate(value: Any, type_signature: compat.Type) -> tuple[Any, list[Any]]:
     for element, (name, element_type) in zip(
         containers.struct_elements(value, type_signature),
         compat.structure.iter_elements(type_signature),
+        strict=True,
     ):
         of_element, found = separate(element, element_type)
         shared.append((name, of_element))
@@ -84,7 +86,7 @@ def fill(shared: Any, type_signature: compat.Type, columns: Iterator[Any]) -> An
     return compat.structure.Struct(
         (name, fill(element, element_type, columns))
         for element, (name, element_type) in zip(
-            shared, compat.structure.iter_elements(type_signature)
+            shared, compat.structure.iter_elements(type_signature), strict=True
         )
     )
 
@@ -111,19 +113,20 @@ def join(
     if is_of_clients(type_signature):
         by_client = {
             client: value
-            for part, values in zip(parts, results)
-            for client, value in zip(part, values)
+            for part, values in zip(parts, results, strict=True)
+            for client, value in zip(part, values, strict=True)
         }
         return [by_client[client] for client in sorted(by_client)]
     if not isinstance(type_signature, compat.StructType):
         return results[0]
     columns = zip(
-        *(containers.struct_elements(result, type_signature) for result in results)
+        *(containers.struct_elements(result, type_signature) for result in results),
+        strict=True,
     )
     joined = compat.structure.Struct(
         (name, join(column, element_type, parts))
         for column, (name, element_type) in zip(
-            columns, compat.structure.iter_elements(type_signature)
+            columns, compat.structure.iter_elements(type_signature), strict=True
         )
     )
     return compat.type_to_py_container(joined, type_signature)
@@ -138,7 +141,7 @@ def home(client_id: str, num_parts: int) -> int:
 def deal_in_order(num_clients: int, num_parts: int) -> list[list[int]]:
     """Returns parts of about equal numbers of clients, in their order."""
     bounds = [num_clients * part // num_parts for part in range(num_parts + 1)]
-    return [list(range(start, end)) for start, end in zip(bounds, bounds[1:])]
+    return [list(range(start, end)) for start, end in itertools.pairwise(bounds)]
 
 
 def deal(homes: Sequence[int], loads: Sequence[int], num_parts: int) -> list[list[int]]:
@@ -158,7 +161,7 @@ def deal(homes: Sequence[int], loads: Sequence[int], num_parts: int) -> list[lis
     """
     # Of each part the loads with their clients, ascending.
     members: list[list[tuple[int, int]]] = [[] for _ in range(num_parts)]
-    for client, (part, load) in enumerate(zip(homes, loads)):
+    for client, (part, load) in enumerate(zip(homes, loads, strict=True)):
         members[part].append((load, client))
     totals = [sum(load for load, _ in part) for part in members]
     for of_part in members:

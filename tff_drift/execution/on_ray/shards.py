@@ -126,7 +126,7 @@ class _Shard(DiskClientStates):
     def arrays(self, client_ids: Sequence[str]) -> ArraysByClient:
         """Returns the arrays of clients' states."""
         with self._lock:
-            return dict(zip(client_ids, self._read(client_ids)))
+            return dict(zip(client_ids, self._read(client_ids), strict=True))
 
     def write(self, new: ArraysByClient) -> None:
         """Replaces clients' states by arrays."""
@@ -380,6 +380,7 @@ def _take(
     for element, (name, element_type) in zip(
         containers.struct_elements(value, type_signature),
         compat.structure.iter_elements(type_signature),
+        strict=True,
     ):
         rest, found = _take(element, element_type, wanted)
         elements.append((name, rest))

@@ -73,7 +73,7 @@ class Sources:
     def load_ahead(self, source: wire.Sent, client_ids: Sequence[str]) -> None:
         """Begins to load clients that train next, and does not wait for it."""
         part = self.part_of(source, client_ids[0])
-        # What cannot be loaded is told when it is needed.
+        # What cannot be loaded raises its error when it is needed.
         self._loader.submit(part.load_ahead, client_ids)
 
     def part_of(self, source: wire.Sent, client_id: str) -> ClientSource:
@@ -90,7 +90,7 @@ class Sources:
 
 
 class SentSources:
-    """The sources that actors have been told of, and their clients' examples."""
+    """The sources that were sent to actors, and their clients' numbers of examples."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class SentSources:
         put: Callable[[Any], Any],
         forget_after: Callable[[Any, str], None],
     ) -> None:
-        """Makes one that has told them of none.
+        """Creates an empty one.
 
         Args:
           num_parts: How many parts to make of a source.
@@ -145,10 +145,10 @@ class SentSources:
 
 @dataclasses.dataclass(frozen=True)
 class SentSource:
-    """A source that actors have been told of.
+    """A source that was sent to the actors.
 
     Attributes:
-      sent: What actors are told: it refers to the list of references to its parts.
+      sent: The message to actors: it refers to the list of references to its parts.
       is_loaded: Whether actors load clients, which are in RAM otherwise.
       examples: Of clients that have been trained, the examples of a round.
     """

@@ -188,6 +188,7 @@ def _map_sequences(value: Any, type_signature: compat.Type, function: Any) -> An
         for element, (name, element_type) in zip(
             containers.struct_elements(value, type_signature),
             compat.structure.iter_elements(type_signature),
+            strict=True,
         )
     )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from tff_drift import checks
+from tff_drift import signatures
 from tff_drift.simulation.data.examples import Transform
 
 # What users of other libraries call some of the arguments.
-suggest_names = checks.suggesting_names(
+suggest_names = signatures.suggesting_names(
     drop_remainder='last_batch="drop"',
     max_elements="max_examples",
     num_epochs="epochs",

@@ -30,7 +30,7 @@ def unbatched(dataset: tf.data.Dataset) -> tuple[tf.data.Dataset, int]:
 
     Args:
       dataset: A dataset of examples, or of batches of them, or of batches of these.
-        Within a graph it tells how it was made.
+        Within a graph it records how it was made.
 
     Returns:
       The dataset, and how often it was batched.

@@ -1,4 +1,4 @@
-"""Which examples make the batches of an epoch, by seed, round and client."""
+"""The examples of each batch of an epoch, by seed, round and client."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def to_dataset(epochs: Iterable[Examples], batch_size: int) -> tf.data.Dataset:
     ]
     # A tree of pairs: TensorFlow's stack overflows in a chain of a few thousand.
     while len(parts) > 1:
-        pairs = zip(parts[::2], parts[1::2])
+        pairs = zip(parts[::2], parts[1::2], strict=False)
         last = parts[-1:] if len(parts) % 2 else []
         parts = [first.concatenate(second) for first, second in pairs] + last
     return parts[0]

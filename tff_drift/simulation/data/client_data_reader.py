@@ -46,12 +46,9 @@ class ClientDataReader:
         Raises:
           TypeError: If an argument has the wrong type.
         """
-        if not isinstance(client_data, tff.simulation.datasets.ClientData):
-            raise TypeError(
-                "client_data must be a tff.simulation.datasets.ClientData, found "
-                f"{checks.shown(client_data)}. Use ClientDatasets.from_arrays for "
-                "arrays."
-            )
+        kind, remedy = tff.simulation.datasets.ClientData, "See from_arrays for arrays."
+        what = "a tff.simulation.datasets.ClientData"
+        checks.check_instance("client_data", client_data, kind, what, remedy)
         _check_dense(client_data.element_type_structure)
         if preprocess is not None:
             checks.check_callable("preprocess", preprocess, "a function of examples")

@@ -20,7 +20,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from typing_extensions import Unpack
 
-from tff_drift import checks, summaries
+from tff_drift import checks, signatures, summaries
 from tff_drift.execution.batches_on_demand import BatchesOnDemand
 from tff_drift.simulation.data import named_examples
 from tff_drift.simulation.data.arguments import (
@@ -102,7 +102,8 @@ class ClientDatasets(ClientExamples):
           cache_bytes: The RAM that cached examples may hold, in bytes. The
             clients used last stay; 0 reads a client anew at every use.
           transform: A function of examples and a random generator that returns
-            as many examples, at each use, so that what is cached can be small
+            as many examples, at each use, and leaves those it is given, which are
+            read-only, as they are. So what is cached can be small
             (bytes instead of floats) and training examples can be augmented
             anew in every epoch. The generator is that of the client's round, so
             the result stays a pure function of seed, round and client; it is
@@ -122,7 +123,7 @@ class ClientDatasets(ClientExamples):
 
     @classmethod
     @suggest_names
-    @checks.with_options_of(__init__)
+    @signatures.with_options_of(__init__)
     def from_arrays(
         cls,
         clients: Mapping[str, Examples],
@@ -157,7 +158,7 @@ class ClientDatasets(ClientExamples):
 
     @classmethod
     @suggest_names
-    @checks.with_options_of(__init__)
+    @signatures.with_options_of(__init__)
     def from_client_data(
         cls,
         client_data: tff.simulation.datasets.ClientData,
@@ -185,7 +186,7 @@ class ClientDatasets(ClientExamples):
         return cls(tuple(client_data.client_ids), load_client, **options)
 
     @suggest_names
-    @checks.with_options_of(__init__, are_given=True)
+    @signatures.with_options_of(__init__, are_given=True)
     def replace(self, **options: Unpack[CachedDatasetOptions]) -> ClientDatasets:
         """Returns the same clients under other options.
 

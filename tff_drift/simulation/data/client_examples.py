@@ -124,7 +124,7 @@ class ClientExamples:
         return other
 
     def digest(self) -> dict[str, Any]:
-        """Returns what tells these clients and their examples from others.
+        """Returns a fingerprint of these clients and their examples.
 
         Reads all examples that are in RAM, else those of sixteen of the clients.
 

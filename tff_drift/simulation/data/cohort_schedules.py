@@ -90,7 +90,6 @@ def build_growing_sampling(
     checks.check_instance("train", train, ClientDatasets)
     cohort_size, maximum = _checked(cohort_size, maximum)
     examples = _increasing("examples", examples)
-    checks.check_integer("seed", seed, at_least=0)
     # The examples processed before each round whose cohort was asked for.
     processed = [0]
 
@@ -127,10 +126,7 @@ def _checked(cohort_size: int, maximum: int | None) -> tuple[int, int | None]:
 
 
 def _increasing(name: str, values: Sequence[int]) -> list[int]:
-    if isinstance(values, str) or not isinstance(values, Sequence):
-        raise TypeError(
-            f"{name} must be a list of integers, found {checks.shown(values)}."
-        )
+    checks.check_list(name, values, "a list of integers")
     for value in values:
         checks.check_integer(name, value)
     if list(values) != sorted(set(values)):

@@ -51,6 +51,12 @@ def _checked_result(function: str, client_id: str, examples: Examples) -> Exampl
         raise type(error)(f"{function} returned no examples. {error}") from error
 
 
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def _check_same_dtypes(client_id: str, spec: Any, outside: Any) -> None:
     """Raises if a transform returns other dtypes in training, which would be cast.
 
@@ -228,8 +234,11 @@ class ExampleStore:
         """
         if self.transform is None:
             return examples
+        # They may be those of the cache, or of the user, which are there for later
+        # rounds too.
+        given = tf.nest.map_structure(_read_only, examples)
         result = _checked_result(
-            "transform", client_id, self.transform(examples, generator)
+            "transform", client_id, self.transform(given, generator)
         )
         if num_rows(result) != num_rows(examples):
             raise ValueError(

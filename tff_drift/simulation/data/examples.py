@@ -65,20 +65,13 @@ def checked_ids(client_ids: Iterable[str]) -> tuple[str, ...]:
       TypeError: If they are not strings.
       ValueError: If there is none, or one appears twice.
     """
-    if isinstance(client_ids, (str, bytes)) or not isinstance(client_ids, Iterable):
-        raise TypeError(
-            "client_ids must be a sequence of strings, found "
-            f"{checks.shown(client_ids)}."
-        )
+    checks.check_list("client_ids", client_ids, "a sequence of strings", Iterable)
     checked = tuple(client_ids)
     if not checked:
         raise ValueError("client_ids is empty. Give at least one client id.")
     for client_id in checked:
-        if not isinstance(client_id, str):
-            raise TypeError(
-                f"client_ids must be strings, found {checks.shown(client_id)}. Give "
-                "str() of it."
-            )
+        remedy = "Give str() of it."
+        checks.check_instance("client_ids", client_id, str, "strings", remedy)
         if not client_id.isascii():
             _check_is_text(client_id)
     if len(set(checked)) < len(checked):
@@ -189,7 +182,7 @@ def _of_numpy(client_id: str, leaf: Any) -> Any:
     if hasattr(leaf, "isna") and hasattr(leaf, "dtype"):
         dtypes = [leaf.dtype]
     plain = [getattr(dtype, "numpy_dtype", dtype) for dtype in dtypes]
-    if not any(one is not other for one, other in zip(plain, dtypes)):
+    if not any(one is not other for one, other in zip(plain, dtypes, strict=True)):
         return leaf
     missing = np.asarray(leaf.isna()).reshape(len(leaf), -1).any(axis=1)
     if missing.any():
@@ -229,11 +222,8 @@ def checked_clients(clients: Mapping[str, Examples]) -> dict[str, Examples]:
       TypeError: If `clients` is not a mapping.
       ValueError: If it is empty; and as in `checked`.
     """
-    if not isinstance(clients, Mapping):
-        raise TypeError(
-            "clients must have each client's arrays by its id, such as "
-            f'{{"ann": (x, y)}}, found {type(clients).__name__}.'
-        )
+    what = 'a mapping of ids to arrays, such as {"ann": (x, y)}'
+    checks.check_instance("clients", clients, Mapping, what)
     if not clients:
         raise ValueError("clients is empty. Give at least one client's arrays.")
     return {each: checked(each, examples) for each, examples in clients.items()}

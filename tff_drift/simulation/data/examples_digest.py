@@ -62,7 +62,7 @@ def examples_digests(client_ids: Sequence[str], store: ExampleStore) -> dict[str
 
 
 def _update_with_some(digest: hashlib._Hash, examples: Examples) -> None:
-    """Takes the structure, and the first, middle and last example."""
+    """Hashes the structure, and the first, middle and last example."""
     for path, leaf in tree.flatten_with_path(examples):
         digest.update(f"{path} {leaf.dtype} {leaf.shape}".encode())
         for row in (0, len(leaf) // 2, len(leaf) - 1):
@@ -75,7 +75,7 @@ def _update_with_some(digest: hashlib._Hash, examples: Examples) -> None:
 def _update_with_all(
     digest: hashlib._Hash, examples: Examples, max_examples: int | None
 ) -> None:
-    """Takes the dtypes, the shapes and every value; the sample has the structure."""
+    """Hashes dtypes, shapes and all values; the sample has the structure."""
     for whole in tree.flatten(examples):
         leaf = whole[:max_examples]
         digest.update(f"{leaf.dtype.str}{leaf.shape}".encode())

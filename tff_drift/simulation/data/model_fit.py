@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,10 +19,11 @@ import tree
 from absl import logging
 
 from tff_drift import casts, checks, compat
+from tff_drift.models.example_weights import CLIENT_WEIGHT
 from tff_drift.simulation.data.examples import Examples
 
 # How to get to an array in a structure: by names and numbers.
-_Path = tuple[Union[int, str], ...]
+_Path = tuple[int | str, ...]
 
 # What has been said already: once in a program is enough.
 _said: set[str] = set()
@@ -44,10 +45,14 @@ class _Cast:
 
 
 class ValueCheck:
-    """Looks at each client's values once, whether a cast would change one."""
+    """Looks at each client's values once.
 
-    def __init__(self, casts: Sequence[_Cast]) -> None:
+    Whether a cast would change one, and whether a client's weight can be one.
+    """
+
+    def __init__(self, casts: Sequence[_Cast], has_weights: bool) -> None:
         self._casts = casts
+        self._has_weights = has_weights
         self._checked: set[str] = set()
         self._lock = threading.Lock()
 
@@ -59,12 +64,15 @@ class ValueCheck:
           read: Returns its examples in the order in which they were loaded.
 
         Raises:
-          ValueError: If a value would become another one.
+          ValueError: If a value would become another one, or a client's weight is
+            none.
         """
         with self._lock:
             if client_id in self._checked:
                 return
         examples = read()
+        if self._has_weights:
+            _check_weight(client_id, np.asarray(examples[CLIENT_WEIGHT]))
         for cast in self._casts:
             leaf = np.asarray(_at(examples, cast.path))
             changes = casts.changed_values(leaf, cast.wanted)
@@ -86,6 +94,8 @@ class ValueCheck:
         Args:
           dataset: Batches of a client that has been checked.
         """
+        if not self._casts:
+            return dataset
         wanted = {cast.path: cast.wanted for cast in self._casts}
         # `map` takes a tuple apart.
         is_tuple = type(dataset.element_spec) is tuple
@@ -99,6 +109,19 @@ class ValueCheck:
         return dataset.map(in_dtypes)
 
 
+def _check_weight(client_id: str, weights: np.ndarray) -> None:
+    """Raises unless the examples of a client have one weight that a mean can take."""
+    wrong = ~((weights >= 0) & np.isfinite(weights) & (weights == weights[0]))
+    if wrong.any():
+        example = int(np.argmax(wrong.reshape(len(weights), -1).any(axis=1)))
+        raise ValueError(
+            f"client {client_id!r}, example {example}: found {weights[wrong][0]!s} as "
+            f"{CLIENT_WEIGHT}, and {weights.flat[0]!s} in its first example. Give all "
+            "examples of a client its weight, a finite number of at least 0; weights "
+            "of examples are sample_weight."
+        )
+
+
 def check_fit(name: str, found: Any, wanted: Any) -> ValueCheck | None:
     """Compares the types of batches with what a model takes.
 
@@ -108,7 +131,7 @@ def check_fit(name: str, found: Any, wanted: Any) -> ValueCheck | None:
       wanted: The `tf.TensorSpec`s, or the TFF type, of what the model takes.
 
     Returns:
-      A check of clients' values; `None` if their dtypes say that all is well.
+      A check of clients' values; `None` if types say that all is well.
 
     Raises:
       TypeError: If structure, shapes or kinds differ.
@@ -131,7 +154,8 @@ def check_fit(name: str, found: Any, wanted: Any) -> ValueCheck | None:
             f"model takes {checks.shortened(str(wanted_type))}. Give examples of "
             "that structure, or build the model with theirs."
         ) from error
-    return ValueCheck(casts) if casts else None
+    has_weights = isinstance(found, Mapping) and CLIENT_WEIGHT in found
+    return ValueCheck(casts, has_weights) if casts or has_weights else None
 
 
 def as_taken(found: Any, wanted: Any) -> Any:
@@ -176,7 +200,7 @@ def _pairs(
     if by_name and set(have) != set(want):
         raise _MismatchError
     # A tuple may take the model's names; a dictionary has no order for a tuple.
-    if any(own and not name for own, name in zip(have, want)):
+    if any(own and not name for own, name in zip(have, want, strict=True)):
         raise _MismatchError
     for index, name in enumerate(have):
         # Tuples take the names of the model's elements.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any
 
 from tff_drift import checks
 
 # The name of an array, or of several that the model takes as a mapping.
-Names = Optional[Union[str, Sequence[str]]]
+Names = str | Sequence[str] | None
 
 
 def as_pairs(clients: Any, x: Names, y: Names) -> Any:

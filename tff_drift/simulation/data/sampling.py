@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import tensorflow_federated as tff
@@ -13,7 +13,7 @@ from tff_drift import checks
 # `round_number -> client ids`. Round numbers start at 0.
 Sampling = Callable[[int], Sequence[str]]
 # The clients per round, the same in all or a function of a round number.
-CohortSize = Union[int, Callable[[int], int]]
+CohortSize = int | Callable[[int], int]
 
 
 class Described:
@@ -79,12 +79,8 @@ def build_uniform_sampling(
       ValueError: If `cohort_size` is below 1 or above the number of clients, or
         `seed` is out of its range.
     """
-    if isinstance(client_ids, (str, bytes)) or not isinstance(
-        client_ids, (Sequence, np.ndarray)
-    ):
-        raise TypeError(
-            f"client_ids must be a list of strings, found {checks.shown(client_ids)}."
-        )
+    kinds = (Sequence, np.ndarray)
+    checks.check_list("client_ids", client_ids, "a list of strings", kinds)
     if not callable(cohort_size):
         checks.check_integer("cohort_size", cohort_size)
         cohort_size = int(cohort_size)  # JSON does not know NumPy's.

@@ -139,7 +139,7 @@ def share(
         bounds = np.array_split(np.arange(num_rows(examples)), len(datasets))
         parts = {
             client_id: take(examples, rows)
-            for client_id, rows in zip(datasets.client_ids, bounds)
+            for client_id, rows in zip(datasets.client_ids, bounds, strict=True)
         }
 
     def load_client(client_id: str) -> Examples:
@@ -195,8 +195,5 @@ def _with_examples(
 
 
 def _check_datasets(datasets: ClientDatasets) -> None:
-    if not isinstance(datasets, ClientDatasets):
-        raise TypeError(
-            f"datasets must be a ClientDatasets, found {type(datasets).__name__}. See "
-            "ClientDatasets.from_arrays."
-        )
+    what, remedy = "a ClientDatasets", "See ClientDatasets.from_arrays."
+    checks.check_instance("datasets", datasets, ClientDatasets, what, remedy)

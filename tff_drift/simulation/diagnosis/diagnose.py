@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import checks, client_works, optimizers, tensors
+from tff_drift import checks, client_works, optimizers, signatures, tensors
 from tff_drift.models import ModelFn, initial_weights_of
 from tff_drift.optimizers.conversion import is_sgd
 from tff_drift.simulation.data.client_datasets import ClientDatasets
@@ -25,7 +25,7 @@ from tff_drift.simulation.diagnosis.statistics import Estimate, jackknife
 _LADDER = [factor * 10**power for power in range(8) for factor in (1, 2, 5)]
 
 
-@checks.suggesting_names(
+@signatures.suggesting_names(
     train_data="train",
     clients_per_round="cohort_size",
     num_rounds="rounds",
@@ -221,6 +221,6 @@ def _moved(model: Any, way: np.ndarray) -> Any:
     """Returns a model from which a vector is subtracted."""
     weights = tuple(map(tf.constant, tf.nest.flatten(model.trainable)))
     parts = tensors.from_vector(tf.constant(way, weights[0].dtype), weights)
-    moved = [weight - part for weight, part in zip(weights, parts)]
+    moved = [weight - part for weight, part in zip(weights, parts, strict=True)]
     trainable = tf.nest.pack_sequence_as(model.trainable, moved)
     return tff.learning.models.ModelWeights(trainable, model.non_trainable)

@@ -41,7 +41,7 @@ class _Corrected(Cohort):
     ) -> Any:
         """See `Cohort.run`."""
         del options
-        pairs = zip(data, self.corrections)
+        pairs = zip(data, self.corrections, strict=True)
         return process.next(server_state, [_client_data(*each) for each in pairs])
 
 
@@ -120,7 +120,9 @@ class Pass:
         process: Any = self
         with label_errors.naming_bad_labels(train, ids):
             found = run_round(process, weights, cohort)
-        broken = [name for name, (_, rejected) in zip(ids, found) if rejected]
+        broken = [
+            name for name, (_, rejected) in zip(ids, found, strict=True) if rejected
+        ]
         if broken:
             raise ValueError(
                 f"train: {len(broken)} of {len(ids)} clients, such as {broken[0]!r}, "

@@ -113,7 +113,7 @@ class Diagnosis:
             ("as_trained", np.mean(self.steps), self.as_trained),
         ]
         if self.labels is not None:
-            for at, (far, chance) in enumerate(sorted(zip(*self.labels))):
+            for at, (far, chance) in enumerate(sorted(zip(*self.labels, strict=True))):
                 each = {"distance": [far] * 3, "by_chance": [chance] * 3}
                 parts.append(("labels", at, each))
         rows = [
@@ -188,7 +188,7 @@ class Diagnosis:
             raise TypeError(
                 f"figure must be a matplotlib.figure.Figure, found {figure!r}."
             )
-        for panel, ax in zip(_PANELS, figure.subplots(2, 2).flat):
+        for panel, ax in zip(_PANELS, figure.subplots(2, 2).flat, strict=True):
             _draw(self.to_frame(), panel, ax)
         return figure
 
@@ -206,7 +206,7 @@ _COLOURS = "#0072b2", "#d55e00", "#009e73"
 
 def _draw(table: pd.DataFrame, panel: _Panel, ax: matplotlib.axes.Axes) -> None:
     title, across, parts, names = panel
-    for name, colour in zip(names, _COLOURS):
+    for name, colour in zip(names, _COLOURS, strict=False):
         rows = table[table["part"].isin(parts) & (table["name"] == name)]
         values, low, high = rows[["value", "low", "high"]].to_numpy(float).T
         places = rows["at"] if across else [name.replace("_", "\n")]

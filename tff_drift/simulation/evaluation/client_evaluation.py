@@ -11,7 +11,7 @@ import numpy as np
 import tree
 from absl import logging
 
-from tff_drift import checks
+from tff_drift import checks, signatures
 from tff_drift.execution.round_runner import current_runner
 from tff_drift.models import ModelFn
 from tff_drift.simulation.data import label_errors, not_finite
@@ -65,14 +65,14 @@ def client_statistics(name: str, values: Sequence[float]) -> dict[str, float]:
         f"{name}_client_mean": float(np.mean(clients)),
         **{
             f"{name}_client_p{percent}": float(value)
-            for percent, value in zip(PERCENTILES, percentiles)
+            for percent, value in zip(PERCENTILES, percentiles, strict=True)
         },
     }
 
 
 def _add(totals: list[np.ndarray], more: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Adds leaves, floats in double precision."""
-    return [total + leaf for total, leaf in zip(totals, more)]
+    return [total + leaf for total, leaf in zip(totals, more, strict=True)]
 
 
 def _zeros(leaves: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -111,7 +111,7 @@ class _Measurement:
             yield unfinalized
 
 
-@checks.suggesting_names(test_data="test", metric="accuracy_metric")
+@signatures.suggesting_names(test_data="test", metric="accuracy_metric")
 def build_evaluation(
     model_fn: ModelFn,
     test: ClientDatasets,
@@ -193,7 +193,7 @@ def build_evaluation(
 
     def tell(broken: Sequence[str], model_weights: Any) -> None:
         nonlocal has_told
-        # Of a model that is not finite, training tells.
+        # Training reports a model that is not finite.
         if has_told or not _is_finite(tree.flatten(model_weights)):
             return
         has_told = True
@@ -213,12 +213,14 @@ def build_evaluation(
         totals: list[np.ndarray] = []
         of_clients: list[float] = []
         broken: list[str] = []
-        for client_id, unfinalized in zip(client_ids, measure(model_weights)):
+        for client_id, unfinalized in zip(
+            client_ids, measure(model_weights), strict=True
+        ):
             if not _is_finite(unfinalized):
                 broken.append(client_id)
             totals = _add(totals or _zeros(unfinalized), unfinalized)
             for value in evaluator.finalize(unfinalized, headline).values():
-                of_clients.append(float(value))
+                of_clients.append(np.asarray(value).item())
         if broken:
             tell(broken, model_weights)
         metrics = collections.OrderedDict(evaluator.finalize(totals))

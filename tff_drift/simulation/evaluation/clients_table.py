@@ -11,7 +11,7 @@ import pandas as pd
 import tensorflow_federated as tff
 from absl import logging
 
-from tff_drift import algorithms, checks
+from tff_drift import algorithms, checks, signatures
 from tff_drift.models import ModelFn
 from tff_drift.simulation.cohorts import Cohort, run_round
 from tff_drift.simulation.data import label_errors
@@ -26,7 +26,7 @@ BEFORE, AFTER = "_before", "_after"
 _COUNTS = ("num_examples", "num_batches")
 
 
-@checks.suggesting_names(
+@signatures.suggesting_names(
     test_data="test",
     train_data="train",
     clients="test",
@@ -69,7 +69,7 @@ def evaluate_clients(
       `examples`, what it was evaluated on; `<metric>_before` for each of the model's
       metrics; and, with `train`, `trained_examples`, its examples of one epoch, and
       `<metric>_after`. A client whose training diverges, so that its weights are not
-      finite, keeps the global model, as in FedAvg; a warning tells of such clients.
+      finite, keeps the global model, as in FedAvg; a warning names such clients.
 
     Raises:
       TypeError: If an argument has the wrong type.
@@ -119,15 +119,15 @@ def evaluate_clients(
 
 def _number(name: str, value: Any) -> float:
     """Returns a metric, if it is a number."""
-    is_number = isinstance(value, np.generic)
-    if not is_number:
+    # An F1 score of two classes is an array of one.
+    if not isinstance(value, (np.generic, np.ndarray)) or np.size(value) != 1:
         shape = f"of shape {value.shape}" if isinstance(value, np.ndarray) else "nested"
         raise ValueError(
             f"model_fn has the metric {name!r}, which is {shape}, and the table has a "
             "number for each client. Build the model without it, or with a metric for "
             "each of its numbers."
         )
-    return float(value)
+    return float(np.asarray(value).item())
 
 
 def _check_training(
@@ -181,7 +181,9 @@ def _build_training(
 
 def _cast(weights: Any, like: Any) -> list[np.ndarray]:
     """Returns weights in the dtypes of others, as they are evaluated."""
-    return [np.asarray(value, own.dtype) for value, own in zip(weights, like)]
+    return [
+        np.asarray(value, own.dtype) for value, own in zip(weights, like, strict=True)
+    ]
 
 
 def _warn_of_diverged(client_ids: Sequence[str]) -> None:

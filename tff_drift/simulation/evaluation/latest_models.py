@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_drift import checks
 from tff_drift.algorithms import LATEST_MODEL
 from tff_drift.client_states import ClientStates
 
@@ -60,11 +61,8 @@ def mean_latest_model(
       TypeError: If `client_states` is not a store.
       ValueError: If the clients' states hold no models.
     """
-    if not isinstance(client_states, ClientStates):
-        raise TypeError(
-            "client_states must be a store of tff_drift.client_states, found "
-            f"{client_states!r}."
-        )
+    what = "a store of tff_drift.client_states"
+    checks.check_instance("client_states", client_states, ClientStates, what)
     if LATEST_MODEL not in client_states.initial_state:
         raise ValueError(
             "client_states holds no latest models. Build the process with "
@@ -81,7 +79,8 @@ def mean_latest_model(
     ends = np.cumsum([leaf.size for leaf in leaves])
     parts = np.split(np.asarray(total) / count, ends[:-1])
     means = [
-        part.reshape(leaf.shape).astype(leaf.dtype) for part, leaf in zip(parts, leaves)
+        part.reshape(leaf.shape).astype(leaf.dtype)
+        for part, leaf in zip(parts, leaves, strict=True)
     ]
     return tff.learning.models.ModelWeights(
         tf.nest.pack_sequence_as(weights.trainable, means), weights.non_trainable

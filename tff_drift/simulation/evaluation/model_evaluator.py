@@ -113,7 +113,7 @@ class ModelEvaluator:
     Attributes:
       input_spec: The `tf.TensorSpec`s of the batches that the model takes.
       metric_names: The names of the model's metrics.
-      number_names: The names of those that are numbers, neither arrays nor nested.
+      number_names: The names of those that are one number each, not nested.
     """
 
     def __init__(self, model_fn: ModelFn, element_spec: Any) -> None:
@@ -187,7 +187,7 @@ class ModelEvaluator:
         self.number_names = tuple(
             name
             for name, value in self._finalized.items()
-            if tf.is_tensor(value) and value.shape.rank in (0, None)
+            if tf.is_tensor(value) and value.shape.num_elements() in (1, None)
         )
 
     def _build_assignment(self, model: Any) -> None:
@@ -198,7 +198,7 @@ class ModelEvaluator:
         ]
         self._assign = [
             variable.assign(value, read_value=False)
-            for variable, value in zip(variables, self._weights)
+            for variable, value in zip(variables, self._weights, strict=True)
         ]
 
     def assign(self, model_weights: Any) -> None:
@@ -232,7 +232,7 @@ class ModelEvaluator:
                 f"model_weights has arrays of shapes {shapes}, but the model of "
                 f"model_fn has {expected}. Evaluate the model that was trained."
             )
-        self._session.run(self._assign, dict(zip(self._weights, values)))
+        self._session.run(self._assign, dict(zip(self._weights, values, strict=True)))
 
     def unfinalized_metrics(self, batches: Sequence[Any]) -> list[np.ndarray]:
         """Returns the model's sums over some batches.
@@ -245,7 +245,7 @@ class ModelEvaluator:
         """
         self._session.run(self._reset)
         for batch in batches:
-            feeds = dict(zip(self._batch_inputs, tf.nest.flatten(batch)))
+            feeds = dict(zip(self._batch_inputs, tf.nest.flatten(batch), strict=True))
             unfinalized = self._session.run(self._unfinalized, feeds)
         return unfinalized
 
@@ -263,6 +263,8 @@ class ModelEvaluator:
         """
         names = self.metric_names if names is None else names
         wanted = {name: self._finalized[name] for name in names}
-        metrics = self._session.run(wanted, dict(zip(self._totals, unfinalized)))
+        metrics = self._session.run(
+            wanted, dict(zip(self._totals, unfinalized, strict=True))
+        )
         # NumPy scalars rather than arrays without dimensions.
         return tf.nest.map_structure(lambda value: np.asarray(value)[()], metrics)

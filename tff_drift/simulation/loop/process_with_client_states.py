@@ -76,12 +76,9 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
             `client_states` no store.
           ValueError: If `client_states` is a store of other states.
         """
-        if not isinstance(process, StatefulLearningProcess):
-            raise TypeError(
-                "process must be one whose clients keep a state, such as "
-                "tff_drift.algorithms.build_scaffold returns, found "
-                f"{checks.shown(process)}. Use others as they are."
-            )
+        what = "one whose clients keep a state, such as build_scaffold returns"
+        remedy = "Use others as they are."
+        checks.check_instance("process", process, StatefulLearningProcess, what, remedy)
         if client_states is None:
             client_states = InMemoryClientStates(process.initial_client_state)
         checks.check_instance(

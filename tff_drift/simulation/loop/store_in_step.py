@@ -53,7 +53,7 @@ class StoreInStep:
         return self._round == rounds_of(state)
 
     def keep_versions(self) -> None:
-        """Lets `next` go back by one round, to a version that the store holds.
+        """Allows `next` to repeat the last round, from a version that the store holds.
 
         For loops that may discard a round and train it again, such as `train_model`.
         """
@@ -123,7 +123,7 @@ class StoreInStep:
         )
 
     def replace(self, rounds: int, keep: Callable[[], object]) -> None:
-        """Lets the store take the next server state's states.
+        """Makes the store hold the states of the next server state.
 
         Args:
           rounds: The rounds of the server state that the round began with.

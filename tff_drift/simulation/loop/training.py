@@ -6,11 +6,11 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any, TypeAlias
 
 import tensorflow_federated as tff
 
-from tff_drift import checks, compat
+from tff_drift import checks, compat, signatures
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
 from tff_drift.execution.round_runner import current_runner
@@ -37,13 +37,13 @@ from tff_drift.simulation.records.run_directory import (
 from tff_drift.simulation.records.run_store import InMemoryRunStore, RunStore
 
 # What takes part in a run: TFF's release managers are given its rows.
-Participant = Union[Callback, compat.ReleaseManager]
-Output = Optional[Union[str, "os.PathLike[str]", OutputDir, RunStore]]
+Participant: TypeAlias = Callback | compat.ReleaseManager
+Output = str | os.PathLike[str] | OutputDir | RunStore | None
 # The same without paths.
-_Kept = Optional[Union[OutputDir, RunStore]]
+_Kept = OutputDir | RunStore | None
 
 
-@checks.suggesting_names(
+@signatures.suggesting_names(
     num_rounds="rounds", clients_per_round="cohort_size", checkpoint_dir="output_dir"
 )
 def run_training(
@@ -74,6 +74,10 @@ def run_training(
     weights as one that was not killed, given that the process itself is
     deterministic. A finished run returns what it returned before; with more `rounds`
     it is extended.
+
+    A change of what the model does with its weights, such as another loss or other
+    activations, of a `transform`, or of an aggregator without state is not noticed:
+    give another folder then.
 
     The columns of a row, beyond those of the callbacks and those that
     `tff_drift.simulation.records.metrics` names after the process's metrics:
@@ -197,12 +201,8 @@ def _client_states_folder(output_dir: _Kept) -> pathlib.Path | None:
 
 def _check_process_and_data(process: Any, train: Any) -> None:
     check_process(process)
-    if not isinstance(train, ClientDatasets):
-        raise TypeError(
-            "train must be a tff_drift.simulation.ClientDatasets, found "
-            f"{checks.shown(train)}. ClientDatasets.from_arrays makes one of arrays, "
-            "from_client_data of TFF's ClientData."
-        )
+    remedy = "ClientDatasets.from_arrays makes one of arrays."
+    checks.check_instance("train", train, ClientDatasets, remedy=remedy)
     num_clients = getattr(process, "num_clients", None)
     if num_clients not in (None, len(train)):
         raise ValueError(
@@ -270,11 +270,8 @@ def _choose_sampling(
 
 def _with_defaults(callbacks: Sequence[Participant]) -> list[Callback]:
     """Returns the callbacks of a run, the watch first and the progress last."""
-    if not isinstance(callbacks, (list, tuple)):
-        raise TypeError(
-            f"callbacks must be a list, found {checks.shown(callbacks)}. Put it into "
-            "one: callbacks=[...]."
-        )
+    remedy = "Put it into one: callbacks=[...]."
+    checks.check_instance("callbacks", callbacks, (list, tuple), "a list", remedy)
     participants: list[Callback] = []
     for callback in callbacks:
         if isinstance(callback, compat.ReleaseManager):

@@ -244,11 +244,8 @@ class TrainingLoop:
 
 def _checked_cohort(cohort: Any, round_number: int) -> Sequence[str]:
     """Returns what a sampling returned, if it is clients."""
-    if isinstance(cohort, (str, bytes)) or not isinstance(cohort, Sequence):
-        raise TypeError(
-            f"sampling must return a list of client ids, found {checks.shown(cohort)} "
-            f"in round {round_number}."
-        )
+    name = f"what sampling returns in round {round_number}"
+    checks.check_list(name, cohort, "a list of client ids")
     return cohort
 
 

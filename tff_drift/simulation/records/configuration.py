@@ -7,8 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from tff_drift import checks
+from tff_drift.simulation.data import examples_digest
 
 ABSENT = "absent"
+
+_CALLBACKS = "callbacks"
+_COHORT_SIZE = "cohort_size"
+_EVALUATION = "evaluation"
+_ADDED = ("method", "sampling")
+# A run may be extended.
+_MAY_CHANGE = ("rounds",)
 
 
 def to_json(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,3 +87,50 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
         if before != now:
             phrases.append(f"{name} was {before} and is now {now}")
     return phrases
+
+
+def comparable(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields that must not change when a run is resumed.
+
+    Args:
+      configuration: Values by names of fields.
+    """
+    return {
+        name: value for name, value in configuration.items() if name not in _MAY_CHANGE
+    }
+
+
+def as_then(training: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a training in the form of the version that saved others.
+
+    Earlier versions kept callbacks' settings among the run's own, and did not know the
+    method, the sampling, and what examples there are. They took a cohort's size beside
+    a sampling, to which it meant nothing.
+
+    Args:
+      training: The arguments of the training that is asked for.
+      was: Those that were saved.
+    """
+    plain = {
+        name: value
+        for name, value in training.items()
+        if name in was or name not in _ADDED
+    }
+    plain = _known(plain, was)
+    if _CALLBACKS not in was:
+        for settings in plain.pop(_CALLBACKS, {}).values():
+            plain.update({k: v for k, v in settings.items() if k != _EVALUATION})
+    if plain.get(_COHORT_SIZE) is None and _COHORT_SIZE in was:
+        plain[_COHORT_SIZE] = was[_COHORT_SIZE]
+    return plain
+
+
+def _known(now: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what is compared, at any depth, without hashes that were not known."""
+    return {
+        name: _known(value, was.get(name) or {})
+        if isinstance(value, Mapping) and isinstance(was.get(name) or {}, Mapping)
+        else value
+        for name, value in now.items()
+        if name in was or name not in (examples_digest.SAMPLE, examples_digest.CONTENT)
+    }

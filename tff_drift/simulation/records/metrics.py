@@ -18,13 +18,13 @@ import math
 import re
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 
 from tff_drift import checks
 
-Number = Union[int, float]
+Number = int | float
 MetricsRecord = dict[str, Number]
 
 ROUND = "round"

@@ -76,7 +76,7 @@ def read_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[MetricsReco
     rows = [
         {
             column: _parse_number(path, text)
-            for column, text in zip(columns, line)
+            for column, text in zip(columns, line, strict=False)
             if text
         }
         for line in lines
@@ -100,7 +100,7 @@ def _format_row(columns: Sequence[str], row: Mapping[str, Number]) -> bytes:
 
 
 class RowsDigest:
-    """A hash of rows in their order, which tells whether one was changed.
+    """A hash of rows in their order, which detects a changed row.
 
     Attributes:
       hex: The hash of the rows so far.

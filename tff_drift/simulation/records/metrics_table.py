@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Sequence
-from typing import Any, Union, overload
+from typing import Any, overload
 
 from tff_drift.simulation.records.metrics import MetricsRecord
 
@@ -47,7 +47,7 @@ class MetricsTable(Sequence[MetricsRecord]):
     @overload
     def __getitem__(self, index: slice) -> list[MetricsRecord]: ...
 
-    def __getitem__(self, index: Union[int, slice]) -> Any:
+    def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return [_unpack(record) for record in self._records[index]]
         return _unpack(self._records[index])
@@ -55,4 +55,4 @@ class MetricsTable(Sequence[MetricsRecord]):
 
 def _unpack(record: tuple[tuple[str, ...], bytes]) -> MetricsRecord:
     names, packed = record
-    return dict(zip(names, pickle.loads(packed)))
+    return dict(zip(names, pickle.loads(packed), strict=True))

@@ -20,7 +20,7 @@ _LOSSES = ("test_loss", "train_loss")
 
 
 def last_metrics(rows: Sequence[metrics.MetricsRecord]) -> str:
-    """Returns the most telling metrics, each of the last round that has it.
+    """Returns the headline metrics, each of the last round that has it.
 
     Args:
       rows: The rows.
@@ -35,7 +35,7 @@ def last_metrics(rows: Sequence[metrics.MetricsRecord]) -> str:
 
 
 def _shown(rows: Sequence[metrics.MetricsRecord]) -> list[str]:
-    """Returns the columns that tell how good a model is, the most telling first."""
+    """Returns the columns that measure a model, the most important first."""
     # The last evaluation may be some rounds ago.
     columns = dict.fromkeys(name for row in rows[-200:] for name in row)
     kinds = (metrics.TEST_PREFIX, metrics.TRAIN_PREFIX)
@@ -76,7 +76,7 @@ def first_failure(failures: Sequence[Failure]) -> str:
 
 
 def small_curve(rows: Sequence[metrics.MetricsRecord]) -> str:
-    """Returns the most telling metric over the rounds as SVG, if there is any.
+    """Returns the headline metric over the rounds as SVG, if there is any.
 
     Args:
       rows: The rows.
@@ -89,7 +89,7 @@ def small_curve(rows: Sequence[metrics.MetricsRecord]) -> str:
 
 
 def default_columns(rows: Sequence[metrics.MetricsRecord]) -> list[str]:
-    """Returns the most telling columns to draw, none if a model measures nothing.
+    """Returns the headline columns to draw, none if a model measures nothing.
 
     Args:
       rows: The rows.
@@ -108,7 +108,7 @@ def plot_rows(
 
     Args:
       rows: The rows.
-      columns: The columns' names, none for the most telling ones.
+      columns: The columns' names, none for the headline metrics.
       ax: The axes, or `None`.
 
     Returns:
@@ -130,7 +130,7 @@ def plot_rows(
         ax = plt.figure().subplots()
     for name in columns:
         points = [(row[metrics.ROUND], row[name]) for row in rows if name in row]
-        rounds, values = zip(*points)
+        rounds, values = zip(*points, strict=True)
         gaps = [value if math.isfinite(value) else math.nan for value in values]
         ax.plot(rounds, gaps, label=name)
     ax.set_xlabel("round")

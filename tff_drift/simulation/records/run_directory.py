@@ -26,7 +26,6 @@ from tff_drift.client_states import (
     ClientStatesError,
     InMemoryClientStates,
 )
-from tff_drift.simulation.data import examples_digest
 from tff_drift.simulation.records import checkpoint, configuration
 from tff_drift.simulation.records.metrics import ROUND, MetricsRecord
 from tff_drift.simulation.records.metrics_file import (
@@ -55,15 +54,9 @@ _ROWS = "rows_sha256"
 # Those whose temporary files a kill may leave behind.
 _OUR_FILES = (CHECKPOINT_FILE, CONFIGURATION_FILE, METRICS_FILE, TRACKERS_FILE)
 _TRAINING = "training"
-_CALLBACKS = "callbacks"
-_COHORT_SIZE = "cohort_size"
-_EVALUATION = "evaluation"
-_ADDED = ("method", "sampling")
 _COHORT = "cohort_sha256"
 # Of the version of the clients' states, if they are not in the checkpoint.
 _FINGERPRINT = "client_states_fingerprint"
-# A run may be extended.
-_MAY_CHANGE = ("rounds",)
 
 
 class OutputDirError(ValueError):
@@ -88,44 +81,6 @@ def own_folder(run: pathlib.Path, name: str) -> pathlib.Path:
             "of the link, or choose another output_dir."
         ) from error
     return run / name
-
-
-def _comparable(configuration_: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value for name, value in configuration_.items() if name not in _MAY_CHANGE
-    }
-
-
-def _known(now: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what is compared, at any depth, without hashes that were not known."""
-    return {
-        name: _known(value, was.get(name) or {})
-        if isinstance(value, Mapping) and isinstance(was.get(name) or {}, Mapping)
-        else value
-        for name, value in now.items()
-        if name in was or name not in (examples_digest.SAMPLE, examples_digest.CONTENT)
-    }
-
-
-def _as_then(training: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a training as the version wrote them that saved others.
-
-    Earlier versions kept callbacks' settings among the run's own, and did not know the
-    method, the sampling, and what examples there are. They took a cohort's size beside
-    a sampling, to which it meant nothing.
-    """
-    plain = {
-        name: value
-        for name, value in training.items()
-        if name in was or name not in _ADDED
-    }
-    plain = _known(plain, was)
-    if _CALLBACKS not in was:
-        for settings in plain.pop(_CALLBACKS, {}).values():
-            plain.update({k: v for k, v in settings.items() if k != _EVALUATION})
-    if plain.get(_COHORT_SIZE) is None and _COHORT_SIZE in was:
-        plain[_COHORT_SIZE] = was[_COHORT_SIZE]
-    return plain
 
 
 class RunDirectory:
@@ -167,7 +122,8 @@ class RunDirectory:
         self.folder = pathlib.Path(output_dir)
         self._shown = {"configuration": user_configuration, _TRAINING: training}
         self._description: dict[str, Any] = {
-            name: _comparable(section) for name, section in self._shown.items()
+            name: configuration.comparable(section)
+            for name, section in self._shown.items()
         }
         self._client_states = client_states
         self._closing = contextlib.ExitStack()
@@ -311,7 +267,7 @@ class RunDirectory:
         for section in sections:
             was, now = saved.description.get(section, {}), self._description[section]
             if section == _TRAINING:
-                now = _as_then(now, was)
+                now = configuration.as_then(now, was)
             phrases += configuration.differences(was, now)
         if phrases:
             raise OutputDirError(
@@ -378,7 +334,7 @@ class RunDirectory:
             # Its arrays need not stay in RAM for the whole run.
             self._checkpoint = None
         with self._explained_errors():
-            # First, because it is what tells the files of a run from those of others.
+            # First, because it identifies the files of a run.
             self._write_configuration()
             self._metrics = MetricsFile(self._path(METRICS_FILE), self._resumed_rows)
             self._closing.callback(self._metrics.close)

@@ -383,7 +383,7 @@ def _taps_of_pixels(geometry: Geometry) -> tuple[np.ndarray, bool]:
     most = max(map(len, parts))
     complete = all(len(each) == most for each in parts)
     table = np.full([len(parts), most], len(places), np.int32)
-    for row, each in zip(table, parts):
+    for row, each in zip(table, parts, strict=True):
         row[: len(each)] = each
     return table[:, 0] if most == 1 else table, complete
 

@@ -128,7 +128,7 @@ class GraphInterpreter:
         names = [argument.name for argument in function.signature.input_arg]
         if len(names) != len(arguments):
             raise UnsupportedGraphError(f"{name!r} takes lists of arguments")
-        frame = Frame({n: [value] for n, value in zip(names, arguments)})
+        frame = Frame({n: [value] for n, value in zip(names, arguments, strict=True)})
         self._run(function.node_def, frame)
         results = [
             frame.value(function.ret[result.name])
@@ -270,7 +270,9 @@ class GraphInterpreter:
             for variable in given:
                 variable.value = None
             all_values = list(values)
-            for place, tensor in zip(places, without_values(list(tensors), carried)):
+            for place, tensor in zip(
+                places, without_values(list(tensors), carried), strict=True
+            ):
                 all_values[place] = tensor
             return all_values
 
@@ -281,7 +283,7 @@ class GraphInterpreter:
             results = body(unpack(tensors))
             new = [results[place] for place in places]
             new += [variable.read() for variable in carried]
-            for tensor, shape in zip(new, invariants):
+            for tensor, shape in zip(new, invariants, strict=True):
                 tensor.set_shape(shape)
             return [tf.identity(tensor) for tensor in new]
 
@@ -307,7 +309,7 @@ class GraphInterpreter:
                 before = [variable.read() for variable in variables]
                 results = self.call_function(node.attr[name].func.name, arguments)
                 results = [*results, *(variable.read() for variable in variables)]
-                for variable, value in zip(variables, before):
+                for variable, value in zip(variables, before, strict=True):
                     variable.assign(value)
                 return [tf.identity(result) for result in results]
 
@@ -348,10 +350,10 @@ def _choices(
     condition: tf.Tensor, if_true: list[tf.Tensor], if_false: list[tf.Tensor]
 ) -> list[tf.Tensor] | None:
     """Returns one of two lists of tensors; None if their shapes may differ."""
-    for one, other in zip(if_true, if_false):
+    for one, other in zip(if_true, if_false, strict=True):
         if one.shape != other.shape or not one.shape.is_fully_defined():
             return None
-    return [tf.where(condition, *pair) for pair in zip(if_true, if_false)]
+    return [tf.where(condition, *pair) for pair in zip(if_true, if_false, strict=True)]
 
 
 def _shapes(node: Any) -> list[tf.TensorShape]:

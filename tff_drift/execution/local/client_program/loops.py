@@ -104,7 +104,9 @@ class Lists:
     ) -> list[Any]:
         """Returns the values as a step is given them."""
         batch = element[: len(element) - len(self.reads)]
-        items: dict[Any, Any] = dict(zip(self.reads, element[len(batch) :]))
+        items: dict[Any, Any] = dict(
+            zip(self.reads, element[len(batch) :], strict=True)
+        )
         values: list[Any] = list(self.lists)
         for place, own in enumerate(self.lists):
             if own is not None:
@@ -112,7 +114,7 @@ class Lists:
                 item = items.get(own.number) if k is None else batch[k]
                 values[place] = dataclasses.replace(own, item=item, written=[])
         for places, given in ((self.tensors, state), (self.variables, arguments)):
-            for place, value in zip(places, given):
+            for place, value in zip(places, given, strict=False):
                 values[place] = value
         return values
 
@@ -125,8 +127,8 @@ class Lists:
 
     def last_values(self, values: Sequence[Any], state: Sequence[Any]) -> list[Any]:
         """Returns the values of the loop when it has ended, given the last state."""
-        last = [own or value for value, own in zip(values, self.lists)]
-        for place, tensor in zip(self.tensors, state):
+        last = [own or value for value, own in zip(values, self.lists, strict=True)]
+        for place, tensor in zip(self.tensors, state, strict=False):
             last[place] = tensor
         return last
 

@@ -201,7 +201,7 @@ class ClientProgram:
         saved = {
             number: spec
             for each in self.loops[:number]
-            for number, spec in zip(each.writes, each.written_specs)
+            for number, spec in zip(each.writes, each.written_specs, strict=True)
         }
         return [*self.graph.specs[loop.dataset], *(saved[k] for k in loop.reads)]
 
@@ -240,7 +240,9 @@ class ClientProgram:
                     or after.variables[k].first_value_read
                 )
             specs = loop.state_specs
-            of_variable = dict(zip(loop.variables, specs[len(loop.changing) :]))
+            of_variable = dict(
+                zip(loop.variables, specs[len(loop.changing) :], strict=True)
+            )
             self.loops[number] = dataclasses.replace(
                 loop,
                 changing=tuple(changing),
@@ -293,7 +295,9 @@ class ClientProgram:
         num_changing = len(loop.changing)
         variables = {
             position: Variable(value, self._variable_shapes[position])
-            for position, value in zip(loop.variables, state[num_changing:])
+            for position, value in zip(
+                loop.variables, state[num_changing:], strict=True
+            )
         }
         tensors = iter(arguments)
         given = [
@@ -306,7 +310,11 @@ class ClientProgram:
         ]
         # What is left of the tensors is the fixed state.
         whole_state = dict(
-            zip([*loop.changing, *loop.fixed], [*state[:num_changing], *tensors])
+            zip(
+                [*loop.changing, *loop.fixed],
+                [*state[:num_changing], *tensors],
+                strict=True,
+            )
         )
         whole = [whole_state[k] for k in sorted(whole_state)]
         results = take_step(
@@ -325,7 +333,7 @@ class ClientProgram:
         self, values: Sequence[Any], done: Sequence[TensorList], stop_at: int | None
     ) -> tuple[GraphInterpreter, TensorList, Reduce | None]:
         """Evaluates the computation of one client, up to a loop or to its results."""
-        loops = iter(zip(self.loops, done))
+        loops = iter(zip(self.loops, done, strict=False))
         reached = 0
 
         def on_reduce(reduce: Reduce) -> list[Any]:
@@ -336,11 +344,13 @@ class ClientProgram:
                 raise _ReachedLoopError(reduce)
             reached += 1
             loop, state = next(loops)
-            for position, value in zip(loop.variables, state[len(loop.changing) :]):
+            for position, value in zip(
+                loop.variables, state[len(loop.changing) :], strict=True
+            ):
                 # Not `assign`: whether this value is read is worth knowing.
                 interpreter.variables[position].restart(value)
             last = list(reduce.state)
-            for position, value in zip(loop.changing, state):
+            for position, value in zip(loop.changing, state, strict=False):
                 last[position] = value
             return last
 
@@ -348,7 +358,7 @@ class ClientProgram:
         feeds = {
             name: DatasetInput(position) if is_dataset(spec) else value
             for position, (name, spec, value) in enumerate(
-                zip(self.graph.inputs, self.graph.specs, values)
+                zip(self.graph.inputs, self.graph.specs, values, strict=True)
             )
         }
         try:
@@ -398,7 +408,7 @@ def _describe(reduce: Reduce, variables: Sequence[Variable]) -> DatasetLoop:
         state_specs=tuple(
             tf.TensorSpec(shape, _spec(value).dtype)
             for value, shape in [
-                *zip(reduce.state, reduce.shapes),
+                *zip(reduce.state, reduce.shapes, strict=True),
                 *((variables[k].value, variables[k].shape) for k in assigned),
             ]
         ),

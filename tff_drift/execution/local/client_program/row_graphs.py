@@ -72,7 +72,9 @@ class OnRows(NamedTuple):
         interpreter = GraphInterpreter(
             self.graph_def, no_reduce, with_products=with_products
         )
-        return interpreter.evaluate(dict(zip(self.feeds, given)), self.fetches)
+        return interpreter.evaluate(
+            dict(zip(self.feeds, given, strict=True)), self.fetches
+        )
 
 
 class Part:
@@ -256,8 +258,11 @@ def _in_unnamed(operation: tf.Operation, inputs: Sequence[str | None]) -> str | 
       inputs: What its inputs have in these rows, None if they have no such rows.
     """
     kind, first = operation.type, inputs[0]
-    with_rows = [x for x, own in zip(operation.inputs, inputs) if own]
-    scalars = all(own or x.shape.rank == 0 for x, own in zip(operation.inputs, inputs))
+    with_rows = [x for x, own in zip(operation.inputs, inputs, strict=True) if own]
+    scalars = all(
+        own or x.shape.rank == 0
+        for x, own in zip(operation.inputs, inputs, strict=True)
+    )
     if kind == "Identity":
         return first
     if kind in ("Neg", "Square") and first == ZERO:

@@ -133,7 +133,7 @@ class RowsProgram:
     def _split(self, values: Sequence[Any]) -> tuple[list[Any], dict[Space, Any], Any]:
         """Returns the inputs of `client`, the rows of each space, and the places."""
         count = len(values) - 2 * len(self.num_bytes)
-        rows = dict(zip(self.num_bytes, values[count::2]))
+        rows = dict(zip(self.num_bytes, values[count::2], strict=True))
         return list(values[:count]), rows, values[count + 1 :: 2]
 
     def start(

@@ -127,6 +127,6 @@ def without_values(
       The other results.
     """
     num_results = len(results) - len(variables)
-    for variable, value in zip(variables, results[num_results:]):
+    for variable, value in zip(variables, results[num_results:], strict=True):
         variable.assign(value)
     return results[:num_results]

@@ -3,9 +3,10 @@
 `tf.vectorized_map` converts a graph operation by operation, and some of its
 conversions are wrong without a word: `UnsortedSegmentSum` adds what one client drops,
 as it has a negative segment, to the client before it; `PadV2` pads with zeros whatever
-it is told. What is listed here was compared, forward and gradient, with one client
-after the other, by `tests/execution/local/test_vectorizable.py`, which wants a case for
-each. A client with another operation trains one by one, with the reason.
+it is told; `Roll` along the last axis, if that is -1, rolls clients. What is listed
+here was compared, forward and gradient, with one client after the other, by
+`tests/execution/local/test_vectorizable.py`, which wants a case for each. A client with
+another operation trains one by one, with the reason.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _CONVERTED_NAMES = """
     Minimum Mod Mul MulNoNan Ndtri Neg NotEqual OneHot Pack Pad Pow Prod
     RandomStandardNormal RandomUniform RandomUniformInt Rank Real RealDiv Reciprocal
     ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad Reshape ReverseV2 RightShift Rint
-    Round Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Shape ShapeN Sigmoid
+    Roll Round Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Shape ShapeN Sigmoid
     SigmoidGrad Sign Sin Sinh Size Slice Softmax SoftmaxCrossEntropyWithLogits
     Softplus SoftplusGrad Softsign SoftsignGrad SpaceToBatchND SpaceToDepth
     SparseSoftmaxCrossEntropyWithLogits Split SplitV Sqrt SqrtGrad Square
@@ -72,7 +73,6 @@ _LOOPED = {
     "L2Loss": (),
     "MirrorPad": (1,),
     "OnesLike": (),
-    "Roll": (),
     "StatelessRandomGetKeyCounter": (),
     "StatelessRandomNormalV2": (0,),
     "StatelessRandomUniformFullIntV2": (0,),
@@ -90,7 +90,7 @@ _SEGMENTS = (
 )
 # Those of `_CONVERTED` whose inputs TensorFlow makes fit to be broadcast.
 _BROADCAST_NAMES = """
-    Add AddV2 Atan2 BatchMatMul BatchMatMulV2 BiasAdd BitwiseAnd BitwiseOr BitwiseXor
+    Add AddV2 Atan2 BatchMatMul BatchMatMulV2 BitwiseAnd BitwiseOr BitwiseXor
     Complex Div DivNoNan EluGrad Equal FloorDiv FloorMod Greater GreaterEqual Igamma
     Igammac LeakyReluGrad LeftShift Less LessEqual LogicalAnd LogicalOr Maximum
     Minimum Mod Mul MulNoNan NotEqual Pow RealDiv ReciprocalGrad Relu6Grad ReluGrad
@@ -165,6 +165,86 @@ def _drops_padding(given: Any) -> bool:
     return is_gradient and given.get_attr("padding") == b"EXPLICIT"
 
 
+def _with_axes_from_the_front(given: Any) -> Any:
+    """Converts a `Roll`, whose axes may be counted from behind.
+
+    To these, too, TensorFlow's conversion adds one: the last becomes the clients'.
+    """
+    given.stack_inputs([0])
+    axes = given.unstacked_input(2)
+    rank = tf.cast(tf.rank(given.stacked_input(0)) - 1, axes.dtype)
+    axes = wrap(tf.where(axes < 0, axes + rank, axes), False)
+    inputs = _PforInput(given.pfor, given.op, [given.input(0), given.input(1), axes])
+    return _pfor_converter_registry[given.op_type](inputs)
+
+
+def _with_bias(given: Any) -> Any:
+    """Converts what adds a bias, or the gradient of that.
+
+    Of channels in front TensorFlow takes it for granted that two dimensions follow.
+    """
+    is_gradient = given.op_type == "BiasAddGrad"
+    if given.get_attr("data_format") != b"NCHW":
+        convert = _pfor_converter_registry[given.op_type]
+        return convert(given) if is_gradient else _with_known_ranks(given)
+    given.stack_inputs()
+    stack = given.stacked_input(0)
+    behind = stack.shape.rank - 3
+    if is_gradient:
+        return wrap(tf.reduce_sum(stack, [1, *range(3, 3 + behind)]), True)
+    bias = given.stacked_input(1)[:, tf.newaxis]
+    return wrap(stack + bias[(..., *[tf.newaxis] * behind)], True)
+
+
+def _matmul(given: Any) -> Any:
+    """Converts a product of matrices.
+
+    Of two stacks TensorFlow takes the conjugate, too, where it is told to transpose;
+    of a stack and a matrix it finds a wrong shape if there are no rows, or no clients.
+    """
+    (first, has_first, _), (second, has_second, _) = given.input(0), given.input(1)
+    turn_first, turn_second = (given.get_attr(f"transpose_{x}") for x in "ab")
+    if has_first and has_second:
+        product = tf.matmul(
+            first, second, transpose_a=turn_first, transpose_b=turn_second
+        )
+    elif has_first:
+        product = _rows_times(first, second, turn_first, turn_second)
+    else:
+        # The transposed product is that of the transposed in the other order.
+        product = _rows_times(second, first, not turn_second, not turn_first)
+        product = tf.linalg.matrix_transpose(product)
+    return wrap(product, True)
+
+
+def _rows_times(
+    stack: tf.Tensor, matrix: tf.Tensor, turn_stack: bool, turn_matrix: bool
+) -> tf.Tensor:
+    """Returns the products of stacked matrices and a matrix, as one of all rows."""
+    if turn_stack:
+        stack = tf.linalg.matrix_transpose(stack)
+    shape = tf.shape(stack)
+    rows = tf.reshape(stack, [-1, shape[2]])
+    product = tf.matmul(rows, matrix, transpose_b=turn_matrix)
+    return tf.reshape(product, tf.concat([shape[:2], tf.shape(product)[1:]], 0))
+
+
+def _squeezed(given: Any) -> Any:
+    """Converts a `Squeeze`, which may be of all dimensions of size 1.
+
+    TensorFlow's conversion then takes that of the clients, too, if there is one.
+    """
+    if given.get_attr("squeeze_dims"):
+        return _pfor_converter_registry[given.op_type](given)
+    stack = given.stacked_input(0)
+    if stack.shape[1:].is_fully_defined():
+        axes = [k for k, size in enumerate(stack.shape) if k and size == 1]
+        return wrap(tf.squeeze(stack, axes) if axes else stack, True)
+    shape = tf.shape(stack)
+    kept = tf.boolean_mask(shape[1:], tf.not_equal(shape[1:], 1))
+    return wrap(tf.reshape(stack, tf.concat([shape[:1], kept], 0)), True)
+
+
 class _KnownRanks(_PforInput):
     """Inputs that are made fit to be broadcast while the graph is built.
 
@@ -178,7 +258,10 @@ class _KnownRanks(_PforInput):
         if None in ranks:
             super().expanddim_inputs_for_broadcast()
             return
-        of_one = [rank - each.is_stacked for rank, each in zip(ranks, self._inputs)]
+        of_one = [
+            rank - each.is_stacked
+            for rank, each in zip(ranks, self._inputs, strict=True)
+        ]
         for place, each in enumerate(self._inputs):
             missing = max(of_one) - of_one[place]
             if each.is_stacked and missing:
@@ -245,7 +328,7 @@ def _with_moments_of_batches(given: Any) -> Any:
         attributes["exponential_avg_factor"] = factor
     names = [each.name for each in given.op.op_def.input_arg]
     image, *others = getattr(tf.raw_ops, given.op_type)(
-        **dict(zip(names, inputs)), **attributes
+        **dict(zip(names, inputs, strict=True)), **attributes
     )
     _, order, shape = images[0]
     of_channels = tf.shape(given.stacked_input(num_images))
@@ -260,4 +343,8 @@ _CONVERSIONS = {
     **{name: _in_a_loop(shape_inputs) for name, shape_inputs in _LOOPED.items()},
     **dict.fromkeys(_NORMALIZATIONS, _with_moments_of_batches),
     **dict.fromkeys(_SEGMENTS, _with_segments_of_each),
+    **dict.fromkeys(("BiasAdd", "BiasAddGrad"), _with_bias),
+    "MatMul": _matmul,
+    "Roll": _with_axes_from_the_front,
+    "Squeeze": _squeezed,
 }

@@ -1,1 +1,1 @@
-"""What goes in and comes out: arguments, clients' data, results."""
+"""Inputs and outputs of computations: arguments, clients' data, results."""

@@ -70,13 +70,13 @@ class ArgumentReader:
                 return
             columns = [list(self.read(each, member, True)) for each in value]
             if columns:
-                yield from (list(column) for column in zip(*columns))
+                yield from (list(column) for column in zip(*columns, strict=True))
             else:
                 yield from ([] for _ in trees.leaf_types(member))
         elif kind is compat.StructType:
             elements = containers.struct_elements(value, type_signature)
             for element, (_, element_type) in zip(
-                elements, compat.structure.iter_elements(type_signature)
+                elements, compat.structure.iter_elements(type_signature), strict=True
             ):
                 yield from self.read(element, element_type, of_client)
         elif kind is compat.SequenceType:

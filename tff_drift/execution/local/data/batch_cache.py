@@ -1,4 +1,4 @@
-"""What was read of datasets, and what was put together of it, kept within a limit.
+"""A cache of batches read from datasets and of tensors built from them.
 
 Reading a dataset takes longer than training a small model on it, so that what was read
 is kept for datasets that give the same batches every time.
@@ -19,7 +19,7 @@ from tff_drift.execution.local.limits import Limits
 
 
 class Batches(Protocol):
-    """What was read of a dataset.
+    """The batches that were read from a dataset.
 
     Attributes:
       is_kept: Whether a `BatchCache` holds it.
@@ -96,7 +96,8 @@ class BatchCache(Generic[_Batches]):
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None and all(
-                reference() is own for reference, own in zip(entry[0], cohort)
+                reference() is own
+                for reference, own in zip(entry[0], cohort, strict=True)
             ):
                 self._entries.move_to_end(key)
                 return entry[1]

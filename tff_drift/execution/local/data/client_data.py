@@ -12,7 +12,7 @@ import functools
 import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -24,7 +24,7 @@ from tff_drift.execution.local.data import sequences, variants
 from tff_drift.execution.local.data.batch_cache import BatchCache
 
 # The arrays of a batch's components, or of a whole epoch's, and which of their rows.
-_Batch = tuple[list[np.ndarray], Optional[Rows]]
+_Batch = tuple[list[np.ndarray], Rows | None]
 
 
 class TooManyBytesError(Exception):
@@ -39,7 +39,7 @@ class MemoryBudget:
         self._lock = threading.Lock()
 
     def take(self, num_bytes: int) -> None:
-        """Takes some of it; raises `TooManyBytesError` if there is less."""
+        """Uses a part of the budget; raises `TooManyBytesError` if less is left."""
         with self._lock:
             self._left -= num_bytes
             if self._left < 0:
@@ -75,7 +75,10 @@ class BatchShapes(dict[int, tuple[tuple[tuple[int, ...], ...], int]]):
         of_items = [tf.as_dtype(leaf.dtype).size for leaf in leaves]
         self[size] = found = (
             shapes,
-            sum(math.prod(shape) * of_item for shape, of_item in zip(shapes, of_items)),
+            sum(
+                math.prod(shape) * of_item
+                for shape, of_item in zip(shapes, of_items, strict=True)
+            ),
         )
         return found
 
@@ -293,13 +296,15 @@ class ClientData:
                 arrays = [np.ascontiguousarray(as_array(leaves[k])) for k in order]
                 last = examples
                 # All batches were announced with the same shapes except their sizes.
-                fit &= all(x.shape[1:] == y[1:] for x, y in zip(arrays, of_one))
+                fit &= all(
+                    x.shape[1:] == y[1:] for x, y in zip(arrays, of_one, strict=True)
+                )
             made.append((arrays, rows))
         sizes = [_count(rows) for _, rows in made]
         if not fit or sizes != list(source.sizes):
             shapes = [
                 tuple((size, *array.shape[1:]) for array in arrays)
-                for size, (arrays, _) in zip(sizes, made)
+                for size, (arrays, _) in zip(sizes, made, strict=True)
             ]
             raise ValueError(
                 f"Batches were announced with the shapes {self.shapes}, and made with "

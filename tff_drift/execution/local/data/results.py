@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Mapping
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,7 +14,7 @@ from tff_drift.execution.local.data import client_data, sequences
 from tff_drift.execution.local.plan.plan import Leaf
 
 # From the values of leaves, a client and the number of clients to a Python value.
-Assembler = Callable[[Mapping[Leaf, Any], Optional[int], int], Any]
+Assembler = Callable[[Mapping[Leaf, Any], int | None, int], Any]
 
 
 def build_assembler(result: Any, type_signature: compat.Type) -> Assembler:
@@ -41,7 +41,7 @@ def build_assembler(result: Any, type_signature: compat.Type) -> Assembler:
         parts = [
             build_assembler(element, element_type)
             for element, (_, element_type) in zip(
-                result, compat.structure.iter_elements(type_signature)
+                result, compat.structure.iter_elements(type_signature), strict=True
             )
         ]
         return lambda values, client, num_clients: pack(
@@ -70,15 +70,17 @@ def _packer(type_signature: compat.StructType) -> Callable[[list[Any]], Any]:
     container = type_signature.python_container
     if names and None not in names:
         if container in (None, collections.OrderedDict):
-            return lambda elements: collections.OrderedDict(zip(names, elements))
+            return lambda elements: collections.OrderedDict(
+                zip(names, elements, strict=True)
+            )
         if hasattr(container, "__attrs_attrs__"):
-            return lambda elements: container(**dict(zip(names, elements)))
+            return lambda elements: container(**dict(zip(names, elements, strict=True)))
     if not any(names) and container in (None, list, tuple):
         return tuple if container is None else container
 
     # TFF's conversion takes longer.
     def pack(elements: list[Any]) -> Any:
-        struct = compat.structure.Struct(zip(names, elements))
+        struct = compat.structure.Struct(zip(names, elements, strict=True))
         return compat.type_to_py_container(struct, type_signature)
 
     return pack

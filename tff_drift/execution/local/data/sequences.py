@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +16,7 @@ from tff_drift.execution.local.plan import trees
 
 Struct = compat.structure.Struct
 # The leaves of an element.
-Row = list[Union[np.ndarray, tf.Tensor]]
+Row = list[np.ndarray | tf.Tensor]
 # The functions below build graphs themselves: AutoGraph has nothing to do.
 _DO_NOT_CONVERT = tf.autograph.experimental.do_not_convert
 
@@ -64,7 +64,7 @@ def to_tree(value: Any, type_signature: compat.Type) -> Any:
     return Struct(
         (name, to_tree(element, element_type))
         for element, (name, element_type) in zip(
-            elements, compat.structure.iter_elements(type_signature)
+            elements, compat.structure.iter_elements(type_signature), strict=True
         )
     )
 
@@ -93,7 +93,10 @@ def element_rows(elements: Sequence[Any], element_type: compat.Type) -> list[Row
         return []
     specs, flatten = _leaf_types(element_type), _flattener(element_type)
     return [
-        [_element_leaf(leaf, spec) for leaf, spec in zip(flatten(element), specs)]
+        [
+            _element_leaf(leaf, spec)
+            for leaf, spec in zip(flatten(element), specs, strict=True)
+        ]
         for element in elements
     ]
 
@@ -109,7 +112,7 @@ def example_leaves(examples: Any, element_type: compat.Type) -> Row:
       The leaves, and raises, as `element_rows`.
     """
     leaves, specs = _flattener(element_type)(examples), _of_any_size(element_type)
-    return [_element_leaf(leaf, spec) for leaf, spec in zip(leaves, specs)]
+    return [_element_leaf(leaf, spec) for leaf, spec in zip(leaves, specs, strict=True)]
 
 
 @functools.lru_cache(maxsize=256)
@@ -139,7 +142,7 @@ def _flattener(type_signature: compat.Type) -> Callable[[Any], list[Any]]:
     return lambda value: [
         leaf
         for element, flatten in zip(
-            containers.struct_elements(value, type_signature), flatteners
+            containers.struct_elements(value, type_signature), flatteners, strict=True
         )
         for leaf in flatten(element)
     ]
@@ -170,7 +173,13 @@ def from_rows(rows: Sequence[Row], element_type: compat.Type) -> tf.data.Dataset
     if not rows:
         return _slices([_no_rows(spec) for spec in specs], element_type)
     pieces = [
-        _slices([_stacked(*column) for column in zip(zip(*run), specs)], element_type)
+        _slices(
+            [
+                _stacked(*column)
+                for column in zip(zip(*run, strict=True), specs, strict=True)
+            ],
+            element_type,
+        )
         for run in _runs_of_equal_shape(rows)
     ]
     return functools.reduce(lambda left, right: left.concatenate(right), pieces)
@@ -229,7 +238,7 @@ def fits(shape: Sequence[int], expected: Sequence[int | None] | None) -> bool:
     # `TensorShape` takes long to say so.
     if expected is None:
         return True
-    for size, want in zip(shape, expected):
+    for size, want in zip(shape, expected, strict=False):
         if want is not None and size != want:
             return False
     return len(shape) == len(expected)

@@ -39,8 +39,10 @@ def put_side_by_side(
         if shapes is not None:
             shape = list(shapes[component])
         stack = _uninitialized([*owners.shape, *shape], spec.dtype)
-        for step, (of_step, which) in enumerate(zip(owners.tolist(), numbers.tolist())):
-            for place, (client, number) in enumerate(zip(of_step, which)):
+        for step, (of_step, which) in enumerate(
+            zip(owners.tolist(), numbers.tolist(), strict=True)
+        ):
+            for place, (client, number) in enumerate(zip(of_step, which, strict=True)):
                 batches[client].copy(number, component, stack[step, place, ...])
         stacks.append(_in_main_memory(stack))
     return stacks
@@ -70,7 +72,9 @@ def put_end_to_end(
         ]
         ends = np.cumsum([0, *map(math.prod, own)])
         vector = _uninitialized([ends[-1]], spec.dtype)
-        for (client, number), shape, start, end in zip(positions, own, ends, ends[1:]):
+        for (client, number), shape, start, end in zip(
+            positions, own, ends[:-1], ends[1:], strict=True
+        ):
             batches[client].copy(number, component, vector[start:end].reshape(shape))
         vectors.append(_in_main_memory(vector))
         shapes = np.reshape(own, [len(own), spec.shape.rank or 0])

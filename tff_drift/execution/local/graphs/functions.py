@@ -158,8 +158,8 @@ class PhaseFunction:
         """The TensorFlow function."""
 
         def body(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-            given = dict(zip(self._places, tensors))
-            values = dict(zip(self.inputs, tensors))
+            given = dict(zip(self._places, tensors, strict=True))
+            values = dict(zip(self.inputs, tensors, strict=True))
             last_pass: dict[Leaf, Sequence[tf.Tensor]] = {}
             for step in self.steps:
                 for leaf in _sequences(step):
@@ -168,7 +168,7 @@ class PhaseFunction:
                 function = trees.substitute(step.function, values)
                 argument = trees.substitute(step.argument, values)
                 results = self._builder.call(function, argument)
-                values.update(zip(step.outputs, trees.leaves(results)))
+                values.update(zip(step.outputs, trees.leaves(results), strict=True))
                 outputs = [values[leaf] for leaf in step.outputs]
                 last_pass.update(dict.fromkeys(_sequences(step), outputs))
             return [values[leaf] for leaf in self.outputs]

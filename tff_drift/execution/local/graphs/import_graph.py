@@ -63,7 +63,7 @@ class PreparedGraph:
         # Tensors of an outer graph have to be captured before they are mapped.
         here = tf.compat.v1.get_default_graph()
         captured = [t if t.graph is here else tf.identity(t) for t in arguments]
-        fed = dict(zip(self.inputs, captured))
+        fed = dict(zip(self.inputs, captured, strict=True))
         present = {node.name for node in self.graph_def.node}
         fetched = [name for name in dict.fromkeys(self.outputs) if name not in fed]
         tensors = tf.graph_util.import_graph_def(
@@ -72,7 +72,7 @@ class PreparedGraph:
             fetched,
             name="",
         )
-        fed.update(zip(fetched, tensors or ()))
+        fed.update(zip(fetched, tensors or (), strict=True))
         return [fed[name] for name in self.outputs]
 
 

@@ -40,7 +40,9 @@ def _leafwise(function: Any, tree: Any, other: Any) -> Any:
     leaves = list(trees.leaves(tree))
     if len(others) == 1:
         others *= len(leaves)
-    results = [function(leaf, other) for leaf, other in zip(leaves, others)]
+    results = [
+        function(leaf, other) for leaf, other in zip(leaves, others, strict=True)
+    ]
     if isinstance(tree, compat.structure.Struct):
         return compat.structure.pack_sequence_as(tree, results)
     return results[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Union
+from typing import Any, TypeAlias
 
 from tff_drift import compat
 
@@ -34,12 +34,12 @@ class TreeFunction:
     body: Callable[[Any], Any]
 
 
-Function = Union[
-    Closure,
-    TreeFunction,
-    compat.framework.CompiledComputation,
-    compat.framework.Intrinsic,
-]
+Function: TypeAlias = (
+    Closure
+    | TreeFunction
+    | compat.framework.CompiledComputation
+    | compat.framework.Intrinsic
+)
 FUNCTIONS = (
     Closure,
     TreeFunction,

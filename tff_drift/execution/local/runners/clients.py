@@ -31,11 +31,11 @@ class NotVectorizedError(Exception):
 
 
 class Route(NamedTuple):
-    """How a cohort is trained.
+    """The groups in which a cohort is trained, if it is vectorized.
 
     Attributes:
       groups: The clients of each group; none if they are trained one by one.
-      reason: Why so, for people to read.
+      reason: The reason, as text for users.
     """
 
     groups: Sequence[Any]
@@ -85,7 +85,7 @@ class VectorizedClients:
 
     @property
     def condition(self) -> str:
-        """Which cohorts are trained so, for people to read."""
+        """The cohorts that are trained in this way, as text for users."""
         return self._impossible or policy.when_vectorized(
             self._options.limits, self._always
         )
@@ -144,7 +144,7 @@ class VectorizedClients:
         return Route(groups, reason)
 
     def give_up(self, error: tf.errors.OpError) -> None:
-        """Has all later cohorts trained one by one, and warns of it.
+        """Trains all later cohorts sequentially, and warns of it.
 
         Masked clients and padding take steps that nobody takes one by one, and a
         conversion may want what the operation does not.
@@ -205,7 +205,9 @@ class VectorizedClients:
             for dataset in datasets
         ]
         # Handing them to threads takes longer than returning those that are there.
-        unknown = [each for each, own in zip(datasets, known) if own is None]
+        unknown = [
+            each for each, own in zip(datasets, known, strict=True) if own is None
+        ]
         were_read = iter(self._options.placement.map(read, unknown))
         return [next(were_read) if own is None else own for own in known]
 
@@ -229,7 +231,7 @@ class VectorizedClients:
             else:
                 inputs.append(value)
         results = self._runner.run(inputs, group)
-        return dict(zip(self._function.outputs, results))
+        return dict(zip(self._function.outputs, results, strict=True))
 
 
 def _build_runner(

@@ -12,7 +12,7 @@ import collections
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow as tf
 
@@ -141,7 +141,9 @@ class VectorizedFunctions:
                 )
                 last, written = loop.run(state, saved)
                 done.append(last)
-                saved.update(zip(self.client.loops[number].writes, written))
+                saved.update(
+                    zip(self.client.loops[number].writes, written, strict=True)
+                )
             results = self._map(self.client.finish, common, own, clients, done)
             stacks = [stack[:num_results] for stack in results]
             for number, summed in enumerate(self.client.graph.summed):
@@ -210,15 +212,15 @@ class VectorizedFunctions:
 
     def _of_client(
         self, common: Sequence[tf.Tensor], own: Sequence[tf.Tensor]
-    ) -> list[Optional[tf.Tensor]]:
+    ) -> list[tf.Tensor | None]:
         """Returns a value for each input of one client, None for a dataset."""
-        values = dict(zip(self._shared_inputs, common))
-        values.update(zip(self.own_inputs, own))
+        values = dict(zip(self._shared_inputs, common, strict=True))
+        values.update(zip(self.own_inputs, own, strict=True))
         return [values.get(k) for k in range(len(self.client.graph.inputs))]
 
 
 class _Silence:
-    """Keeps TensorFlow from telling what it cannot vectorize: `explain` does.
+    """Silences TensorFlow's warnings about vectorization: `explain` reports them.
 
     The logger is the process', which threads share: the first to come silences it, and
     the last to go gives its level back.

@@ -1,4 +1,4 @@
-"""How a context runs computations."""
+"""The options of a context."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tff_drift.execution.local.placement import Placement
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How a context runs computations, see `context.create_local_execution_context`.
+    """The options of a context, see `context.create_local_execution_context`.
 
     Attributes:
-      limits: The numbers by which it decides.
-      placement: Where, and how many clients at a time.
+      limits: The thresholds of its decisions.
+      placement: The devices, and the number of clients that run at a time.
       batch_clients: False: never vectorize; True: whenever possible; None: if it pays.
       functionalize: Whether loops over datasets become loops of the graph.
       batches: Holds the batches of datasets.

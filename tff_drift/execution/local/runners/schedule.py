@@ -1,4 +1,4 @@
-"""Which of a group's clients take a step together, and which take theirs alone.
+"""The schedule of a group of clients: common steps and steps of one client.
 
 Clients of any sizes train side by side on exactly their own batches. Most batches of
 a group have one shape, mostly the full one: these are taken together, and a client
@@ -93,7 +93,9 @@ def build_schedule(batches: Sequence[ClientData], shape: Any, few: int) -> Sched
     common_ends: list[int] = [0]
     alone_ends: list[int] = []
     while (position < counts).any():
-        runs = np.array([_run(own, at, shape) for own, at in zip(batches, position)])
+        runs = np.array(
+            [_run(own, at, shape) for own, at in zip(batches, position, strict=True)]
+        )
         ends = position + runs
         # How many steps more than a few clients take.
         runs = np.minimum(runs, np.sort(runs)[-1 - few])

@@ -67,7 +67,7 @@ class SequentialRunner:
 
     @functools.cached_property
     def _program(self) -> tuple[Callable[..., Any], str | None]:
-        """What is run, and if it is TFF's graph though it loops over data, why."""
+        """The function that runs, and why TFF's own graph runs if it has a loop."""
         function, why = self._as_loops_of_the_graph()
         return threads.one_at_a_time(function), why
 
@@ -113,7 +113,9 @@ def _functionalized(function: TensorFunction) -> TensorFunction:
     fetches = [tensor.name for tensor in function.outputs]
 
     def run(*inputs: tf.Tensor) -> TensorList:
-        return _Interpreter(graph_def).evaluate(dict(zip(names, inputs)), fetches)
+        return _Interpreter(graph_def).evaluate(
+            dict(zip(names, inputs, strict=True)), fetches
+        )
 
     specs = [tf.TensorSpec(each.shape, each.dtype) for each in function.inputs]
     # Not where the client that comes first happens to run.

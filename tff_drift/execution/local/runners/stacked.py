@@ -85,7 +85,7 @@ class StackedClients:
 
     @property
     def condition(self) -> str:
-        """Which cohorts are run so, for people to read."""
+        """The cohorts that are run in this way, as text for users."""
         return self._impossible or "vectorized if what they take was vectorized before"
 
     def is_decided_by(self, values: Mapping[Leaf, Any]) -> bool:
@@ -111,7 +111,7 @@ class StackedClients:
         return Route(list(map(StackedGroup, groups[0])), "it was vectorized before")
 
     def give_up(self, error: tf.errors.OpError) -> None:
-        """Has all later cohorts run one by one, and warns of it."""
+        """Runs all later cohorts sequentially, and warns of it."""
         self._impossible = warn_of_failure(error)
 
     def run(
@@ -123,4 +123,4 @@ class StackedClients:
             for leaf in self._function.inputs
         ]
         results = self._functions.run(_KEY, len(group.clients), inputs, [])
-        return dict(zip(self._function.outputs, results))
+        return dict(zip(self._function.outputs, results, strict=True))

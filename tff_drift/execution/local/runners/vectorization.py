@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow as tf
 
@@ -36,18 +36,18 @@ def vectorized_map(function: Callable[[Any], TensorList], elements: Any) -> Tens
 def vectorized_results(
     function: Callable[[Any], TensorList], elements: Any
 ) -> TensorList:
-    """As `vectorized_map`, with less to copy where clients choose a result alike.
+    """Applies `vectorized_map`, copying less where all clients choose the same result.
 
     Where a result is one of two tensors, such as the state of a client whose training
     may have broken down, and all clients have the second, it is taken as it is.
     """
-    choices: list[Optional[patterns.Choice]] = []
+    choices: list[patterns.Choice | None] = []
 
     def parts(element: Any) -> TensorList:
         results = function(element)
         choices[:] = map(patterns.choice, results)
         return tf.nest.flatten(
-            [choice or result for result, choice in zip(results, choices)]
+            [choice or result for result, choice in zip(results, choices, strict=True)]
         )
 
     stacks = iter(vectorized_map(parts, elements))

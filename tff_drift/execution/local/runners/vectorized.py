@@ -133,8 +133,11 @@ class VectorizedRunner:
         """
         loops = self._functions.client.loops
         own = [self._batches(number, datasets) for number in range(len(loops))]
-        num_steps = [sum(map(len, batches)) for batches in zip(*own)]
-        last = [[each.num_bytes[-1:] for each in batches] for batches in zip(*own)]
+        num_steps = [sum(map(len, batches)) for batches in zip(*own, strict=True)]
+        last = [
+            [each.num_bytes[-1:] for each in batches]
+            for batches in zip(*own, strict=True)
+        ]
         # A step that writes to a iterates has another that reads it.
         saved = sum(num_bytes(loop.written_specs) for loop in loops) // 2
         step_bytes = policy.step_bytes(self._limits, max(map(_most_bytes, own)), saved)
@@ -163,7 +166,7 @@ class VectorizedRunner:
         shapes = [list(map(most_frequent_shape, each)) for each in of_groups]
         schedules = [
             self._schedules(of_group, of_loops, on_cpus)
-            for of_group, of_loops in zip(of_groups, shapes)
+            for of_group, of_loops in zip(of_groups, shapes, strict=True)
         ]
         masked = any(schedule.masked for each in schedules for schedule in each)
         if masked and self._why_none_is_masked:
@@ -181,7 +184,7 @@ class VectorizedRunner:
                 [len(datasets[loops[0].dataset][client]) for client in clients],
             )
             for clients, of_loops, batches, of_group, number in zip(
-                members, shapes, of_groups, schedules, padded
+                members, shapes, of_groups, schedules, padded, strict=True
             )
         ]
 
@@ -301,6 +304,7 @@ class VectorizedRunner:
                 group.batches,
                 group.schedules,
                 group.shapes,
+                strict=True,
             )
         ]
         return functions.run(group.key, len(group.clients), inputs, steps)
@@ -350,7 +354,11 @@ def _unequal_steps(
 
 def _num_examples(shapes: Any, specs: Sequence[tf.TensorSpec]) -> int:
     """Returns the size of batches, 1 if all are of one size."""
-    free = [shape[0] for shape, spec in zip(shapes, specs) if spec.shape[:1] == [None]]
+    free = [
+        shape[0]
+        for shape, spec in zip(shapes, specs, strict=True)
+        if spec.shape[:1] == [None]
+    ]
     return max(free, default=1)
 
 

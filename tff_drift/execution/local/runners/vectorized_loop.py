@@ -18,7 +18,7 @@ from tff_drift.execution.local.tensors import TensorList
 
 
 class FunctionKey(NamedTuple):
-    """What a function is built for.
+    """The key of a built function.
 
     Attributes:
       num_clients: The number of clients, None for any.
@@ -30,7 +30,7 @@ class FunctionKey(NamedTuple):
 
 
 class UnequalSteps(NamedTuple):
-    """What else a function takes of a loop with masked clients, see `Schedule`.
+    """Further inputs for a loop with masked clients, see `Schedule`.
 
     Attributes:
       ends: `common_ends` and `alone_ends`, `int32[parts, 2]`.
@@ -61,7 +61,7 @@ class LoopSteps(NamedTuple):
 
 
 class VectorizedIterates(NamedTuple):
-    """What the steps of a loop have written for a later one.
+    """The iterates that the steps of a loop have written for a later loop.
 
     Attributes:
       common: Of each common step, stacked.
@@ -109,7 +109,7 @@ class VectorizedLoop:
     def run(
         self, state: TensorList, saved: Mapping[int, VectorizedIterates]
     ) -> tuple[TensorList, Iterates]:
-        """Takes all steps.
+        """Runs all steps.
 
         A loop that reads what another one has written takes the same steps, from the
         last one to the first.
@@ -191,7 +191,7 @@ class VectorizedLoop:
         state: TensorList,
         written: Iterates,
     ) -> tuple[TensorList, Iterates]:
-        """Takes common steps."""
+        """Runs the common steps."""
         everyone = tf.reduce_all(self._steps.takes_part, axis=1)
         numbers = self._numbers(start, end)
 
@@ -207,7 +207,7 @@ class VectorizedLoop:
             new, items = results[: len(now)], results[len(now) :]
             written = [
                 iterates._replace(common=iterates.common.write(number, item))
-                for iterates, item in zip(written, items)
+                for iterates, item in zip(written, items, strict=True)
             ]
             if self._key.masked:
                 new = tf.cond(
@@ -234,7 +234,7 @@ class VectorizedLoop:
         state: TensorList,
         written: Iterates,
     ) -> tuple[TensorList, Iterates]:
-        """Takes steps of single clients, whose states are rows meanwhile."""
+        """Runs steps of single clients, whose states are stored as rows meanwhile."""
         numbers = self._numbers(start, end)
 
         def body(turn: tf.Tensor, rows: Any, written: Iterates) -> Any:
@@ -244,10 +244,12 @@ class VectorizedLoop:
             own = [row.read(client) for row in rows]
             arguments = [argument[client] for argument in self._arguments]
             new = self._client.step(self._number, own, arguments, element, alone=True)
-            rows = [row.write(client, x) for row, x in zip(rows, new.state)]
+            rows = [
+                row.write(client, x) for row, x in zip(rows, new.state, strict=True)
+            ]
             written = [
                 iterates._replace(alone=iterates.alone.write(number, item))
-                for iterates, item in zip(written, new.written)
+                for iterates, item in zip(written, new.written, strict=True)
             ]
             return turn + 1, rows, written
 
@@ -258,7 +260,7 @@ class VectorizedLoop:
                 element_shape=spec.shape,
                 clear_after_read=False,
             ).unstack(tensor)
-            for spec, tensor in zip(self._specs, state)
+            for spec, tensor in zip(self._specs, state, strict=True)
         ]
         _, rows, written = tf.while_loop(
             lambda turn, *_: turn < end,
@@ -285,6 +287,7 @@ class VectorizedLoop:
             places[::3],
             places[1::3],
             places[2::3],
+            strict=True,
         ):
             tensor = tf.reshape(tf.strided_slice(values, start, end), shape)
             tensor.set_shape(spec.shape)
@@ -293,7 +296,7 @@ class VectorizedLoop:
 
     def _shaped(self, state: Any) -> TensorList:
         state = tf.nest.flatten(state)
-        for tensor, shape in zip(state, self._shapes):
+        for tensor, shape in zip(state, self._shapes, strict=True):
             tensor.set_shape(shape)
         return state
 
@@ -318,5 +321,5 @@ def _selected(
         tf.where(
             tf.reshape(condition, [-1] + [1] * (tensor.shape.rank - 1)), tensor, was
         )
-        for tensor, was in zip(new, old)
+        for tensor, was in zip(new, old, strict=True)
     ]

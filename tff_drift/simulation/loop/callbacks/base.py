@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any
 
 import tensorflow_federated as tff
 
@@ -16,7 +16,7 @@ from tff_drift.simulation.records.results import TrainingResult
 from tff_drift.simulation.records.run_store import RunStore, TrainingState
 
 # Columns by name, of numbers and of small structures of numbers; None is no column.
-Columns = Optional[Mapping[str, Any]]
+Columns = Mapping[str, Any] | None
 
 
 class TrainingRun:
@@ -114,7 +114,7 @@ class Callback:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What the columns depend on, in JSON values by name.
+        """The settings on which the columns depend, JSON values by name.
 
         It is written to the run's `config.json`, and compared when the run is resumed.
         """

@@ -61,7 +61,7 @@ class EarlyStopping(Callback):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """When the run ends."""
+        """The conditions under which the run ends."""
         return {
             "metric": self._metric,
             "patience": self._patience,
@@ -73,7 +73,7 @@ class EarlyStopping(Callback):
         """Looks at the rounds of earlier programs."""
         self._run = run
         self._best, self._best_round = -math.inf, 0
-        # Whether a row had the metric, or its absence has been told of.
+        # Whether a record had the metric, or its absence has been reported.
         self._is_settled = False
         for row in run.rows:
             self._look(row)
@@ -101,7 +101,7 @@ class EarlyStopping(Callback):
         self._warn_of_absence(row)
 
     def _warn_of_absence(self, row: Mapping[str, Any]) -> None:
-        """Warns once if there is no such metric, as far as one can tell.
+        """Warns once if there seems to be no such metric.
 
         Callbacks of one's own may give a column in some rounds only.
         """

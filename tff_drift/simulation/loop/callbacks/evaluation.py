@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tff_drift import checks
+from tff_drift import checks, signatures
 from tff_drift.simulation.evaluation.client_evaluation import Evaluation
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.records import metrics
@@ -32,7 +32,7 @@ class PeriodicEvaluation(Callback):
     The columns are `test_<name>` for each metric, and `seconds_evaluation`.
     """
 
-    @checks.suggesting_names(every="rounds_per_evaluation")
+    @signatures.suggesting_names(every="rounds_per_evaluation")
     def __init__(
         self,
         evaluation: Evaluation,
@@ -131,7 +131,7 @@ class FinalEvaluation(Callback):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What is evaluated on."""
+        """The settings of the evaluation."""
         return _settings(self._evaluation)
 
     def before_training(self, run: TrainingRun) -> None:

@@ -27,7 +27,7 @@ def control_variate_mismatch(
     """Returns ‖c - (1/N) Σ c_i‖, with c_i = 0 of clients that never took part.
 
     In SCAFFOLD c is that mean after every round, up to rounding: its server adds up
-    the changes of the c_i and divides by N. A mismatch tells of changes that were
+    the changes of the c_i and divides by N. A mismatch reveals changes that were
     lost, of an N that is not the number of clients, or of a store that does not belong
     to the state. In SCAFFOLD/m, whose server reconstructs the changes from the mean
     pseudo-gradient, it is what different numbers of local steps cost. With clients

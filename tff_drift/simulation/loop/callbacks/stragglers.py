@@ -90,7 +90,7 @@ class StragglerClock(Callback):
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What the times and the cohorts depend on."""
+        """The settings on which the times and the cohorts depend."""
         return {
             "straggler_clock": {
                 "delay": self._delay,

@@ -33,7 +33,7 @@ from tff_drift.simulation.records.output_dir import (
 )
 from tff_drift.simulation.records.results import TrainingResult
 
-# Seconds: training does not wait for a tracker, which is told of several rounds at a
+# Seconds: training does not wait for a tracker, which receives several rounds at a
 # time, and is left in peace for a while when it has failed.
 _BETWEEN_CALLS = 1.0
 _AFTER_A_FAILURE = 60.0
@@ -114,14 +114,14 @@ class Tracker(Callback, abc.ABC):
         self._begin(run.folder, run.settings, run.rows)
 
     def after_row(self, row: Mapping[str, Any]) -> None:
-        """Tells the tracker of rows that it does not have, if it is time."""
+        """Sends the tracker the records that it lacks, if it is time."""
         if row[metrics.ROUND] == 0:
-            # What was told of it came from initial weights that were not kept.
+            # What it has received came from initial weights that were not kept.
             self._last_round = -1
         self._send_in_background()
 
     def after_training(self, result: TrainingResult | None) -> None:
-        """Tells the tracker the rest, and how the run ended. Warns if it fails."""
+        """Sends the tracker the rest, and how the run ended. Warns if it fails."""
         if self._run is None:
             return
         reason = self._run.stop_reason if result is not None else None
@@ -132,7 +132,7 @@ class Tracker(Callback, abc.ABC):
         self._end(outcome, reason)
 
     def track_folder(self, folder: str | os.PathLike[str]) -> None:
-        """Tells the tracker of a run that has been trained, from its folder.
+        """Sends the tracker a run that has been trained, from its folder.
 
         Args:
           folder: The folder of a run, which was trained with this tracker or without.
@@ -220,7 +220,7 @@ class Tracker(Callback, abc.ABC):
         return int(rows[-1][metrics.ROUND])
 
     def _collect(self) -> None:
-        """Takes note of how the last call ended."""
+        """Records how the last call ended."""
         call, self._call = self._call, None
         if call is None:
             return

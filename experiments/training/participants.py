@@ -1,0 +1,87 @@
+"""The callbacks and trackers of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tasks
+from experiments.flags.errors import UserError
+from experiments.flags.sections import Evaluation
+from experiments.training import model_norm
+from tff_drift import simulation
+from tff_drift.simulation import callbacks
+
+
+def build_callbacks(
+    settings: Evaluation, task: tasks.Task, progress: bool | None
+) -> list[callbacks.Callback]:
+    """Builds the callbacks that the flags of a run ask for.
+
+    Args:
+      settings: The settings of evaluation.
+      task: The run's task, loaded.
+      progress: As for `tff_drift.simulation.run_training`.
+    """
+    evaluation = simulation.build_evaluation(
+        task.model_fn,
+        task.test,
+        accuracy_metric=task.accuracy_metric,
+        max_clients=settings.max_evaluation_clients,
+        seed=settings.seed,
+    )
+    model = None
+    if settings.evaluated_model == "latest":
+        model = _mean_latest_model
+    # A metric that is to fall must not be watched for a fall. The name of one that the
+    # model lacks watches nothing.
+    watched = task.accuracy_metric if task.higher_is_better else "accuracy"
+    parts: list[callbacks.Callback] = [
+        callbacks.FailureWatch(watched),
+        callbacks.PeriodicEvaluation(
+            evaluation,
+            rounds_per_evaluation=settings.rounds_per_evaluation,
+            model=model,
+        ),
+        callbacks.Progress(progress, accuracy_metric=watched),
+        model_norm.ModelNorm(),
+    ]
+    if settings.evaluate_on_training_clients:
+        trained = simulation.build_evaluation(
+            task.model_fn, task.train, accuracy_metric=task.accuracy_metric
+        )
+        parts.append(callbacks.FinalEvaluation(trained, model=model))
+    if settings.measure_mismatch:
+        parts.append(callbacks.ControlVariateMismatch())
+    if settings.tensorboard:
+        parts.append(callbacks.TensorBoard())
+    return [*parts, *trackers(settings.track)]
+
+
+def trackers(names: Sequence[str] | None) -> list[callbacks.Tracker]:
+    """Returns new trackers.
+
+    Args:
+      names: Their names.
+    """
+    made: dict[str, Callable[[], callbacks.Tracker]]
+    made = {"mlflow": callbacks.MLflowTracker, "wandb": callbacks.WandbTracker}
+    return [made[name]() for name in names or ()]
+
+
+def check_trackers(names: Sequence[str] | None) -> None:
+    """Raises a `UserError` unless the packages of the trackers are installed.
+
+    Args:
+      names: Their names.
+    """
+    for name, tracker in zip(names or (), trackers(names), strict=True):
+        try:
+            tracker.check()
+        except ImportError as error:
+            raise UserError(f"--track={name}: {error}") from error
+
+
+def _mean_latest_model(run: callbacks.TrainingRun, state: Any) -> Any:
+    assert run.client_states is not None  # The flag is for methods that keep them.
+    return simulation.mean_latest_model(run.process, state, run.client_states)
