@@ -24,8 +24,9 @@ import tff_drift  # noqa: F401 (before TensorFlow Federated)
 # isort: split
 import pandas as pd
 
+from experiments.flags import declarations, settings
 from experiments.flags.errors import UserError
-from experiments.flags.settings import RunSettings
+from experiments.flags.flag import TASK, TRAIN
 
 RESULTS = pathlib.Path(__file__).parent.parent / "experiments" / "results"
 KNOWN = RESULTS / "diagnosis" / "known.csv"
@@ -34,6 +35,7 @@ _LEFT_OUT = ("shakespeare", "cifar", "adabest_cost", "adabest_sensitivity")
 _HETEROGENEITY = r"_(0\.03|0\.3|iid)$"
 ANSWERS = ("scaffold", "fed_dyn", "adabest")
 ERRORS = ("bias", "cohort_noise", "minibatch_noise")
+MEASURED = 30
 
 
 def kept() -> Iterator[tuple[str, str, Mapping[str, Any], pd.DataFrame]]:
@@ -88,17 +90,22 @@ def _diagnose(options: argparse.Namespace) -> None:
     from experiments.training import diagnosis
 
     found = []
+    known = declarations.flags_of(TRAIN)
     for place, suffix, configuration, rows in kept():
         if "accuracy" not in rows or options.only not in place + suffix:
             continue
-        run = RunSettings(
-            {"local_steps": None, "initial_weights": None, **configuration},
-            {"cache_dir": options.cache_dir, "max_concurrent_clients": None},
-        )
+        given = {
+            name: value
+            for name, value in configuration.items()
+            if name in known
+            # None has a meaning in options of tasks alone, such as IID for alpha.
+            and (value not in (None, known[name].value) or known[name].of == TASK)
+        }
+        run = settings.resolve({**given, "cache_dir": options.cache_dir})
         for rounds in map(int, options.rounds.split(",")):
-            start = time.perf_counter()
+            start = time.process_time()
             try:
-                report = diagnosis.measure(run, rounds, 30)
+                report = diagnosis.measure(run, rounds, MEASURED)
             except UserError as error:
                 print(f"{place}{suffix}: {error}")
                 break
@@ -109,11 +116,12 @@ def _diagnose(options: argparse.Namespace) -> None:
                 "cohort_size": report.cohort_size,
                 "b2": report.b2(rounds).value,
                 "noise_share": report.differences[rounds]["noise_share"].value,
+                "variates_share": report.as_trained["variates_share"].value,
                 **{each: report.as_trained[each].value for each in ERRORS},
                 **{f"{each}_low": report.as_trained[each].low for each in ERRORS},
                 **{f"{each}_high": report.as_trained[each].high for each in ERRORS},
                 "finding": report.finding,
-                "seconds": time.perf_counter() - start,
+                "seconds": time.process_time() - start,
                 **{f"gain_{name}": each for name, each in gains(rows, suffix).items()},
             }
             found.append(row)
@@ -125,45 +133,50 @@ def _diagnose(options: argparse.Namespace) -> None:
 
 
 def cost() -> None:
-    """Prints the seconds of a diagnosis and of five rounds, first and later ones."""
+    """Prints the processor seconds of diagnoses and of five rounds, in turns."""
     import models
     import populations
 
     from tff_drift import algorithms, execution, simulation
+    from tff_drift.simulation.cohorts import Cohort, run_round
+    from tff_drift.simulation.data.sampling import build_uniform_sampling
 
     execution.set_local_execution_context()
     work = populations.WORKS["dense_mixed"]
     clients = {f"{i}": each for i, each in enumerate(populations.examples(work))}
     train = simulation.ClientDatasets.from_arrays(clients, batch_size=work.batch_size)
     model_fn, cohort = models._model_fn(work, ours=True), work.cohort_size
+    sampling = build_uniform_sampling(train.client_ids, cohort)
+    process = algorithms.build_fed_avg(model_fn, populations.RATE)
+    state = process.initialize()
 
     def five_rounds() -> None:
-        start = time.perf_counter()
-        process = algorithms.build_fed_avg(model_fn, populations.RATE)
-        result = simulation.run_training(process, train, rounds=5, cohort_size=cohort)
-        each = [row["seconds"] for row in result.rows]
-        seconds = time.perf_counter() - start
-        print(
-            f"five rounds {seconds:.2f} s, of which later ones {min(each):.3f} s each"
-        )
+        for number in range(5):
+            run_round(process, state, Cohort(number, sampling(number), train))
 
     def diagnosis() -> None:
-        start = time.perf_counter()
         simulation.diagnose(
             model_fn, train, client_optimizer_fn=populations.RATE, cohort_size=cohort
         )
-        print(f"diagnosis {time.perf_counter() - start:.2f} s")
 
-    for _ in range(3):
-        five_rounds()
-        diagnosis()
+    tiny = {f"{i}": tuple(each[:2] for each in clients[f"{i}"]) for i in range(3)}
+    few = simulation.ClientDatasets.from_arrays(tiny, batch_size=work.batch_size)
+
+    def building_alone() -> None:
+        simulation.diagnose(
+            model_fn, few, client_optimizer_fn=populations.RATE, cohort_size=3
+        )
+
+    for _ in range(4):
+        for function in (five_rounds, diagnosis, building_alone):
+            before = time.process_time()
+            function()
+            print(f"{function.__name__}: {time.process_time() - before:.2f} s")
 
 
 def correlate(table: pd.DataFrame) -> None:
     """Prints the rank correlations of predictors and gains."""
-    total = table[list(ERRORS)].sum(axis=1)
-    table = table.assign(bias_share=table["bias"] / total)
-    predictors = ["b2", *ERRORS, "bias_share"]
+    predictors = ["b2", *ERRORS, "variates_share"]
     gained = [name for name in table if name.startswith("gain_")]
     for rounds, part in table.groupby("rounds"):
         ranks = part[predictors + gained].rank()

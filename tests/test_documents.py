@@ -89,7 +89,7 @@ RUN_BY = {
     "README.md": "tests/test_readme.py",
     "docs/client_state.md": "here",
     "docs/composing.md": "here",
-    "docs/diagnosis.md": "tests/simulation/test_diagnosis.py",
+    "docs/diagnosis.md": "tests/simulation/test_diagnosis_findings.py",
     "docs/engine.md": "here",
     "docs/execution.md": "here",
     "docs/extending.md": "here",

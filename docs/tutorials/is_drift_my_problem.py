@@ -65,9 +65,9 @@ print(report)
 #    examples has a long gradient because it is noisy, not because it is different:
 #    halves of its examples tell the two apart, and the noise is taken out.
 # 2. *Their labels*, beside what chance gives clients of these sizes.
-# 3. *How far they drift*: the angle compares the mean of the clients' updates with what
-#    as many steps on everyone's examples would have done. A server rate can make a step
-#    longer; it cannot turn it.
+# 3. *How far they drift*: the angle compares the mean of the clients' updates with that
+#    of the same clients, on the same batches, with SCAFFOLD's control variates. A
+#    server rate can make a step longer; it cannot turn it.
 # 4. *What it costs*: this bias, the noise of drawing few clients, and the noise of
 #    minibatches, on one scale, with intervals over clients. Noise averages out over
 #    rounds, bias does not.

@@ -342,7 +342,7 @@ OWN: dict[str, dict[str, tuple[Flag, ...]]] = {
         "What to measure": (
             Flag("rounds_before", "whole",
                  "Rounds of FedAvg before the last measurement.", 2, is_first=True),
-            Flag("max_clients", "count", "Clients to measure, drawn once.", 30,
+            Flag("max_clients", "count", "Clients to measure, drawn once.", 20,
                  is_first=True),
             Flag("race", "flag",
                  "Race FedAvg and the methods that follow, at rates searched for on "

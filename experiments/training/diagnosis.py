@@ -68,7 +68,7 @@ def measure(
             cohort_size=configuration["clients_per_round"],
             rounds=rounds,
             max_clients=max_clients,
-            server_optimizer_fn=configuration["server_learning_rate"],
+            server_learning_rate=configuration["server_learning_rate"],
             client_weighting=processes.WEIGHTINGS[configuration["weighting"]],
             initial_weights=configuration.get("initial_weights"),
             seed=settings.seed,

@@ -81,7 +81,7 @@ def test_a_diagnosis_is_told_and_kept(diagnosed):
     assert list(kept["gains"])[1] == "control variates"
     table = pd.read_csv(folder / "diagnosis.csv")
     assert len(table) == len(kept["estimates"])
-    assert set(table["part"]) == {"differences", "drift", "as_trained"}
+    assert set(table["part"]) == {"differences", "labels", "drift", "as_trained"}
     assert (folder / "diagnosis.png").read_bytes()[1:4] == b"PNG"
 
 

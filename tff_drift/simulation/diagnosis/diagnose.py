@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import algorithms, checks, client_works, optimizers, signatures
+from tff_drift import checks, client_works, optimizers, signatures, tensors
 from tff_drift.models import ModelFn, initial_weights_of
 from tff_drift.optimizers.conversion import is_sgd
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import build_uniform_sampling
 from tff_drift.simulation.diagnosis import statistics
 from tff_drift.simulation.diagnosis.labels import label_distances
-from tff_drift.simulation.diagnosis.passes import Passes, Twice
+from tff_drift.simulation.diagnosis.passes import CorrectedSgd, Pass, halved
 from tff_drift.simulation.diagnosis.report import Diagnosis
-from tff_drift.simulation.loop.callbacks.base import Callback
-from tff_drift.simulation.loop.training import run_training
+from tff_drift.simulation.diagnosis.statistics import Estimate, jackknife
 
-_LADDER = (1, 2, 5)
+# The local steps after which drift is measured.
+_LADDER = [factor * 10**power for power in range(8) for factor in (1, 2, 5)]
 
 
 @signatures.suggesting_names(
@@ -30,6 +31,7 @@ _LADDER = (1, 2, 5)
     num_rounds="rounds",
     client_learning_rate="client_optimizer_fn",
     learning_rate="client_optimizer_fn",
+    server_optimizer_fn="server_learning_rate",
 )
 def diagnose(
     model_fn: ModelFn,
@@ -38,8 +40,8 @@ def diagnose(
     client_optimizer_fn: optimizers.OptimizerOrRate,
     cohort_size: int,
     rounds: int = 2,
-    max_clients: int = 30,
-    server_optimizer_fn: optimizers.OptimizerOrRate = 1.0,
+    max_clients: int = 20,
+    server_learning_rate: float = 1.0,
     client_weighting: tff.learning.ClientWeighting = (
         tff.learning.ClientWeighting.NUM_EXAMPLES
     ),
@@ -49,12 +51,11 @@ def diagnose(
 ) -> Diagnosis:
     """Measures whether clients drift, what it costs, and says what would help.
 
-    Trains a few rounds of FedAvg. At the start, halfway and at the end each of a
-    sample of clients computes the gradient of its whole loss on two random halves of
-    its examples; at the end it also trains locally, for 1, 2, 5, 10, ... steps and for
-    as many as in a round, with its batches in two orders, and a client that has
-    everyone's examples takes as many steps. From these follow, with intervals over
-    clients:
+    Trains a few rounds of FedAvg. At the start and at the end each of a sample of
+    clients computes the gradient of its whole loss on two random halves of its
+    examples. At the end it also trains locally, for 1, 2, 5, 10, ... steps and for as
+    many as in a round, as it is and with control variates that are exact at the start,
+    ∇f - ∇f_i. From these follow, with intervals over clients:
 
     *   how different clients are: the mean squared length of their gradients beyond
         that of their mean, G² = Σ p_i ‖∇f_i‖² - ‖∇f‖², and the ratio of the two, B², as
@@ -63,14 +64,15 @@ def diagnose(
         Inner products of halves take the noise of small clients out;
     *   how far their labels are from everyone's, and how far chance would put them;
     *   how far they drift: ‖y_i - x‖, the cosine of a client's update and the mean of
-        the others', and the bias of the mean update: what of it is not along the update
-        on everyone's examples, which no server rate mends, as local steps grow;
+        the others', and the bias of the mean update: what of it is not along the mean
+        of corrected updates, which no server rate mends, as local steps grow;
     *   what limits a round: that bias, the noise of drawing a cohort, or the noise of
-        minibatches. The cohort at which its noise equals the update is the noise scale
-        of McCandlish et al. (2018), https://arxiv.org/abs/1812.06162, for clients.
+        minibatches, and how much of them variates take away. The cohort at which its
+        noise equals the update is the noise scale of McCandlish et al. (2018),
+        https://arxiv.org/abs/1812.06162, for clients.
 
     Clients are measured under the execution context that is set, as they are trained.
-    The cost is that of the rounds, and of about eight rounds of `max_clients` clients.
+    The cost is that of the rounds, and of about seven rounds of `max_clients` clients.
 
     Args:
       model_fn: A function that builds a `tff.learning.models.VariableModel`, or a
@@ -81,9 +83,9 @@ def diagnose(
       cohort_size: The clients per round.
       rounds: The rounds of FedAvg before the last measurement. Clients that agree at
         the start may disagree later: 0 measures at the start alone.
-      max_clients: How many clients to measure, drawn once; fewer are cheaper, and
-        give wider intervals.
-      server_optimizer_fn: The server's optimizer, or its learning rate.
+      max_clients: How many clients to measure, drawn once of those that have two
+        examples or more; fewer are cheaper, and give wider intervals.
+      server_learning_rate: The rate η_g of the server's steps.
       client_weighting: A client's weight p_i in the mean, see
         `tff_drift.algorithms.ProcessOptions`.
       initial_weights: What to begin with, as in `run_training`; by default what the
@@ -98,156 +100,127 @@ def diagnose(
 
     Raises:
       TypeError: If an argument has the wrong type.
-      ValueError: If an argument is out of its range, there are fewer than three
-        clients to measure, no client has two examples, or updates are not finite.
+      ValueError: If an argument is out of its range, fewer than three clients have
+        two examples, or updates are not finite.
     """
     checks.check_instance(
         "train", train, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
     )
     checks.check_integer("rounds", rounds, at_least=0)
     checks.check_integer("max_clients", max_clients, at_least=3)
+    checks.check_positive("server_learning_rate", server_learning_rate)
     if race is not None:
         checks.check_callable("race", race, "a function of the names of methods")
-    optimizer = optimizers.as_optimizer("client_optimizer_fn", client_optimizer_fn)
-    # Checks the cohort and the seed.
-    build_uniform_sampling(train.client_ids, cohort_size, seed)
-    if len(train) < 3:
-        raise ValueError(
-            f"train has {len(train)} clients. Whether clients differ takes three or "
-            "more to see."
-        )
-    process = algorithms.build_fed_avg(
-        model_fn, optimizer, server_optimizer_fn, client_weighting=client_weighting
+    checks.check_instance(
+        "client_weighting",
+        client_weighting,
+        tff.learning.ClientWeighting,
+        "tff.learning.ClientWeighting.NUM_EXAMPLES or UNIFORM",
     )
-    parameter = process.next.type_signature.parameter[1].member
-    train = train.fitting("train", parameter.element)
-    count = min(max_clients, len(train))
-    ids = build_uniform_sampling(train.client_ids, count, seed)(0)
-    if all(train.num_examples(each) < 2 for each in ids):
-        raise ValueError(
-            f"train: none of {count} clients has two examples. What is noise of its "
-            "few examples cannot be told from a difference; give clients with more."
-        )
+    optimizer = optimizers.as_optimizer("client_optimizer_fn", client_optimizer_fn)
+    sampling = build_uniform_sampling(train.client_ids, cohort_size, seed)
     spec = client_works.build_model_spec(model_fn)
-    passes = Passes(spec, optimizer, train, ids, seed)
-    models = _models(process, train, rounds, cohort_size, seed, initial_weights)
-    gradients = {number: passes.gradients(model) for number, model in models.items()}
-    updates, examples, steps = passes.updates(models[rounds], None, rounds)
-    weights = examples
-    if client_weighting == tff.learning.ClientWeighting.UNIFORM:
-        weights = np.ones_like(examples)
+    train = train.fitting("train", spec.data_type.element)
+    ids = _to_measure(train, max_clients, seed)
+    halves = halved(train, ids, seed)
+    sizes = np.array([train.num_examples(each) for each in ids])
+    take_gradients = Pass(spec, client_works.FullGradient())
+    train_locally = Pass(spec, CorrectedSgd(optimizer))
 
-    shares = weights / weights.sum()
-    mean_steps = float(shares @ steps)
+    def weigh(names: Sequence[str]) -> np.ndarray:
+        if client_weighting == tff.learning.ClientWeighting.UNIFORM:
+            return np.ones(len(names))
+        return np.array([train.num_examples_per_round(each) for each in names], float)
 
-    def measured(found: Twice, each: np.ndarray) -> dict[str, statistics.Estimate]:
-        first, second = passes.central(
-            models[rounds], shares, max(1, round(float(shares @ each))), rounds
-        )
-        inner = statistics.LocalTraining(
-            _products(found.mean, found.mean),
-            found.squares,
-            found.noise,
-            _products(found.mean, (first + second) / 2),
-            float(_products(first, second)),
-            _scales(optimizer, each),
-        )
-        statistic = statistics.drift(len(train), inner, cohort_size)
-        return statistics.jackknife(statistic, weights)
+    def mean(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
+        weights = weigh(names)
+        return (weights / weights.sum()).astype(np.float32) @ rows
 
-    as_trained = measured(updates, steps)
-    drift = {}
-    for number in _rungs(mean_steps):
-        rung, _, own_steps = passes.updates(models[rounds], number, rounds)
-        drift[number] = measured(rung, own_steps)
-    means = statistics.Means(len(train))
-    differences = {
-        number: statistics.jackknife(
-            statistics.dissimilarity(
-                means, _products(found.mean, found.mean), found.squares
-            ),
-            weights,
+    def gradients(model: Any) -> tuple[np.ndarray, np.ndarray]:
+        first, second = np.split(take_gradients(model, halves, halves.client_ids), 2)
+        share = ((sizes + 1) // 2 / sizes).astype(np.float32)[:, np.newaxis]
+        own = np.einsum("ij,ij->i", first, second, dtype=np.float64)
+        return share * first + (1 - share) * second, own
+
+    model = spec.initial_weights()
+    if initial_weights is not None:
+        model = initial_weights_of(initial_weights, spec.weights_type)
+    found = {0: gradients(model)}
+    for number in range(rounds):
+        cohort = sampling(number)
+        updates = train_locally(model, train, cohort, number)
+        model = _moved(model, server_learning_rate * mean(updates, cohort))
+    if rounds:
+        found[rounds] = gradients(model)
+    weights = weigh(ids)
+
+    def trained(clients: ClientDatasets) -> Mapping[str, Estimate]:
+        steps = np.array([len(clients.batch_sizes(each)) for each in ids])
+        again = train_locally(model, clients, ids, rounds + 1)
+        scales, directions = _scales(optimizer, steps), found[rounds][0]
+        if scales is not None:
+            directions = again / scales[:, np.newaxis]
+        variates = mean(directions, ids) - directions
+        came_to = statistics.Training(
+            train_locally(model, clients, ids, rounds),
+            again,
+            train_locally(model, clients, ids, rounds, variates),
+            variates,
+            steps,
         )
-        for number, found in gradients.items()
-    }
+        statistic = statistics.drift(came_to, weights, len(train), cohort_size)
+        return jackknife(statistic, weights)
+
+    steps = np.array([len(train.batch_sizes(each)) for each in ids])
+    rungs = [k for k in _LADDER if k < np.average(steps, weights=weights)]
     report = Diagnosis(
         clients=len(train),
         cohort_size=int(cohort_size),
-        sizes=np.array([train.num_examples(each) for each in ids]),
+        sizes=sizes,
         steps=steps,
         labels=label_distances(train, ids, seed),
-        differences=differences,
-        drift=drift,
-        as_trained=as_trained,
+        differences={
+            number: jackknife(statistics.dissimilarity(*each, len(train)), weights)
+            for number, each in found.items()
+        },
+        drift={k: trained(train.replace(local_steps=k, epochs=1)) for k in rungs},
+        as_trained=trained(train),
     )
     if race is not None:
         report.race = race(["fed_avg", *report.methods])
     return report
 
 
-class _Keep(Callback):
-    """Keeps the model after some rounds."""
-
-    def __init__(self, process: Any, numbers: Sequence[int]) -> None:
-        self._process = process
-        self._numbers = numbers
-        self.models: dict[int, Any] = {}
-
-    def after_round(self, round_number: int, state: Any, row: Any) -> None:
-        """See `Callback.after_round`."""
-        del row
-        if round_number in self._numbers:
-            self.models[round_number] = self._process.get_model_weights(state)
-
-
-def _models(
-    process: Any,
-    train: ClientDatasets,
-    rounds: int,
-    cohort_size: int,
-    seed: int,
-    initial_weights: Any,
-) -> dict[int, Any]:
-    """Returns FedAvg's models at the start, halfway and at the end, by rounds."""
-    state = process.initialize()
-    if initial_weights is not None:
-        wanted = process.get_model_weights.type_signature.result
-        state = process.set_model_weights(
-            state, initial_weights_of(initial_weights, wanted)
+def _to_measure(train: ClientDatasets, count: int, seed: int) -> list[str]:
+    """Returns clients that are drawn of those with two halves."""
+    drawn = build_uniform_sampling(train.client_ids, len(train), seed)(0)
+    with_two = (each for each in drawn if train.num_examples(each) > 1)
+    ids = list(itertools.islice(with_two, count))
+    if len(ids) < 3:
+        raise ValueError(
+            f"train has {len(ids)} clients of two examples or more. It takes three to "
+            "see whether clients differ, and two examples to tell a difference from "
+            "the noise of a few; give more."
         )
-    kept = _Keep(process, (rounds // 2, rounds))
-    kept.models[0] = process.get_model_weights(state)
-    if rounds:
-        run_training(
-            process,
-            train,
-            rounds=rounds,
-            cohort_size=cohort_size,
-            seed=seed,
-            initial_state=state,
-            callbacks=[kept],
-        )
-    return kept.models
-
-
-def _rungs(steps: float) -> list[int]:
-    """Returns 1, 2, 5, 10, ... below a number of steps."""
-    rungs = [factor * 10**power for power in range(8) for factor in _LADDER]
-    return [rung for rung in rungs if rung < steps]
-
-
-def _products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    return (first @ second.T).astype(np.float64)
+    return ids
 
 
 def _scales(optimizer: Any, steps: np.ndarray) -> np.ndarray | None:
     """Returns what an optimizer makes of so many gradients of 1, if it is linear."""
     if not is_sgd(optimizer):
         return None
-    one = tf.constant(1.0)
     state, place = optimizer.initialize(tf.TensorSpec([], tf.float32)), tf.constant(0.0)
     places = [0.0]
     for _ in range(int(steps.max())):
-        state, place = optimizer.next(state, place, one)
+        state, place = optimizer.next(state, place, tf.constant(1.0))
         places.append(-float(place))
-    return np.array(places)[steps]
+    return np.array(places, np.float32)[steps]
+
+
+def _moved(model: Any, way: np.ndarray) -> Any:
+    """Returns a model from which a vector is subtracted."""
+    weights = tuple(map(tf.constant, tf.nest.flatten(model.trainable)))
+    parts = tensors.from_vector(tf.constant(way, weights[0].dtype), weights)
+    moved = [weight - part for weight, part in zip(weights, parts, strict=True)]
+    trainable = tf.nest.pack_sequence_as(model.trainable, moved)
+    return tff.learning.models.ModelWeights(trainable, model.non_trainable)

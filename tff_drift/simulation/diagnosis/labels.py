@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import collections.abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,23 +30,17 @@ def label_distances(
       are drawn at random from everyone's; None where an example has no label that is
       a number.
     """
-    found = [_labels(train.examples(each)) for each in ids]
-    labels = [each for each in found if each is not None]
-    if len(labels) < len(found):
-        return None
+    labels = [_labels(train.examples(each)) for each in ids]
     everyone: np.ndarray = np.concatenate(labels)
+    if everyone.dtype.kind not in "iubf" or len(everyone) == 0:
+        return None
     if everyone.dtype.kind == "f":
         edges = np.quantile(everyone, np.linspace(0, 1, _BINS + 1)[1:-1])
-        labels = [np.digitize(each, np.unique(edges)) for each in labels]
-        everyone = np.concatenate(labels)
+        everyone = np.digitize(everyone, np.unique(edges))
     kinds, places = np.unique(everyone, return_inverse=True)
     sizes = [len(each) for each in labels]
-    counts = np.stack(
-        [
-            np.bincount(each, minlength=len(kinds))
-            for each in np.split(places.reshape(-1), np.cumsum(sizes)[:-1])
-        ]
-    )
+    of_clients = np.split(places, np.cumsum(sizes)[:-1])
+    counts = np.stack([np.bincount(each, minlength=len(kinds)) for each in of_clients])
     shares = counts.sum(0) / counts.sum()
     random = generator(seed, 0, "labels")
     drawn = [random.multinomial(size, shares, size=_DRAWS) / size for size in sizes]
@@ -57,15 +50,16 @@ def label_distances(
     )
 
 
-def _labels(examples: Any) -> np.ndarray | None:
-    """Returns the labels of a client, integers or one float for each example."""
-    labels = None
-    if isinstance(examples, tuple) and len(examples) == 2:
+def _labels(examples: Any) -> np.ndarray:
+    """Returns a number for each example of a client; nothing where there is none."""
+    labels: Any = ()
+    if isinstance(examples, tuple) and len(examples) > 1:
         labels = examples[1]
-    elif isinstance(examples, collections.abc.Mapping):
-        labels = examples.get("y")
-    if labels is None or isinstance(labels, (tuple, dict)):
-        return None
+    elif isinstance(examples, Mapping):
+        labels = examples.get("y", ())
+    if isinstance(labels, (tuple, Mapping)):
+        return np.empty(0)
     labels = np.asarray(labels)
-    is_number = labels.dtype.kind in "iub" or labels.size == len(labels)
-    return labels.reshape(-1) if labels.dtype.kind in "iubf" and is_number else None
+    # Several integers are words, several floats are coordinates.
+    is_label = labels.dtype.kind in "iub" or labels.size == len(labels)
+    return labels.reshape(-1) if is_label else np.empty(0)

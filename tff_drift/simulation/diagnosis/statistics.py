@@ -8,11 +8,11 @@ so where they come from two halves.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-Numbers = Mapping[str, float]
+Statistic = Callable[[np.ndarray], Mapping[str, Any]]
 
 
 class Estimate(NamedTuple):
@@ -34,218 +34,186 @@ class Estimate(NamedTuple):
         return f"{self.value:.3g} ({self.low:.2g} to {self.high:.2g})"
 
 
-def jackknife(
-    statistic: Callable[[np.ndarray], Numbers], weights: np.ndarray
-) -> dict[str, Estimate]:
+@np.errstate(divide="ignore", invalid="ignore")
+def jackknife(statistic: Statistic, weights: np.ndarray) -> dict[str, Estimate]:
     """Returns statistics of clients, and how they vary without each of these.
 
     Args:
       statistic: Returns numbers by name, of the weights of the clients.
       weights: The clients' weights.
     """
-    whole, count = statistic(weights), len(weights)
-    without = [
-        statistic(np.where(np.arange(count) == i, 0, weights)) for i in range(count)
-    ]
+    count = len(weights)
+    without = [statistic(each) for each in weights * (1 - np.eye(count))]
     found = {}
-    for name, value in whole.items():
-        values = np.array([each[name] for each in without])
-        deviation = np.sqrt((count - 1) / count * np.sum((values - values.mean()) ** 2))
-        found[name] = Estimate(value, value - 2 * deviation, value + 2 * deviation)
+    for name, value in statistic(weights).items():
+        deviation = np.sqrt(count - 1) * np.std([each[name] for each in without])
+        ends = value - 2 * deviation, value + 2 * deviation
+        found[name] = Estimate(*map(float, (value, *ends)))
     return found
 
 
-def mean_square(weights: np.ndarray, squares: np.ndarray) -> float:
-    """Returns the weighted mean of the clients' squares, of those that have one.
+def moments(
+    weights: np.ndarray, products: np.ndarray, own: np.ndarray, population: float
+) -> tuple[float, float, float]:
+    """Returns what clients measured have in common, and how they differ.
 
     Args:
-      weights: The clients' weights.
-      squares: A number for each client; NaN where it has none.
+      weights: The weights of the measured clients, which give their p_i.
+      products: ⟨u_i, u_j⟩ of theirs.
+      own: What stands for ⟨u_i, u_i⟩.
+      population: N, the number of all clients.
+
+    Returns:
+      Σ p_i ‖u_i‖²; the squared length of the mean of all clients; and the variance of
+      a cohort of one, N Σ p_i² ‖u_i − mean‖².
     """
-    known = np.isfinite(squares)
-    return float(np.average(squares[known], weights=weights[known]))
+    p = weights / weights.sum()
+    count = np.count_nonzero(p)
+    products = products + np.diag(own - np.diag(products))
+    length, of_mean, alone = p @ own, p @ products @ p, p @ p
+    # Clients are nearer to the mean of a sample than to that of all.
+    nearer = (1 - alone * count / population) / (1 - alone)
+    gaps = own - 2 * products @ p + of_mean
+    return (
+        length,
+        length - nearer * (length - of_mean),
+        nearer * count * p**2 @ gaps,
+    )
 
 
-def mean_of_pairs(weights: np.ndarray, products: np.ndarray) -> float:
-    """Returns the weighted mean of ⟨u_i, v_j⟩ of different clients.
-
-    Args:
-      weights: The clients' weights.
-      products: ⟨u_i, v_j⟩.
-    """
-    squared = weights**2
-    total = weights @ products @ weights - squared @ np.diag(products)
-    return float(total / (weights.sum() ** 2 - squared.sum()))
-
-
-class Means:
-    """Inner products of means over all clients, of which a sample was measured.
-
-    Args:
-      population: The number of all clients.
-    """
-
-    def __init__(self, population: int) -> None:
-        self.population = population
-
-    def product(
-        self, weights: np.ndarray, products: np.ndarray, own: np.ndarray
-    ) -> float:
-        """Returns ⟨Σ p_i u_i, Σ p_i v_i⟩.
-
-        Args:
-          weights: The weights of the measured clients.
-          products: ⟨u_i, v_j⟩ of theirs.
-          own: What stands for ⟨u_i, v_i⟩; NaN where it is not known.
-        """
-        share = self._shares(weights) @ weights / weights.sum()
-        of_pairs = mean_of_pairs(weights, products)
-        return float(share * mean_square(weights**2, own) + (1 - share) * of_pairs)
-
-    def spread(
-        self, weights: np.ndarray, products: np.ndarray, own: np.ndarray
-    ) -> float:
-        """Returns N Σ p_i² ‖u_i − Σ p_j u_j‖², the variance of a cohort of one.
-
-        Args:
-          weights: The weights of the measured clients.
-          products: ⟨u_i, u_j⟩ of theirs.
-          own: What stands for ⟨u_i, u_i⟩; NaN where it is not known.
-        """
-        shares = self._shares(weights)
-        others = products @ weights - np.diag(products) * weights
-        with_mean = shares * own + (1 - shares) * others / (weights.sum() - weights)
-        gaps = own - 2 * with_mean + self.product(weights, products, own)
-        return float(self.unevenness(weights) * mean_square(weights**2, gaps))
-
-    def unevenness(self, weights: np.ndarray) -> float:
-        """Returns N Σ p_i², which is 1 for equal weights."""
-        count = np.count_nonzero(weights)
-        return float(count * np.sum(weights**2) / weights.sum() ** 2)
-
-    def _shares(self, weights: np.ndarray) -> np.ndarray:
-        """Returns the measured clients' p_i among all clients."""
-        count = np.count_nonzero(weights)
-        return weights / weights.sum() * count / self.population
-
-
-def dissimilarity(
-    means: Means, products: np.ndarray, squares: np.ndarray
-) -> Callable[[np.ndarray], Numbers]:
+def dissimilarity(gradients: np.ndarray, own: np.ndarray, population: int) -> Statistic:
     """Returns the statistic of how different clients' gradients are.
 
     Args:
-      means: The population.
-      products: ⟨g_i, g_j⟩.
-      squares: ⟨g_ia, g_ib⟩ of halves.
+      gradients: g_i, a row each.
+      own: ⟨g_ia, g_ib⟩ of halves.
+      population: N.
     """
-    plain = np.diag(products)
+    products = _products(gradients, gradients)
 
-    def statistic(weights: np.ndarray) -> Numbers:
-        length = mean_square(weights, squares)
-        of_mean = means.product(weights, products, squares)
-        plain_length = mean_square(weights, plain)
-        plain_of_mean = means.product(weights, products, plain)
+    def statistic(weights: np.ndarray) -> Mapping[str, Any]:
+        length, of_mean, _ = moments(weights, products, own, population)
+        _, of_others, _ = moments(weights, products, own, np.inf)
+        naive, naive_mean, _ = moments(weights, products, np.diag(products), population)
         return {
             "mean_squared_length": length,
             "squared_length_of_mean": of_mean,
             "g2": length - of_mean,
-            "agreement": _ratio(of_mean, length),
-            "agreement_of_others": _ratio(mean_of_pairs(weights, products), length),
-            "g2_naive": plain_length - plain_of_mean,
-            "agreement_naive": _ratio(plain_of_mean, plain_length),
-            "noise_share": 1 - _ratio(length - of_mean, plain_length - plain_of_mean),
+            "agreement": of_mean / length,
+            "agreement_of_others": of_others / length,
+            "g2_naive": naive - naive_mean,
+            "noise_share": 1 - (length - of_mean) / (naive - naive_mean),
         }
 
     return statistic
 
 
-class LocalTraining(NamedTuple):
-    """Inner products of what clients' local training came to.
+class Training(NamedTuple):
+    """What local training at a model came to, a row for each client.
 
     Attributes:
-      updates: ⟨Δ_i, Δ_j⟩.
-      own: ⟨Δ_ia, Δ_ib⟩ of two orders of the batches.
-      noise: ‖Δ_ia − Δ_ib‖² / 2.
-      with_central: ⟨Δ_i, Δ⟩ with the update of as many steps on everyone's examples.
-      central: ⟨Δ_a, Δ_b⟩ of two draws of these.
-      scales: c_i, by which K_i steps multiply a gradient that stays the same; None of
-        an optimizer whose steps are not multiples of the gradient.
+      updates: Δ_i.
+      again: Δ_i with the batches in another order.
+      corrected: Δ_i with control variates.
+      variates: These, whose weighted mean is zero.
+      steps: K_i.
     """
 
     updates: np.ndarray
-    own: np.ndarray
-    noise: np.ndarray
-    with_central: np.ndarray
-    central: float
-    scales: np.ndarray | None
+    again: np.ndarray
+    corrected: np.ndarray
+    variates: np.ndarray
+    steps: np.ndarray
 
 
 def drift(
-    population: int, found: LocalTraining, cohort_size: int
-) -> Callable[[np.ndarray], Numbers]:
-    """Returns the statistic of the clients' drift, its bias and the noise beside it.
+    found: Training, weights: np.ndarray, population: int, cohort_size: int
+) -> Statistic:
+    """Returns the statistic of how far clients drift, and of a round's errors.
 
-    What is an error of a round's update is relative to the squared length of the mean
-    update's part along the central one: a server rate changes both alike. The bias is
-    that of the measured clients, whose examples the central update has seen.
+    These are relative to the step, the part of the mean update along that of corrected
+    ones: a server rate changes both alike. The bias is that of the measured clients:
+    the more take part, the more of it averages out.
 
     Args:
+      found: What local training came to.
+      weights: The clients' weights.
       population: N.
-      found: The inner products.
       cohort_size: M.
     """
-    everyone, measured = Means(population), Means(len(found.own))
     left_out = (population - cohort_size) / max(1, population - 1) / cohort_size
-    lengths = np.sqrt(np.maximum(np.diag(found.updates), 0))
+    updates = _products(found.updates, found.updates)
+    own = np.einsum("ij,ij->i", found.updates, found.again, dtype=np.float64)
+    noise = np.sum((found.updates - found.again) ** 2, 1, dtype=np.float64) / 2
+    corrected = _products(found.corrected, found.corrected)
+    per_step = found.updates / found.steps[:, np.newaxis].astype(np.float32)
+    bias_of = _bias(found, weights)
+    bias_per_step_of = _bias(found._replace(updates=per_step), weights)
 
-    def off(weights: np.ndarray, times: np.ndarray) -> tuple[float, float, float]:
-        """Returns ‖Δ‖², ⟨Δ, central⟩ and the squared tangent of their angle."""
-        products = np.outer(times, times) * found.updates
-        update = measured.product(weights, products, times**2 * found.own)
-        along = float(np.average(times * found.with_central, weights=weights))
-        return update, along, _ratio(update * found.central, along**2) - 1
-
-    def statistic(weights: np.ndarray) -> Numbers:
-        ones = np.ones_like(weights)
-        update, along, bias = off(weights, ones)
-        unit = _ratio(along**2, found.central)
-        unequal = 0.0
-        if found.scales is not None:
-            # As FedNova weighs clients.
-            mean = np.average(found.scales, weights=weights)
-            unequal = bias - off(weights, mean / found.scales)[2]
-        spread = everyone.spread(weights, found.updates, found.own)
-        noise = everyone.unevenness(weights) * mean_square(weights**2, found.noise)
+    def statistic(weights: np.ndarray) -> Mapping[str, Any]:
+        p = weights / weights.sum()
+        bias, step, shrinkage = bias_of(weights)
+        _, _, spread = moments(weights, updates, own, population)
+        own_corrected = np.diag(corrected) - noise
+        _, _, remaining = moments(weights, corrected, own_corrected, population)
+        of_batches = np.count_nonzero(p) * p**2 @ noise
         errors = {
             "bias": bias,
-            "cohort_noise": _ratio(spread * left_out, unit),
-            "minibatch_noise": _ratio(noise / cohort_size, unit),
+            "cohort_noise": spread * left_out / step,
+            "minibatch_noise": of_batches / cohort_size / step,
         }
-        total = sum(max(0.0, each) for each in errors.values())
-        length = mean_square(weights, lengths)
+        shares = {f"{name}_share": max(0.0, each) for name, each in errors.items()}
+        total = np.float64(sum(shares.values()))
+        kept = max(0.0, remaining * left_out / step) + shares["minibatch_noise_share"]
+        length, update = p @ np.sqrt(np.diag(updates)), step * (1 + bias)
         return {
             "drift": length,
-            "drift_over_mean": _ratio(length, max(update, 0) ** 0.5),
-            "cosine": mean_square(weights, _cosines(found.updates, weights)),
-            "shrinkage": _ratio(along, found.central) - 1,
+            "drift_over_mean": length / np.sqrt(update),
+            "cosine": p @ _cosines(updates, p),
+            "shrinkage": shrinkage,
             **errors,
-            **{f"{k}_share": _ratio(max(0.0, v), total) for k, v in errors.items()},
-            "bias_of_unequal_work": unequal,
-            "noise_scale": _ratio(spread + noise, update),
+            **{name: each / total for name, each in shares.items()},
+            "variates_share": (total - kept) / total,
+            "bias_of_unequal_work": bias - bias_per_step_of(weights)[0],
+            "noise_scale": (spread + of_batches) / update,
         }
 
     return statistic
 
 
-def _cosines(products: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _bias(
+    found: Training, weights: np.ndarray
+) -> Callable[[np.ndarray], tuple[float, float, float]]:
+    """Returns what tells how far the mean update is off that of corrected ones.
+
+    It returns, of weights, the squared tangent of the angle, the squared length of the
+    step, and by how much this is longer than the mean corrected update.
+    """
+    gaps, variates = found.updates - found.corrected, found.variates
+    # The variates themselves cancel in the mean of those measured. Without them single
+    # clients vary as little as the mean does, and intervals tell how much that is.
+    length = weights @ np.sum(variates**2, 1)
+    if length:
+        along = weights @ np.sum(gaps * variates, 1)
+        gaps -= np.float32(along / length) * variates
+    ends = found.corrected
+    grams = [_products(*each) for each in ((gaps, gaps), (gaps, ends), (ends, ends))]
+
+    def bias(weights: np.ndarray) -> tuple[float, float, float]:
+        p = weights / weights.sum()
+        gap, along, length = (p @ gram @ p for gram in grams)
+        step = length * (1 + along / length) ** 2
+        return (gap - along**2 / length) / step, step, along / length
+
+    return bias
+
+
+def _products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    return (first @ second.T).astype(np.float64)
+
+
+def _cosines(products: np.ndarray, p: np.ndarray) -> np.ndarray:
     """Returns the cosine of each vector and the weighted sum of the others."""
-    own = np.diag(products)
-    with_sum = products @ weights
-    with_others = with_sum - own * weights
-    others = weights @ with_sum - 2 * weights * with_sum + weights**2 * own
-    return with_others / np.sqrt(np.maximum(own * others, 1e-300))
-
-
-def _ratio(number: float, by: float) -> float:
-    return number / by if by else float("nan")
+    own, with_sum = np.diag(products), products @ p
+    others = p @ with_sum - 2 * p * with_sum + p**2 * own
+    return (with_sum - own * p) / np.sqrt(np.maximum(own * others, 1e-300))
