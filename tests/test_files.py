@@ -50,8 +50,11 @@ ELSEWHERE = {
     ("tff_drift/client_states/on_disk.py", "os.replace"),
     ("experiments/training/search.py", "journal.JournalFileBackend"),
     # To read, or in RAM.
+    ("tff_drift/models/value_files.py", "np.memmap"),
     ("tasks/sources/sqlite_access.py", "sqlite3.connect"),
-    # Of files, and in folders, that `tempfile` made with names of their own.
+    # Of files, and in folders, that `tempfile` made with names of their own, here or on
+    # another machine.
+    ("tff_drift/models/value_files.py", "path.parent.mkdir"),
     ("tasks/sources/row_index.py", "sqlite3.connect"),
     ("tasks/sources/row_index.py", "os.replace"),
     ("tasks/sources/row_index.py", "shutil.copymode"),

@@ -26,12 +26,13 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO
 
 import numpy as np
 import tensorflow as tf
 
+from tff_drift import files
 from tff_drift.tensors import eagerly
 
 # As a constant, a value costs less than a file.
@@ -104,23 +105,25 @@ def values_of(message: bytes) -> dict[str, np.ndarray]:
     return {path: np.asarray(np.memmap(path, np.uint8, "r")) for path in paths}
 
 
-def receive(files: Mapping[str, np.ndarray]) -> None:
+def receive(contents: Mapping[str, np.ndarray]) -> None:
     """Writes files of values where graphs of a process on another machine name them.
 
     Args:
-      files: What `values_of` returned there.
+      contents: What `values_of` returned there.
 
     Raises:
       OSError: If they cannot be written.
     """
-    for name, content in files.items():
+    for name, content in contents.items():
         path = pathlib.Path(name)
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             _claim(path.parent)
-            temporary = _temporary(path)
-            content.tofile(temporary)
-            temporary.replace(path)
+            files.replace_file(path, _writing(content))
+
+
+def _writing(content: np.ndarray) -> Callable[[BinaryIO], object]:
+    return lambda file: file.write(content.data)
 
 
 def _file_of(array: np.ndarray) -> pathlib.Path:
