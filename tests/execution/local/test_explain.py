@@ -149,7 +149,12 @@ def test_the_document_shows_what_is_told(capsys):
         "data": models.datasets(models.client_arrays([8] * 20 + [5])),
     }
     exec(code, names)
-    assert capsys.readouterr().out == shown
+    lines = capsys.readouterr().out.splitlines()
+    # The document shortens what is wider than its column.
+    for line, beginning in zip(lines, shown.splitlines(), strict=True):
+        assert line == beginning or (
+            beginning.endswith("...") and line.startswith(beginning.rstrip(" ."))
+        )
 
 
 ADVICE = (
