@@ -151,10 +151,8 @@ def test_the_document_shows_what_is_told(capsys):
     exec(code, names)
     lines = capsys.readouterr().out.splitlines()
     # The document shortens what is wider than its column.
-    for line, beginning in zip(lines, shown.splitlines(), strict=True):
-        assert line == beginning or (
-            beginning.endswith("...") and line.startswith(beginning.rstrip(" ."))
-        )
+    for line, in_document in zip(lines, shown.splitlines(), strict=True):
+        assert re.fullmatch(re.escape(in_document).replace(r"\.\.\.", ".*"), line)
 
 
 ADVICE = (
