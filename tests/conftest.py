@@ -23,6 +23,8 @@ if os.environ.get("TFF_DRIFT_ELSEWHERE") == "1":
 
 import pytest  # noqa: E402
 
+# Before TensorFlow Federated, which conftests of folders import.
+import tff_drift  # noqa: E402, F401
 from tests.forks import programs  # noqa: E402
 
 programs.own_session()

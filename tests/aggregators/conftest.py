@@ -1,6 +1,3 @@
-import tff_drift  # noqa: F401 (before TensorFlow Federated)
-
-# isort: split
 import gc
 
 import pytest

@@ -1,8 +1,5 @@
 """Runs these tests under the local context, as users do."""
 
-import tff_drift  # noqa: F401 (before TensorFlow Federated)
-
-# isort: split
 import pytest
 import tensorflow_federated as tff
 

@@ -1,6 +1,3 @@
-import tff_drift  # noqa: F401 (before TensorFlow Federated)
-
-# isort: split
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,8 +1,5 @@
 """Execution contexts of the papers' tests."""
 
-import tff_drift  # noqa: F401 (before TensorFlow Federated)
-
-# isort: split
 import pytest
 import tensorflow_federated as tff
 

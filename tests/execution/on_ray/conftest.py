@@ -1,8 +1,5 @@
 """A local instance of Ray with two actors, shared by the tests of a file."""
 
-import tff_drift  # noqa: F401 (before TensorFlow Federated)
-
-# isort: split
 import importlib.util
 
 import pytest
