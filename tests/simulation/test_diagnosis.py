@@ -230,7 +230,8 @@ def test_identical_clients_of_unequal_size_differ_in_nothing():
 
 @pytest.mark.conformance
 def test_unequal_work_alone_is_told_from_drift():
-    # Equal curvatures: equal numbers of steps would have no bias.
+    # Equal curvatures: equal numbers of steps would have no bias. Small steps: a way of
+    # K steps is K times as long as the first.
     random = np.random.default_rng(2)
     sizes = np.array([2] * 30 + [60] * 15)
     optima = random.normal(0, 0.3, (45, DIMENSION))
@@ -239,15 +240,14 @@ def test_unequal_work_alone_is_told_from_drift():
     report = simulation.diagnose(
         quadratic(),
         datasets(clients, batch_size=4),
-        client_optimizer_fn=RATE,
+        client_optimizer_fn=0.005,
         cohort_size=45,
         max_clients=45,
         rounds=0,
         client_weighting=tff.learning.ClientWeighting.UNIFORM,
     )
     trained = report.as_trained
-    # Most of it: a way of K steps to an optimum is shorter than K times the first.
-    assert value(trained, "bias_of_unequal_work") > 0.5 * value(trained, "bias")
+    assert value(trained, "bias_of_unequal_work") > 0.9 * value(trained, "bias")
     for found in report.drift.values():
         assert value(found, "bias") == pytest.approx(0, abs=1e-4)
     assert report.finding == "unequal_work"

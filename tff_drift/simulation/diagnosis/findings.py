@@ -78,8 +78,8 @@ def find(report: Diagnosis) -> str:
         return "unclear"
     if first != "bias":
         return "minibatches" if first == "minibatch_noise" else "cohort"
-    unequal = trained["bias_of_unequal_work"]
-    is_most = unequal.low > 0 and unequal.value > trained["bias"].value / 2
+    of_unequal_work = trained["bias_of_unequal_work"].value
+    is_most = of_unequal_work > trained["bias"].value / 2
     return "unequal_work" if is_most else "drift"
 
 
