@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import os
+import pathlib
 import sys
 import types
 from typing import Any
@@ -114,8 +116,13 @@ def _give_jax_its_former_names() -> None:
 
     TFF names its classes in annotations. Only `tff.jax` makes objects of them, so
     nothing but `tff.jax` needs a jax that has them. Where `jax.lib` has an attribute of
-    this name, `from jax.lib import xla_client` takes that one.
+    this name, `from jax.lib import xla_client` takes that one; a module of this name
+    would not be looked for beside the stand-in.
     """
+    jax = importlib.util.find_spec("jax")
+    places = (jax and jax.submodule_search_locations) or ()
+    if any((pathlib.Path(each) / "lib" / "xla_client.py").exists() for each in places):
+        return
     stand_in = types.ModuleType(_XLA_CLIENT)
     for name in _XLA_CLASSES:
         setattr(stand_in, name, type(name, (), {}))
