@@ -219,9 +219,9 @@ def create_local_execution_context(
         attention, and for large cohorts of small models. TensorFlow takes it before
         its first operation alone.
       functions_folder: A folder in which functions that train many clients at a time
-        are kept for later programs, which then begin their first round about a quarter
-        sooner. Nobody else must be able to write to it: what is there is run. By
-        default there is none.
+        are kept for later programs, which load them sooner than they would build them.
+        Nobody else must be able to write to it: what is there is run. By default there
+        is none.
       limits: The numbers by which it decides which clients are trained many at a time,
         and how many, to be tuned to a machine. By default those of `Limits()`.
 
