@@ -229,9 +229,11 @@ def test_identical_clients_of_unequal_size_differ_in_nothing():
 
 
 @pytest.mark.conformance
-def test_unequal_work_alone_is_told_from_drift():
-    # Equal curvatures: equal numbers of steps would have no bias. Small steps: a way of
-    # K steps is K times as long as the first.
+# Of small steps a way of K is K times as long as the first, and FedNova's weights are
+# right. Of larger ones it is shorter, and they remove most of the bias.
+@pytest.mark.parametrize(("rate", "share"), [(0.005, 0.9), (RATE, 0.5)])
+def test_unequal_work_alone_is_told_from_drift(rate, share):
+    # Equal curvatures: equal numbers of steps would have no bias.
     random = np.random.default_rng(2)
     sizes = np.array([2] * 30 + [60] * 15)
     optima = random.normal(0, 0.3, (45, DIMENSION))
@@ -240,14 +242,14 @@ def test_unequal_work_alone_is_told_from_drift():
     report = simulation.diagnose(
         quadratic(),
         datasets(clients, batch_size=4),
-        client_optimizer_fn=0.005,
+        client_optimizer_fn=rate,
         cohort_size=45,
         max_clients=45,
         rounds=0,
         client_weighting=tff.learning.ClientWeighting.UNIFORM,
     )
     trained = report.as_trained
-    assert value(trained, "bias_of_unequal_work") > 0.9 * value(trained, "bias")
+    assert value(trained, "bias_of_unequal_work") > share * value(trained, "bias")
     for found in report.drift.values():
         assert value(found, "bias") == pytest.approx(0, abs=1e-4)
     assert report.finding == "unequal_work"
