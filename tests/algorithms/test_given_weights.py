@@ -58,6 +58,7 @@ def trained_alone(name):
     return [kernel, bias]
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize("context", tiers.first(["local"], ["local", "native"]))
 def test_the_mean_has_the_weights_given(native_context, context):
     weights = {"a": 0.25, "b": 7.5, "c": 0.0}

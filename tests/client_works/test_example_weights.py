@@ -12,6 +12,8 @@ from tests import tiers
 from tests.client_works import against_keras
 from tff_drift import algorithms, models, simulation
 
+pytestmark = pytest.mark.no_smoke
+
 L = tf.keras.layers
 DRAW = np.random.default_rng(5)
 X = DRAW.normal(size=(6, 5)).astype(np.float32)

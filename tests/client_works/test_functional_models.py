@@ -79,6 +79,7 @@ def train(model, **options):
     return models.trainable(process, state), metrics[-1]["client_work"]["train"]
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize("in_lists", tiers.first([1], [False, True]))
 def test_clients_are_vectorized_and_equal_numpy(local, in_lists):
     process = algorithms.build_fed_avg(by_hand(in_lists=in_lists), 0.2)

@@ -95,6 +95,7 @@ def test_a_step_of_a_client_is_a_step_of_keras(native_context, build, context):
     assert metrics["num_examples"] == 2
 
 
+@pytest.mark.no_smoke
 def test_padding_is_in_no_metric():
     """As in `fit`: 3 steps of 8 count, whose labels are 1, 2 and 2."""
     keras_model = embedded()

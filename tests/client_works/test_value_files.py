@@ -15,6 +15,8 @@ from tests import models
 from tff_drift import algorithms, compat, execution, simulation
 from tff_drift.models import value_files
 
+pytestmark = pytest.mark.no_smoke
+
 WIDTH = 200
 VALUES = np.random.default_rng(2).normal(size=[WIDTH, WIDTH]).astype(np.float32)
 DATA = [

@@ -15,6 +15,8 @@ from experiments.reports import results
 from experiments.training import studies, verification
 from tests.experiments.programs import parse
 
+pytestmark = pytest.mark.no_smoke
+
 STUDY = Study(
     "part",
     {

@@ -101,6 +101,7 @@ def test_agrees_with_keras(ours, keras, mask, return_sequences, derivatives):
         np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.no_smoke
 @FIRST_KIND
 def test_third_derivatives_of_what_is_compiled_are_refused(ours, keras):
     ours, _ = _layers(ours, keras)

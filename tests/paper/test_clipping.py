@@ -13,6 +13,8 @@ from tests import stateful, tiers
 from tests.paper import reference
 from tff_drift import algorithms
 
+pytestmark = pytest.mark.no_smoke
+
 D = stateful.DIMENSION
 RATE, DECAY, NORM = 0.1, 0.3, 0.5
 CLIENTS = stateful.ragged_clients([5, 6, 8, 3, 11, 1, 9, 4, 2, 12])

@@ -32,6 +32,7 @@ def base():
     return algorithms.build_fed_avg(models.softmax_regression, RATE)
 
 
+@pytest.mark.no_smoke
 def test_a_round_is_the_base_and_a_step_on_the_meta_data(base, each_context):
     decay = 0.5
     process = with_meta(

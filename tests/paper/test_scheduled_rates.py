@@ -11,7 +11,7 @@ from tests.paper import reference, reference_since
 from tff_drift import algorithms
 
 D, N, RATE = stateful.DIMENSION, 6, 0.08
-pytestmark = pytest.mark.usefixtures("local_context")
+pytestmark = [pytest.mark.no_smoke, pytest.mark.usefixtures("local_context")]
 CLIENTS = stateful.quadratic_clients(N, steps=4, seed=7)
 COHORTS = stateful.dealt_cohorts(list(CLIENTS), 4, rounds=4)
 PAPERS = {

@@ -16,7 +16,7 @@ from tff_drift.algorithms import fed_exp
 
 D = stateful.DIMENSION
 RATE = 0.01
-pytestmark = pytest.mark.usefixtures("local_context")
+pytestmark = [pytest.mark.no_smoke, pytest.mark.usefixtures("local_context")]
 
 
 @functools.cache

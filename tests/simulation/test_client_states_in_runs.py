@@ -15,6 +15,8 @@ from tff_drift import algorithms, client_states, execution, simulation
 from tff_drift.simulation.records import checkpoint
 from tff_drift.simulation.records.run_store import InMemoryRunStore, TrainingState
 
+pytestmark = pytest.mark.no_smoke
+
 CLIENTS = {
     f"client_{index}": client
     for index, client in enumerate(models.client_arrays([5, 8, 11, 14], seed=2))

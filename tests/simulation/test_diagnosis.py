@@ -19,6 +19,8 @@ from tests.simulation.diagnosis_clients import (
 from tff_drift import execution, optimizers, simulation
 from tff_drift.simulation.diagnosis.diagnose import _scales
 
+pytestmark = pytest.mark.no_smoke
+
 COHORT = 4
 
 

@@ -15,6 +15,8 @@ from absl import logging
 import tff_drift
 from tff_drift import simulation
 
+pytestmark = pytest.mark.no_smoke
+
 RATE, EPOCHS, BATCH = 0.05, 3, 4
 INITIAL = np.array([[0.5], [-0.25]], np.float32)
 

@@ -7,6 +7,8 @@ import tensorflow_federated as tff
 
 from tff_drift import algorithms, execution, simulation
 
+pytestmark = pytest.mark.no_smoke
+
 L = tf.keras.layers
 
 

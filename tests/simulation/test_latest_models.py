@@ -7,6 +7,8 @@ import tensorflow as tf
 from tests import stateful
 from tff_drift import algorithms, client_states, simulation
 
+pytestmark = pytest.mark.no_smoke
+
 
 @pytest.fixture(scope="module")
 def train():

@@ -13,6 +13,8 @@ from tests import models, tiers
 from tff_drift import algorithms, client_states, execution, simulation
 from tff_drift.simulation import ProcessWithClientStates
 
+pytestmark = pytest.mark.no_smoke
+
 SIZES = [5, 8, 11, 14]
 CLIENTS = {
     f"client_{index}": client

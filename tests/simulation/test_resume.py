@@ -43,6 +43,7 @@ def run(process, train, rounds, folder):
     return result, [np.asarray(leaf) for state in kept for leaf in state.values()]
 
 
+@pytest.mark.no_smoke
 @methods.every_kind_of_state
 def test_a_resumed_run_equals_a_whole_one(method, local, train, tmp_path):
     process = methods.build(method, num_clients=len(train))

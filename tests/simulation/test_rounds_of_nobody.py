@@ -61,6 +61,7 @@ def test_where_all_are_rejected_loss_and_accuracy_are_no_numbers(caplog):
         assert "Suspect the data" in warned
 
 
+@pytest.mark.no_smoke
 def test_where_one_is_rejected_the_others_count_and_it_is_named_once(caplog):
     result = run(with_bad("client_1", value=np.inf), rounds=3)
     for row in result.rows:

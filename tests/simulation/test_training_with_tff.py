@@ -9,6 +9,8 @@ from tests.simulation import fakes
 from tff_drift import simulation
 from tff_drift.simulation import callbacks
 
+pytestmark = pytest.mark.no_smoke
+
 SIZES = [5, 8, 11, 14]
 
 

@@ -11,6 +11,7 @@ def parameters(units: int) -> int:
     return 90 * 256 + gates + (units * 90 + 90)
 
 
+@pytest.mark.no_smoke
 def test_shares_all_but_the_net_with_the_other_shakespeare_task():
     # The weights of so many units take seconds to draw: one model serves all.
     task = tasks.load("shakespeare_character_gru", synthetic=True, seed=2)

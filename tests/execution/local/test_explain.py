@@ -17,6 +17,7 @@ from tff_drift.execution.local import phases
 CLIENTS = tff.CLIENTS
 
 
+@pytest.mark.no_smoke
 def test_a_round_is_told_phase_by_phase():
     process = models.fed_avg()
     context = execution.create_local_execution_context(

@@ -122,6 +122,7 @@ def assert_rounds_agree(process, data, contexts, native, rounds=2, **tolerance):
         state = expected.state
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize("name", tiers.first(FIRST, list(STOCK)))
 def test_processes_of_tff(name, contexts, native):
     assert_rounds_agree(STOCK[name](), DATA, contexts, native, rtol=1e-5, atol=1e-6)

@@ -13,6 +13,8 @@ from tff_drift import compat, simulation
 from tff_drift.execution.batches_on_demand import BatchesOnDemand
 from tff_drift.execution.local.data.client_data import BatchShapes, ClientData
 
+pytestmark = pytest.mark.no_smoke
+
 # More than three groups of 64, the largest.
 SIZES = [9, 4, 12, 1, 8, 8, 5, 3, 10] * 22
 

@@ -15,6 +15,7 @@ def _check(computation, arguments, native, contexts):
     assert containers(result) == containers(expected)
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize("name", tiers.first(["string"], list(probes.KINDS)))
 def test_intrinsics(name, native, local_contexts):
     computation, arguments = probes.computation(probes.KINDS[name], probes.of(name))

@@ -113,6 +113,7 @@ def test_train_model(native):
     assert len(outputs) == 1
 
 
+@pytest.mark.no_smoke
 def test_hierarchical_histogram(local, native):
     process = tff.analytics.build_hierarchical_histogram_process(
         lower_bound=0.0, upper_bound=4.0, num_bins=4, enable_secure_sum=False

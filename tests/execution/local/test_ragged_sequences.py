@@ -93,6 +93,7 @@ def _dataset(elements, like):
     return dataset.skip(1)
 
 
+@pytest.mark.no_smoke
 @pytest.mark.parametrize("sizes", tiers.first(["short_between"], list(SIZES)))
 @pytest.mark.parametrize("name", tiers.first(["words", "nested"], list(KINDS)))
 def test_ragged_sequences(name, sizes, native, local_contexts):

@@ -11,6 +11,8 @@ from tests.execution.local.support import call
 from tff_drift import execution
 from tff_drift.execution.local.runners import saved_functions, vectorization
 
+pytestmark = pytest.mark.no_smoke
+
 # Batches of one size, which are taken together, and of others, which are not.
 SIZES = [8, 9, 11, 8, 4, 12, 16, 8]
 

@@ -60,6 +60,7 @@ def test_large_cohorts_of_small_models_are_stacked_by_themselves():
     _agree(stacked, _one_by_one(process, data))
 
 
+@pytest.mark.no_smoke
 def test_what_is_told_is_what_runs(monkeypatch):
     sizes = []
     run = VectorizedRunner.run

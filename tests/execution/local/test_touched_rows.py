@@ -182,6 +182,7 @@ def _train_checked(words, table):
     return tf.function(run)(table)
 
 
+@pytest.mark.no_smoke
 def test_a_check_of_a_whole_table(context, one_by_one):
     table_type = tff.TensorType(np.float32, [ROWS, 4])
     data_type = tff.SequenceType(tff.TensorType(np.int32, [None, LENGTH]))

@@ -15,6 +15,8 @@ from tests.execution.local.support import (
 from tff_drift import algorithms, execution
 from tff_drift.execution.local.runners import functions
 
+pytestmark = pytest.mark.no_smoke
+
 slices = tf.data.Dataset.from_tensor_slices
 # In batches of four: several, exactly one, a short one alone, a single example, none.
 SIZES = [22, 4, 9, 1, 0, 17, 3, 8, 8, 30, 5, 12]

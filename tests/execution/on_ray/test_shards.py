@@ -17,6 +17,8 @@ from tff_drift.execution.on_ray import shards
 from tff_drift.execution.on_ray.client_states import RayClientStates
 from tff_drift.execution.on_ray.shards import Shards
 
+pytestmark = pytest.mark.no_smoke
+
 INITIAL = {"variate": np.zeros(3, np.float32), "count": np.int32(0)}
 CLIENTS = [f"client {k}" for k in range(6)]
 
