@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from tensorflow.python.eager import context as eager_context
 
 from tests import models
 from tests.execution.local.support import MODES, assert_same, call
@@ -180,6 +181,23 @@ def test_equal_computations_are_planned_once():
     before = _plans()
     assert [call(context, build(), 1) for _ in range(3)] == [2, 2, 2]
     assert len(_plans() - before) == 1
+
+
+@pytest.mark.usefixtures("new_objects_only")
+def test_what_is_gone_leaves_no_function_in_tensorflow():
+    def registered():
+        gc.collect()
+        names = eager_context.context().list_function_names()
+        # Kernels of single operations, which are made once for all.
+        return {name for name in names if not name.startswith("__wrapped__")}
+
+    before = registered()
+    process = _process(seed=5, rate=0.25)
+    context = execution.create_local_execution_context()
+    call(context, process.next, call(context, process.initialize), DATA)
+    assert registered() - before
+    del process, context
+    assert registered() <= before
 
 
 @pytest.fixture

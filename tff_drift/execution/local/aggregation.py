@@ -152,7 +152,7 @@ class Aggregator:
             _spec(leaf) if leaf in self.summed_before else _stacked_spec(leaf)
             for leaf in self.added_inputs
         ]
-        return tf.compat.v1.wrap_function(body, specs)
+        return functions.trace(body, specs)
 
     def _sum(self, leaf: Leaf, stack: tf.Tensor) -> tf.Tensor:
         return stack if leaf in self.summed_before else tf.reduce_sum(stack, axis=0)

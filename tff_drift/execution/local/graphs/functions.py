@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import tensorflow as tf
+from tensorflow.python.eager import context as eager_context
 
 from tff_drift import compat
 from tff_drift.execution.local.data import sequences
@@ -109,12 +111,33 @@ def build_function(
     Returns:
       A function of one tensor for each input to a sequence of tensors.
     """
-    # `wrap_function` and not `tf.function`: the graphs are TensorFlow 1 graphs,
-    # in which nothing orders stateful operations but what the graph says.
-    return tf.compat.v1.wrap_function(
+    return trace(
         lambda *tensors: list(body(tensors)),
         [leaf_spec(leaf_type) for leaf_type in leaf_types],
     )
+
+
+def trace(body: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Any:
+    """Traces a function, which leaves nothing behind when it goes.
+
+    Args:
+      body: What is traced, a function of tensors.
+      specs: Those of its arguments.
+    """
+    # `wrap_function` and not `tf.function`: the graphs are TensorFlow 1 graphs,
+    # in which nothing orders stateful operations but what the graph says.
+    function = tf.compat.v1.wrap_function(body, specs)
+    # It registers the functions that its graph calls, and TensorFlow keeps them, and
+    # the kernels made for them, until each has been removed as often.
+    library = function.graph.as_graph_def().library.function
+    names = [each.signature.name for each in library]
+    weakref.finalize(function, _remove_functions, names).atexit = False
+    return function
+
+
+def _remove_functions(names: Iterable[str]) -> None:
+    for name in names:
+        eager_context.context().remove_function(name)
 
 
 class PhaseFunction:

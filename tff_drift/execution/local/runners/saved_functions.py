@@ -20,7 +20,7 @@ import tensorflow as tf
 from absl import logging
 
 from tff_drift import files
-from tff_drift.execution.local.graphs import import_graph
+from tff_drift.execution.local.graphs import functions, import_graph
 
 _MOST_FILES, _MOST_BYTES = 256, 2**23
 _SUFFIX = ".function"
@@ -120,7 +120,7 @@ def _load(path: pathlib.Path, specs: Sequence[tf.TensorSpec]) -> Any | None:
         fed = dict(zip(takes, tensors, strict=True))
         return tf.graph_util.import_graph_def(saved.graph_def, fed, returns, name="")
 
-    return tf.compat.v1.wrap_function(run, specs)
+    return functions.trace(run, specs)
 
 
 @functools.cache

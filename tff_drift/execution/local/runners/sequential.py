@@ -32,6 +32,7 @@ from tff_drift.execution.local.client_program.interpreter import GraphInterprete
 from tff_drift.execution.local.client_program.loops import Reduce
 from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.data import variants
+from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.functions import PhaseFunction, TensorFunction
 from tff_drift.execution.local.runners import threads
 from tff_drift.execution.local.tensors import TensorList
@@ -120,7 +121,7 @@ def _functionalized(function: TensorFunction) -> TensorFunction:
     specs = [tf.TensorSpec(each.shape, each.dtype) for each in function.inputs]
     # Not where the client that comes first happens to run.
     with tf.device(None):
-        return tf.compat.v1.wrap_function(run, specs)
+        return functions.trace(run, specs)
 
 
 class _Interpreter(GraphInterpreter):

@@ -19,7 +19,7 @@ from tensorflow.python.framework import func_graph
 from tensorflow.python.ops.parallel_for.pfor import PFor, wrap
 
 from tff_drift.execution.local import patterns
-from tff_drift.execution.local.graphs import import_graph
+from tff_drift.execution.local.graphs import functions, import_graph
 from tff_drift.execution.local.runners import threads
 from tff_drift.execution.local.runners.saved_functions import SavedFunctions
 from tff_drift.execution.local.tensors import TensorList
@@ -43,7 +43,7 @@ def concrete(
 
     def trace() -> Any:
         # A function of a flat list of tensors is called with little ado in Python.
-        return tf.compat.v1.wrap_function(
+        return functions.trace(
             lambda *flat: function(*tf.nest.pack_sequence_as(signature, flat)), specs
         )
 
