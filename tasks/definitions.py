@@ -73,7 +73,7 @@ class Task:
             "seed": str(self.seed),
             "options": ", ".join(options),
         }
-        return f"Task {self.name!r}", fields
+        return f"Task {checks.shown(self.name)}", fields
 
     def evaluation(
         self, *, rounds_per_evaluation: int = 10, max_clients: int | None = None

@@ -39,7 +39,9 @@ def load(
     known = {option.name: option for option in definition.options}
     for option_name, value in options.items():
         if option_name not in known:
-            raise registry.unknown(f"option of task {name!r}:", option_name, known)
+            raise registry.unknown(
+                f"option of task {checks.shown(name)}:", option_name, known
+            )
         known[option_name].check(value)
     values = types.MappingProxyType(
         {

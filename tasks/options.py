@@ -151,5 +151,12 @@ OWN_DATA = (
         None,
         may_be_none=True,
     ),
+    Option(
+        "class_weight",
+        "text",
+        "Weights of classes in training, such as 0:1,1:20; others weigh 1.",
+        None,
+        may_be_none=True,
+    ),
     *OWN_NUMBERS[3:],
 )

@@ -366,8 +366,8 @@ def hold_out_clients(
     if len(set(client_ids)) < len(client_ids):
         twice = next(each for each in client_ids if client_ids.count(each) > 1)
         raise ValueError(
-            f"client_ids has {twice!r} more than once, which would be trained on and "
-            "held out. Give each client once."
+            f"client_ids has {checks.shown(twice)} more than once, which would be "
+            "trained on and held out. Give each client once."
         )
     if num_held_out >= len(client_ids):
         raise ValueError(

@@ -125,8 +125,8 @@ def register(definition: TaskDefinition) -> TaskDefinition:
         )
     if definition.name in _definitions():
         raise ValueError(
-            f"a task named {definition.name!r} is registered already. Choose another "
-            "name."
+            f"a task named {checks.shown(definition.name)} is registered already. "
+            "Choose another name."
         )
     _REGISTERED[definition.name] = definition
     return definition
@@ -146,10 +146,14 @@ def unknown(kind: str, name: Any, known: Collection[str]) -> ValueError:
       known: The names that exist.
     """
     nearest = difflib.get_close_matches(str(name)[:100], known, n=3, cutoff=0.4)
-    hint = f" Did you mean {' or '.join(map(repr, nearest))}?" if nearest else ""
+    hint = (
+        f" Did you mean {checks.shortened(' or '.join(map(repr, nearest)))}?"
+        if nearest
+        else ""
+    )
     return ValueError(
         f"Unknown {kind} {checks.shown(name)}.{hint} Known are "
-        f"{', '.join(map(repr, known))}."
+        f"{checks.listed(map(repr, known))}."
     )
 
 

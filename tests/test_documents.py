@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+import tasks
 import tff_drift
 from experiments.flags import declarations
 from experiments.presets import catalogue
@@ -165,6 +166,7 @@ def test_the_recipes_train(local_context, tmp_path, monkeypatch):
             stack.set_default_context(context)
 
     monkeypatch.setattr(tff.framework, "set_default_context", set_default_context)
+    monkeypatch.setattr(tasks.registry, "_REGISTERED", {})
     names, found = {"__name__": "recipes"}, {}
     for title, blocks in _recipes():
         exec("\n".join(blocks), names)
@@ -183,6 +185,9 @@ def test_the_recipes_train(local_context, tmp_path, monkeypatch):
     assert names["series"].train.element_spec[0].shape == (None, 6, 1)
     assert names["leaf"].train.client_ids == ("f1", "f2")
     assert names["pets"].options["classes"] == ("cat", "dog")
+    mine = tasks.load("my_pets", seed=3)
+    spec = tf.TensorSpec([None, 16, 16, 3])
+    assert mine.train.element_spec[0] == mine.model_fn().input_spec[0] == spec
     for title, result in found.items():
         if result is not None:
             weights = result.model_weights.trainable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import numbers
 import os
@@ -9,7 +10,7 @@ import reprlib
 import struct
 import sys
 import types
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Any
 
 # Of a client in a round. More take days, and their sizes alone more RAM than there is.
@@ -17,13 +18,17 @@ MOST_BATCHES = 10**7
 # NumPy's random generators take no larger one everywhere.
 LARGEST_SEED = 2**32 - 1
 _LARGEST_INTEGER = 2**63 - 1
+# Bytes of a path and of a name in it, which no file system of Linux or macOS exceeds.
+_LONGEST_PATH, _LONGEST_NAME = 4095, 255
 # TensorFlow takes what is smaller, in float32, for 0.
 _SMALLEST_NUMBER = 2.0**-126
 
 
-# Characters of what users or other libraries say, in a message: of two such values
-# with what is said of them a reader keeps track.
+# Characters of a message, and of what users or other libraries say in it: of two such
+# values with what is said of them a reader keeps track.
+LONGEST_MESSAGE = 1200
 _LONGEST_SHOWN = 400
+_LONGEST_LIST = 600
 
 _shortener = reprlib.Repr()
 _shortener.maxstring = _shortener.maxother = _shortener.maxlong = 200
@@ -39,17 +44,63 @@ def shown(value: Any) -> str:
     return shortened(_shortener.repr(value))
 
 
-def shortened(text: str) -> str:
+def shortened(text: object, longest: int = _LONGEST_SHOWN) -> str:
     """Returns a text on one line, without its middle if it is long.
 
     Args:
-      text: The text, such as a type or what another library complains of.
+      text: The text, or what has one, such as a type or an error of another library.
+      longest: The characters that are shown of it.
     """
-    line = " ".join(text.split())
-    if len(line) <= _LONGEST_SHOWN:
+    line = " ".join(str(text).split())
+    if len(line) <= longest:
         return line
-    half = _LONGEST_SHOWN // 2
+    half = longest // 2
     return f"{line[:half]} ... {line[-half:]}"
+
+
+def listed(values: Iterable[object]) -> str:
+    """Returns values as messages list them, without those in the middle of many.
+
+    Args:
+      values: The values, such as names.
+    """
+    return shortened(", ".join(map(str, values)), _LONGEST_LIST)
+
+
+def shown_fields(value: Any) -> str:
+    """Returns the `repr` of a dataclass, in which no field is long.
+
+    Args:
+      value: The instance of a dataclass.
+    """
+    fields = ", ".join(
+        f"{field.name}={shown(getattr(value, field.name))}"
+        for field in dataclasses.fields(value)
+        if field.repr
+    )
+    return within_limit(f"{type(value).__name__}({fields})")
+
+
+def within_limit(message: str) -> str:
+    """Returns a message, without its middle if it is longer than messages may be.
+
+    Args:
+      message: The message.
+    """
+    if len(message) <= LONGEST_MESSAGE:
+        return message
+    return shortened(message, LONGEST_MESSAGE - len(" ... "))
+
+
+class ShortError(ValueError):
+    """An error that is short whatever it names: paths may have thousands of characters.
+
+    Args:
+      message: The message.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(within_limit(message))
 
 
 def _is_number(value: Any, kind: type) -> bool:
@@ -257,7 +308,7 @@ def check_one_of(name: str, value: Any, allowed: Collection[Any]) -> None:
     """
     # An array is equal to nothing in a way that can be asked for.
     if not isinstance(value, Hashable) or value not in allowed:
-        choices = ", ".join(repr(choice) for choice in allowed)
+        choices = listed(map(repr, allowed))
         raise ValueError(f"{name} must be one of {choices}, found {shown(value)}.")
 
 
@@ -358,7 +409,8 @@ def check_path(name: str, value: Any) -> None:
 
     Raises:
       TypeError: If `value` is neither a string nor an `os.PathLike` of one.
-      ValueError: If `value` is empty or holds a character that no path can hold.
+      ValueError: If `value` is empty, longer than paths can be, or holds a character
+        that none can hold.
     """
     text = os.fspath(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str):
@@ -367,6 +419,12 @@ def check_path(name: str, value: Any) -> None:
         raise ValueError(
             f"{name} must be a path, found {shown(value)}. Give one that is not empty "
             "and holds no NUL character."
+        )
+    parts = os.fsencode(text).split(os.sep.encode())
+    if len(text) > _LONGEST_PATH or max(map(len, parts)) > _LONGEST_NAME:
+        raise ValueError(
+            f"{name} must be a path, found {shown(value)}. Give one of fewer "
+            f"characters: no file has a name of more than {_LONGEST_NAME} bytes."
         )
 
 

@@ -163,14 +163,16 @@ class Method:
         known = {*(option.name for option in self.options), *self.needs}
         for name in sorted(known - set(self.parameters)):
             raise ValueError(
-                f"{name!r}, an option or a need of {self.name!r}, must be an argument "
-                f"of its builder, which takes {', '.join(self.parameters)}."
+                f"{checks.shown(name)}, an option or a need of "
+                f"{checks.shown(self.name)}, must be an argument of its builder, which "
+                f"takes {checks.listed(self.parameters)}."
             )
         for name in self._required():
             if name not in {*_CLIENT_RATE, *_SERVER_RATE, *self.needs}:
                 raise ValueError(
-                    f"The builder of {self.name!r} has the argument {name!r} without a "
-                    f"default. Give it one, or a need of {', '.join(NEEDS)} its name."
+                    f"The builder of {checks.shown(self.name)} has the argument "
+                    f"{checks.shown(name)} without a default. Give it one, or a need "
+                    f"of {', '.join(NEEDS)} its name."
                 )
         options = [
             dataclasses.replace(option, default=self.parameters[option.name].default)
@@ -268,8 +270,8 @@ def register(method: Method) -> Method:
     other = _METHODS.get(method.name)
     if other is not None and other != method:
         raise ValueError(
-            f"There is a method of the name {method.name!r} already, built by "
-            f"{other.builder.__module__}. Give the new one another name."
+            f"There is a method of the name {checks.shown(method.name)} already, built "
+            f"by {other.builder.__module__}. Give the new one another name."
         )
     _METHODS[method.name] = method
     return method

@@ -6,7 +6,11 @@ import html as html_module
 import math
 from collections.abc import Mapping, Sequence
 
+from tff_drift import checks
+
 _WIDTH, _HEIGHT = 240, 60
+# Characters of a value where the whole is too long.
+_LONGEST_VALUES = (400, 200, 100, 50)
 
 
 def text(title: str, fields: Mapping[str, str]) -> str:
@@ -17,8 +21,17 @@ def text(title: str, fields: Mapping[str, str]) -> str:
       fields: What to show of it, by names.
     """
     width = max(map(len, fields), default=0) + 1
-    lines = [f"  {name + ':':<{width}} {value}" for name, value in fields.items()]
-    return "\n".join([title, *lines])
+
+    def written(fields: Mapping[str, str]) -> str:
+        lines = [f"  {name + ':':<{width}} {value}" for name, value in fields.items()]
+        return "\n".join([title, *lines])
+
+    whole = written(fields)
+    for longest in _LONGEST_VALUES:
+        if len(whole) <= checks.LONGEST_MESSAGE:
+            break
+        whole = written(_shortened(fields, longest))
+    return whole
 
 
 def html(title: str, fields: Mapping[str, str], figure: str = "") -> str:
@@ -32,9 +45,13 @@ def html(title: str, fields: Mapping[str, str], figure: str = "") -> str:
     rows = "".join(
         f"<tr><th style='text-align:left'>{html_module.escape(name)}</th>"
         f"<td style='text-align:left'>{html_module.escape(value)}</td></tr>"
-        for name, value in fields.items()
+        for name, value in _shortened(fields, _LONGEST_VALUES[0]).items()
     )
     return f"<b>{html_module.escape(title)}</b><table>{rows}</table>{figure}"
+
+
+def _shortened(fields: Mapping[str, str], longest: int) -> dict[str, str]:
+    return {name: checks.shortened(each, longest) for name, each in fields.items()}
 
 
 def curve(name: str, values: Sequence[float]) -> str:

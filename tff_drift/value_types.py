@@ -135,8 +135,8 @@ class Option:
         if bool(self.choices) != (self.value_type == "choice"):
             raise ValueError(
                 "choices must be given exactly with value_type 'choice', found "
-                f"{self.choices!r} with value_type {self.value_type!r} of option "
-                f"{self.name!r}."
+                f"{checks.shown(self.choices)} with value_type "
+                f"{checks.shown(self.value_type)} of option {checks.shown(self.name)}."
             )
         if not self.flag:
             object.__setattr__(self, "flag", self.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -25,7 +25,9 @@ def batch_spec(
 
 
 def build_model_fn(
-    build_keras_model: Callable[[], Any], input_spec: Any
+    build_keras_model: Callable[[], Any],
+    input_spec: Any,
+    class_weight: Mapping[int, float] | None = None,
 ) -> definitions.ModelFn:
     """Returns a model function with cross-entropy as loss and accuracy as metric.
 
@@ -33,6 +35,7 @@ def build_model_fn(
       build_keras_model: Builds a model of Keras 2 or 3 from scratch whose outputs are
         logits.
       input_spec: The `tf.TensorSpec` structure of a batch of inputs and labels.
+      class_weight: The weights of the examples of each class, in training alone.
 
     Returns:
       A function without arguments that builds a
@@ -45,6 +48,7 @@ def build_model_fn(
             input_spec,
             lambda keras: keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             lambda keras: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+            class_weight,
         )
 
     return model_fn

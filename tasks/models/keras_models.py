@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +16,7 @@ def to_tff(
     input_spec: Any,
     build_loss: Callable[[Any], Any],
     build_metrics: Callable[[Any], list[Any]],
+    class_weight: Mapping[int, float] | None = None,
 ) -> tff.learning.models.VariableModel:
     """Returns a Keras model with a loss and metrics as a model of TFF.
 
@@ -25,16 +26,18 @@ def to_tff(
       build_loss: Returns the loss, given the Keras to take it from, `tf.keras` or
         `keras`.
       build_metrics: Returns the metrics, given the same.
+      class_weight: The weights of classes in training, by their numbers.
     """
     if checks.is_of_keras3(keras_model):
         import keras
 
-        return models.from_keras3(
-            keras_model, build_loss(keras), input_spec, build_metrics(keras)
-        )
-    return tff.learning.models.from_keras_model(
+        build, of = models.from_keras3, keras
+    else:
+        build, of = models.from_keras2, tf.keras
+    return build(
         keras_model,
-        loss=build_loss(tf.keras),
-        input_spec=input_spec,
-        metrics=build_metrics(tf.keras),
+        build_loss(of),
+        input_spec,
+        build_metrics(of),
+        class_weight=class_weight,
     )

@@ -30,8 +30,8 @@ def check_num_classes(num_classes: int | None) -> None:
     checks.check_integer("num_classes", num_classes)
     if num_classes > MAX_CLASSES:
         raise ValueError(
-            f"num_classes must be at most {MAX_CLASSES}, found {num_classes!r}. Number "
-            "the classes that occur from 0."
+            f"num_classes must be at most {MAX_CLASSES}, found "
+            f"{checks.shown(num_classes)}. Number the classes that occur from 0."
         )
 
 
@@ -70,8 +70,9 @@ def find_classes(
     if num_classes not in (None, len(classes)):
         raise example_checks.DataError(
             f"{next(iter(values))}: num_classes is {num_classes}, but the labels have "
-            f"{len(classes)} values, {classes[0]!r} to {classes[-1]!r}. Leave "
-            "num_classes out, or number the labels from 0."
+            f"{len(classes)} values, {checks.shown(classes[0])} to "
+            f"{checks.shown(classes[-1])}. Leave num_classes out, or number the labels "
+            "from 0."
         )
     return tuple(classes)
 
@@ -133,9 +134,9 @@ def check_one_kind(labels: Mapping[str, np.ndarray]) -> None:
     if len(found) > 1:
         (text, text_where), (other, other_where) = found[True], found[False]
         raise example_checks.DataError(
-            f"{text_where}: labels are of different kinds: {text!r} here is a string, "
-            f"but {other!r} of {other_where} is not. Write all as strings, or all as "
-            "numbers."
+            f"{text_where}: labels are of different kinds: {checks.shown(text)} here "
+            f"is a string, but {checks.shown(other)} of {other_where} is not. Write "
+            "all as strings, or all as numbers."
         )
 
 

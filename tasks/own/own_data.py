@@ -24,6 +24,7 @@ from tasks.own import (
 )
 from tasks.registry import TaskDefinition
 from tasks.sources import example_checks
+from tff_drift import checks
 
 _TABLES = (".csv", ".csv.gz", ".parquet")
 _SQLITE = (".sqlite", ".db")
@@ -69,9 +70,11 @@ def load(seed: int, options: Mapping[str, Any], target: str | None) -> definitio
         )
     path = pathlib.Path(options["data"]).expanduser()
     names = ("num_classes", "batch_size", "epochs", "max_examples")
+    class_weight = _read_class_weight(options.get("class_weight"))
     training: dict[str, Any] = {
         "seed": seed,
         "target": target,
+        "class_weight": class_weight,
         **{name: options[name] for name in names if name in options},
     }
     split = {"test_fraction": options["test_fraction"]}
@@ -79,8 +82,8 @@ def load(seed: int, options: Mapping[str, Any], target: str | None) -> definitio
     for name in ("time_column", "window"):
         if options[name] is not None and not is_table:
             raise ValueError(
-                f"{name} is for a table of all clients, but data is {str(path)!r}. "
-                f"Give one, or leave --{name} out."
+                f"{name} is for a table of all clients, but data is "
+                f"{checks.shown(str(path))}. Give one, or leave --{name} out."
             )
     if path.name.endswith(_JSON) or _holds(path, f"*{_JSON}"):
         return user_json.from_json(path, **split, **training)
@@ -100,9 +103,23 @@ def load(seed: int, options: Mapping[str, Any], target: str | None) -> definitio
         return user_data.from_sqlite(path, label=options["label"], **training)
     raise ValueError(
         f"data must be a folder, or a file that ends in "
-        f"{', '.join((*_TABLES, _JSON, *_SQLITE))}, found {str(path)!r}. "
+        f"{', '.join((*_TABLES, _JSON, *_SQLITE))}, found {checks.shown(str(path))}. "
         "Give --data=FOLDER or --data=FILE."
     )
+
+
+def _read_class_weight(text: str | None) -> dict[str, float] | None:
+    """Returns the weights of classes that are written as `sick:20,well:1`."""
+    if text is None:
+        return None
+    try:
+        weights = dict(pair.rsplit(":", 1) for pair in text.split(","))
+        return {name.strip(): float(weight) for name, weight in weights.items()}
+    except ValueError as error:
+        raise ValueError(
+            "class_weight must be classes with their weights, such as "
+            f"--class_weight=0:1,1:20, found {checks.shown(text)}."
+        ) from error
 
 
 def _holds(path: pathlib.Path, pattern: str) -> bool:
@@ -115,7 +132,8 @@ def _from_table(
 ) -> definitions.Task:
     if not path.is_file():
         raise FileNotFoundError(
-            f"data: there is no file {str(path)!r}. Give another by --data=FILE."
+            f"data: there is no file {checks.shown(str(path))}. Give another by "
+            "--data=FILE."
         )
     where, time = f"data: {path}", options["time_column"]
     is_number = others["target"] == targets.NUMBER

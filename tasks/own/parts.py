@@ -97,8 +97,8 @@ class Split:
             checks.check_integer("window", self.window)
             if not self.by_time:
                 raise ValueError(
-                    f"window is {self.window!r}, but windows are of rows in the order "
-                    "of time. Name the column of time by time."
+                    f"window is {checks.shown(self.window)}, but windows are of rows "
+                    "in the order of time. Name the column of time by time."
                 )
 
 
@@ -208,8 +208,9 @@ def _windows(part: Part, sizes: Mapping[str, int], window: int, is_test: bool) -
     if short and not (is_test and enough):
         what = "to test on" if is_test else "to train on"
         raise example_checks.DataError(
-            f"window is {window}, but client {short[0]!r} has {sizes[short[0]]} rows "
-            f"{what}. Take a smaller window, or leave out clients with few rows."
+            f"window is {window}, but client {checks.shown(short[0])} has "
+            f"{sizes[short[0]]} rows {what}. Take a smaller window, or leave out "
+            "clients with few rows."
         )
 
     def load(owner: str) -> Examples:

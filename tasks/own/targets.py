@@ -43,6 +43,9 @@ class Target(Protocol):
     def options(self) -> Mapping[str, Any]:
         """The target as a task's options describe it."""
 
+    def weighted(self, class_weight: Mapping[Any, float] | None) -> Target:
+        """Returns it with weights of classes; raises a `ValueError` if it has none."""
+
     def encode(self, labels: np.ndarray, where: str) -> np.ndarray:
         """Returns labels as the loss takes them; raises a `DataError` if it cannot."""
 
@@ -64,9 +67,12 @@ class Classes:
 
     Attributes:
       values: The classes in the order of their numbers.
+      weights: The weights of classes in training, by their numbers; `None` if all
+        weigh 1.
     """
 
     values: Sequence[Any]
+    weights: Mapping[int, float] | None = None
     accuracy_metric = "accuracy"
     higher_is_better = True
 
@@ -77,8 +83,38 @@ class Classes:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The target and the classes."""
-        return {"target": CLASS, "classes": tuple(self.values)}
+        """The target, the classes and their weights."""
+        weights = None
+        if self.weights is not None:
+            weights = {self.values[k]: each for k, each in self.weights.items()}
+        return {
+            "target": CLASS,
+            "classes": tuple(self.values),
+            "class_weight": weights,
+        }
+
+    def weighted(self, class_weight: Mapping[Any, float] | None) -> Classes:
+        """Returns the same classes with weights.
+
+        Args:
+          class_weight: The weights by classes as labels name them; those that are left
+            out weigh 1.
+
+        Raises:
+          ValueError: If it names what is none of the classes.
+        """
+        if class_weight is None:
+            return self
+        # On the command line a class is text.
+        numbers_of = {str(value): number for number, value in enumerate(self.values)}
+        unknown = [each for each in class_weight if str(each) not in numbers_of]
+        if unknown:
+            raise ValueError(
+                f"class_weight names {checks.shown(unknown[0])}, but the classes are "
+                f"{checks.listed(map(repr, numbers_of))}. Name some of these."
+            )
+        weights = {numbers_of[str(name)]: each for name, each in class_weight.items()}
+        return dataclasses.replace(self, weights=weights)
 
     def encode(self, labels: np.ndarray, where: str) -> np.ndarray:
         """Returns the numbers of classes, `int32`."""
@@ -98,7 +134,9 @@ class Classes:
         self, build_keras_model: Callable[[], Any], input_spec: Any
     ) -> definitions.ModelFn:
         """Returns a model function with cross-entropy and accuracy."""
-        return classification.build_model_fn(build_keras_model, input_spec)
+        return classification.build_model_fn(
+            build_keras_model, input_spec, self.weights
+        )
 
     def __str__(self) -> str:
         return f"{len(self.values):,} classes"
@@ -115,7 +153,16 @@ class Number:
     @property
     def options(self) -> Mapping[str, Any]:
         """The target, which has no classes."""
-        return {"target": NUMBER, "classes": ()}
+        return {"target": NUMBER, "classes": (), "class_weight": None}
+
+    def weighted(self, class_weight: Mapping[Any, float] | None) -> Number:
+        """Returns the number, which has no classes to weigh."""
+        if class_weight is not None:
+            raise ValueError(
+                f"class_weight is {checks.shown(class_weight)}, but a number is "
+                "predicted. Leave it out, or give target='class'."
+            )
+        return self
 
     def encode(self, labels: np.ndarray, where: str) -> np.ndarray:
         """Returns the numbers as `float32`."""
@@ -162,8 +209,8 @@ def check_target(target: Any, num_classes: Any) -> None:
     class_numbers.check_num_classes(num_classes)
     if target == NUMBER and num_classes is not None:
         raise ValueError(
-            f"num_classes is {num_classes!r}, but target={NUMBER!r} has no classes. "
-            "Leave one of them out."
+            f"num_classes is {checks.shown(num_classes)}, but target={NUMBER!r} has no "
+            "classes. Leave one of them out."
         )
 
 

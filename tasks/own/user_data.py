@@ -13,7 +13,7 @@ import functools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
@@ -42,6 +42,7 @@ def from_frame(
     test_fraction: float = 0.2,
     time: str | None = None,
     window: int | None = None,
+    class_weight: Mapping[Any, float] | None = None,
     build_keras_model: BuildKerasModel | None = None,
     batch_size: int = 20,
     epochs: int = 1,
@@ -69,6 +70,8 @@ def from_frame(
       window: Predict from this many rows of a client at a time, in the order of
         `time`: an example is `float32[window, features]`, with the label of its last
         row. No row is in windows of both training and tests.
+      class_weight: The weights of classes in the loss of training, by classes as
+        labels name them, such as `{"sick": 20.0}`; all others weigh 1.
       build_keras_model: Builds a model of Keras 2 or 3 from scratch that takes
         `float32[batch, features]` and returns logits of the classes, or one number;
         default: softmax or linear regression. Seed its initializers for equal runs.
@@ -90,7 +93,7 @@ def from_frame(
       ValueError: If an argument is out of its range, or the net does not fit.
     """
     training = user_tasks.Training(
-        build_keras_model, batch_size, epochs, max_examples, seed
+        build_keras_model, batch_size, epochs, max_examples, seed, class_weight
     )
     others = {"client_id": client_id, "label": label}
     if time is not None:
@@ -110,7 +113,7 @@ def from_frame(
         user_tables.check_owners(owners, name)
         clients = {
             str(owner): user_tables.table_examples(
-                rows, columns, label, f"{name}: client {str(owner)!r}", time
+                rows, columns, label, f"{name}: client {checks.shown(str(owner))}", time
             )
             for owner, rows in table.groupby(owners, sort=True, observed=True)
         }
@@ -122,7 +125,7 @@ def from_frame(
 
 
 def _field(table: str, label: str, owner: str) -> str:
-    return f"{table}: client {owner!r}, field {label!r}"
+    return f"{table}: client {checks.shown(owner)}, field {checks.shown(label)}"
 
 
 @user_tasks.suggest_names
@@ -134,6 +137,7 @@ def from_folder(
     features: Sequence[str] | None = None,
     num_classes: int | None = None,
     test_fraction: float = 0.2,
+    class_weight: Mapping[Any, float] | None = None,
     build_keras_model: BuildKerasModel | None = None,
     batch_size: int = 20,
     epochs: int = 1,
@@ -162,6 +166,7 @@ def from_folder(
       features: The columns of numbers to predict from; default: all others.
       num_classes: As for `from_frame`.
       test_fraction: As for `from_frame`.
+      class_weight: As for `from_frame`.
       build_keras_model: As for `from_frame`; it takes what the files hold.
       batch_size: The examples in a training batch.
       epochs: The passes over a client's data per round.
@@ -181,7 +186,7 @@ def from_folder(
       ValueError: If an argument is out of its range, or the net does not fit.
     """
     training = user_tasks.Training(
-        build_keras_model, batch_size, epochs, max_examples, seed
+        build_keras_model, batch_size, epochs, max_examples, seed, class_weight
     )
     checks.check_path("folder", folder)
     checks.check_text("label", label)
@@ -228,6 +233,7 @@ def from_sqlite(
     element_spec: Mapping[str, tf.TensorSpec] | None = None,
     train_split: str = "train",
     test_split: str = "test",
+    class_weight: Mapping[Any, float] | None = None,
     build_keras_model: BuildKerasModel | None = None,
     batch_size: int = 20,
     epochs: int = 1,
@@ -251,6 +257,7 @@ def from_sqlite(
         the label is what to predict from; several are joined, flat, in this order.
       train_split: The name of the split to train on.
       test_split: The name of the split to test on.
+      class_weight: As for `from_frame`.
       build_keras_model: As for `from_frame`; it takes what the file holds.
       batch_size: The examples in a training batch.
       epochs: The passes over a client's data per round.
@@ -269,7 +276,7 @@ def from_sqlite(
       ValueError: If an argument is out of its range, or the net does not fit.
     """
     training = user_tasks.Training(
-        build_keras_model, batch_size, epochs, max_examples, seed
+        build_keras_model, batch_size, epochs, max_examples, seed, class_weight
     )
     checks.check_path("path", path)
     path = pathlib.Path(path)
@@ -281,7 +288,8 @@ def from_sqlite(
     targets.check_target(target, num_classes)
     if not path.is_file():
         raise FileNotFoundError(
-            f"There is no file {path}. tasks.write_sqlite writes one of your data."
+            f"There is no file {checks.shortened(path)}. tasks.write_sqlite writes one "
+            "of your data."
         )
     if element_spec is None:
         sqlite_files.check_file(path, splits)
@@ -299,8 +307,10 @@ def from_sqlite(
         if len(names) > 1:
             flat = [found[name].reshape(len(x), -1) for name in names]
             x = np.concatenate(flat, axis=1)
-        where = f"{path}: client {owner!r} of split {split_name!r}"
-        y = predicted.encode(found[label], f"{where}, field {label!r}")
+        where = (
+            f"{path}: client {checks.shown(owner)} of split {checks.shown(split_name)}"
+        )
+        y = predicted.encode(found[label], f"{where}, field {checks.shown(label)}")
         return example_checks.to_float32(x, where), y
 
     split_parts = [
@@ -359,7 +369,7 @@ def _feature_names(
     if not (is_label and names and are_numbers):
         raise example_checks.DataError(
             f"{path} has the features {checks.shown(dict(element_spec))}. Needed are "
-            f"the label {label!r} and features of numbers: name them by label and "
-            "element_spec. A label is one number per example."
+            f"the label {checks.shown(label)} and features of numbers: name them by "
+            "label and element_spec. A label is one number per example."
         )
     return names

@@ -87,23 +87,23 @@ def in_parts(
     parts = [part for part in PARTS if (folder / part).is_dir()]
     if parts == ["test"]:
         raise FileNotFoundError(
-            f"{folder} has a subfolder 'test', but none 'train'. Put the files of "
-            "clients to train on there."
+            f"{checks.shortened(folder)} has a subfolder 'test', but none 'train'. Put "
+            "the files of clients to train on there."
         )
     own = find(folder)
     if parts and own:
         raise example_checks.DataError(
             f"There are files of clients both in {folder}, such as "
-            f"{_name(next(iter(own.items())))}, and in its subfolder {parts[0]!r}. Put "
-            "each in a subfolder 'train' or 'test'."
+            f"{_name(next(iter(own.items())))}, and in its subfolder "
+            f"{checks.shown(parts[0])}. Put each in a subfolder 'train' or 'test'."
         )
     found = {part: find(folder / part) for part in parts} or {"train": own}
     for part, clients in found.items():
         if not clients:
             place = folder / part if parts else folder
             raise FileNotFoundError(
-                f"{place} has no files of clients. Put one there for each, such as "
-                f"{example!r}."
+                f"{checks.shortened(place)} has no files of clients. Put one there for "
+                f"each, such as {checks.shown(example)}."
             )
     return found
 
@@ -121,8 +121,8 @@ def _files_in(place: pathlib.Path) -> dict[str, pathlib.Path]:
             continue
         if client in paths:
             raise example_checks.DataError(
-                f"Client {client!r} has two files, {paths[client]} and {path}. "
-                "Leave one."
+                f"Client {checks.shown(client)} has two files, {paths[client]} and "
+                f"{path}. Leave one."
             )
         paths[client] = path
     return paths
@@ -210,9 +210,10 @@ class WrittenLabels:
                 continue
             elsewhere = "" if place == where else f" of {place}"
             raise example_checks.DataError(
-                f"{where}, field {self.label!r}: {first!r}{elsewhere} and {text!r} may "
-                "be one label or two. Write all labels alike, as integers or as words; "
-                "or give target='number' (--task=own_numbers) to predict numbers."
+                f"{where}, field {checks.shown(self.label)}: "
+                f"{checks.shown(first)}{elsewhere} and {checks.shown(text)} may be one "
+                "label or two. Write all labels alike, as integers or as words; or "
+                "give target='number' (--task=own_numbers) to predict numbers."
             )
 
 
@@ -277,7 +278,7 @@ def read_file(
 
 
 def _where(path: pathlib.Path) -> str:
-    return f"{path}: client {_client(path)!r}"
+    return f"{path}: client {checks.shown(_client(path))}"
 
 
 def read_table(
@@ -389,7 +390,7 @@ def _decode(path: pathlib.Path, where: str) -> str:
         # bad byte count the columns.
         header, row = (_fields(line) for line in (lines[0], lines[-1]))
         known = 0 < len(row) <= len(header)
-        field = f", field {header[len(row) - 1]!r}" if known else ""
+        field = f", field {checks.shown(header[len(row) - 1])}" if known else ""
         raise example_checks.DataError(
             f"{where}{field}, line {len(lines)}: the text is not UTF-8 ({error}). "
             "Convert the file."
@@ -414,17 +415,19 @@ def _read_arrays(path: pathlib.Path, label: str, where: str) -> Examples:
         )
     if labels.shape != inputs.shape[:1]:
         raise example_checks.DataError(
-            f"{where}, field {label!r}: expected {len(inputs)} labels, found the shape "
-            f"{labels.shape}. Give one label per example."
+            f"{where}, field {checks.shown(label)}: expected {len(inputs)} labels, "
+            f"found the shape {labels.shape}. Give one label per example."
         )
     if labels.dtype.kind not in "biufSU":
         raise example_checks.DataError(
-            f"{where}, field {label!r}: expected integers or strings, found "
-            f"{labels.dtype}. Turn the labels into one of these."
+            f"{where}, field {checks.shown(label)}: expected integers or strings, "
+            f"found {labels.dtype}. Turn the labels into one of these."
         )
     if not len(labels):
         # An error, like that of any client without examples.
         example_checks.check_features({label: labels}, where)
     if labels.dtype.kind == "f":
-        example_checks.check_given(np.isnan(labels), f"{where}, field {label!r}")
+        example_checks.check_given(
+            np.isnan(labels), f"{where}, field {checks.shown(label)}"
+        )
     return example_checks.to_float32(inputs, f"{where}, field {INPUTS!r}"), labels

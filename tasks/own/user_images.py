@@ -6,6 +6,7 @@ import functools
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -30,6 +31,7 @@ def from_image_folder(
     *,
     image_shape: Sequence[int] | None = None,
     test_fraction: float = 0.2,
+    class_weight: Mapping[Any, float] | None = None,
     build_keras_model: BuildKerasModel | None = None,
     batch_size: int = 20,
     epochs: int = 1,
@@ -52,6 +54,7 @@ def from_image_folder(
         all images are made of, by bilinear interpolation; default: as they are, which
         has to be the same for all.
       test_fraction: As for `from_frame`.
+      class_weight: As for `from_frame`.
       build_keras_model: As for `from_frame`; it takes images.
       batch_size: The examples in a training batch.
       epochs: The passes over a client's data per round.
@@ -70,7 +73,7 @@ def from_image_folder(
       ValueError: If an argument is out of its range, or the net does not fit.
     """
     training = user_tasks.Training(
-        build_keras_model, batch_size, epochs, max_examples, seed
+        build_keras_model, batch_size, epochs, max_examples, seed, class_weight
     )
     checks.check_path("folder", folder)
     split = parts.Split(test_fraction, seed)
@@ -159,11 +162,11 @@ def _images_in(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _where(path: pathlib.Path) -> str:
-    return f"{path}: client {path.parent.parent.name!r}"
+    return f"{path}: client {checks.shown(path.parent.parent.name)}"
 
 
 def _field(clients: Mapping[str, Sequence[pathlib.Path]], owner: str) -> str:
-    return f"{clients[owner][0].parent.parent}: client {owner!r}"
+    return f"{clients[owner][0].parent.parent}: client {checks.shown(owner)}"
 
 
 def _read(

@@ -30,6 +30,7 @@ def from_json(
     target: str | None = None,
     num_classes: int | None = None,
     test_fraction: float = 0.2,
+    class_weight: Mapping[Any, float] | None = None,
     build_keras_model: BuildKerasModel | None = None,
     batch_size: int = 20,
     epochs: int = 1,
@@ -49,6 +50,7 @@ def from_json(
       target: As for `from_frame`.
       num_classes: As for `from_frame`.
       test_fraction: As for `from_frame`.
+      class_weight: As for `from_frame`.
       build_keras_model: As for `from_frame`; it takes what the files hold.
       batch_size: The examples in a training batch.
       epochs: The passes over a client's data per round.
@@ -67,7 +69,7 @@ def from_json(
       ValueError: If an argument is out of its range, or the net does not fit.
     """
     training = user_tasks.Training(
-        build_keras_model, batch_size, epochs, max_examples, seed
+        build_keras_model, batch_size, epochs, max_examples, seed, class_weight
     )
     checks.check_path("path", path)
     targets.check_target(target, num_classes)
@@ -97,7 +99,8 @@ def _files(path: pathlib.Path) -> list[list[pathlib.Path]]:
         return [list(of_part.values()) for of_part in found.values()]
     if not path.is_file():
         raise FileNotFoundError(
-            f"There is no file or folder {path}. Give one of JSON in LEAF's layout."
+            f"There is no file or folder {checks.shortened(path)}. Give one of JSON in "
+            "LEAF's layout."
         )
     return [[path]]
 
@@ -169,7 +172,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         name, _ = collections.Counter(name for name, _ in pairs).most_common(1)[0]
-        raise ValueError(f"it has {name!r} twice in one object")
+        raise ValueError(f"it has {checks.shown(name)} twice in one object")
     return found
 
 
@@ -201,7 +204,10 @@ def _examples(user: Any, where: str) -> Examples:
         raise example_checks.DataError(
             f"{where} must have the fields 'x' and 'y', found {names}."
         )
-    x, y = (_array(user[name], f"{where}, field {name!r}") for name in ("x", "y"))
+    x, y = (
+        _array(user[name], f"{where}, field {checks.shown(name)}")
+        for name in ("x", "y")
+    )
     if len(x) and (x.dtype.kind not in "biuf" or not x.size):
         raise example_checks.DataError(
             f"{where}, field 'x': expected numbers, found {x.dtype} such as "

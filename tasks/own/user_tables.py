@@ -66,8 +66,8 @@ def check_distinct(columns: Sequence[Any], where: str) -> None:
     twice = [name for name, count in counts.items() if count > 1]
     if twice:
         raise example_checks.DataError(
-            f"{where} has the column {twice[0]!r} more than once. Give each column a "
-            "name of its own."
+            f"{where} has the column {checks.shown(twice[0])} more than once. Give "
+            "each column a name of its own."
         )
 
 
@@ -130,8 +130,9 @@ def check_owners(owners: pd.Series, where: str) -> None:
     """
     if owners.isna().any():
         raise example_checks.DataError(
-            f"{where} has no client in column {owners.name!r} of row "
-            f"{owners.index[owners.isna()][0]!r}. Fill it in or leave the row out."
+            f"{where} has no client in column {checks.shown(owners.name)} of row "
+            f"{checks.shown(owners.index[owners.isna()][0])}. Fill it in or leave the "
+            "row out."
         )
     # Values of one type, as NumPy's arrays hold them, differ by their texts.
     values = owners if owners.dtype == object else owners.unique()
@@ -145,15 +146,16 @@ def check_owners(owners: pd.Series, where: str) -> None:
             )
         except TypeError:
             raise example_checks.DataError(
-                f"{where} has the client {value!r} in column {owners.name!r}. Give "
-                "clients strings or numbers."
+                f"{where} has the client {checks.shown(value)} in column "
+                f"{checks.shown(owners.name)}. Give clients strings or numbers."
             ) from None
         for known in alike:
             if known != value or str(known) != str(value):
                 raise example_checks.DataError(
-                    f"{where}, column {owners.name!r}: {known!r} and {value!r} may be "
-                    "one client or two. Write all ids as strings, for instance by "
-                    f"{where}[{owners.name!r}].astype(str)."
+                    f"{where}, column {checks.shown(owners.name)}: "
+                    f"{checks.shown(known)} and {checks.shown(value)} may be one "
+                    "client or two. Write all ids as strings, for instance by "
+                    f"{where}[{checks.shown(owners.name)}].astype(str)."
                 )
 
 
@@ -186,11 +188,11 @@ def table_examples(
         # A table without rows has columns of no type.
         example_checks.check_features(arrays, where)
     if time is not None:
-        _check_times(rows[time], f"{where}, field {time!r}")
+        _check_times(rows[time], f"{where}, field {checks.shown(time)}")
         rows = rows.sort_values(time, kind="stable")
     for name in columns:
         column = rows[name]
-        field = f"{where}, field {name!r}"
+        field = f"{where}, field {checks.shown(name)}"
         if column.dtype.kind not in "biuf":
             raise example_checks.DataError(
                 f"{field}: expected numbers, found {column.dtype} such as "
@@ -228,7 +230,7 @@ def _remedy(dtype: Any) -> str:
 
 
 def _labels(column: pd.Series, where: str) -> np.ndarray:
-    field = f"{where}, field {column.name!r}"
+    field = f"{where}, field {checks.shown(column.name)}"
     example_checks.check_given(column.isna().to_numpy(), field)
     is_number = column.dtype.kind in "biuf"
     labels = column.to_numpy(_plain_dtype(column)) if is_number else column.to_numpy()
@@ -257,7 +259,7 @@ def as_times(column: pd.Series, where: str) -> pd.Series:
 
     if column.dtype.kind in "iufmM":
         return column
-    field = f"{where}, field {column.name!r}"
+    field = f"{where}, field {checks.shown(column.name)}"
     try:
         times = pd.to_datetime(column, format="ISO8601", utc=True)
     except (TypeError, ValueError) as error:
@@ -270,8 +272,9 @@ def as_times(column: pd.Series, where: str) -> pd.Series:
     if has_offset.any() and not has_offset.all():
         one, other = texts[has_offset].iloc[0], texts[~has_offset].iloc[0]
         raise example_checks.DataError(
-            f"{field}: {one!r} has an offset from UTC and {other!r} has none, so that "
-            "nobody knows which was first. Write all with it, or none."
+            f"{field}: {checks.shown(one)} has an offset from UTC and "
+            f"{checks.shown(other)} has none, so that nobody knows which was first. "
+            "Write all with it, or none."
         )
     return times
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -41,6 +41,7 @@ class Training:
       epochs: The passes over a client's data per round.
       max_examples: The number of examples kept of a training client, or `None`.
       seed: The seed of shuffles, of what is held out, and of initial weights.
+      class_weight: The weights of classes in training, by what labels name them.
 
     Raises:
       TypeError: If one has the wrong type.
@@ -52,6 +53,7 @@ class Training:
     epochs: int
     max_examples: int | None
     seed: int
+    class_weight: Mapping[Any, float] | None = None
 
     def __post_init__(self) -> None:
         if self.build_keras_model is not None:
@@ -65,6 +67,15 @@ class Training:
         if self.max_examples is not None:
             checks.check_integer("max_examples", self.max_examples)
         checks.check_integer("seed", self.seed, at_least=0)
+        if self.class_weight is not None:
+            what = "a mapping of classes to numbers, such as {0: 1.0, 1: 20.0}"
+            checks.check_instance("class_weight", self.class_weight, Mapping, what)
+            if not self.class_weight:
+                raise ValueError(
+                    "class_weight is empty. Leave it out, or weigh a class."
+                )
+            for name, weight in self.class_weight.items():
+                checks.check_non_negative(f"class_weight[{checks.shown(name)}]", weight)
 
 
 def check_columns(features: Sequence[Any] | None, **others: Any) -> None:
@@ -100,8 +111,8 @@ def _take_column(argument: str, name: Any, names: dict[Any, str]) -> None:
         raise TypeError(f"{argument} must name columns, found {checks.shown(name)}.")
     if name in names:
         raise ValueError(
-            f"{argument} names the column {name!r}, which {names[name]} names already. "
-            "Use a column for one purpose, once."
+            f"{argument} names the column {checks.shown(name)}, which {names[name]} "
+            "names already. Use a column for one purpose, once."
         )
     names[name] = argument
 
@@ -166,8 +177,10 @@ def build_task(
 
     Raises:
       TypeError: If `build_keras_model` builds no Keras model.
-      ValueError: If its inputs or outputs do not fit the data.
+      ValueError: If its inputs or outputs do not fit the data, or `class_weight` not
+        the classes.
     """
+    target = target.weighted(training.class_weight)
     train_part, test_part = split_parts
     batching: dict[str, Any] = {
         "batch_size": training.batch_size,

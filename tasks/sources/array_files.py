@@ -61,5 +61,7 @@ def _read(archive: zipfile.ZipFile, name: str) -> np.ndarray:
         # `np.load` stops at the last value, before the checksum, and would take an
         # array for a part of it whose header has a damaged shape.
         if member.read(1):
-            raise ValueError(f"there is more than the array {name!r} in its place")
+            raise ValueError(
+                f"there is more than the array {checks.shown(name)} in its place"
+            )
     return array

@@ -15,6 +15,7 @@ import numpy as np
 
 from tasks import seeds
 from tasks.sources import array_files, example_checks, missing_data
+from tff_drift import checks
 
 _PARTS = ("train", "test")
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
@@ -100,7 +101,7 @@ def load(
         if (folder / name).is_file():
             return read_file(folder / name, data)
     ways = missing_data.ways_to_go_on(
-        f"{data.tfds_name!r} through TensorFlow Datasets",
+        f"{checks.shown(data.tfds_name)} through TensorFlow Datasets",
         f"with {data.file_names[0]}, which holds the arrays {', '.join(_KEYS)}, or "
         "with the set as TensorFlow Datasets prepared it",
         "a small synthetic stand-in",
@@ -162,7 +163,7 @@ def _images(
     example_checks.check_labels(
         labels,
         range(data.first_label, data.first_label + data.num_classes),
-        f"{path}, split {part!r}, field 'y_{part}'",
+        f"{path}, split {checks.shown(part)}, field 'y_{part}'",
     )
     labels = labels.astype(np.int32) - np.int32(data.first_label)
     return Images(images.reshape(-1, *data.image_shape), labels)
@@ -191,8 +192,8 @@ def _from_tfds(
         except Exception as error:
             # The library lets through whatever its downloads raise.
             raise OSError(
-                f"TensorFlow Datasets could not fetch {data.tfds_name!r}: {error}. "
-                f"{ways}"
+                f"TensorFlow Datasets could not fetch {checks.shown(data.tfds_name)}: "
+                f"{error}. {ways}"
             ) from error
     parts = {
         part: tfds.as_numpy(builder.as_dataset(split=part, batch_size=-1))

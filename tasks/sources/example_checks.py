@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tff_drift import checks
+
 Features = Mapping[str, np.ndarray]
 
 
@@ -13,7 +15,7 @@ Features = Mapping[str, np.ndarray]
 _LARGEST_QUANTITY = 2**53
 
 
-class DataError(ValueError):
+class DataError(checks.ShortError):
     """A client's examples that cannot be trained on; they are read when needed."""
 
 
@@ -46,11 +48,13 @@ def check_features(
     if not features or any(len(array) == 0 for array in features.values()):
         raise DataError(f"{where} has no examples. Leave the client out.")
     for name, array in features.items():
-        _check_finite(array, f"{where}, field {name!r}")
+        _check_finite(array, f"{where}, field {checks.shown(name)}")
         if array.dtype == object:
-            _check_text(array, f"{where}, field {name!r}")
+            _check_text(array, f"{where}, field {checks.shown(name)}")
     for name, number in (num_classes or {}).items():
-        check_labels(features[name], range(number), f"{where}, field {name!r}")
+        check_labels(
+            features[name], range(number), f"{where}, field {checks.shown(name)}"
+        )
 
 
 def to_float32(array: np.ndarray, where: str) -> np.ndarray:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pathlib
 
+from tff_drift import checks
+
 
 def folder(cache_dir: str | os.PathLike[str] | None) -> pathlib.Path:
     """Returns the folder of the data.
@@ -39,5 +41,6 @@ def absent(task_name: str, path: pathlib.Path, ways: str) -> FileNotFoundError:
       ways: The ways to go on.
     """
     return FileNotFoundError(
-        f"Task {task_name!r} needs the file {path}, which does not exist. {ways}"
+        f"Task {checks.shown(task_name)} needs the file {checks.shortened(path)}, "
+        f"which does not exist. {ways}"
     )

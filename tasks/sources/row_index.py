@@ -22,6 +22,7 @@ from typing import Any
 from absl import logging
 
 from tasks.sources import example_checks, sqlite_access
+from tff_drift import checks
 
 # Smaller files are passed over in a moment, and need no second file.
 _KEPT_FROM_BYTES = 64 * 2**20
@@ -114,8 +115,8 @@ class RowIndex:
             is_whole = False
         if not is_whole:
             raise example_checks.DataError(
-                f"{self._path}: the rows of client {client_id!r} are not as many as "
-                f"they were. The file is damaged: {_IF_DAMAGED}."
+                f"{self._path}: the rows of client {checks.shown(client_id)} are not "
+                f"as many as they were. The file is damaged: {_IF_DAMAGED}."
             )
         return runs
 

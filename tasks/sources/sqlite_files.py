@@ -29,7 +29,7 @@ from tasks.sources import (
     sqlite_access,
     sqlite_checksums,
 )
-from tff_drift import files
+from tff_drift import checks, files
 
 _KINDS = {
     "bytes_list": tf.string,
@@ -81,8 +81,8 @@ def find_file(
         _download(path, load_data)
     except OSError as error:
         raise OSError(
-            f"Task {task_name!r} needs the file {path}, and its download failed: "
-            f"{error}. {ways}"
+            f"Task {checks.shown(task_name)} needs the file {path}, and its download "
+            f"failed: {error}. {ways}"
         ) from error
     return path
 
@@ -118,8 +118,9 @@ def check_file(path: pathlib.Path, split_names: Sequence[str]) -> None:
             if not columns <= found:
                 lack = f"no column {sorted(columns - found)} in" if found else "no"
                 raise example_checks.DataError(
-                    f"{path} is a SQLite file with {lack} table {table!r}: it is not "
-                    "one of TFF's federated data sets. Put TFF's file in its place."
+                    f"{path} is a SQLite file with {lack} table {checks.shown(table)}: "
+                    "it is not one of TFF's federated data sets. Put TFF's file in "
+                    "its place."
                 )
         query = "SELECT DISTINCT split_name FROM client_metadata"
         splits = sorted(str(row[0]) for row in connection.execute(query))
@@ -186,8 +187,8 @@ def infer_element_spec(path: pathlib.Path) -> dict[str, tf.TensorSpec]:
         count = len(getattr(feature, kind).value) if kind else 0
         if not count:
             raise example_checks.DataError(
-                f"{path}, field {name!r}: the first example has no value. Name the "
-                "features to read, with their shapes, by element_spec."
+                f"{path}, field {checks.shown(name)}: the first example has no value. "
+                "Name the features to read, with their shapes, by element_spec."
             )
         spec[name] = tf.TensorSpec(() if count == 1 else (count,), _KINDS[kind])
     return spec
@@ -263,9 +264,9 @@ class SqliteExamples:
         wrong = [each for each in client_ids if not isinstance(each, str)]
         if wrong:
             raise example_checks.DataError(
-                f"{self._path}: client {wrong[0]!r} of split {split_name!r} has an id "
-                "that is not valid text. It may be damaged: delete it and fetch it "
-                "again."
+                f"{self._path}: client {checks.shown(wrong[0])} of split "
+                f"{checks.shown(split_name)} has an id that is not valid text. It may "
+                "be damaged: delete it and fetch it again."
             )
         with sqlite_access.reading(self._path) as connection:
             query = (
@@ -275,10 +276,10 @@ class SqliteExamples:
             ((count,),) = connection.execute(query, (split_name,))
         if count != len(client_ids):
             raise example_checks.DataError(
-                f"{self._path} has {count} clients of split {split_name!r}, but "
-                f"{len(client_ids)} were found before. If there is a file "
-                f"{self._path.name}{row_index.SUFFIX}, delete it; then load the file "
-                "anew."
+                f"{self._path} has {count} clients of split "
+                f"{checks.shown(split_name)}, but {len(client_ids)} were found before. "
+                f"If there is a file {self._path.name}{row_index.SUFFIX}, delete it; "
+                "then load the file anew."
             )
         return client_ids
 
@@ -297,7 +298,10 @@ class SqliteExamples:
             features, a number that is not finite, text that is not UTF-8, or a
             label that is not a class. The message names file, client and field.
         """
-        where = f"{self._path}: client {client_id!r} of split {split_name!r}"
+        where = (
+            f"{self._path}: client {checks.shown(client_id)} of split "
+            f"{checks.shown(split_name)}"
+        )
         protos: list[bytes] = []
         with sqlite_access.reading(self._path) as connection:
             for run in self._rows.runs(split_name, client_id):
@@ -325,8 +329,9 @@ class SqliteExamples:
         if len(protos) != last - first + 1:
             raise example_checks.DataError(
                 f"{self._path}: rows {first} to {last} are not all of client "
-                f"{client[1]!r}. The file has changed: load it anew; if there is a "
-                f"file {self._path.name}{row_index.SUFFIX}, delete that first."
+                f"{checks.shown(client[1])}. The file has changed: load it anew; if "
+                f"there is a file {self._path.name}{row_index.SUFFIX}, delete that "
+                "first."
             )
         return protos
 
@@ -350,7 +355,9 @@ class SqliteExamples:
                 "is the right file."
             ) from error
         return {
-            name: _cast(parsed[name].numpy(), spec.dtype, f"{where}, field {name!r}")
+            name: _cast(
+                parsed[name].numpy(), spec.dtype, f"{where}, field {checks.shown(name)}"
+            )
             for name, spec in self._element_spec.items()
         }
 
@@ -358,7 +365,7 @@ class SqliteExamples:
 def _bad_field(error: Exception) -> str:
     """Returns the field that TensorFlow's message complains of, if it names one."""
     match = re.search(r"(?:Feature|Key): (\w+)", str(error))
-    return f", but field {match[1]!r} does not fit" if match else ""
+    return f", but field {checks.shown(match[1])} does not fit" if match else ""
 
 
 def _plain(error: Exception) -> str:

@@ -129,12 +129,15 @@ def _write(
         checks.check_text("the name of a split", split_name)
         if isinstance(clients, (str, Mapping)) or not isinstance(clients, Iterable):
             raise TypeError(
-                f"splits[{split_name!r}] must be pairs of a client's id and its "
-                f"features, found {type(clients).__name__}."
+                f"splits[{checks.shown(split_name)}] must be pairs of a client's id "
+                f"and its features, found {type(clients).__name__}."
             )
         for client in clients:
             client_id, arrays = _check_client(client, split_name, path)
-            where = f"{path}: client {client_id!r} of split {split_name!r}"
+            where = (
+                f"{path}: client {checks.shown(client_id)} of split "
+                f"{checks.shown(split_name)}"
+            )
             found = {
                 name: (array.dtype.kind, array.shape[1:])
                 for name, array in arrays.items()
@@ -182,21 +185,25 @@ def _check_client(
     """Returns a client's id and its features, ready to store."""
     if not isinstance(client, (tuple, list)) or len(client) != 2:
         raise TypeError(
-            f"splits[{split_name!r}] must be pairs of a client's id and its features, "
-            f"found {client!r}."
+            f"splits[{checks.shown(split_name)}] must be pairs of a client's id and "
+            f"its features, found {checks.shown(client)}."
         )
     client_id, features = client
-    checks.check_text(f"{path}: the id of a client of split {split_name!r}", client_id)
-    where = f"{path}: client {client_id!r} of split {split_name!r}"
+    checks.check_text(
+        f"{path}: the id of a client of split {checks.shown(split_name)}", client_id
+    )
+    where = (
+        f"{path}: client {checks.shown(client_id)} of split {checks.shown(split_name)}"
+    )
     if not isinstance(features, Mapping) or not all(
         isinstance(name, str) for name in features
     ):
         raise TypeError(
             f"{where} must have arrays by the names of its features, found "
-            f"{features!r}."
+            f"{checks.shown(features)}."
         )
     arrays = {
-        name: _storable(value, f"{where}, field {name!r}")
+        name: _storable(value, f"{where}, field {checks.shown(name)}")
         for name, value in features.items()
     }
     example_checks.check_features(arrays, where)
@@ -276,8 +283,8 @@ def _check_alike(
     for name, kind in kinds.items():
         if found[name] != kind:
             raise example_checks.DataError(
-                f"{where}, field {name!r}: the first client has type and shape {kind}, "
-                f"found {found[name]}. Give all clients the same."
+                f"{where}, field {checks.shown(name)}: the first client has type and "
+                f"shape {kind}, found {found[name]}. Give all clients the same."
             )
 
 

@@ -18,7 +18,7 @@ import tensorflow_federated as tff
 
 from tasks import definitions, seeds
 from tasks.sources import example_checks, missing_data, official_data
-from tff_drift import files
+from tff_drift import checks, files
 from tff_drift.simulation import ClientDatasets
 
 _source = tff.simulation.datasets.stackoverflow
@@ -177,8 +177,8 @@ def _read_words(path: pathlib.Path) -> Iterator[str]:
         parts = line.split()
         if len(parts) != 2 or not parts[1].isdecimal():
             raise example_checks.DataError(
-                f"{path}, line {number}: expected a word and a number, found {line!r}. "
-                "Check that it is TFF's file of word counts."
+                f"{path}, line {number}: expected a word and a number, found "
+                f"{checks.shown(line)}. Check that it is TFF's file of word counts."
             )
         yield parts[0]
 
@@ -259,7 +259,7 @@ def _find_counts(
     except Exception as error:
         # Keras raises plain exceptions for failed downloads and wrong checksums.
         raise OSError(
-            f"Task {task_name!r} needs the file {path}, and TFF's loader failed: "
-            f"{error}. {ways}"
+            f"Task {checks.shown(task_name)} needs the file {path}, and TFF's loader "
+            f"failed: {error}. {ways}"
         ) from error
     return path

@@ -33,6 +33,12 @@ def weighted(weights):
     return simulation.ClientDatasets.from_arrays(clients, batch_size=3, shuffle=False)
 
 
+def weighted_by_name(weights):
+    pairs = {name: (arrays["x"], arrays["y"]) for name, arrays in DATA.items()}
+    train = simulation.ClientDatasets.from_arrays(pairs, batch_size=3, shuffle=False)
+    return train.with_client_weights(weights)
+
+
 def model_fn_of(train):
     def model_fn():
         return models.from_keras2(
@@ -61,8 +67,9 @@ def trained_alone(name):
 @pytest.mark.no_smoke
 @pytest.mark.parametrize("context", tiers.first(["local"], ["local", "native"]))
 def test_the_mean_has_the_weights_given(native_context, context):
-    weights = {"a": 0.25, "b": 7.5, "c": 0.0}
-    train = weighted(weights)
+    weights = {"a": 0.25, "b": 7.5, "c": 0.0, "another": 3.0}
+    train = weighted_by_name(weights)
+    del weights["another"]
     data = [train.training_data(name, 0) for name in SIZES]
     with against_keras.local() if context == "local" else nullcontext():
         process = algorithms.build_fed_avg(
@@ -75,6 +82,71 @@ def test_the_mean_has_the_weights_given(native_context, context):
         for parts in zip(*alone, strict=True)
     ]
     against_keras.assert_alike(found, expected)
+
+
+def doubled(examples, generator):
+    return tf.nest.map_structure(lambda array: array * 2, examples)
+
+
+def test_weights_come_with_the_examples_however_they_are_read():
+    x, y = np.arange(10.0).reshape(5, 2), np.arange(5)
+    forms = {
+        "in RAM": simulation.ClientDatasets.from_arrays({"a": (x, y)}, batch_size=2),
+        "loaded": simulation.ClientDatasets(
+            ["a"], lambda _: [x, y, y / 2], batch_size=2, max_examples=4
+        ),
+        "by name": simulation.ClientDatasets.from_arrays(
+            {"a": {"y": y, "x": x}}, batch_size=2, transform=doubled
+        ),
+    }
+    found = {
+        form: datasets.with_client_weights({"a": 1.5}).examples("a")
+        for form, datasets in forms.items()
+    }
+    expected = {
+        "in RAM": {"client_weight": [1.5] * 5, "x": x, "y": y},
+        "loaded": {
+            "client_weight": [1.5] * 4,
+            "sample_weight": (y / 2)[:4],
+            "x": x[:4],
+            "y": y[:4],
+        },
+        "by name": {"client_weight": [1.5] * 5, "x": x * 2, "y": y * 2},
+    }
+    for form, wanted in expected.items():
+        assert list(found[form]) == list(wanted)
+        for name, array in wanted.items():
+            np.testing.assert_array_equal(found[form][name], array)
+            assert found[form]["client_weight"].dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        ({"a": 1.0, "c": 2.0}, ValueError, "weights lacks 1 of 3 clients, such as 'b'"),
+        (
+            {"a": 1.0, "b": -1.0, "c": 2.0},
+            ValueError,
+            r"weights\['b'\] must be .* -1.0",
+        ),
+        (
+            {"a": 1.0, "b": np.nan, "c": 2.0},
+            ValueError,
+            r"weights\['b'\] must be .* nan",
+        ),
+        ({"a": 1.0, "b": "2", "c": 2.0}, TypeError, r"weights\['b'\] must be a number"),
+        ([1.0, 2.0, 3.0], TypeError, "weights must be a mapping of client ids"),
+    ],
+)
+def test_weights_that_are_none_are_refused_by_name(weights, error, message):
+    with pytest.raises(error, match=message):
+        weighted_by_name(weights)
+
+
+def test_examples_without_names_take_no_weights():
+    train = simulation.ClientDatasets.from_arrays({"a": np.ones(3)}, batch_size=3)
+    with pytest.raises(ValueError, match=r"examples \(x, y\) or .* found 'ndarray'"):
+        train.with_client_weights({"a": 1.0})
 
 
 SGDM = tff.learning.optimizers.build_sgdm(RATE, 0.5)

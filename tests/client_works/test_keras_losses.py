@@ -311,3 +311,42 @@ def test_a_layer_that_is_adapted_in_the_model_function_is_refused():
     with pytest.raises(ValueError, match=r"Normalization\(mean=") as error:
         algorithms.build_fed_avg(model_fn, 0.1)
     assert len(str(error.value)) < 1200
+
+
+def functional(keras_model):
+    spec = against_keras.spec_of((STEPS, NEXT))
+    return tff.learning.models.functional_model_from_keras(
+        keras_model,
+        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        spec,
+    )
+
+
+@pytest.mark.parametrize("given", [masked, masked()], ids=["function", "model"])
+def test_a_functional_model_that_loses_a_mask_is_refused(given):
+    with pytest.raises(ValueError, match="which TFF does not give to the loss"):
+        algorithms.build_fed_avg(functional(given), 0.1)
+    test = simulation.ClientDatasets.from_arrays({"a": (STEPS, NEXT)}, batch_size=2)
+    with pytest.raises(ValueError, match=r"Give .* tff_drift\.models\.from_keras2"):
+        simulation.build_evaluation(functional(given), test, accuracy_metric=None)
+
+
+def test_a_functional_model_that_takes_its_mask_into_account_trains():
+    """The state after the last step that is not masked has no mask itself."""
+    steps = tf.keras.Sequential(
+        [L.Masking(input_shape=(4, 2)), L.SimpleRNN(3), L.Dense(4)]
+    )
+    model = tff.learning.models.functional_model_from_keras(
+        steps,
+        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        against_keras.spec_of((STEPS, NEXT[:, 0])),
+    )
+    begin = steps.get_weights()
+    steps.compile(
+        tf.keras.optimizers.legacy.SGD(0.5),
+        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    steps.train_on_batch(STEPS, NEXT[:, 0])
+    with against_keras.local():
+        trained, _ = against_keras.step(model, begin, (STEPS, NEXT[:, 0]))
+    against_keras.assert_alike(trained, steps.get_weights())

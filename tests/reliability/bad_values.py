@@ -1,11 +1,17 @@
-"""Bad values of every kind of argument, and what an error must say of one."""
+"""Bad values of every kind of argument, and what an error must say of one.
+
+Every argument is also given values that are long to print: neither an error nor what
+is returned may print them at length.
+"""
 
 import collections
+import functools
 import pathlib
 import traceback
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.soak import results
 from tff_drift import checks
@@ -13,7 +19,7 @@ from tff_drift import checks
 _ROOT = pathlib.Path(__file__).parents[2]
 _NAN, _INF = float("nan"), float("inf")
 # Of a message: it is read in a terminal.
-_LONGEST = 1200
+LONGEST = 1200
 
 # What only some functions forbid is added where they are tried.
 LONG = {k: np.arange(3000.0).reshape(-1, 3) for k in range(30)}
@@ -37,6 +43,26 @@ LIST = [object(), None, "a", 0, {1: 2}, LONG]
 MODEL = [*FUNCTION, None, lambda: None]
 
 
+class LongName:
+    """What has a long name, as code that is made by code has."""
+
+    def __repr__(self):
+        return "<a long one, " + "of many words " * 3000 + ">"
+
+
+# None is right for any argument but a name, a label or a list.
+LONG_VALUES = {
+    "text": "many words " * 3000,
+    "bytes": b"\n" * 5000,
+    "nested lists": [[0.5] * 100] * 1000,
+    "names": [f"column {k}" for k in range(5000)],
+    "a mapping": {f"key {k}": k for k in range(10**4)},
+    "specs": {f"x{k}": tf.TensorSpec([None, 3]) for k in range(500)},
+    "an array of text": np.array(["many words " * 300] * 50),
+    "a long name": LongName(),
+}
+
+
 # How many bad values got each answer: the class of an error, or what was wrong.
 ANSWERS: collections.Counter = collections.Counter()
 
@@ -53,12 +79,20 @@ def _complaint(error, argument, bad, names):
         return f"raised by {frames[-1]}: {error}"
     if "\n" in str(error).strip() and "\n" not in repr(bad):
         return f"several lines: {error}"
-    if len(str(error)) > _LONGEST:
+    if len(str(error)) > LONGEST:
         return f"{len(str(error))} characters: {error}"[:200]
     told = (*names, repr(bad), checks.shown(bad))
     if not any(each in str(error) for each in told):
         return f"neither argument nor value: {error}"
     return None
+
+
+def told_of(call):
+    """Returns the text of what a function returns, or of its error."""
+    try:
+        return repr(call())
+    except Exception as error:
+        return str(error)
 
 
 def name_of(function):
@@ -120,4 +154,9 @@ def complaints(function, good, argument, bad, names=None):
             ANSWERS[complaint] += 1
         if complaint:
             found.append(f"{repr(value)[:200]}: {complaint}")
+    for kind, value in LONG_VALUES.items():
+        call = functools.partial(function, **{**good, argument: value})
+        text = told_of(call)
+        if len(text) > LONGEST:
+            found.append(f"{kind}: {len(text)} characters: {text}"[:500])
     return found

@@ -43,6 +43,14 @@ _CLIENTS = [*bad_values.ANY, None, "a", 0, [], [1], ["a", "a"]]
 _TABLE = [*bad_values.ANY, None, "a", 0, [], _FRAME.iloc[:0], pd.DataFrame()]
 _TRAINING = {
     "build_keras_model": _MODEL,
+    "class_weight": [
+        *(value for value in bad_values.SMALL if value is not bad_values.LONG),
+        {},
+        {0: -1.0},
+        {0: _NAN},
+        {0: None},
+        {"other": 1.0},
+    ],
     "batch_size": bad_values.COUNT,
     "epochs": bad_values.COUNT,
     "max_examples": bad_values.OPTIONAL,
@@ -252,6 +260,11 @@ _CASES = [
             "transform": bad_values.FUNCTION,
             "unknown": [1],
         },
+    ),
+    (
+        _DATASETS.with_client_weights,
+        {},
+        {"weights": [*bad_values.SMALL, {}, {"a": 1.0}, {"a": 1.0, "b": -1.0}]},
     ),
     (_DATASETS.examples, {}, {"client_id": [*bad_values.TEXT, "c"]}),
     (_DATASETS.num_examples, {}, {"client_id": [*bad_values.TEXT, "c"]}),

@@ -227,9 +227,9 @@ def check_floats(name: str, value_type: compat.Type) -> None:
     checks.check_instance(name, value_type, kinds, what, "tff.to_type makes one.")
     if not compat.is_structure_of_floats(value_type):
         raise TypeError(
-            f"{name} must hold floating tensors only, because they are scaled, "
-            f"found {value_type}. Cast the others to float32 on the clients, or "
-            "aggregate them on their own."
+            f"{name} must hold floating tensors only, because they are scaled, found "
+            f"{checks.shortened(value_type)}. Cast the others to float32 on the "
+            "clients, or aggregate them on their own."
         )
 
 
@@ -279,14 +279,14 @@ def create_sum(
         would be of another type.
     """
     problem = (
-        f"{name} must sum values of the type {value_type}, as "
+        f"{name} must sum values of the type {checks.shortened(value_type)}, as "
         f"tff.aggregators.SumFactory() does, found {checks.shown(sum_factory)}, which "
     )
     try:
         process = sum_factory.create(value_type)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{problem}refuses them: {error}") from error
+        raise TypeError(f"{problem}refuses them: {checks.shortened(error)}") from error
     result_type = process.next.type_signature.result.result.member
     if not value_type.is_assignable_from(result_type):
-        raise TypeError(f"{problem}gives {result_type}.")
+        raise TypeError(f"{problem}gives {checks.shortened(result_type)}.")
     return process

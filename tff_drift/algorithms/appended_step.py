@@ -93,7 +93,7 @@ def _check_process(process: Any, weights_type: compat.Type, name: str) -> None:
     if names != STATE_NAMES:
         raise TypeError(
             "process must have the server state of tff.learning.templates."
-            f"LearningAlgorithmState, found one of {names}."
+            f"LearningAlgorithmState, found one of {checks.shortened(names)}."
         )
     hparams_type = process.get_hparams.type_signature.result
     if name in compat.structure_names(hparams_type):
@@ -101,7 +101,8 @@ def _check_process(process: Any, weights_type: compat.Type, name: str) -> None:
     if not weights_type.is_equivalent_to(state_type.global_model_weights):
         raise TypeError(
             "process must be of the model of model_fn, whose weights are "
-            f"{weights_type}, found {state_type.global_model_weights}."
+            f"{checks.shortened(weights_type)}, found "
+            f"{checks.shortened(state_type.global_model_weights)}."
         )
 
 

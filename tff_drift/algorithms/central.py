@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow_federated as tff
 from typing_extensions import Unpack
 
-from tff_drift import client_works, optimizers
+from tff_drift import checks, client_works, optimizers
 from tff_drift.algorithms.fed_avg import build_fed_avg
 from tff_drift.algorithms.options import TrainingOptions, explicit_options
 from tff_drift.method_specs import Cost, Method, register
@@ -52,8 +52,8 @@ def build_central(
     if options.get("server_rate_schedule") is not None:
         raise ValueError(
             "server_rate_schedule must be left out, found "
-            f"{options['server_rate_schedule']!r}: central training has no server "
-            "step. Give a client_rate_schedule."
+            f"{checks.shown(options['server_rate_schedule'])}: central training has no "
+            "server step. Give a client_rate_schedule."
         )
     return build_fed_avg(model_fn, client_optimizer_fn, **options)
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from typing_extensions import Unpack
 
-from tff_drift import autograph, client_works, optimizers
+from tff_drift import autograph, checks, client_works, optimizers
 from tff_drift.algorithms.composition import compose
 from tff_drift.algorithms.options import TrainingOptions, explicit_options, split
 from tff_drift.method_specs import Cost, Method, Option, register
@@ -82,8 +82,8 @@ def _check_linear(optimizer: tff.learning.optimizers.Optimizer) -> None:
         raise ValueError(
             "client_optimizer_fn must be SGD, with or without momentum, because "
             "FedNova divides by the weight that its steps give to gradients, found "
-            f"{optimizer!r}, whose steps are not linear in them. Give a rate or "
-            "tff.learning.optimizers.build_sgdm."
+            f"{checks.shown(optimizer)}, whose steps are not linear in them. Give a "
+            "rate or tff.learning.optimizers.build_sgdm."
         )
 
 

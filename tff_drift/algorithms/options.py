@@ -185,8 +185,8 @@ def split(
             close = difflib.get_close_matches(name, known, n=1)
             remedy = f"Did you mean {close[0]}? " if close else ""
             raise TypeError(
-                f"unexpected keyword argument {name!r}. {remedy}The options are "
-                f"{', '.join(sorted(known))}."
+                f"unexpected keyword argument {checks.shown(name)}. {remedy}The "
+                f"options are {checks.listed(sorted(known))}."
             )
     if "client_weighting" in options:
         check_client_weighting(options["client_weighting"])
@@ -271,6 +271,6 @@ def refuse_local_options(options: Mapping[str, Any], reason: str) -> dict[str, A
         elif value is not None and value != 0:
             raise ValueError(
                 f"{name} is an option of local training, and {reason}, found "
-                f"{value!r}. Leave it out."
+                f"{checks.shown(value)}. Leave it out."
             )
     return rest

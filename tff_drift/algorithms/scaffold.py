@@ -48,8 +48,8 @@ class ScaffoldWork(client_works.LocalSgd):
             raise ValueError(
                 "client_optimizer_fn must be a number, the rate of plain SGD, with "
                 "option 'II', which takes (x - y_i) / (K η) for the mean of the local "
-                f"gradients, found the optimizer {client_optimizer_fn!r}. Give its "
-                "rate, or take option 'I'."
+                f"gradients, found the optimizer {checks.shown(client_optimizer_fn)}. "
+                "Give its rate, or take option 'I'."
             )
         self.needs_full_gradient = option == "I"
         self._weigh_message = weigh_message

@@ -153,7 +153,7 @@ class DiskClientStates(ClientStates):
             raise
 
     def __str__(self) -> str:
-        return f"The store of client states {str(self.path)!r}"
+        return f"The store of client states {checks.shown(str(self.path))}"
 
     @contextlib.contextmanager
     def _reported(self) -> Iterator[None]:
@@ -190,8 +190,8 @@ class DiskClientStates(ClientStates):
         foreign = state_index.describe_foreign(index)
         if foreign is not None:
             raise ClientStatesError(
-                f"{str(index)!r} is not an index of client states: {foreign}. "
-                f"{_LEFT_ALONE}"
+                f"{checks.shown(str(index))} is not an index of client states: "
+                f"{foreign}. {_LEFT_ALONE}"
             )
         self._index = StateIndex(index)
         self._closing.callback(self._index.close)
@@ -228,8 +228,8 @@ class DiskClientStates(ClientStates):
         if others:
             shown = ", ".join(sorted(others)[:3]) + (", ..." if len(others) > 3 else "")
             raise ClientStatesError(
-                f"{str(self.path)!r} holds no {_INDEX_FILE} of client states, but "
-                f"other files: {shown}. Choose an empty or a new folder."
+                f"{checks.shown(str(self.path))} holds no {_INDEX_FILE} of client "
+                f"states, but other files: {shown}. Choose an empty or a new folder."
             )
 
     def _check_index(self, properties: Mapping[str, str]) -> None:
@@ -239,8 +239,8 @@ class DiskClientStates(ClientStates):
         found = {_RUN_ID: "", _TEMPLATE: "", **self._index.properties()}
         if found[_RUN_ID] != properties[_RUN_ID]:
             raise ClientStatesError(
-                f"{self} belongs to the run {found[_RUN_ID]!r}, not to "
-                f"{properties[_RUN_ID]!r}. {_LEFT_ALONE}"
+                f"{self} belongs to the run {checks.shown(found[_RUN_ID])}, not to "
+                f"{checks.shown(properties[_RUN_ID])}. {_LEFT_ALONE}"
             )
         if found[_TEMPLATE] != properties[_TEMPLATE]:
             difference = self._template.describe_difference(found[_TEMPLATE])
@@ -294,7 +294,9 @@ class DiskClientStates(ClientStates):
         row = self._slots.read(place.slot)
         if _checksum(place.key, row) != place.checksum:
             client_id = place.key.decode(errors="surrogatepass")
-            raise self._damaged(f"the state of client {client_id!r} has changed")
+            raise self._damaged(
+                f"the state of client {checks.shown(client_id)} has changed"
+            )
         return row
 
     def _keep(self, key: bytes, row: np.ndarray) -> Place:

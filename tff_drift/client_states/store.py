@@ -17,7 +17,7 @@ from tff_drift.client_states.template import StateTemplate
 Arrays = Sequence[np.ndarray]
 
 
-class ClientStatesError(ValueError):
+class ClientStatesError(checks.ShortError):
     """A store of client states that is damaged, in use, or not the right one."""
 
 
@@ -152,8 +152,8 @@ class ClientStates(abc.ABC):
         if len(set(ids)) < len(ids):
             repeated, _ = collections.Counter(ids).most_common(1)[0]
             raise ValueError(
-                f"client_ids holds {repeated!r} more than once. A client has one "
-                "state: give each id once."
+                f"client_ids holds {checks.shown(repeated)} more than once. A client "
+                "has one state: give each id once."
             )
         arrays = [
             self._template.checked_arrays(client_id, state)

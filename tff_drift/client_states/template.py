@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tree
 
-from tff_drift import aligned_memory
+from tff_drift import aligned_memory, checks
 
 # Booleans, integers, unsigned integers, floats, complex numbers.
 _NUMBER_KINDS = "biufc"
@@ -93,15 +93,16 @@ class StateTemplate:
         ]
         if not arrays:
             raise ValueError(
-                f"initial_state {initial_state!r} holds no array. Give what a client "
-                "that has not taken part remembers, such as control variates of zeros."
+                f"initial_state {checks.shown(initial_state)} holds no array. Give "
+                "what a client that has not taken part remembers, such as control "
+                "variates of zeros."
             )
         self._leaves = _layout(arrays)
         for leaf in self._leaves:
             if leaf.dtype.kind not in _NUMBER_KINDS:
                 raise TypeError(
-                    f"initial_state has dtype {leaf.dtype} at {leaf.name!r}. A state "
-                    f"holds {_remedy(leaf.dtype)}"
+                    f"initial_state has dtype {leaf.dtype} at "
+                    f"{checks.shown(leaf.name)}. A state holds {_remedy(leaf.dtype)}"
                 )
         self._structure = tree.map_structure(lambda _: None, initial_state)
         self.nbytes = max(leaf.end for leaf in self._leaves)
@@ -142,13 +143,17 @@ class StateTemplate:
         if set(found) != set(expected):
             names = ["/".join(map(str, path)) for path in found]
             raise ValueError(
-                f"The state of client {client_id!r} has the leaves {names}, expected "
-                f"{[leaf.name for leaf in self._leaves]}. Give states the structure "
-                "of initial_state."
+                f"The state of client {checks.shown(client_id)} has the leaves "
+                f"{checks.listed(names)}, expected "
+                f"{checks.listed(leaf.name for leaf in self._leaves)}. Give states the "
+                "structure of initial_state."
             )
         for leaf in self._leaves:
             array = found[leaf.path]
-            problem = f"The state of client {client_id!r} has at {leaf.name!r} "
+            problem = (
+                f"The state of client {checks.shown(client_id)} has at "
+                f"{checks.shown(leaf.name)} "
+            )
             if array.dtype != leaf.dtype:
                 raise TypeError(
                     f"{problem}dtype {array.dtype}, expected {leaf.dtype}. Convert "

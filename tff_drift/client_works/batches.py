@@ -37,7 +37,7 @@ def check_batches(name: str, batches: Any, data_type: compat.SequenceType) -> No
     if not data_type.element.is_assignable_from(found):
         raise TypeError(
             f"{name} must have batches of the type that the model takes, "
-            f"{data_type.element}, found {found}."
+            f"{checks.shortened(data_type.element)}, found {checks.shortened(found)}."
         )
 
 

@@ -46,7 +46,8 @@ def check_sgd_rate(client_learning_rate: Any, reason: str) -> None:
     if isinstance(client_learning_rate, tff.learning.optimizers.Optimizer):
         raise TypeError(
             "client_learning_rate must be a number, the rate of plain SGD, because "
-            f"{reason}, found the optimizer {client_learning_rate!r}. Give its rate."
+            f"{reason}, found the optimizer {checks.shown(client_learning_rate)}. Give "
+            "its rate."
         )
     checks.check_positive("client_learning_rate", client_learning_rate)
 

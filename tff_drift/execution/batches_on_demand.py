@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tff_drift import checks
+
 Rows = np.ndarray | slice
 
 
@@ -36,6 +38,8 @@ class BatchesOnDemand(Sequence[Any]):
     sizes: Sequence[int]
     element_spec: Any
     make: Callable[[], Iterable[tuple[Any, np.ndarray | None]]]
+
+    __repr__ = checks.shown_fields
 
     def __len__(self) -> int:
         return len(self.sizes)

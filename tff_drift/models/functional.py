@@ -1,7 +1,8 @@
-"""Keeps the step of a functional model out of `dataset.reduce`."""
+"""What TFF's functional models of Keras models need, or cannot do."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,40 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift.layers import step_seed
+
+# The module of TFF's functional models.
+_OF_TFF = tff.learning.models.functional_model_from_keras.__module__
+
+
+def check_no_mask(model: tff.learning.models.FunctionalModel) -> None:
+    """Raises if a mask of a Keras model's outputs would be lost.
+
+    `tff.learning.models.functional_model_from_keras` calls the Keras model as a
+    function of its own, across whose border the mask does not reach loss and metrics.
+
+    Args:
+      model: The model.
+
+    Raises:
+      ValueError: If an output has a mask.
+    """
+    predict = getattr(model._predict_on_batch_fn, "python_function", None)
+    if getattr(predict, "__module__", None) != _OF_TFF:
+        return
+    keras_model = inspect.getclosurevars(predict).nonlocals.get("keras_model")
+    if not isinstance(keras_model, tf.keras.Model):
+        with tf.Graph().as_default():
+            keras_model = keras_model()
+    outputs = getattr(keras_model, "outputs", None) or ()
+    if any(getattr(each, "_keras_mask", None) is not None for each in outputs):
+        raise ValueError(
+            "model_fn is of tff.learning.models.functional_model_from_keras, and the "
+            "Keras model has a mask for its outputs, as of Embedding(mask_zero=True) "
+            "or Masking, which TFF does not give to the loss: padding would be trained "
+            "on. Give a function that ends with tff_drift.models.from_keras2("
+            "keras_model, loss, input_spec, metrics), or build the layer without mask "
+            "if the loss leaves padding out itself."
+        )
 
 
 def leaves_placeholders(model: tff.learning.models.FunctionalModel) -> bool:

@@ -89,8 +89,8 @@ def _parts(given: Any, num_non_trainable: int) -> tuple[list[Any], list[Any]]:
 def _check_built(model: Any) -> None:
     if not model.built:
         raise ValueError(
-            f"initial_weights is the Keras model {model.name!r}, which is not built "
-            "and has no weights yet. Call it once on a batch."
+            f"initial_weights is the Keras model {checks.shown(model.name)}, which is "
+            "not built and has no weights yet. Call it once on a batch."
         )
 
 
@@ -134,7 +134,9 @@ def _array(name: str, value: Any, spec: tf.TensorSpec) -> np.ndarray:
 def _load(path: pathlib.Path) -> Any:
     """Returns the Keras model of a file, or what a SavedModel holds of it."""
     if not path.exists():
-        raise ValueError(f"initial_weights: there is no file {str(path)!r}.")
+        raise ValueError(
+            f"initial_weights: there is no file {checks.shown(str(path))}."
+        )
     try:
         if path.is_dir():
             return _load_folder(path)
@@ -145,8 +147,8 @@ def _load(path: pathlib.Path) -> Any:
         return _keras_of(path).models.load_model(path, compile=False)
     except Exception as error:
         raise ValueError(
-            f"initial_weights: {str(path)!r} cannot be read as a saved Keras model "
-            f"({checks.shown(str(error))}). Load it yourself, such as with "
+            f"initial_weights: {checks.shown(str(path))} cannot be read as a saved "
+            f"Keras model ({checks.shown(str(error))}). Load it yourself, such as with "
             "tf.keras.models.load_model or load_weights, and give the Keras model."
         ) from error
 

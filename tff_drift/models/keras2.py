@@ -95,7 +95,8 @@ def from_keras2(
         {metric.name for metric in wrapped.get_metrics()[first:][: len(weighted)]},
     )
     if class_weight is not None:
-        example_weights.check_one_label(batch.labels, keras_model.outputs[0])
+        first_output, *_ = keras_model.outputs or [None]
+        example_weights.check_one_label(batch.labels, first_output)
     return model
 
 
@@ -168,11 +169,11 @@ class _Keras2Model(tff.learning.models.VariableModel):
             metric.update_state(_as_column(labels, outputs), outputs)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"the metric {metric.name!r} makes its variables at its first batch, "
-                f"and cannot count labels of {checks.shown(self._labels)} and outputs "
-                f"of the model ({checks.shown(str(error))}). Give it labels of the "
-                "form that it takes, such as one-hot ones; make a metric of your own "
-                "with all its variables."
+                f"the metric {checks.shown(metric.name)} makes its variables at its "
+                f"first batch, and cannot count labels of {checks.shown(self._labels)} "
+                f"and outputs of the model ({checks.shown(str(error))}). Give it "
+                "labels of the form that it takes, such as one-hot ones; make a "
+                "metric of your own with all its variables."
             ) from error
         if tf.executing_eagerly():
             metric.reset_state()
@@ -251,9 +252,10 @@ class _Keras2Model(tff.learning.models.VariableModel):
         arguments = example_weights.as_argument(weights)
         if arguments and not _takes_weights(metric):
             raise ValueError(
-                f"the metric {metric.name!r} cannot leave out the steps that a mask "
-                "hides: update_state of its class has no sample_weight. Give it one, "
-                "as metrics of Keras have, or build the layer without mask."
+                f"the metric {checks.shown(metric.name)} cannot leave out the steps "
+                "that a mask hides: update_state of its class has no sample_weight. "
+                "Give it one, as metrics of Keras have, or build the layer without "
+                "mask."
             )
         metric.update_state(y_true=labels, y_pred=predictions, **arguments)
 

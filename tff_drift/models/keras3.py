@@ -157,8 +157,9 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
         )
     if not keras_model.built:
         raise ValueError(
-            f"keras_model {keras_model.name!r} is not built, so that it has no weights "
-            "yet. Begin it with a keras.layers.Input, or call it once on a batch."
+            f"keras_model {checks.shown(keras_model.name)} is not built, so that it "
+            "has no weights yet. Begin it with a keras.layers.Input, or call it once "
+            "on a batch."
         )
     trainable, non_trainable, _ = split_variables(keras_model)
     parts = {"trainable": trainable, "non_trainable": non_trainable}
@@ -171,10 +172,12 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
         expected = [tuple(variable.shape) for variable in variables]
         if shapes != expected:
             raise ValueError(
-                f"model_weights.{part} has arrays of shapes {shapes}, but keras_model "
-                f"{keras_model.name!r} has {part} weights of shapes {expected}. Give "
-                "the model that was trained, or one of its form, and set trainable of "
-                "its layers as it was in training."
+                f"model_weights.{part} has arrays of shapes "
+                f"{checks.shortened(shapes)}, but keras_model "
+                f"{checks.shown(keras_model.name)} has {part} weights of shapes "
+                f"{checks.shortened(expected)}. Give the model that was trained, or "
+                "one of its form, and set trainable of its layers as it was in "
+                "training."
             )
     for part, variables in parts.items():
         for variable, value in zip(variables, values[part], strict=True):
@@ -200,7 +203,7 @@ def check_training(model: tff.learning.models.VariableModel) -> None:
 def _check_model(keras: Any, model: Any) -> None:
     if isinstance(model, keras.Model):
         return
-    found = f"{model!r}."
+    found = f"{checks.shown(model)}."
     if isinstance(model, tf.keras.Model):
         found = (
             f"{type(model).__name__} of Keras 2 (tf.keras), which goes through "

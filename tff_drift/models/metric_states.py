@@ -190,8 +190,8 @@ def build_metric_states(
     twice = [name for name, count in collections.Counter(names).items() if count > 1]
     if twice:
         raise ValueError(
-            f"metrics must have different names, found {twice[0]!r} twice. Give one of "
-            "them another name."
+            f"metrics must have different names, found {checks.shown(twice[0])} twice. "
+            "Give one of them another name."
         )
     return states
 
@@ -210,9 +210,8 @@ def _flat(
     unknown = [name for name in metrics if name not in outputs]
     if unknown:
         raise ValueError(
-            f"metrics has {unknown[0]!r}, which is not an output of the model; "
-            "these are "
-            f"{', '.join(map(repr, outputs))}."
+            f"metrics has {checks.shown(unknown[0])}, which is not an output of the "
+            f"model; these are {checks.listed(map(repr, outputs))}."
         )
     return [
         (output, metric)
@@ -253,8 +252,8 @@ def _names(metrics: Sequence[tuple[str | None, Any]]) -> list[str]:
         if name in own or is_twice:
             raise ValueError(
                 f"metrics has names that Keras may have made, or you: {own}. Give each "
-                f"{of_class} a name other than {kind!r} and a number, such as "
-                f"keras.metrics.{of_class}(name='first')."
+                f"{of_class} a name other than {checks.shown(kind)} and a number, such "
+                f"as keras.metrics.{of_class}(name='first')."
             )
     return names
 
@@ -270,7 +269,7 @@ def _made(metric: Any) -> Any:
         if isinstance(made, keras.Metric):
             return made
     kind = "a metric of Keras 2: " if isinstance(made, tf.keras.metrics.Metric) else ""
-    raise TypeError(f"metrics must be {_METRICS}, found {kind}{made!r}.")
+    raise TypeError(f"metrics must be {_METRICS}, found {kind}{checks.shown(made)}.")
 
 
 def _make_variables(state: _KerasMetric, label_spec: Any, output_spec: Any) -> None:

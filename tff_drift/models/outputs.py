@@ -36,7 +36,7 @@ def by_output(name: str, values: Any, outputs: Mapping[str, Any]) -> dict[str, A
     found = list(values) if isinstance(values, Mapping) else values
     raise ValueError(
         f"{name} must have an entry for each output of the model, which are "
-        f"{', '.join(map(repr, outputs))}, found {checks.shown(found)}."
+        f"{checks.listed(map(repr, outputs))}, found {checks.shown(found)}."
     )
 
 
@@ -88,19 +88,20 @@ class Objective:
             if loss_weights is not None:
                 raise ValueError(
                     "loss_weights needs a loss for each output of the model, found "
-                    f"{loss!r}. Leave loss_weights out, or give a loss for each."
+                    f"{checks.shown(loss)}. Leave loss_weights out, or give a loss for "
+                    "each."
                 )
             return
         outputs = named_outputs(output_spec(), output_names)
         self._losses = by_output("loss", loss, outputs)
         for name, each in self._losses.items():
-            _check_loss(f"loss[{name!r}]", each)
+            _check_loss(f"loss[{checks.shown(name)}]", each)
             self._losses[name] = _as_keras_loss(each)
         if loss_weights is None:
             loss_weights = dict.fromkeys(outputs, 1.0)
         self._weights = by_output("loss_weights", loss_weights, outputs)
         for name, weight in self._weights.items():
-            checks.check_finite(f"loss_weights[{name!r}]", weight)
+            checks.check_finite(f"loss_weights[{checks.shown(name)}]", weight)
 
     def __call__(self, labels: Any, predictions: Any, weights: Any = None) -> tf.Tensor:
         """Returns the loss of a batch, a scalar.
@@ -160,5 +161,7 @@ def _mean(loss: Any) -> tf.Tensor:
 def _check_loss(name: str, loss: Any) -> None:
     is_keras_2 = isinstance(loss, tf.keras.losses.Loss)
     if is_keras_2 or isinstance(loss, type) or not callable(loss):
-        found = f"{type(loss).__name__} of Keras 2" if is_keras_2 else repr(loss)
+        found = (
+            f"{type(loss).__name__} of Keras 2" if is_keras_2 else checks.shown(loss)
+        )
         raise TypeError(f"{name} must be {_LOSS}, found {found}.")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from tff_drift import checks
 from tff_drift.layers import step_seed
 from tff_drift.tensors import eagerly
 
@@ -42,8 +43,9 @@ def import_keras3() -> Any:
     backend = keras.backend.backend()
     if backend != "tensorflow":
         raise ValueError(
-            f"keras computes with {backend!r}, and TFF with TensorFlow. Set the "
-            "environment variable KERAS_BACKEND=tensorflow before keras is imported."
+            f"keras computes with {checks.shown(backend)}, and TFF with TensorFlow. "
+            "Set the environment variable KERAS_BACKEND=tensorflow before keras is "
+            "imported."
         )
     return keras
 
@@ -111,15 +113,15 @@ class StatelessModel:
         self.trainable, self.non_trainable, self._seeds = split_variables(model)
         if not self.trainable:
             raise ValueError(
-                f"keras_model {model.name!r} has no trainable weights. Set trainable = "
-                "True for what clients are to train."
+                f"keras_model {checks.shown(model.name)} has no trainable weights. Set "
+                "trainable = True for what clients are to train."
             )
         for each in self.trainable:
             if each.constraint is not None:
                 raise ValueError(
-                    f"keras_model {model.name!r} has a constraint of its weight "
-                    f"{each.path!r}, which clients would not keep: TFF's optimizers "
-                    "know none. Leave it out, or use a regularizer."
+                    f"keras_model {checks.shown(model.name)} has a constraint of its "
+                    f"weight {checks.shown(each.path)}, which clients would not keep: "
+                    "TFF's optimizers know none. Leave it out, or use a regularizer."
                 )
 
     def output_spec(self) -> Any:
@@ -144,7 +146,8 @@ class StatelessModel:
             is_adapted = getattr(layer, "input_mean", 0) is None
             if is_adapted and tf.is_symbolic_tensor(getattr(layer, "mean", None)):
                 raise ValueError(
-                    f"model_fn adapts the layer {layer.name!r}. {ADAPT_OUTSIDE}"
+                    f"model_fn adapts the layer {checks.shown(layer.name)}. "
+                    f"{ADAPT_OUTSIDE}"
                 )
 
     def initial_values(self) -> tuple[list[Any], list[Any]]:
@@ -194,11 +197,11 @@ class StatelessModel:
 
     def _check_what_was_set(self, variables: set[int]) -> None:
         """Raises if new values would be lost; variables are given by their `id`."""
-        beginning = f"keras_model {self.name!r} sets, when it is called, "
+        beginning = f"keras_model {checks.shown(self.name)} sets, when it is called, "
         for each in self.trainable:
             if id(each) in variables:
                 raise ValueError(
-                    f"{beginning}its trainable weight {each.path!r}, as "
+                    f"{beginning}its trainable weight {checks.shown(each.path)}, as "
                     "SpectralNormalization does, and clients would not keep that. Set "
                     "only weights that are not trainable."
                 )
@@ -271,9 +274,9 @@ def outside_values(name: str) -> Iterator[None]:
         graph.capture = capture
     if has_other:
         raise ValueError(
-            f"keras_model {name!r}, its loss or a metric has a table or a variable "
-            "that was made outside of model_fn and is not a weight, as lookup layers "
-            "have. Make model, loss and metrics in model_fn itself."
+            f"keras_model {checks.shown(name)}, its loss or a metric has a table or a "
+            "variable that was made outside of model_fn and is not a weight, as "
+            "lookup layers have. Make model, loss and metrics in model_fn itself."
         )
 
 

@@ -295,19 +295,19 @@ def as_schedule(function: Any, name: str = "schedule") -> CheckedSchedule:
     except Exception as error:  # Whatever the user's function may raise.
         raise ValueError(
             f"{name} must map round_number, a scalar float32 tensor, to a number, "
-            f"found that {function!r} fails: {_last_line(error)} Write it with tf "
-            "operations."
+            f"found that {checks.shown(function)} fails: {_last_line(error)} Write it "
+            "with tf operations."
         ) from error
     if traced.output_shapes.rank != 0:
         raise ValueError(
             f"{name} must return a scalar, found shape {traced.output_shapes} from "
-            f"{function!r}."
+            f"{checks.shown(function)}."
         )
     if traced.captured_inputs:
         # TFF serialises the function, and no tensor of this process with it.
         raise ValueError(
             f"{name} must not use tensors or variables made outside it, found that "
-            f"{function!r} does. Make them inside, or use Python numbers."
+            f"{checks.shown(function)} does. Make them inside, or use Python numbers."
         )
     try:
         tensors.eagerly(lambda: float(schedule(0)))

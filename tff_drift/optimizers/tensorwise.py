@@ -74,9 +74,10 @@ def _check_state_matches(name: str, value: Any, weights: Any) -> None:
     found, expected = _signature(value), _signature(weights)
     if found != expected:
         raise ValueError(
-            f"The optimizer's state and the weights must match: {name!r} holds "
-            f"{found}, the weights are {expected}. Call initialize with the "
-            "specs of these weights."
+            f"The optimizer's state and the weights must match: {checks.shown(name)} "
+            f"holds {checks.shortened(found)}, the weights are "
+            f"{checks.shortened(expected)}. Call initialize with the specs of these "
+            "weights."
         )
 
 

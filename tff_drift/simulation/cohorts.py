@@ -17,7 +17,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from tff_drift import compat
+from tff_drift import checks, compat
 from tff_drift.algorithms import CLIENT_STATES
 from tff_drift.client_states import ClientStates
 from tff_drift.execution.round_runner import current_runner
@@ -85,6 +85,8 @@ class Cohort:
     states: ClientStates | None = None
     next_clients: Sequence[str] = ()
     replacing: Callable[[Callable[[], object]], None] = _at_once
+
+    __repr__ = checks.shown_fields
 
     def batches(self) -> list[Any]:
         """Returns each client's data as `ClientDatasets.training_batches` has it.

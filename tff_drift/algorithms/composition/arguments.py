@@ -87,8 +87,9 @@ def build_model_distributor(
         ):
             raise TypeError(
                 "model_distributor must send and return the weights of the model, "
-                f"{spec.weights_type}, found {found}. Build it for them: tff.learning."
-                "models.weights_type_from_model(model_fn) is their type."
+                f"{checks.shortened(spec.weights_type)}, found "
+                f"{checks.shortened(found)}. Build it for them: "
+                "tff.learning.models.weights_type_from_model(model_fn) is their type."
             )
     return model_distributor
 
@@ -131,13 +132,14 @@ def build_weighted_aggregator(
         process = factory.create(value_type, compat.to_type(np.float32))
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"{name} cannot aggregate the type {value_type}: {error}"
+            f"{name} cannot aggregate the type {checks.shortened(value_type)}: "
+            f"{checks.shortened(error)}"
         ) from error
     result_type = process.next.type_signature.result.result.member
     if not value_type.is_assignable_from(result_type):
         raise TypeError(
-            f"{name} must return the type that it aggregates, {value_type}, "
-            f"found {result_type}."
+            f"{name} must return the type that it aggregates, "
+            f"{checks.shortened(value_type)}, found {checks.shortened(result_type)}."
         )
     return process
 
@@ -183,18 +185,19 @@ def check_given_weights(
         return
     if keeps_client_state:
         raise ValueError(
-            f"client_weighting {weighting!r} is for methods whose clients keep no "
-            "state: what these keep is summed by NUM_EXAMPLES or UNIFORM. Give one of "
-            "these."
+            f"client_weighting {checks.shown(weighting)} is for methods whose clients "
+            "keep no state: what these keep is summed by NUM_EXAMPLES or UNIFORM. "
+            "Give one of these."
         )
     element = spec.data_type.element
     is_mapping = isinstance(element, compat.StructType)
     if not is_mapping or CLIENT_WEIGHT not in compat.structure_names(element):
         raise ValueError(
-            f"client_weighting is {weighting!r}, and the batches that the model takes, "
-            f"{checks.shown(str(element))}, have no array of that name. Give examples "
-            'as {"client_weight": ..., "x": ..., "y": ...}, and build the model of '
-            "their element_spec with tff_drift.models.from_keras2 or from_keras3."
+            f"client_weighting is {checks.shown(weighting)}, and the batches that the "
+            f"model takes, {checks.shown(str(element))}, have no array of that name. "
+            'Give examples as {"client_weight": ..., "x": ..., "y": ...}, as '
+            "with_client_weights of ClientDatasets does, and build the model of their "
+            "element_spec with tff_drift.models.from_keras2 or from_keras3."
         )
 
 
@@ -241,7 +244,7 @@ def build_metrics_aggregation(
     except TypeError as error:
         raise TypeError(
             f"{name} must be {what}, found {checks.shown(metrics_aggregator)}, which "
-            f"fails on the model's metric finalizers: {error}"
+            f"fails on the model's metric finalizers: {checks.shortened(error)}"
         ) from error
     checks.check_callable(f"what {name} returns", aggregation, "a tff.Computation")
     return aggregation

@@ -6,6 +6,7 @@ import collections
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tff_drift import checks
 from tff_drift.execution.local.aggregation import Form
 from tff_drift.execution.local.phases import RunnablePhase, RunnablePlan
 from tff_drift.execution.local.placement import Placement
@@ -122,4 +123,4 @@ def _counted(number: int, noun: str) -> str:
 
 def _types(form: Form) -> str:
     types = [str(leaf.type_signature) for leaf in form.aggregation.zeros]
-    return f"<{','.join(types)}>"
+    return f"<{checks.shortened(','.join(types))}>"

@@ -12,6 +12,7 @@ from typing import Any
 
 from absl import logging
 
+from tff_drift import checks
 from tff_drift.execution.on_ray import cluster
 from tff_drift.execution.on_ray.actor import Actor, versions
 from tff_drift.execution.on_ray.stored import StoredObjects, reference_of
@@ -124,7 +125,7 @@ class Actors:
             if differing:
                 self.close()
                 raise WorkerError(
-                    f"The actor on node {found['node']!r} has "
+                    f"The actor on node {checks.shown(found['node'])} has "
                     + ", ".join(f"{name} {theirs[name]}" for name in differing)
                     + ", this process "
                     + ", ".join(f"{name} {ours[name]}" for name in differing)

@@ -93,8 +93,8 @@ class RayClientStates(ClientStates):
             found = files.read_json(path / shards.MANIFEST_FILE)
         except FileNotFoundError as error:
             raise ClientStatesError(
-                f"{str(path)!r} holds no {shards.MANIFEST_FILE} of client states, but "
-                "other files. Choose an empty or a new folder."
+                f"{checks.shown(str(path))} holds no {shards.MANIFEST_FILE} of client "
+                "states, but other files. Choose an empty or a new folder."
             ) from error
         except OSError as error:
             raise self._unusable(error) from error
@@ -102,10 +102,12 @@ class RayClientStates(ClientStates):
             raise _damaged(path, error) from error
         try:
             if found["format"] != _FORMAT:
-                raise ValueError(f"it has format {found['format']!r}")
+                raise ValueError(f"it has format {checks.shown(found['format'])}")
             self._key, self._num_shards = str(found["key"]), found["num_shards"]
             if self._num_shards not in range(1, _MOST_SHARDS + 1):
-                raise ValueError(f"it has {str(self._num_shards)[:40]!r} shards")
+                raise ValueError(
+                    f"it has {checks.shown(str(self._num_shards)[:40])} shards"
+                )
             self._identity = found.get("template")
             if not isinstance(self._identity, (str, type(None))):
                 raise ValueError("its template is no text")
@@ -342,9 +344,9 @@ class RayClientStates(ClientStates):
 
 def _damaged(path: pathlib.Path, error: Exception) -> ClientStatesError:
     return ClientStatesError(
-        f"{str(path / shards.MANIFEST_FILE)!r} is damaged or of another version of "
-        f"tff_drift: {error}. It was left unchanged: choose another folder, or restart "
-        "the run."
+        f"{checks.shown(str(path / shards.MANIFEST_FILE))} is damaged or of another "
+        f"version of tff_drift: {error}. It was left unchanged: choose another folder, "
+        "or restart the run."
     )
 
 

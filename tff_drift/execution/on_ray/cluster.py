@@ -99,7 +99,9 @@ def connect(address: str | None, object_store_bytes: int | None) -> Any:
             ray.init(**options)
     # Ray raises a dozen kinds of errors here, of the network, of versions, of tokens.
     except Exception as error:
-        where = "start here" if address is None else f"be joined at {address!r}"
+        where = (
+            "start here" if address is None else f"be joined at {checks.shown(address)}"
+        )
         raise WorkerError(
             f"Ray could not {where}: {str(error).rstrip('.')}. Start a cluster with "
             "`ray start --head`, with the same Ray and Python everywhere and, unless "
@@ -147,9 +149,10 @@ def _check_is_no_client(address: str | None) -> None:
     """Raises at an address of Ray Client, whose programs are on no node themselves."""
     if address is not None and address.startswith("ray://"):
         raise WorkerError(
-            f"Ray could not be joined at {address!r}: Ray Client is not supported. Run "
-            "this program on a node of the cluster, at the address 'auto' or at the "
-            "one that `ray start --head` printed, such as '10.0.0.5:6379'."
+            f"Ray could not be joined at {checks.shown(address)}: Ray Client is not "
+            "supported. Run this program on a node of the cluster, at the address "
+            "'auto' or at the one that `ray start --head` printed, such as "
+            "'10.0.0.5:6379'."
         )
 
 
@@ -161,9 +164,9 @@ def _check_is_connected_to(ray: Any, address: str | None) -> None:
     assert address is not None
     if not _endpoints(ray, address) & _endpoints(ray, connected):
         raise WorkerError(
-            f"Ray could not be joined at {address!r}: this process is connected to Ray "
-            f"at {connected!r}. Leave that first, by ray.shutdown(), or give no "
-            "address."
+            f"Ray could not be joined at {checks.shown(address)}: this process is "
+            f"connected to Ray at {checks.shown(connected)}. Leave that first, by "
+            "ray.shutdown(), or give no address."
         )
 
 
@@ -189,8 +192,9 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
     except OSError as error:
         raise WorkerError(
-            f"Ray could not be joined at {address!r}: {error}. Start a cluster there "
-            "with `ray start --head`, or give the address that it printed."
+            f"Ray could not be joined at {checks.shown(address)}: {error}. Start a "
+            "cluster there with `ray start --head`, or give the address that it "
+            "printed."
         ) from error
 
 

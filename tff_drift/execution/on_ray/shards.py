@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 import tree
 
-from tff_drift import aligned_memory, compat, files
+from tff_drift import aligned_memory, checks, compat, files
 from tff_drift.client_states import ClientStatesError, DiskClientStates
 from tff_drift.client_states.state_index import Place
 from tff_drift.client_states.template import StateTemplate
@@ -67,16 +67,16 @@ class Store:
         """Makes the folder of a shard, in a folder that the driver sees, or raises."""
         if self.folder is not None and not (self._folder() / MANIFEST_FILE).is_file():
             raise ClientStatesError(
-                f"The folder of the client states, {self.folder!r}, is not to be "
-                f"found on the node {platform.node()!r}. Put output_dir under a path "
-                "that all nodes share."
+                f"The folder of the client states, {checks.shown(self.folder)}, is not "
+                f"to be found on the node {checks.shown(platform.node())}. Put "
+                "output_dir under a path that all nodes share."
             )
         try:
             files.make_folder(self.path(shard), inside=self._folder())
         except OSError as error:
             raise ClientStatesError(
-                f"The folder of the client states, {str(self._folder())!r}, cannot be "
-                f"used: {error}."
+                "The folder of the client states, "
+                f"{checks.shown(str(self._folder()))}, cannot be used: {error}."
             ) from error
 
     def remove(self) -> None:
@@ -243,7 +243,8 @@ class Shards:
             if version not in found.versions:
                 raise ClientStatesError(
                     f"Version {version} of the client states' shard {shard} is not in "
-                    f"{str(found.path)!r} on the node {platform.node()!r}, which holds "
+                    f"{checks.shown(str(found.path))} on the node "
+                    f"{checks.shown(platform.node())}, which holds "
                     f"{list(found.versions)}: it was lost with its node. Go on from "
                     "the last checkpoint, with output_dir under a path that all nodes "
                     "share, or restart the run."

@@ -103,21 +103,24 @@ class ClientDataReader:
         """Returns TensorFlow's complaint of a client in words of use to its owner."""
         if _ENDLESS in complaint:
             return ValueError(
-                f"Client {client_id!r} has examples without end: client_data repeats "
-                "them. Leave repeat() out of its preprocessing: epochs= does that."
+                f"Client {checks.shown(client_id)} has examples without end: "
+                "client_data repeats them. Leave repeat() out of its preprocessing: "
+                "epochs= does that."
             )
         if _EMPTY in complaint:
-            return ValueError(f"Client {client_id!r} has no examples. Leave it out.")
+            return ValueError(
+                f"Client {checks.shown(client_id)} has no examples. Leave it out."
+            )
         if shapes := _SHAPES.search(complaint):
             return ValueError(
-                f"Client {client_id!r} has examples of different shapes, such as "
-                f"{shapes[1]} and {shapes[2]}. Give all one shape: "
-                "padded_batch(batch_size, padded_shapes=...) with sizes that are given "
-                "fills up short ones."
+                f"Client {checks.shown(client_id)} has examples of different shapes, "
+                f"such as {shapes[1]} and {shapes[2]}. Give all one shape: "
+                "padded_batch(batch_size, padded_shapes=...) with sizes that are "
+                "given fills up short ones."
             )
         return ValueError(
-            f"Client {client_id!r} cannot be read ({checks.shortened(complaint)}). "
-            "Check client_data and its preprocessing."
+            f"Client {checks.shown(client_id)} cannot be read "
+            f"({checks.shortened(complaint)}). Check client_data and its preprocessing."
         )
 
     def _check_query(self, client_id: str) -> None:
@@ -128,9 +131,9 @@ class ClientDataReader:
                 continue
             if quoted_ids.queries_sqlite(self._read.get_concrete_function()):
                 raise ValueError(
-                    f"client_data cannot read the client {client_id!r}: queries of "
-                    f"SQLite take {name} for the end of the id. Leave the client out, "
-                    "or rename it in the file."
+                    f"client_data cannot read the client {checks.shown(client_id)}: "
+                    f"queries of SQLite take {name} for the end of the id. Leave the "
+                    "client out, or rename it in the file."
                 )
 
 

@@ -31,6 +31,11 @@ from tff_drift.simulation.data.arguments import (
 from tff_drift.simulation.data.batching import Batching, to_dataset
 from tff_drift.simulation.data.client_data_reader import ClientDataReader
 from tff_drift.simulation.data.client_examples import ClientExamples
+from tff_drift.simulation.data.client_weights import (
+    WeightedClients,
+    WeightedTransform,
+    checked_weights,
+)
 from tff_drift.simulation.data.data_summary import summary
 from tff_drift.simulation.data.example_store import STORE_OPTIONS, ExampleStore, InRam
 from tff_drift.simulation.data.examples import (
@@ -209,6 +214,43 @@ class ClientDatasets(ClientExamples):
         other.batching = dataclasses.replace(self.batching, **changed)
         if stored:
             other._store = self._store.replace(**stored)
+        return other
+
+    def with_client_weights(self, weights: Mapping[str, float]) -> ClientDatasets:
+        """Returns the same clients with weights, by which their updates are averaged.
+
+        Batches are mappings then, `{"client_weight": ..., "x": ..., "y": ...}`, with
+        `sample_weight` if examples have weights. A model of their `element_spec`, by
+        `tff_drift.models.from_keras2` or `from_keras3`, trains on them with a builder's
+        `client_weighting="client_weight"`.
+
+        Args:
+          weights: The weight of each client by its id, at least 0. What is there of
+            other clients is not used.
+
+        Returns:
+          Client datasets with the same options.
+
+        Raises:
+          TypeError: If `weights` is no mapping of client ids to numbers.
+          ValueError: If a client has no weight, or one that is negative or not finite.
+        """
+        store, transform = self._store, self._store.transform
+        load: Any = WeightedClients(
+            store.load_client,
+            checked_weights(weights, self.client_ids),
+            is_transformed=transform is not None,
+        )
+        if store.holds_examples:
+            load = InRam({each: load(each) for each in self.client_ids})
+        other = copy.copy(self)
+        other._check = None
+        other._store = ExampleStore(
+            load,
+            store.max_examples,
+            store.cache_bytes,
+            None if transform is None else WeightedTransform(transform),
+        )
         return other
 
     def __repr__(self) -> str:

@@ -146,8 +146,9 @@ class ClientExamples:
         checks.check_instance("client_id", client_id, str, "a string")
         if client_id not in self._known:
             raise ValueError(
-                f"Unknown client_id {client_id!r}. There are {len(self)} clients, "
-                f"{self.client_ids[0]!r} to {self.client_ids[-1]!r}: see client_ids."
+                f"Unknown client_id {checks.shown(client_id)}. There are {len(self)} "
+                f"clients, {checks.shown(self.client_ids[0])} to "
+                f"{checks.shown(self.client_ids[-1])}: see client_ids."
             )
 
     def examples(self, client_id: str) -> Examples:

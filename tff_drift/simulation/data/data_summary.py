@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tff_drift import checks
 from tff_drift.simulation.data.batching import Batching
 from tff_drift.simulation.data.example_store import ExampleStore
 
@@ -38,7 +39,7 @@ def _ids(client_ids: Sequence[str]) -> str:
     if len(client_ids) <= _SHOWN_IDS:
         return ", ".join(map(repr, client_ids))
     first = ", ".join(map(repr, client_ids[: _SHOWN_IDS - 1]))
-    return f"{first}, ..., {client_ids[-1]!r}"
+    return f"{first}, ..., {checks.shown(client_ids[-1])}"
 
 
 def _counts(client_ids: Sequence[str], store: ExampleStore) -> str:
@@ -98,6 +99,6 @@ def _round(batching: Batching) -> str:
     last = (
         ""
         if batching.last_batch == "short"
-        else f", last_batch={batching.last_batch!r}"
+        else f", last_batch={checks.shown(batching.last_batch)}"
     )
     return f"{length} in batches of {batching.batch_size}, {order}{last}"

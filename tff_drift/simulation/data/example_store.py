@@ -67,9 +67,10 @@ def _check_same_dtypes(client_id: str, spec: Any, outside: Any) -> None:
     )
     if found != expected:
         raise ValueError(
-            f"transform returned {checks.shown(found)} of client {client_id!r} in "
-            f"training, and {checks.shown(expected)} outside. Let it return the same "
-            "structure and dtypes in both, as array.astype(dtype) makes them."
+            f"transform returned {checks.shown(found)} of client "
+            f"{checks.shown(client_id)} in training, and {checks.shown(expected)} "
+            "outside. Let it return the same structure and dtypes in both, as "
+            "array.astype(dtype) makes them."
         )
 
 
@@ -243,8 +244,8 @@ class ExampleStore:
         if num_rows(result) != num_rows(examples):
             raise ValueError(
                 f"transform made {num_rows(result)} examples of the "
-                f"{num_rows(examples)} of client {client_id!r}. Let it keep their "
-                "number."
+                f"{num_rows(examples)} of client {checks.shown(client_id)}. Let it "
+                "keep their number."
             )
         if generator is not None and self._transformed_spec is not None:
             _check_same_dtypes(client_id, batch_spec(result), self._transformed_spec)
@@ -269,8 +270,8 @@ class ExampleStore:
             self._spec = spec
         elif spec != self._spec:
             raise ValueError(
-                f"Client {client_id!r} has examples of another type than the clients "
-                f"before it: {checks.shortened(str(spec))}, expected "
+                f"Client {checks.shown(client_id)} has examples of another type than "
+                f"the clients before it: {checks.shortened(str(spec))}, expected "
                 f"{checks.shortened(str(self._spec))}. Give all clients the same "
                 "structure, dtypes and shapes."
             )

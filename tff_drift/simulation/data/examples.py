@@ -77,7 +77,7 @@ def checked_ids(client_ids: Iterable[str]) -> tuple[str, ...]:
     if len(set(checked)) < len(checked):
         twice = collections.Counter(checked).most_common(1)[0][0]
         raise ValueError(
-            f"client_ids holds {twice!r} more than once. Give each id once."
+            f"client_ids holds {checks.shown(twice)} more than once. Give each id once."
         )
     return checked
 
@@ -87,8 +87,8 @@ def _check_is_text(client_id: str) -> None:
         client_id.encode()
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"client_ids holds {client_id!r}, which is not valid text: it has half a "
-            "character. Read the ids in their own encoding."
+            f"client_ids holds {checks.shown(client_id)}, which is not valid text: it "
+            "has half a character. Read the ids in their own encoding."
         ) from error
 
 
@@ -114,38 +114,42 @@ def checked(client_id: str, examples: Examples) -> Examples:
         )
     except ValueError as error:
         raise lists.ragged(
-            f"Client {client_id!r}", checks.shortened(str(error))
+            f"Client {checks.shown(client_id)}", checks.shortened(str(error))
         ) from error
     leaves = _leaves(arrays)
     if not leaves:
         raise ValueError(
-            f"Client {client_id!r} has examples without any array: "
+            f"Client {checks.shown(client_id)} has examples without any array: "
             f"{checks.shown(examples)}. "
             "Give a structure of arrays, such as (x, y)."
         )
     shapes = [leaf.shape for leaf in leaves]
     if any(not shape for shape in shapes):
         raise ValueError(
-            f"Client {client_id!r} has an array without a first dimension for the "
-            f"examples; the shapes are {checks.shown(shapes)}. Stack the examples of "
-            "each array."
+            f"Client {checks.shown(client_id)} has an array without a first dimension "
+            f"for the examples; the shapes are {checks.shown(shapes)}. Stack the "
+            "examples of each array."
         )
     if len({shape[0] for shape in shapes}) > 1:
         raise ValueError(
-            f"Client {client_id!r} has arrays with different first dimensions: the "
-            f"shapes are {checks.shown(shapes)}. Give every array one row per example."
+            f"Client {checks.shown(client_id)} has arrays with different first "
+            f"dimensions: the shapes are {checks.shown(shapes)}. Give every array one "
+            "row per example."
         )
     if shapes[0][0] == 0:
         raise ValueError(
-            f"Client {client_id!r} has no examples. Leave it out of `client_ids`."
+            f"Client {checks.shown(client_id)} has no examples. Leave it out of "
+            "`client_ids`."
         )
     for leaf in leaves:
         if not _has_type(leaf):
             if any(isinstance(item, (list, np.ndarray)) for item in leaf.flat):
-                raise lists.ragged(f"Client {client_id!r}", "it holds lists")
+                raise lists.ragged(
+                    f"Client {checks.shown(client_id)}", "it holds lists"
+                )
             raise ValueError(
-                f"Client {client_id!r} has an array of {leaf.dtype}, such as "
-                f"{checks.shown(leaf.ravel()[:1].tolist())}, for which TensorFlow "
+                f"Client {checks.shown(client_id)} has an array of {leaf.dtype}, such "
+                f"as {checks.shown(leaf.ravel()[:1].tolist())}, for which TensorFlow "
                 "Federated has no type. Give numbers or strings."
             )
     return arrays
@@ -159,14 +163,15 @@ def _check_plain(client_id: str, examples: Examples) -> None:
     for leaf in tf.nest.flatten(examples):
         if isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)):
             raise ValueError(
-                f"Client {client_id!r} has a {type(leaf).__name__}, of which models "
-                "here take none. Give its to_tensor(), or tf.sparse.to_dense of it."
+                f"Client {checks.shown(client_id)} has a {type(leaf).__name__}, of "
+                "which models here take none. Give its to_tensor(), or "
+                "tf.sparse.to_dense of it."
             )
         if isinstance(leaf, np.ma.MaskedArray) and np.ma.getmaskarray(leaf).any():
             hidden = np.ma.getmaskarray(leaf).reshape(len(leaf), -1).any(axis=1)
             raise ValueError(
-                f"Client {client_id!r}, example {int(np.argmax(hidden))}, has a masked "
-                "value. Fill masked values, or leave such examples out."
+                f"Client {checks.shown(client_id)}, example {int(np.argmax(hidden))}, "
+                "has a masked value. Fill masked values, or leave such examples out."
             )
 
 
@@ -187,8 +192,8 @@ def _of_numpy(client_id: str, leaf: Any) -> Any:
     missing = np.asarray(leaf.isna()).reshape(len(leaf), -1).any(axis=1)
     if missing.any():
         raise ValueError(
-            f"Client {client_id!r}, example {int(np.argmax(missing))}, has a missing "
-            "value. Fill missing values, or leave such examples out."
+            f"Client {checks.shown(client_id)}, example {int(np.argmax(missing))}, has "
+            "a missing value. Fill missing values, or leave such examples out."
         )
     if not all(isinstance(each, np.dtype) and each.kind in "biufc" for each in plain):
         return leaf  # Texts, of which NumPy makes an array itself, dates and the like.

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import tree
 
+from tff_drift import checks
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.examples import Examples
 
@@ -90,5 +91,6 @@ def _find(
                     whole = leaf.astype(np.int64) if kinds == "f" else leaf
                 rows = (whole == number).reshape(len(leaf), -1).any(axis=1)
                 if rows.any():
-                    return f"client {client_id!r}, example {int(np.argmax(rows))}"
+                    example = int(np.argmax(rows))
+                    return f"client {checks.shown(client_id)}, example {example}"
     return None

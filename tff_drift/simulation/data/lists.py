@@ -37,7 +37,9 @@ def without_lists(client_id: str, examples: Any) -> Any:
         examples = tuple(examples)
     examples = tree.traverse(
         lambda each: (
-            array_of(f"Client {client_id!r}", each) if _is_plain(each) else None
+            array_of(f"Client {checks.shown(client_id)}", each)
+            if _is_plain(each)
+            else None
         ),
         examples,
     )
@@ -128,7 +130,7 @@ def _of_arrays(client_id: str, items: list[Any], lengths: set[int]) -> Any:
         return tuple(items)
     if {len(item) for item in items if len(item.shape)} == lengths:
         raise ValueError(
-            f"Client {client_id!r} has {len(items)} examples and a list of "
+            f"Client {checks.shown(client_id)} has {len(items)} examples and a list of "
             f"{len(items)} arrays of {len(items)} rows each, which may be one array of "
             "examples or several inputs. Give np.stack(them) for examples, "
             "tuple(them) for inputs."
@@ -137,7 +139,8 @@ def _of_arrays(client_id: str, items: list[Any], lengths: set[int]) -> Any:
         return np.stack(items)
     except ValueError as error:
         raise ragged(
-            f"Client {client_id!r}", _lengths(items) or checks.shortened(str(error))
+            f"Client {checks.shown(client_id)}",
+            _lengths(items) or checks.shortened(str(error)),
         ) from error
 
 
@@ -151,9 +154,9 @@ def _check_pair(client_id: str, examples: list[Any]) -> None:
         return
     if len(shape) > 1:
         raise ValueError(
-            f"Client {client_id!r} has a list of {len(examples)} lists that are alike, "
-            "which may be examples or several arrays. Give np.array(them) for "
-            "examples, a tuple such as (x, y) for arrays."
+            f"Client {checks.shown(client_id)} has a list of {len(examples)} lists "
+            "that are alike, which may be examples or several arrays. Give "
+            "np.array(them) for examples, a tuple such as (x, y) for arrays."
         )
 
 

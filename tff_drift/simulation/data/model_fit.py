@@ -80,10 +80,10 @@ class ValueCheck:
                 example = int(np.argmax(changes.reshape(len(leaf), -1).any(axis=1)))
                 value = leaf[changes][0]
                 raise ValueError(
-                    f"client {client_id!r}, example {example}: found {value!s} of "
-                    f"{leaf.dtype} in {cast.name}, which the model takes as "
-                    f"{cast.wanted.name}: it would be another value there. Correct the "
-                    "examples, or build the model for what they are."
+                    f"client {checks.shown(client_id)}, example {example}: found "
+                    f"{value!s} of {leaf.dtype} in {cast.name}, which the model takes "
+                    f"as {cast.wanted.name}: it would be another value there. Correct "
+                    "the examples, or build the model for what they are."
                 )
         with self._lock:
             self._checked.add(client_id)
@@ -115,10 +115,10 @@ def _check_weight(client_id: str, weights: np.ndarray) -> None:
     if wrong.any():
         example = int(np.argmax(wrong.reshape(len(weights), -1).any(axis=1)))
         raise ValueError(
-            f"client {client_id!r}, example {example}: found {weights[wrong][0]!s} as "
-            f"{CLIENT_WEIGHT}, and {weights.flat[0]!s} in its first example. Give all "
-            "examples of a client its weight, a finite number of at least 0; weights "
-            "of examples are sample_weight."
+            f"client {checks.shown(client_id)}, example {example}: found "
+            f"{weights[wrong][0]!s} as {CLIENT_WEIGHT}, and {weights.flat[0]!s} in its "
+            "first example. Give all examples of a client its weight, a finite number "
+            "of at least 0; weights of examples are sample_weight."
         )
 
 
@@ -187,7 +187,7 @@ def _pairs(
 ) -> Iterator[tuple[_Path, str, Any, Any]]:
     """Yields each tensor of two types, with its path in the first and its name."""
     if isinstance(found, compat.TensorType) and isinstance(wanted, compat.TensorType):
-        yield path, label or "them", found, wanted
+        yield path, checks.shortened(label) or "them", found, wanted
         return
     if not isinstance(found, compat.StructType) or not isinstance(
         wanted, compat.StructType

@@ -48,8 +48,9 @@ def as_pairs(clients: Any, x: Names, y: Names) -> Any:
 def _pick(argument: str, client_id: Any, examples: Any, names: Any) -> Any:
     if not isinstance(examples, Mapping):
         raise TypeError(
-            f"{argument} names arrays, but the examples of client {client_id!r} are a "
-            f"{type(examples).__name__}. Give each client its arrays by their names."
+            f"{argument} names arrays, but the examples of client "
+            f"{checks.shown(client_id)} are a {type(examples).__name__}. Give each "
+            "client its arrays by their names."
         )
     missing = [
         each
@@ -58,8 +59,9 @@ def _pick(argument: str, client_id: Any, examples: Any, names: Any) -> Any:
     ]
     if missing:
         raise ValueError(
-            f"{argument} names {missing[0]!r}, but client {client_id!r} has "
-            f"{checks.shortened(', '.join(map(repr, examples)))}. Name one of these."
+            f"{argument} names {checks.shown(missing[0])}, but client "
+            f"{checks.shown(client_id)} has {checks.listed(map(repr, examples))}. Name "
+            "one of these."
         )
     if isinstance(names, str):
         return examples[names]

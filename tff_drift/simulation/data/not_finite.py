@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import tree
 
+from tff_drift import checks
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 
 _MOST_NAMED = 3
@@ -26,7 +27,9 @@ def suspects(datasets: ClientDatasets, client_ids: Iterable[str]) -> str:
             continue
         if len(found) == _MOST_NAMED:
             return "; ".join([*found, "..."])
-        found.append(f"client {client_id!r}, example {example}, is not finite")
+        found.append(
+            f"client {checks.shown(client_id)}, example {example}, is not finite"
+        )
     return "; ".join(found)
 
 

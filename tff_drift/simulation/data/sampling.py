@@ -48,7 +48,7 @@ class Described:
 
     def __repr__(self) -> str:
         name, *settings = self.settings.items()
-        arguments = ", ".join(f"{key}={value!r}" for key, value in settings)
+        arguments = ", ".join(f"{key}={checks.shown(value)}" for key, value in settings)
         return f"{name[1]}({arguments})"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_drift import autograph, client_works, compat, tensors
+from tff_drift import autograph, checks, client_works, compat, tensors
 from tff_drift.simulation.cohorts import Cohort, run_round
 from tff_drift.simulation.data import label_errors
 from tff_drift.simulation.data.batching import generator
@@ -125,9 +125,9 @@ class Pass:
         ]
         if broken:
             raise ValueError(
-                f"train: {len(broken)} of {len(ids)} clients, such as {broken[0]!r}, "
-                "have updates that are not finite. Take a smaller client_optimizer_fn, "
-                "or correct their examples."
+                f"train: {len(broken)} of {len(ids)} clients, such as "
+                f"{checks.shown(broken[0])}, have updates that are not finite. Take a "
+                "smaller client_optimizer_fn, or correct their examples."
             )
         return np.stack([np.asarray(update, np.float32) for update, _ in found])
 

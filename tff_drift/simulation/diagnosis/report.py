@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tff_drift import summaries
+from tff_drift import checks, summaries
 from tff_drift.simulation.diagnosis import findings
 from tff_drift.simulation.diagnosis.statistics import Estimate
 
@@ -186,7 +186,8 @@ class Diagnosis:
             figure = Figure(figsize=(7.4, 5.6), layout="constrained", facecolor="white")
         elif not hasattr(figure, "subplots"):
             raise TypeError(
-                f"figure must be a matplotlib.figure.Figure, found {figure!r}."
+                "figure must be a matplotlib.figure.Figure, found "
+                f"{checks.shown(figure)}."
             )
         for panel, ax in zip(_PANELS, figure.subplots(2, 2).flat, strict=True):
             _draw(self.to_frame(), panel, ax)

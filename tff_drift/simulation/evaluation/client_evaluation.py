@@ -173,13 +173,15 @@ def build_evaluation(
     clients = test.fitting("test", evaluator.input_spec)
     if accuracy_metric is not None and accuracy_metric not in evaluator.metric_names:
         raise ValueError(
-            f"accuracy_metric is {accuracy_metric!r}, but the model's metrics are "
-            f"{', '.join(evaluator.metric_names)}. Name one of them, or None."
+            f"accuracy_metric is {checks.shown(accuracy_metric)}, but the model's "
+            f"metrics are {checks.listed(evaluator.metric_names)}. Name one of them, "
+            "or None."
         )
     if accuracy_metric is not None and accuracy_metric not in evaluator.number_names:
         raise ValueError(
-            f"accuracy_metric is {accuracy_metric!r}, which is no number of the model, "
-            f"as {', '.join(evaluator.number_names)} are. Name one of them, or None."
+            f"accuracy_metric is {checks.shown(accuracy_metric)}, which is no number "
+            f"of the model, as {checks.listed(evaluator.number_names)} are. Name one "
+            "of them, or None."
         )
     headline = () if accuracy_metric is None else (accuracy_metric,)
 

@@ -122,9 +122,9 @@ def _number(name: str, value: Any) -> float:
     if not isinstance(value, (np.generic, np.ndarray)) or np.size(value) != 1:
         shape = f"of shape {value.shape}" if isinstance(value, np.ndarray) else "nested"
         raise ValueError(
-            f"model_fn has the metric {name!r}, which is {shape}, and the table has a "
-            "number for each client. Build the model without it, or with a metric for "
-            "each of its numbers."
+            f"model_fn has the metric {checks.shown(name)}, which is {shape}, and the "
+            "table has a number for each client. Build the model without it, or with "
+            "a metric for each of its numbers."
         )
     return float(np.asarray(value).item())
 
@@ -147,8 +147,9 @@ def _check_training(
     missing = [client for client in test.client_ids if client not in known]
     if missing:
         raise ValueError(
-            f"train lacks {len(missing)} clients of test, such as {missing[0]!r}. Give "
-            "examples of the same clients in both: test.subset(train.client_ids)."
+            f"train lacks {len(missing)} clients of test, such as "
+            f"{checks.shown(missing[0])}. Give examples of the same clients in both: "
+            "test.subset(train.client_ids)."
         )
 
 
@@ -222,8 +223,9 @@ def plot_clients(
     for name in (metric + BEFORE, metric + AFTER):
         if name not in table:
             raise ValueError(
-                f"table has no column {name!r}, but {', '.join(map(str, table))}. Name "
-                "another metric, or give evaluate_clients `train`."
+                f"table has no column {checks.shown(name)}, but "
+                f"{checks.listed(table)}. Name another metric, or give "
+                "evaluate_clients `train`."
             )
     if ax is None:
         # Slow to import, and of no use to programs that draw nothing.

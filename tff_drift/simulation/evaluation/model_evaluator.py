@@ -26,6 +26,7 @@ from tff_drift.models import (
     example_weights,
     value_files,
 )
+from tff_drift.models.functional import check_no_mask
 from tff_drift.simulation.data import model_fit
 from tff_drift.simulation.evaluation.sessions import Sessions
 
@@ -150,6 +151,7 @@ class ModelEvaluator:
     def _build(self, model_fn: ModelFn, element_spec: Any) -> None:
         check_model_fn(model_fn)
         if isinstance(model_fn, tff.learning.models.FunctionalModel):
+            check_no_mask(model_fn)
             model: Any = _FunctionalModelWithVariables(model_fn)
             self.input_spec = model_fn.input_spec
             finalize = model.finalize
@@ -232,8 +234,9 @@ class ModelEvaluator:
         expected = [tuple(weight.shape.as_list()) for weight in self._weights]
         if shapes != expected:
             raise ValueError(
-                f"model_weights has arrays of shapes {shapes}, but the model of "
-                f"model_fn has {expected}. Evaluate the model that was trained."
+                f"model_weights has arrays of shapes {checks.shortened(shapes)}, but "
+                f"the model of model_fn has {checks.shortened(expected)}. Evaluate the "
+                "model that was trained."
             )
         feeds = dict(zip(self._weights, values, strict=True))
         self._sessions.assign(self._assign, feeds)

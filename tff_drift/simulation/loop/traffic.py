@@ -77,8 +77,8 @@ def num_bytes(type_spec: compat.Type) -> int:
     for spec in tf.nest.flatten(compat.type_to_tf_tensor_specs(type_spec)):
         if not spec.shape.is_fully_defined():
             raise ValueError(
-                f"type_spec {type_spec} has a tensor without a defined shape: its "
-                "bytes are not known."
+                f"type_spec {checks.shortened(type_spec)} has a tensor without a "
+                "defined shape: its bytes are not known."
             )
         total += math.prod(spec.shape.as_list()) * spec.dtype.size
     return total

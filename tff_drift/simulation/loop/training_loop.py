@@ -279,14 +279,14 @@ def _add_columns(
     name = type(callback).__name__
     if not isinstance(columns, Mapping):
         raise TypeError(
-            f"callbacks: {name} returned {columns!r}. Return a mapping of numbers by "
-            "column name, or None."
+            f"callbacks: {name} returned {checks.shown(columns)}. Return a mapping of "
+            "numbers by column name, or None."
         )
     for column, value in metrics.columns_of(f"callbacks: {name}", columns).items():
         if column in row:
             raise ValueError(
-                f"callbacks: {name} returned the column {column!r}, which the row has "
-                "already. Choose another name."
+                f"callbacks: {name} returned the column {checks.shown(column)}, which "
+                "the row has already. Choose another name."
             )
         row[column] = value
 

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import tree
 
-from tff_drift import files
+from tff_drift import checks, files
 from tff_drift.simulation.records.output_dir import FROZEN_FILE
 
 FORMAT = "tff_drift checkpoint"
@@ -46,7 +46,7 @@ _SAVED_KINDS = "biufc"
 _END_OF_TEXT = b"."
 
 
-class CheckpointError(ValueError):
+class CheckpointError(checks.ShortError):
     """A checkpoint that cannot be written, read, or used for this process."""
 
 
@@ -105,9 +105,9 @@ def _named_leaves(name: str, structure: Any) -> dict[str, np.ndarray]:
             array = np.asarray(leaf, object)
         if array.dtype.kind not in _SAVED_KINDS and not _is_text(array):
             raise CheckpointError(
-                f"A checkpoint holds numbers, booleans and bytes, but {path_name!r} of "
-                f"{name} has dtype {array.dtype}. Keep it out of the state, or train "
-                "without output_dir."
+                "A checkpoint holds numbers, booleans and bytes, but "
+                f"{checks.shown(path_name)} of {name} has dtype {array.dtype}. Keep it "
+                "out of the state, or train without output_dir."
             )
         leaves[path_name] = array
     return leaves
@@ -147,16 +147,16 @@ def _check_same_leaves(
             holder = "the process" if path in expected else "the checkpoint"
             raise CheckpointError(
                 f"The checkpoint does not fit the process: only {holder} has "
-                f"{path!r} in {name}. {hint}"
+                f"{checks.shown(path)} in {name}. {hint}"
             )
     for path, leaf in expected.items():
         for what in ("shape", "dtype"):
             of_saved, of_expected = getattr(saved[path], what), getattr(leaf, what)
             if of_saved != of_expected:
                 raise CheckpointError(
-                    f"The checkpoint does not fit the process: {path!r} of {name} "
-                    f"has {what} {of_saved} in the checkpoint and {of_expected} in "
-                    f"the process. {hint}"
+                    f"The checkpoint does not fit the process: {checks.shown(path)} of "
+                    f"{name} has {what} {of_saved} in the checkpoint and {of_expected} "
+                    f"in the process. {hint}"
                 )
 
 
@@ -353,22 +353,24 @@ def _check_members(archive: Any) -> None:
         raise ValueError("it is not an archive of arrays")
     for member in archive.zip.infolist():
         if member.compress_type != zipfile.ZIP_STORED:
-            raise ValueError(f"its member {member.filename!r} is compressed")
+            raise ValueError(
+                f"its member {checks.shown(member.filename)} is compressed"
+            )
 
 
 def _check_format(path: pathlib.Path, header: Mapping[str, Any]) -> None:
     if header["format"] != FORMAT:
-        raise ValueError(f"its format is {header['format']!r}")
+        raise ValueError(f"its format is {checks.shown(header['format'])}")
     if header["format_version"] not in (FORMAT_VERSION, _VERSION_WITH_FROZEN):
         raise CheckpointError(
-            f"{path} has the checkpoint format {header['format_version']!r}; this "
-            f"version of tff_drift reads formats {FORMAT_VERSION} and "
-            f"{_VERSION_WITH_FROZEN}. Use the version that wrote it, or choose "
-            "another output_dir."
+            f"{path} has the checkpoint format "
+            f"{checks.shown(header['format_version'])}; this version of tff_drift "
+            f"reads formats {FORMAT_VERSION} and {_VERSION_WITH_FROZEN}. Use the "
+            "version that wrote it, or choose another output_dir."
         )
     rounds, description = header["rounds_completed"], header["description"]
     if type(rounds) is not int or rounds < 0:
-        raise ValueError(f"it has {str(rounds)[:40]!r} completed rounds")
+        raise ValueError(f"it has {checks.shown(str(rounds)[:40])} completed rounds")
     if not isinstance(description, dict):
         raise ValueError("its description is not a mapping")
     for section in ("configuration", "training", "hyperparameters"):

@@ -46,8 +46,8 @@ def to_json(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
             plain[field] = json.loads(json.dumps(value))
         except (TypeError, ValueError) as error:
             raise TypeError(
-                f"{name}[{field!r}] must be a JSON value (number, string, boolean, "
-                f"None, list or mapping), found {checks.shown(value)}."
+                f"{name}[{checks.shown(field)}] must be a JSON value (number, string, "
+                f"boolean, None, list or mapping), found {checks.shown(value)}."
             ) from error
     return plain
 

@@ -48,7 +48,6 @@ _TRAINING_METRICS = "client_work/train/"
 _MAX_VECTOR_SIZE = 16
 _MOST_COLUMNS = 1000
 # Of a value in a message.
-_LONGEST_VALUE = 80
 _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_./@-]+")
 
 
@@ -153,15 +152,15 @@ def columns_of(who: str, structure: Any) -> MetricsRecord:
         name = _UNSAFE_CHARACTERS.sub("_", path)
         if not name:
             raise ValueError(
-                f"{who} returned {_shortened(leaf)} without a name. Name each column."
+                f"{who} returned {checks.shown(leaf)} without a name. Name each column."
             )
         columns = _columns(name, leaf)
         if columns is None:
             shape = np.shape(leaf)
-            found = f"an array of shape {shape}" if shape else _shortened(leaf)
+            found = f"an array of shape {shape}" if shape else checks.shown(leaf)
             raise TypeError(
-                f"{who} returned {found} for {path!r}. Return a number for each "
-                f"column, or up to {_MAX_VECTOR_SIZE} of them in a vector."
+                f"{who} returned {found} for {checks.shown(path)}. Return a number for "
+                f"each column, or up to {_MAX_VECTOR_SIZE} of them in a vector."
             )
         _add(who, path, columns, row, names)
         if len(row) > _MOST_COLUMNS:
@@ -183,15 +182,11 @@ def _add(
     for column, value in columns.items():
         if column in row:
             raise ValueError(
-                f"{who} returned {names[column]!r} and {path!r}, which are both the "
-                f"column {column!r}. Choose names that differ in letters."
+                f"{who} returned {checks.shown(names[column])} and "
+                f"{checks.shown(path)}, which are both the column "
+                f"{checks.shown(column)}. Choose names that differ in letters."
             )
         row[column], names[column] = value, path
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
 
 
 def _columns(name: str, leaf: Any) -> MetricsRecord | None:
@@ -228,8 +223,9 @@ def training_columns(metrics: Any) -> MetricsRecord:
     for column in _OF_DRIVER:
         if column in row:
             raise ValueError(
-                f"process returned the metric {names[column]!r}, but {column!r} is a "
-                "column that run_training writes itself. Choose another name."
+                f"process returned the metric {checks.shown(names[column])}, but "
+                f"{checks.shown(column)} is a column that run_training writes itself. "
+                "Choose another name."
             )
     return row
 

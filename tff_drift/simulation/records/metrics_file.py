@@ -15,7 +15,7 @@ from tff_drift.simulation.records.metrics import ROUND, MetricsRecord, Number
 from tff_drift.simulation.records.metrics_table import MetricsTable
 
 
-class MetricsFileError(ValueError):
+class MetricsFileError(checks.ShortError):
     """A metrics file that is not one of ours or lacks rows."""
 
 
@@ -26,8 +26,8 @@ def _parse_number(path: pathlib.Path, text: str) -> Number:
         except ValueError:
             continue
     raise MetricsFileError(
-        f"{path} holds {text!r}, which is not a number: it is not a metrics file of "
-        "tff_drift. It was left unchanged: choose another output_dir."
+        f"{path} holds {checks.shown(text)}, which is not a number: it is not a "
+        "metrics file of tff_drift. It was left unchanged: choose another output_dir."
     )
 
 

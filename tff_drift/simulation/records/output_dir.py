@@ -46,6 +46,8 @@ class OutputDir:
     rounds_per_checkpoint: int = 10
     configuration: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+    __repr__ = checks.shown_fields
+
     def __post_init__(self) -> None:
         checks.check_path("output_dir", self.path)
         checks.check_integer("rounds_per_checkpoint", self.rounds_per_checkpoint)

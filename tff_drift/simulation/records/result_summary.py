@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tree
 
-from tff_drift import summaries
+from tff_drift import checks, summaries
 from tff_drift.simulation.records import metrics
 from tff_drift.simulation.records.failures import Failure
 
@@ -121,8 +121,8 @@ def plot_rows(
     columns = columns or default_columns(rows)
     unknown = [name for name in columns if name not in known]
     if unknown or not columns:
-        found = f"{unknown[0]!r} is none of" if unknown else "name some of"
-        raise ValueError(f"columns: {found} the run's columns: {', '.join(known)}.")
+        found = f"{checks.shown(unknown[0])} is none of" if unknown else "name some of"
+        raise ValueError(f"columns: {found} the run's columns: {checks.listed(known)}.")
     if ax is None:
         # Slow to import, and of no use to programs that draw nothing.
         import matplotlib.pyplot as plt

@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_drift import files
+from tff_drift import checks, files
 from tff_drift.client_states import (
     ClientStates,
     ClientStatesError,
@@ -66,7 +66,7 @@ _COHORT = "cohort_sha256"
 _FINGERPRINT = "client_states_fingerprint"
 
 
-class OutputDirError(ValueError):
+class OutputDirError(checks.ShortError):
     """An output folder that cannot be used for this run."""
 
 
@@ -84,8 +84,8 @@ def own_folder(run: pathlib.Path, name: str) -> pathlib.Path:
         files.check_inside(run / name, run)
     except OSError as error:
         raise OutputDirError(
-            f"output_dir {str(run)!r} cannot be used: {error}. Put a folder in place "
-            "of the link, or choose another output_dir."
+            f"output_dir {checks.shown(str(run))} cannot be used: {error}. Put a "
+            "folder in place of the link, or choose another output_dir."
         ) from error
     return run / name
 
@@ -159,7 +159,8 @@ class RunDirectory:
                     "as a full disk, and start the same run again."
                 )
             raise OutputDirError(
-                f"output_dir {str(self.folder)!r} cannot be written: {error}. {remedy}"
+                f"output_dir {checks.shown(str(self.folder))} cannot be written: "
+                f"{error}. {remedy}"
             ) from error
 
     def _check_in_place(self) -> None:
@@ -171,9 +172,10 @@ class RunDirectory:
             is_there = False
         if not is_there:
             raise OutputDirError(
-                f"output_dir {str(self.folder)!r} has been moved or removed while the "
-                f"run wrote into it. The run is kept up to round {self._kept}: move "
-                "the folder back, or start the same run with its new path."
+                f"output_dir {checks.shown(str(self.folder))} has been moved or "
+                "removed while the run wrote into it. The run is kept up to round "
+                f"{self._kept}: move the folder back, or start the same run with its "
+                "new path."
             )
 
     def _path(self, name: str) -> pathlib.Path:
@@ -218,8 +220,9 @@ class RunDirectory:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise OutputDirError(
-                f"output_dir {str(self.folder)!r} is in use by another program that "
-                "trains into it. Wait for its end, or choose another output_dir."
+                f"output_dir {checks.shown(str(self.folder))} is in use by another "
+                "program that trains into it. Wait for its end, or choose another "
+                "output_dir."
             ) from error
         except OSError:
             # A file system without locks: the user has to take care.
@@ -259,8 +262,9 @@ class RunDirectory:
         if others:
             shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
             raise OutputDirError(
-                f"output_dir {str(self.folder)!r} holds files but no checkpoint of "
-                f"tff_drift: {shown}. Choose an empty or a new folder."
+                f"output_dir {checks.shown(str(self.folder))} holds files but no "
+                f"checkpoint of tff_drift: {checks.shortened(shown)}. Choose an empty "
+                "or a new folder."
             )
         # The first checkpoint follows the row of round 0.
         path = self._path(METRICS_FILE)
@@ -281,8 +285,9 @@ class RunDirectory:
             phrases += configuration.differences(was, now)
         if phrases:
             raise OutputDirError(
-                f"output_dir {str(self.folder)!r} holds a run with another "
-                f"configuration: {'; '.join(dict.fromkeys(phrases))}. Ask for the "
+                f"output_dir {checks.shown(str(self.folder))} holds a run with another "
+                "configuration: "
+                f"{checks.shortened('; '.join(dict.fromkeys(phrases)))}. Ask for the "
                 "same run, or choose another output_dir."
             )
 
@@ -360,16 +365,16 @@ class RunDirectory:
             if len(store):
                 raise ClientStatesError(
                     f"client_states holds the states of {len(store)} clients, but "
-                    f"output_dir {str(self.folder)!r} holds no run that they belong "
-                    "to. Begin with an empty store."
+                    f"output_dir {checks.shown(str(self.folder))} holds no run that "
+                    "they belong to. Begin with an empty store."
                 )
         elif isinstance(store, InMemoryClientStates):
             store.load_leaves(saved.leaves.get(_CLIENT_STATES, {}))
         elif _CLIENT_STATES in saved.leaves:
             raise ClientStatesError(
-                f"{store} is not where the run in {str(self.folder)!r} keeps its "
-                "clients' states: its checkpoint holds them. Leave client_states out, "
-                "or choose another output_dir."
+                f"{store} is not where the run in {checks.shown(str(self.folder))} "
+                "keeps its clients' states: its checkpoint holds them. Leave "
+                "client_states out, or choose another output_dir."
             )
         else:
             # A checkpoint of an earlier version says nothing; the next one will.

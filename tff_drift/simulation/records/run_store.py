@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from tff_drift import checks
 from tff_drift.simulation.records.metrics import MetricsRecord
 from tff_drift.simulation.records.metrics_table import MetricsTable
 
@@ -25,6 +26,8 @@ class TrainingState:
     rounds_completed: int
     state: Any
     cohort_sha256: str = ""
+
+    __repr__ = checks.shown_fields
 
 
 def check_rounds(rounds: int, rounds_completed: int) -> None:

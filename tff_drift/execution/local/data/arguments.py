@@ -93,8 +93,8 @@ class ArgumentReader:
             return ClientData(value, type_signature.element, known)
         if not isinstance(value, tf.data.Dataset):
             raise TypeError(
-                f"Expected a tf.data.Dataset or a list for type {type_signature}, "
-                f"found a {type(value).__name__}."
+                "Expected a tf.data.Dataset or a list for type "
+                f"{checks.shortened(type_signature)}, found a {type(value).__name__}."
             )
         self._check_elements(value, type_signature)
         return ClientData(value, type_signature.element)
@@ -120,17 +120,17 @@ class ArgumentReader:
         found = compat.tensorflow_to_type(spec)
         if not expected.is_assignable_from(found):
             raise TypeError(
-                f"Expected a dataset of type {type_signature}, found elements of type "
-                f"{found}."
+                f"Expected a dataset of type {checks.shortened(type_signature)}, found "
+                f"elements of type {checks.shortened(found)}."
             )
         orders = {sequences.component_order(each) for each in (expected, found)}
         if len(orders) > 1 and any(compat.structure_names(found)):
             # Of a named tuple `tf.data` keeps the order, of a dict it does not.
             raise TypeError(
-                f"Expected a dataset of type {type_signature}, found elements in a "
-                f"{found.python_container.__name__}, whose components come in another "
-                "order than those of the type. Map them to the type's container, such "
-                "as collections.OrderedDict."
+                f"Expected a dataset of type {checks.shortened(type_signature)}, found "
+                f"elements in a {found.python_container.__name__}, whose components "
+                "come in another order than those of the type. Map them to the type's "
+                "container, such as collections.OrderedDict."
             )
         self._last_fit = (expected, spec)
 

@@ -94,8 +94,9 @@ class EarlyStopping(Callback):
         # Another callback's columns of this kind may come in rounds without it.
         if has_kind and self._metric not in row and not self._is_settled:
             raise ValueError(
-                f"EarlyStopping watches {self._metric!r}, but the columns of round "
-                f"{row[metrics.ROUND]} are {', '.join(row)}. Name one of them."
+                f"EarlyStopping watches {checks.shown(self._metric)}, but the columns "
+                f"of round {row[metrics.ROUND]} are {checks.listed(row)}. Name one of "
+                "them."
             )
         self._look(row)
         self._warn_of_absence(row)

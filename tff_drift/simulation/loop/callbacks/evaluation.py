@@ -162,6 +162,6 @@ def _checked(found: Any) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise TypeError(
             "evaluation must return a mapping of metrics by name, found "
-            f"{found!r}. Return for instance {{'accuracy': 0.5}}."
+            f"{checks.shown(found)}. Return for instance {{'accuracy': 0.5}}."
         )
     return found

@@ -250,8 +250,8 @@ class Tracker(Callback, abc.ABC):
             kept = "They are in the result of the run."
             if self._folder is not None:
                 kept = (
-                    f"They are kept in {str(self._folder)!r}: the same run started "
-                    "again tells it."
+                    f"They are kept in {checks.shown(str(self._folder))}: the same run "
+                    "started again tells it."
                 )
             logging.warning(
                 "%s failed, and lacks what came after round %d: %s %s",

@@ -1,0 +1,100 @@
+"""Weights of clients, which their batches bring along."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tff_drift import checks
+from tff_drift.models.example_weights import CLIENT_WEIGHT
+from tff_drift.simulation.data.examples import Examples, Transform, num_rows
+
+# Of the components of examples, in their order.
+_NAMES = ("x", "y", "sample_weight")
+
+
+def checked_weights(
+    weights: Mapping[str, float], client_ids: Sequence[str]
+) -> dict[str, float]:
+    """Returns the weights of some clients.
+
+    Args:
+      weights: The weights by client id, perhaps of other clients too.
+      client_ids: The clients.
+
+    Raises:
+      TypeError: If `weights` is no mapping of numbers.
+      ValueError: If a client has no weight, or one that is negative or not finite.
+    """
+    what = "a mapping of client ids to numbers"
+    checks.check_instance("weights", weights, Mapping, what)
+    missing = [client_id for client_id in client_ids if client_id not in weights]
+    if missing:
+        raise ValueError(
+            f"weights lacks {len(missing):,} of {len(client_ids):,} clients, such as "
+            f"{checks.shown(missing[0])}. Give each client a weight, 0 to leave it out."
+        )
+    for client_id in client_ids:
+        name = f"weights[{checks.shown(client_id)}]"
+        checks.check_non_negative(name, weights[client_id])
+    return {client_id: float(weights[client_id]) for client_id in client_ids}
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightedClients:
+    """Loads clients' examples, each with the weight of its client.
+
+    Attributes:
+      load_client: Returns a client's examples without weights.
+      weights: The weights by client id.
+      is_transformed: Whether a `WeightedTransform` names the examples later.
+    """
+
+    load_client: Callable[[str], Examples]
+    weights: Mapping[str, float]
+    is_transformed: bool
+
+    def __call__(self, client_id: str) -> Examples:
+        """Returns a client's examples."""
+        examples = self.load_client(client_id)
+        weight = np.full(num_rows(examples), self.weights[client_id], np.float32)
+        if self.is_transformed:
+            return weight, examples
+        return _named(weight, examples)
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightedTransform:
+    """Applies a transform to examples that have weights of clients, which stay.
+
+    Attributes:
+      transform: The transform of examples without weights.
+    """
+
+    transform: Transform
+
+    def __call__(
+        self, examples: Examples, generator: np.random.Generator | None
+    ) -> Examples:
+        """Returns examples as models take them."""
+        weight, without = examples
+        return _named(weight, self.transform(without, generator))
+
+
+def _named(weight: np.ndarray, examples: Any) -> dict[str, Any]:
+    """Returns examples by the names of their components, with the weight."""
+    is_mapping = isinstance(examples, Mapping)
+    if isinstance(examples, (tuple, list)) and len(examples) in (2, 3):
+        examples = dict(zip(_NAMES, examples, strict=False))
+    elif not is_mapping or not {"x", "y"} <= set(examples) <= set(_NAMES):
+        found = list(examples) if is_mapping else type(examples).__name__
+        raise ValueError(
+            "clients with weights must have examples (x, y) or (x, y, sample_weight), "
+            f"or a mapping with these names, found {checks.shown(found)}. "
+            "from_arrays(x=..., y=...) makes such examples of arrays by other names."
+        )
+    # TFF's own contexts want the names in alphabetical order.
+    return dict(sorted({CLIENT_WEIGHT: weight, **examples}.items()))
