@@ -71,8 +71,9 @@ def test_tffs_bridge_is_not_for_keras_3(take):
 
 
 def test_other_errors_of_a_model_function_stay_what_they_are():
+    number = 3
     with pytest.raises(TypeError, match="'int' object is not callable"):
-        algorithms.build_fed_avg(lambda: 3(), 0.1)
+        algorithms.build_fed_avg(lambda: number(), 0.1)
     compiled = small.keras_softmax_regression()
     compiled.compile()
     with pytest.raises(ValueError, match="must not be compiled"):

@@ -126,7 +126,8 @@ def run_training(
       CheckpointError: If the checkpoint is damaged or does not fit the process.
       ClientStatesError: If the store of the clients' states is damaged, or does not
         belong to the run.
-      KeyboardInterrupt: On Ctrl-C; the rounds completed are kept in `output_dir`.
+      KeyboardInterrupt: On Ctrl-C, at the latest after the round in progress; the
+        rounds completed are kept in `output_dir`.
       MetricsFileError: If the metrics file is damaged.
       OutputDirError: If `output_dir` cannot be written, is in use, holds other
         files, or holds a run with another configuration, cohort size, seed, sampling,

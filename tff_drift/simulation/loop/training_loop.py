@@ -17,6 +17,7 @@ from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Described, Sampling
 from tff_drift.simulation.loop import identity
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
+from tff_drift.simulation.loop.interrupts import Interrupts
 from tff_drift.simulation.loop.rounds import Rounds
 from tff_drift.simulation.loop.traffic import Traffic, model_traffic
 from tff_drift.simulation.records import failures, metrics
@@ -88,9 +89,9 @@ class TrainingLoop:
             self._run_store,
             lambda: self._training_state,
         )
-        with contextlib.ExitStack() as ending:
+        with Interrupts() as interrupts, contextlib.ExitStack() as ending:
             self._start_callbacks(run, training_state is None, ending)
-            self._run_rounds(run, traffic)
+            self._run_rounds(run, traffic, interrupts)
             self._result = result = build_result(
                 run.state,
                 process.get_model_weights(run.state),
@@ -159,10 +160,14 @@ class TrainingLoop:
     def _end(self, callback: Callback) -> None:
         callback.after_training(self._result)
 
-    def _run_rounds(self, run: TrainingRun, traffic: Traffic) -> None:
+    def _run_rounds(
+        self, run: TrainingRun, traffic: Traffic, interrupts: Interrupts
+    ) -> None:
         try:
+            interrupts.check()
             while run.rounds_completed < run.rounds and run.stop_reason is None:
                 self._run_round(run, traffic)
+                interrupts.check()
                 due = run.rounds_completed % self._rounds_per_checkpoint == 0
                 if due or run.rounds_completed == run.rounds or run.stop_reason:
                     self._save(run)

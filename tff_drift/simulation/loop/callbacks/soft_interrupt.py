@@ -7,6 +7,7 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any
 
+from tff_drift.simulation.loop import interrupts
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.records.results import TrainingResult
 
@@ -14,8 +15,6 @@ _STANDARD_ERROR = 2
 _SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 # Of runs that a signal has ended.
 STOP_REASONS = frozenset(_SIGNALS.values())
-# A program that was told to ignore a signal, or that handles it, keeps doing so.
-_USUAL_HANDLERS = (signal.default_int_handler, signal.SIG_DFL)
 
 
 class SoftInterrupt(Callback):
@@ -65,7 +64,8 @@ class SoftInterrupt(Callback):
     def _install(self) -> None:
         for number in _SIGNALS:
             handler = signal.getsignal(number)
-            if handler not in _USUAL_HANDLERS:
+            # A program that was told to ignore a signal, or handles it, keeps doing so.
+            if handler is not signal.SIG_DFL and not interrupts.is_pythons(handler):
                 continue
             try:
                 signal.signal(number, self._on_signal)
