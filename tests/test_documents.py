@@ -278,7 +278,7 @@ def test_the_limits_of_the_document_on_the_engine_are_taken(script, monkeypatch)
 
 
 def test_a_method_of_the_documents_is_one(script):
-    method, trained, row, _ = python_blocks("docs/extending.md")
+    method, trained, _, row, _ = python_blocks("docs/extending.md")
     # The file that `tests/test_method_from_outside.py` puts under every property.
     _, _, of_file = (ROOT / "tests" / "fed_echo.py").read_text().partition('"""\n\n')
     assert f"{method}\n\n{row}" == of_file
@@ -288,6 +288,38 @@ def test_a_method_of_the_documents_is_one(script):
     kernel = script["result"].model_weights.trainable[0]
     assert np.all(np.isfinite(kernel))
     assert np.any(kernel != 0)
+
+
+def test_a_server_step_of_the_documents_sends_what_it_keeps(script):
+    method, _, server_step, *_ = python_blocks("docs/extending.md")
+    exec(method, script)
+    exec(server_step, script)
+    kept = tff_drift.simulation.ProcessWithClientStates(script["process"])
+    fed_avg = algorithms.build_fed_avg(script["model_fn"], 0.1)
+    ann, bob = (each.take(1) for each in script["client_data"][:2])
+    states = [kept.initialize()]
+    for data in ({"ann": ann}, {"bob": bob}):
+        states.append(kept.next(states[-1], data).state)
+    before, first, second = map(kept.get_model_weights, states)
+
+    def after_fed_avg(weights, client):
+        state = fed_avg.set_model_weights(fed_avg.initialize(), weights)
+        return fed_avg.get_model_weights(fed_avg.next(state, [client]).state).trainable
+
+    # In the first round m and e are 0. Bob, whose e is 0, takes a step along m: η ρ of
+    # it, by hand, beyond his own gradient.
+    for one, other in zip(first.trainable, after_fed_avg(before, ann), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+    for x, y, of_bob, reached in zip(
+        before.trainable,
+        first.trainable,
+        after_fed_avg(first, bob),
+        second.trainable,
+        strict=True,
+    ):
+        assert np.any(x != y)
+        by_hand = of_bob - 0.1 * 0.1 * (x - y)
+        np.testing.assert_allclose(reached, by_hand, rtol=1e-5, atol=1e-8)
 
 
 def test_a_preset_of_the_documents_is_one(monkeypatch):

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import pathlib
+import traceback
 from collections.abc import Collection, Iterator
 
+from tff_drift import module_source
+
+# The modules of users' files have names that begin so.
+PLUGIN = "tff_drift_plugin_"
+# Those whose checks have messages that need no place.
+_OURS = ("experiments", "tasks", "tff_drift")
 # Names that flags and their values had, or have elsewhere, with what says the same.
 _FORMER = {
     "--learning_rate": ("--client_learning_rate", "--server_learning_rate"),
@@ -59,8 +67,27 @@ def unknown(
 
 @contextlib.contextmanager
 def as_user_errors(*kinds: type[BaseException]) -> Iterator[None]:
-    """Turns errors of some classes into `UserError`s with their message on one line."""
+    """Turns errors of some classes into `UserError`s with their message on one line.
+
+    One that comes from the code of a plugin is told with its place there.
+    """
     try:
         yield
     except kinds as error:
-        raise UserError(" ".join(str(error).split())) from error
+        plugin = _plugin_of(error)
+        text = " ".join(str(error).split())
+        if plugin is not None:
+            text = f"--plugin: {module_source.mistake(error, plugin)}"
+        raise UserError(text) from error
+
+
+def _plugin_of(error: BaseException) -> pathlib.Path | None:
+    """Returns the user's file in which an error was raised, or the library it calls."""
+    plugin = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith(PLUGIN):
+            plugin = pathlib.Path(frame.f_code.co_filename)
+        elif module.partition(".")[0] in _OURS:
+            plugin = None
+    return plugin

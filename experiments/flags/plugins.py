@@ -23,7 +23,7 @@ def load(paths: Sequence[str]) -> None:
         fails; the message is one line with the file's name and line.
     """
     for path in map(pathlib.Path, paths):
-        name = f"tff_drift_plugin_{path.resolve()}"
+        name = f"{errors.PLUGIN}{path.resolve()}"
         if name in sys.modules:
             continue
         spec = importlib.util.spec_from_file_location(name, path)

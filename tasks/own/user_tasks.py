@@ -57,11 +57,14 @@ class Training:
 
     def __post_init__(self) -> None:
         if self.build_keras_model is not None:
-            checks.check_callable(
-                "build_keras_model",
-                self.build_keras_model,
-                "a function without arguments that builds a Keras model",
-            )
+            what = "a function without arguments that builds a Keras model"
+            checks.check_callable("build_keras_model", self.build_keras_model, what)
+            # Which can be called, too.
+            if _is_model(self.build_keras_model):
+                raise TypeError(
+                    f"build_keras_model must be {what}, found the model "
+                    f"{checks.shown(self.build_keras_model)}."
+                )
         checks.check_integer("batch_size", self.batch_size)
         checks.check_integer("epochs", self.epochs)
         if self.max_examples is not None:
@@ -232,8 +235,7 @@ def _check_model(
     # A graph of its own: what is built here counts for nothing later.
     with tf.Graph().as_default():
         model = build_keras_model()
-        is_of_keras3 = checks.is_of_keras3(model) and hasattr(model, "layers")
-        if not isinstance(model, tf.keras.Model) and not is_of_keras3:
+        if not _is_model(model):
             raise TypeError(
                 "build_keras_model must build a model of Keras 2 (tf.keras) or Keras 3 "
                 f"(keras), found {checks.shown(model)}."
@@ -251,6 +253,14 @@ def _check_model(
         )
     if isinstance(outputs, tuple):
         target.check_outputs(outputs)
+
+
+def _is_model(value: Any) -> bool:
+    """Whether a value is a model of Keras 2 or 3, and not a class of them."""
+    if isinstance(value, type):
+        return False
+    is_of_keras3 = checks.is_of_keras3(value) and hasattr(value, "layers")
+    return isinstance(value, tf.keras.Model) or is_of_keras3
 
 
 def _regression(

@@ -21,15 +21,28 @@ def build_toy(model_fn, client_learning_rate, *, toy_gain: float = 0.5, **option
     return algorithms.build_fed_avg(model_fn, rate, **options)
 
 
-algorithms.register(
-    algorithms.Method(
-        name="toy",
-        builder=build_toy,
-        paper="I (2026), Mine",
-        url="https://example.org/mine",
-        options=(algorithms.Option("toy_gain", "positive", "A gain."),),
+def build_torn(model_fn, client_learning_rate, **options):
+    return client_learning_rate * None
+
+
+def build_checked(model_fn, client_learning_rate, **options):
+    return algorithms.build_fed_avg(model_fn, -client_learning_rate, **options)
+
+
+for name, builder, options in (
+    ("toy", build_toy, (algorithms.Option("toy_gain", "positive", "A gain."),)),
+    ("torn", build_torn, ()),
+    ("checked", build_checked, ()),
+):
+    algorithms.register(
+        algorithms.Method(
+            name=name,
+            builder=builder,
+            paper="I (2026), Mine",
+            url="https://example.org/mine",
+            options=options,
+        )
     )
-)
 
 
 def build_task(cache_dir, seed, options):
@@ -90,6 +103,10 @@ def outputs(tmp_path_factory):
         "preset": f"preset toy_preset --plugin={path} --seeds=1 --processes=1 "
         f"--output_dir={folder / 'preset'}",
         "other": f"train --plugin={path} --toy_gain=2",
+        "torn": f"train --plugin={path} --algorithm=torn --task=toy_task {flags} "
+        f"--output_dir={folder / 'torn'}",
+        "checked": f"train --plugin={path} --algorithm=checked --task=toy_task {flags} "
+        f"--output_dir={folder / 'checked'}",
     }
     process = subprocess.run(
         [*python(), "-c", PROGRAM, *lines.values()],
@@ -169,6 +186,25 @@ def test_its_flags_have_their_meaning_checked(outputs):
     assert (
         "--toy_gain is not an option of fed_avg, which has none." in outputs["errors"]
     )
+
+
+def test_an_error_in_its_code_is_told_with_its_place(outputs):
+    path = outputs["folder"] / "mine.py"
+    assert "-> status 2" in outputs["torn"]
+    [line] = [
+        number
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if line == "    return client_learning_rate * None"
+    ]
+    assert f"error: --plugin: {path}:{line}: TypeError: " in outputs["errors"]
+
+
+def test_what_the_library_refuses_there_is_told_as_elsewhere(outputs):
+    assert "-> status 2" in outputs["checked"]
+    [told] = [
+        line for line in outputs["errors"].splitlines() if "client_optimizer_fn" in line
+    ]
+    assert told.startswith("tff-drift: error: client_optimizer_fn")
 
 
 def test_a_file_that_is_none(run_command, tmp_path):

@@ -36,7 +36,7 @@ _DEALT = {
 
 _COLUMN = [None, [], {1: 2}, np.zeros(2)]
 _COLUMNS = ["a", b"a", 0, [], {1: 2}, [None], [["f"]], ["f", "f"], ["l"], object()]
-_MODEL = [*bad_values.FUNCTION, lambda: 1]
+_MODEL = [*bad_values.FUNCTION, lambda: 1, tf.keras.Sequential()]
 _CLASSES = [*bad_values.OPTIONAL, 10**30, 400_000_000]
 _TARGET = ["a", "", 0, 1.5, [], {}, b"class", np.zeros(2), object()]
 _CLIENTS = [*bad_values.ANY, None, "a", 0, [], [1], ["a", "a"]]
