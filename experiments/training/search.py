@@ -87,7 +87,9 @@ class Search:
         return [
             (
                 Asked(trial.number, self._point(trial.params)),
-                math.nan if trial.state == TrialState.PRUNED else trial.value,
+                math.nan
+                if trial.value is None or trial.state == TrialState.PRUNED
+                else trial.value,
             )
             for trial in trials
             if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
