@@ -87,7 +87,10 @@ def measured(runs: FinishedRuns, column: str) -> pd.DataFrame:
             f"{', '.join(sorted(set(rounds) - {'run'}))}."
         )
     family = _EVALUATED if _is_evaluated(rounds, column) else _TRAINED
-    has_it = rounds.groupby("run")[column].transform(lambda one: one.notna().any())
+    # Of runs that differ in their seeds alone one may have broken down at once.
+    settings = runs.settings.drop(columns="seed").map(str)
+    alike = rounds["run"].map(settings.agg("\n".join, axis=1))
+    has_it = rounds[column].notna().groupby(alike).transform("any")
     # What the last round alone has.
     is_final = column.startswith("final_")
     if column in AXES.values() or is_final or family not in rounds:

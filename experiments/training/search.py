@@ -83,10 +83,13 @@ class Search:
     def told(self) -> list[tuple[Asked, float]]:
         """Returns the points whose end was reported, with the values reported."""
         trials = self._study.get_trials(deepcopy=False)
+        # Optuna gives a trial that was pruned the last value on its way.
         return [
             (
                 Asked(trial.number, self._point(trial.params)),
-                math.nan if trial.value is None else trial.value,
+                math.nan
+                if trial.value is None or trial.state == TrialState.PRUNED
+                else trial.value,
             )
             for trial in trials
             if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)

@@ -143,14 +143,15 @@ class _Training:
         self._futures[self._executor.submit(train, runs, reporter)] = label
 
     def _end(self, future: Future[list[str]]) -> None:
-        label = self._futures.pop(future)
-        for seed, reason in zip(self._sweep.seeds, future.result(), strict=True):
-            self._done += 1
+        label, seeds = self._futures.pop(future), self._sweep.seeds
+        # After a seed that is pruned come none.
+        for number, reason in enumerate(future.result()):
             print(
-                f"[{self._done}/{self._total}] {label}, seed {seed}: "
-                f"{reason or 'done'}",
+                f"[{self._done + number + 1}/{self._total}] {label}, "
+                f"seed {seeds[number]}: {reason or 'done'}",
                 file=sys.stderr,
             )
+        self._done += len(seeds)
         self._tell(label)
 
     def _tell(self, label: str) -> None:
@@ -170,14 +171,17 @@ def has_diverged(run: RunSettings) -> bool:
 
 def given_up(runs: Sequence[RunSettings]) -> str:
     """Returns why the runs of a point do not count, nothing if they do."""
-    if any(map(has_diverged, runs)):
-        return "diverged"
-    return "pruned" if any(_has(run, PRUNED_FILE) for run in runs) else ""
+    if any(_has(run, PRUNED_FILE) for run in runs):
+        return "pruned"
+    return "diverged" if any(map(has_diverged, runs)) else ""
 
 
 def _is_over(point: Sequence[RunSettings]) -> bool:
-    """Returns whether nothing of a point is left to train."""
-    return bool(given_up(point)) or all(map(is_done, point))
+    """Returns whether nothing of a point is left to train.
+
+    The other seeds of one that diverged say how often it does.
+    """
+    return given_up(point) == "pruned" or all(map(is_done, point))
 
 
 def is_done(run: RunSettings) -> bool:

@@ -154,6 +154,22 @@ def test_what_broke_down_does_not_drop_out(tmp_path):
     assert list(curve["mean"]) == pytest.approx([(0.9 + 2) / 2, 0.75, NAN], nan_ok=True)
 
 
+def test_a_seed_that_broke_down_at_once_leaves_no_mean_of_the_others(tmp_path):
+    made_up_runs.write(tmp_path / "a", [0.1, 0.5, 0.8], [2, 1, 1], norms=[3.0, 4.0])
+    made_up_runs.write(
+        tmp_path / "b", [0.1, 0.5, 0.8], [NAN] * 3, norms=[NAN] * 2, seed=2
+    )
+    made_up_runs.write(tmp_path / "c", [0.1, 0.5, 0.8], [2, 1, 1], algorithm="scaffold")
+    runs = analysis.read(tmp_path)
+    labels = analysis.labels(runs)
+    curve = analysis.curves(runs, "test_loss", "round", labels).set_index("label")
+    assert curve["mean"]["fed_avg"].isna().all()
+    assert list(curve["mean"]["scaffold"]) == [2, 1, 1]
+    norms = analysis.predicted_norms(runs)
+    assert norms["measured"].isna().all()
+    assert set(norms["label"]) == {"fed_avg"}
+
+
 def test_rounds_without_an_evaluation_are_no_breakdown(tmp_path):
     made_up_runs.write(tmp_path / "a", [0.1, 0.5, 0.8])
     frame = pd.read_csv(tmp_path / "a" / "metrics.csv")

@@ -1,5 +1,6 @@
 """Searches over flags: what is asked for, how points count, one that is run."""
 
+import concurrent.futures
 import json
 import math
 import pathlib
@@ -601,6 +602,71 @@ def test_a_journal_is_that_of_the_runs_beside_it(sweep):
         match=r"0.9 of tau=10, .* come to 0.55: .* another search",
     ):
         training_of()._lost()
+
+
+@pytest.mark.parametrize(
+    "file", [training.PRUNED_FILE, training.DIVERGED_FILE], ids=str
+)
+def test_a_search_goes_on_after_a_point_that_was_given_up_on_its_way(sweep, file):
+    search = Search(sweep)
+    for point, value in zip(sweep.grid(), (0.6, 0.7, math.nan), strict=True):
+        asked = search.ask()
+        assert asked.point == point
+        search.reporter(asked).open().report(0.4, 1)
+        search.tell(asked, value)
+    for run in sweep.runs({"tau": 10.0}):
+        (run.folder / file).write_text("{}")
+    pool = types.SimpleNamespace(executor=None, size=1)
+    assert training._Training(sweep, Search(sweep), pool)._lost() == []
+
+
+class InThisProcess(concurrent.futures.Executor):
+    """Runs what is submitted at once, as a pool of one process."""
+
+    size = 1
+
+    @property
+    def executor(self):
+        return self
+
+    def submit(self, function, *arguments):
+        future = concurrent.futures.Future()
+        future.set_result(function(*arguments))
+        return future
+
+
+def test_seeds_that_are_added_to_points_that_were_given_up(tmp_path, monkeypatch):
+    ends = {0.1: ["", "", ""], 1.0: ["diverged", "", ""], 10.0: ["diverged", "pruned"]}
+
+    def train(run, trial, start):
+        end = ends[run.configuration["tau"]][run.seed - 1]
+        made_up_runs.write(run.folder, [0.1, 0.5], seed=run.seed)
+        if end:
+            (run.folder / f"{end}.json").write_text("{}")
+        return end
+
+    monkeypatch.setattr(training, "_train", train)
+    for seeds, expected in {
+        "1": {0.1: (0, ""), 1.0: (1, "diverged"), 10.0: (1, "diverged")},
+        "1,2": {0.1: (0, ""), 1.0: (1, "diverged"), 10.0: (1, "pruned")},
+        "1,2,3": {0.1: (0, ""), 1.0: (1, "diverged"), 10.0: (1, "pruned")},
+    }.items():
+        sweep = request(
+            "tau=0.1,1,10", "--algorithm=fed_adam", f"--seeds={seeds}", "--rounds=1",
+            "--prune", f"--output_dir={tmp_path / 'out'}",
+        )  # fmt: skip
+        report.write_protocol(sweep)
+        table = score_of(sweep, training.run(sweep, InThisProcess()))
+        found = {row["tau"]: (row["diverged"], row["given_up"]) for row in table}
+        assert found == expected
+    # Of a point that is pruned no more seeds are trained.
+    assert {run.folder.exists() for run in sweep.runs({"tau": 10.0})} == {True, False}
+    assert all(run.folder.exists() for run in sweep.runs({"tau": 1.0}))
+
+
+def score_of(sweep, points):
+    """Returns the rows of the table of a search that is through."""
+    return report.score(sweep, points, training.given_up).to_dict(orient="records")
 
 
 def test_links_lead_no_search_out_of_its_folder(tmp_path):
