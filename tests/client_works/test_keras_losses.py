@@ -333,20 +333,21 @@ def test_a_functional_model_that_loses_a_mask_is_refused(given):
 
 def test_a_functional_model_that_takes_its_mask_into_account_trains():
     """The state after the last step that is not masked has no mask itself."""
-    steps = tf.keras.Sequential(
-        [L.Masking(input_shape=(4, 2)), L.SimpleRNN(3), L.Dense(4)]
-    )
+
+    def build():
+        rnn = L.SimpleRNN(3)
+        return tf.keras.Sequential([L.Masking(input_shape=(4, 2)), rnn, L.Dense(4)])
+
+    batch = (STEPS, NEXT[:, 0])
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    keras_model = build()
+    begin = keras_model.get_weights()
+    keras_model.compile(tf.keras.optimizers.legacy.SGD(0.5), loss)
+    keras_model.train_on_batch(*batch)
+    expected = keras_model.get_weights()
     model = tff.learning.models.functional_model_from_keras(
-        steps,
-        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        against_keras.spec_of((STEPS, NEXT[:, 0])),
+        build, loss, against_keras.spec_of(batch)
     )
-    begin = steps.get_weights()
-    steps.compile(
-        tf.keras.optimizers.legacy.SGD(0.5),
-        tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    )
-    steps.train_on_batch(STEPS, NEXT[:, 0])
     with against_keras.local():
-        trained, _ = against_keras.step(model, begin, (STEPS, NEXT[:, 0]))
-    against_keras.assert_alike(trained, steps.get_weights())
+        trained, _ = against_keras.step(model, begin, batch)
+    against_keras.assert_alike(trained, expected)

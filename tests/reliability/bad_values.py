@@ -88,11 +88,15 @@ def _complaint(error, argument, bad, names):
 
 
 def told_of(call):
-    """Returns the text of what a function returns, or of its error."""
+    """Returns the text of what a function returns, or of its error.
+
+    Lists, tuples and mappings of Python, which print themselves, have none.
+    """
     try:
-        return repr(call())
+        result = call()
     except Exception as error:
         return str(error)
+    return "" if type(result) in (list, tuple, dict) else repr(result)
 
 
 def name_of(function):

@@ -79,7 +79,7 @@ def _many_weights():
     """A linear model in parts, with metrics of long names."""
     one = program.linear_regression()
     weights = (tuple(np.full(_SHAPE, k, np.float32) for k in range(_NUM_WEIGHTS)), ())
-    names = [f"metric {k} {'long ' * 50}" for k in range(9)]
+    names = [f"metric_{k}_{'long_' * 50}" for k in range(9)]
 
     @tf.function
     def predict(weights, features, training=True):
@@ -194,7 +194,7 @@ _CASES = {
         "2 values",
     ),
     "frame, alike": (
-        lambda: _from_frame(_FRAME.assign(o=[bad_values.LongName() for _ in range(8)])),
+        lambda: _from_frame(_FRAME.assign(o=[bad_values.LongName() for _ in _FRAME.l])),
         "may be",
     ),
     "frame, number": (
@@ -205,7 +205,10 @@ _CASES = {
         lambda: _from_frame(_FRAME.assign(f=[0.5] * 7 + [np.nan])),
         "finite",
     ),
-    "frame, window": (lambda: _from_frame(_FRAME.assign(t=range(8)), time="t", window=9), "window is 9"),
+    "frame, window": (
+        lambda: _from_frame(_FRAME.assign(t=range(8)), time="t", window=9),
+        "window is 9",
+    ),
     "task": (lambda: _with_labels(_LONG, "b"), "Task 'frame'"),
     "classes": (
         lambda: _from_frame(

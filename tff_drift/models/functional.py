@@ -27,10 +27,10 @@ def check_no_mask(model: tff.learning.models.FunctionalModel) -> None:
     Raises:
       ValueError: If an output has a mask.
     """
-    predict = getattr(model._predict_on_batch_fn, "python_function", None)
+    predict: Any = getattr(model._predict_on_batch_fn, "python_function", None)
     if getattr(predict, "__module__", None) != _OF_TFF:
         return
-    keras_model = inspect.getclosurevars(predict).nonlocals.get("keras_model")
+    keras_model: Any = inspect.getclosurevars(predict).nonlocals.get("keras_model")
     if not isinstance(keras_model, tf.keras.Model):
         with tf.Graph().as_default():
             keras_model = keras_model()
