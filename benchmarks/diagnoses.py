@@ -5,8 +5,8 @@
 For every kept comparison of FedAvg with SCAFFOLD, FedDyn or AdaBest whose data is
 there, FedAvg's clients are diagnosed with its settings, and a row tells the errors of a
 round and what the others gained. `experiments/results/diagnosis/known.csv` holds the
-rows; what it has is not measured again. `--correlate` prints rank correlations of that file alone, `--cost` what a
-diagnosis takes beside rounds of FedAvg on `dense_mixed`.
+rows; what it has is not measured again. `--correlate` prints rank correlations of that
+file alone, `--cost` what a diagnosis takes beside rounds of FedAvg on `dense_mixed`.
 """
 
 from __future__ import annotations
