@@ -36,7 +36,7 @@ help:
 	@echo "make demo   train and compare five algorithms on real digits (results/demo)"
 	@echo "make test   run the tests (PYTEST_ARGS=tests/test_readme.py runs a file's)"
 	@echo "make conformance  test every method in every mode and context"
-	@echo "make smoke  run a test of nearly every file, in two minutes"
+	@echo "make smoke  run a test of nearly every file, in a minute"
 	@echo "make elsewhere  the same without what Linux alone has, as on macOS"
 	@echo "make soak   kill, starve and damage hundreds of runs, for hours"
 	@echo "make fuzz   compare random models and cohorts in every mode, for an hour"
