@@ -5,8 +5,8 @@
 For every kept comparison of FedAvg with SCAFFOLD, FedDyn or AdaBest whose data is
 there, FedAvg's clients are diagnosed with its settings, and a row tells the errors of a
 round and what the others gained. `experiments/results/diagnosis/known.csv` holds the
-rows; `--correlate` prints rank correlations of that file alone, `--cost` what a
-diagnosis takes beside rounds of FedAvg on `dense_mixed`.
+rows; what it has is not measured again. `--correlate` prints rank correlations of that
+file alone, `--cost` what a diagnosis takes beside rounds of FedAvg on `dense_mixed`.
 """
 
 from __future__ import annotations
@@ -89,10 +89,14 @@ def main() -> None:
 def _diagnose(options: argparse.Namespace) -> None:
     from experiments.training import diagnosis
 
-    found = []
+    # What is there already is not measured again.
+    is_begun = options.output.exists()
+    found = pd.read_csv(options.output).to_dict("records") if is_begun else []
     known = declarations.flags_of(TRAIN)
     for place, suffix, configuration, rows in kept():
-        if "accuracy" not in rows or options.only not in place + suffix:
+        runs = place + suffix
+        is_wanted = any(each in runs for each in options.only.split(","))
+        if "accuracy" not in rows or not is_wanted:
             continue
         given = {
             name: value
@@ -103,14 +107,16 @@ def _diagnose(options: argparse.Namespace) -> None:
         }
         run = settings.resolve({**given, "cache_dir": options.cache_dir})
         for rounds in map(int, options.rounds.split(",")):
+            if any((each["runs"], each["rounds"]) == (runs, rounds) for each in found):
+                continue
             start = time.process_time()
             try:
                 report = diagnosis.measure(run, rounds, MEASURED)
             except UserError as error:
-                print(f"{place}{suffix}: {error}")
+                print(f"{runs}: {error}")
                 break
             row = {
-                "runs": place + suffix,
+                "runs": runs,
                 "rounds": rounds,
                 "clients": report.clients,
                 "cohort_size": report.cohort_size,

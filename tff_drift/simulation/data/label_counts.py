@@ -49,12 +49,23 @@ def label_counts(datasets: ClientExamples) -> pd.DataFrame:
     )
 
 
-def _counts(examples: Any) -> collections.Counter[int]:
-    labels = np.empty(0)
+def labels_of(examples: Any) -> np.ndarray:
+    """Returns a client's labels as one array, empty where there is none.
+
+    Args:
+      examples: `(x, y)`, `(x, y, weight)`, or a mapping with `"y"`.
+    """
+    labels: Any = ()
     if isinstance(examples, tuple) and len(examples) in (2, 3):
-        labels = np.asarray(examples[1])
+        labels = examples[1]
     elif isinstance(examples, collections.abc.Mapping):
-        labels = np.asarray(examples.get("y", labels))
+        labels = examples.get("y", ())
+    is_nested = isinstance(labels, (tuple, collections.abc.Mapping))
+    return np.empty(0) if is_nested else np.asarray(labels)
+
+
+def _counts(examples: Any) -> collections.Counter[int]:
+    labels = labels_of(examples)
     if labels.dtype.kind not in "iub" or labels.size != len(labels):
         raise TypeError(
             "datasets must have an integer as the label of each example, found "

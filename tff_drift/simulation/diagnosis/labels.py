@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from tff_drift.simulation.data.batching import generator
 from tff_drift.simulation.data.client_datasets import ClientDatasets
+from tff_drift.simulation.data.label_counts import labels_of
 
 _DRAWS, _BINS = 50, 10
 
@@ -30,15 +30,17 @@ def label_distances(
       are drawn at random from everyone's; None where an example has no label that is
       a number.
     """
-    labels = [_labels(train.examples(each)) for each in ids]
-    everyone: np.ndarray = np.concatenate(labels)
-    if everyone.dtype.kind not in "iubf" or len(everyone) == 0:
+    labels = [labels_of(train.examples(each)) for each in ids]
+    sizes = [each.size for each in labels]
+    everyone: np.ndarray = np.concatenate([each.reshape(-1) for each in labels])
+    # Several integers are words, several floats are coordinates.
+    numbers = "iubf" if sum(sizes) == sum(map(len, labels)) else "iub"
+    if everyone.dtype.kind not in numbers or len(everyone) == 0:
         return None
     if everyone.dtype.kind == "f":
         edges = np.quantile(everyone, np.linspace(0, 1, _BINS + 1)[1:-1])
         everyone = np.digitize(everyone, np.unique(edges))
     kinds, places = np.unique(everyone, return_inverse=True)
-    sizes = [len(each) for each in labels]
     of_clients = np.split(places, np.cumsum(sizes)[:-1])
     counts = np.stack([np.bincount(each, minlength=len(kinds)) for each in of_clients])
     shares = counts.sum(0) / counts.sum()
@@ -48,18 +50,3 @@ def label_distances(
         np.abs(counts / counts.sum(1, keepdims=True) - shares).sum(1) / 2,
         np.array([np.abs(each - shares).sum(1).mean() / 2 for each in drawn]),
     )
-
-
-def _labels(examples: Any) -> np.ndarray:
-    """Returns a number for each example of a client; nothing where there is none."""
-    labels: Any = ()
-    if isinstance(examples, tuple) and len(examples) > 1:
-        labels = examples[1]
-    elif isinstance(examples, Mapping):
-        labels = examples.get("y", ())
-    if isinstance(labels, (tuple, Mapping)):
-        return np.empty(0)
-    labels = np.asarray(labels)
-    # Several integers are words, several floats are coordinates.
-    is_label = labels.dtype.kind in "iub" or labels.size == len(labels)
-    return labels.reshape(-1) if is_label else np.empty(0)

@@ -7,7 +7,7 @@ its update comes back as it is. So clients are vectorized as in training.
 from __future__ import annotations
 
 import collections
-import dataclasses
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,21 +28,6 @@ class CorrectedSgd(client_works.LocalSgd):
     def correction(self, context: client_works.LocalContext) -> tf.Tensor:
         """Returns what was given in place of a state."""
         return context.client_state
-
-
-@dataclasses.dataclass(frozen=True)
-class _Corrected(Cohort):
-    """A cohort whose clients get a correction each, and keep nothing."""
-
-    corrections: Sequence[np.ndarray] = ()
-
-    def run(
-        self, process: Any, server_state: Any, data: Sequence[Any], **options: Any
-    ) -> Any:
-        """See `Cohort.run`."""
-        del options
-        pairs = zip(data, self.corrections, strict=True)
-        return process.next(server_state, [_client_data(*each) for each in pairs])
 
 
 def _client_data(examples: Any, correction: Any) -> Any:
@@ -90,7 +75,7 @@ class Pass:
             sent = compat.federated_broadcast(weights)
             return compat.federated_map(of_client, (sent, clients))
 
-        self.next = next_fn
+        self._next = next_fn
 
     def __call__(
         self,
@@ -98,7 +83,7 @@ class Pass:
         train: ClientDatasets,
         ids: Sequence[str],
         number: int = 0,
-        corrections: np.ndarray | None = None,
+        corrections: np.ndarray | float = 0.0,
     ) -> np.ndarray:
         """Returns the update of each client, a row.
 
@@ -107,22 +92,21 @@ class Pass:
           train: The clients' data.
           ids: The clients.
           number: The round, from 0; it changes the order of the examples.
-          corrections: What to add to each client's gradients, a row; None for nothing.
+          corrections: What to add to each client's gradients, a row.
 
         Raises:
           ValueError: If an update is not finite, or labels are out of range.
         """
-        dtype, size = self._vector.dtype, self._vector.shape
-        rows = [np.zeros(size, dtype)] * len(ids)
-        if corrections is not None:
-            rows = list(corrections.astype(dtype, copy=False))
-        cohort = _Corrected(number, ids, train, corrections=rows)
-        process: Any = self
+        given = np.asarray(corrections, self._vector.dtype)
+        rows = np.broadcast_to(given, (len(ids), *self._vector.shape))
+
+        def next_fn(weights: Any, data: Sequence[Any]) -> Any:
+            return self._next(weights, list(map(_client_data, data, rows)))
+
+        process: Any = types.SimpleNamespace(next=next_fn)
         with label_errors.naming_bad_labels(train, ids):
-            found = run_round(process, weights, cohort)
-        broken = [
-            name for name, (_, rejected) in zip(ids, found, strict=True) if rejected
-        ]
+            found = run_round(process, weights, Cohort(number, ids, train))
+        broken = [name for name, (_, bad) in zip(ids, found, strict=True) if bad]
         if broken:
             raise ValueError(
                 f"train: {len(broken)} of {len(ids)} clients, such as "

@@ -107,15 +107,16 @@ class Diagnosis:
         # Slow to import, and of no use to programs that make no table.
         import pandas as pd
 
+        labels = enumerate(sorted(zip(*self.labels or (), strict=True)))
         parts: list[tuple[str, Any, Mapping[str, Any]]] = [
             *(("differences", at, each) for at, each in self.differences.items()),
             *(("drift", at, each) for at, each in self.drift.items()),
             ("as_trained", np.mean(self.steps), self.as_trained),
+            *(
+                ("labels", at, {"distance": [far] * 3, "by_chance": [chance] * 3})
+                for at, (far, chance) in labels
+            ),
         ]
-        if self.labels is not None:
-            for at, (far, chance) in enumerate(sorted(zip(*self.labels, strict=True))):
-                each = {"distance": [far] * 3, "by_chance": [chance] * 3}
-                parts.append(("labels", at, each))
         rows = [
             (part, at, name, *estimate)
             for part, at, each in parts
@@ -181,9 +182,13 @@ class Diagnosis:
         """
         if figure is None:
             # Slow to import, and of no use to programs that draw nothing.
-            from matplotlib.figure import Figure
+            import matplotlib.pyplot as plt
 
-            figure = Figure(figsize=(7.4, 5.6), layout="constrained", facecolor="white")
+            figure = plt.figure(
+                figsize=(7.4, 5.6), layout="constrained", facecolor="white"
+            )
+            # A notebook shows what it is given back; what is open, a second time.
+            plt.close(figure)
         elif not hasattr(figure, "subplots"):
             raise TypeError(
                 "figure must be a matplotlib.figure.Figure, found "
@@ -210,13 +215,17 @@ def _draw(table: pd.DataFrame, panel: _Panel, ax: matplotlib.axes.Axes) -> None:
     for name, colour in zip(names, _COLOURS, strict=False):
         rows = table[table["part"].isin(parts) & (table["name"] == name)]
         values, low, high = rows[["value", "low", "high"]].to_numpy(float).T
-        places = rows["at"] if across else [name.replace("_", "\n")]
+        places: Any = rows["at"]
+        if not across:
+            places = [name.replace("_", "\n")]
+        elif across != "client":  # Rounds and steps are few, and far apart.
+            places = [f"{each:.3g}" for each in places]
         ends = np.array([values - low, high - values]).tolist()
         label = name.replace("_", " ")
         style: dict[str, Any] = {"color": colour, "marker": "o", "capsize": 3}
         ax.errorbar(places, values, yerr=ends, label=label, **style)
     ax.axhline(0, color="0.8", zorder=0)
+    ax.margins(x=0.1)
     ax.set(title=title, xlabel=across, ylabel="" if across else "relative to the step")
     if across:
-        ax.set_xscale("log" if across == "local steps" else "linear")
-        ax.legend(frameon=False)
+        ax.legend()
