@@ -121,8 +121,8 @@ def with_leaf(state, name, leaf):
             ValueError,
             r"'bob'.*'variate'.*\(3, 2\).*\(2, 3\)",
         ),
-        (lambda s: with_leaf(s, "more", 1), ValueError, "'bob'.*'more'.*expected"),
-        (lambda s: dict(list(s.items())[1:]), ValueError, "'bob'.*expected.*'variate'"),
+        (lambda s: with_leaf(s, "more", 1), ValueError, "'bob'.*more.*expected"),
+        (lambda s: dict(list(s.items())[1:]), ValueError, "'bob'.*expected.*variate"),
         (lambda s: with_leaf(s, "rounds", None), TypeError, "object, expected int32"),
     ],
 )

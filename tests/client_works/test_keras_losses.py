@@ -331,6 +331,9 @@ def test_a_functional_model_that_loses_a_mask_is_refused(given):
         simulation.build_evaluation(functional(given), test, accuracy_metric=None)
 
 
+# Without the optimizer of graphs TensorFlow does not drop what TFF's function of the
+# Keras model has besides.
+@pytest.mark.conformance
 def test_a_functional_model_that_takes_its_mask_into_account_trains():
     """The state after the last step that is not masked has no mask itself."""
 
