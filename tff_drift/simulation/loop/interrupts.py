@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 
@@ -33,12 +33,7 @@ class Interrupts:
             signal.signal(signal.SIGINT, self._on_signal)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Brings the handler of before back, unless another has come meanwhile."""
         if signal.getsignal(signal.SIGINT) == self._on_signal:
             signal.signal(signal.SIGINT, self._previous)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 from tff_drift.simulation.loop import interrupts
@@ -49,12 +49,7 @@ class SoftInterrupt(Callback):
             self._install()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Leaves the signals to their handlers of before."""
         self._depth -= 1
         if self._depth == 0:
