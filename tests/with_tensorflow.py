@@ -32,7 +32,7 @@ def pytest_collection_finish(session):
 
 _MEGABYTE = 2**20
 # By how much a process may grow from one look at its garbage to the next.
-_GROWTH = 200 * _MEGABYTE
+_GROWTH = 120 * _MEGABYTE
 _kept = 0
 # What tests share that keep processes, of which other modules use other ones.
 _WITH_CACHES = ("tests.methods", "tests.stateful")
