@@ -64,7 +64,7 @@ def _first(data):
 
 
 def test_the_cache_keeps_what_was_used_last_within_its_limit():
-    cache = batch_cache.BatchCache(limit_bytes=250)
+    cache = batch_cache.BatchCache(limit_bytes=250, cohorts=64)
     first, second, third = (tf.data.Dataset.range(n).batch(2) for n in (1, 2, 3))
     for dataset in (first, second):
         cache.put(dataset, _bytes(100))
@@ -78,7 +78,7 @@ def test_the_cache_keeps_what_was_used_last_within_its_limit():
 
 
 def test_the_cache_keeps_the_stacks_of_cohorts_that_come_again():
-    cache = batch_cache.BatchCache(limit_bytes=1000)
+    cache = batch_cache.BatchCache(limit_bytes=1000, cohorts=64)
     datasets = [slices([1.0 + k, 2.0]).batch(1) for k in range(3)]
     own = [_data([[tf.fill([1], 1.0 + k)], [tf.fill([1], 2.0)]]) for k in range(3)]
     built = []
@@ -154,8 +154,8 @@ def test_a_dataset_that_varies_is_read_once():
         elements, output_signature=tf.TensorSpec([1], tf.float32)
     )
     sequence = client_data.ClientData(dataset, compat.TensorType(np.float32, [1]))
-    cache = batch_cache.BatchCache(limit_bytes=1000)
-    budget = client_data.MemoryBudget(8)
+    cache = batch_cache.BatchCache(limit_bytes=1000, cohorts=64)
+    budget = batch_cache.MemoryBudget(8)
     first = sequence.read(cache, budget)
     assert sequence.read(cache, budget) is first
     element_type = compat.TensorType(np.float32, [1])
@@ -168,9 +168,9 @@ def test_what_takes_too_much_ram_is_read_anew_from_the_beginning():
     dataset = slices(np.arange(9.0, dtype=np.float32)).shuffle(9, seed=1).batch(1)
     element_type = compat.TensorType(np.float32, [None])
     sequence = client_data.ClientData(dataset, element_type)
-    cache = batch_cache.BatchCache(limit_bytes=1000)
-    with pytest.raises(client_data.TooManyBytesError):
-        sequence.read(cache, client_data.MemoryBudget(5 * 4))
+    cache = batch_cache.BatchCache(limit_bytes=1000, cohorts=64)
+    with pytest.raises(batch_cache.TooManyBytesError):
+        sequence.read(cache, batch_cache.MemoryBudget(5 * 4))
     again = sequences.to_dataset(sequence.variant(), element_type)
     untouched = client_data.ClientData(dataset, element_type)
     expected = sequences.to_dataset(untouched.variant(), element_type)
@@ -178,7 +178,7 @@ def test_what_takes_too_much_ram_is_read_anew_from_the_beginning():
 
 
 def test_the_cache_forgets_datasets_that_are_gone():
-    cache = batch_cache.BatchCache(limit_bytes=1000)
+    cache = batch_cache.BatchCache(limit_bytes=1000, cohorts=64)
     dataset = tf.data.Dataset.range(3)
     cache.put(dataset, _bytes(100))
     assert cache.used_bytes == 100
@@ -199,7 +199,7 @@ def test_the_cache_forgets_datasets_that_are_gone():
     ],
 )
 def test_only_datasets_that_give_the_same_every_time_are_kept(dataset, repeatable):
-    cache = batch_cache.BatchCache(limit_bytes=1000)
+    cache = batch_cache.BatchCache(limit_bytes=1000, cohorts=64)
     cache.put(dataset, _bytes(1))
     assert (cache.get(dataset) is not None) == repeatable
 

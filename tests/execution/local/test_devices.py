@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tests.forks.programs import PATIENCE
 from tff_drift import execution
-from tff_drift.execution.local.graphs import devices
+from tff_drift.execution.local.graphs import import_graph
 
 
 @pytest.mark.conformance
@@ -54,7 +54,7 @@ def test_only_datasets_are_pinned():
         tf.identity(number, name="tensor")
         tf.data.experimental.to_variant(tf.data.Dataset.range(3))
     graph_def = graph.as_graph_def()
-    devices.pin_datasets_to_cpu(graph_def)
+    import_graph.pin_datasets_to_cpu(graph_def)
     pinned = {node.name for node in graph_def.node if node.device}
     assert {"variant", "dataset"} <= pinned
     assert any(name.startswith("RangeDataset") for name in pinned)

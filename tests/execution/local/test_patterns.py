@@ -16,7 +16,7 @@ from tests.execution.local.support import call, training
 from tff_drift import aggregators, algorithms, execution
 from tff_drift.aggregators.client_state_collection import collected_type
 from tff_drift.execution.local import patterns
-from tff_drift.execution.local.client_program import parts, program
+from tff_drift.execution.local.client_program import loops, program
 from tff_drift.execution.local.runners import clients
 
 VALUE_TYPE = tff.to_type(
@@ -48,10 +48,6 @@ def test_the_collection_of_client_states_is_collected(fast):
     assert _forms(fast, process.next) == ["collected"]
 
 
-def _placeholders(specs):
-    return [tf.compat.v1.placeholder(spec.dtype, spec.shape) for spec in specs]
-
-
 def test_the_states_of_a_method(fast, monkeypatch):
     programs = []
 
@@ -75,10 +71,10 @@ def test_the_states_of_a_method(fast, monkeypatch):
     assert shapes(loop.argument_specs) == [(3, 4), (4,)]
     with tf.Graph().as_default():
         values = [
-            None if parts.is_dataset(spec) else _placeholders([spec])[0]
+            None if loops.is_dataset(spec) else loops.placeholder(spec)
             for spec in client.graph.specs
         ]
-        results = client.finish(values, [_placeholders(loop.state_specs)])
+        results = client.finish(values, [loops.placeholders(loop.state_specs)])
     # The message to the server and the new state, of as many entries as the weights.
     vectors = [result for result in results if tuple(result.shape) == (16,)]
     assert len(vectors) == 2

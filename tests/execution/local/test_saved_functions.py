@@ -9,7 +9,8 @@ import tensorflow as tf
 from tests import models
 from tests.execution.local.support import call
 from tff_drift import execution
-from tff_drift.execution.local.runners import saved_functions, vectorization
+from tff_drift.execution.local.graphs import saved_functions
+from tff_drift.execution.local.runners import vectorization
 
 pytestmark = pytest.mark.no_smoke
 

@@ -8,7 +8,7 @@ import tensorflow_federated as tff
 from tests import models
 from tests.execution.local.support import assert_same, call
 from tff_drift import algorithms
-from tff_drift.execution.local.runners import stacked
+from tff_drift.execution.local.runners.clients import StackedClients
 
 SIZES = [22, 4, 9, 1, 0, 17, 3, 8, 8, 30, 5, 12]
 VECTOR = tff.TensorType(np.float32, [3])
@@ -56,13 +56,13 @@ def _data():
 @pytest.fixture(name="groups")
 def _groups(monkeypatch):
     """The groups of clients that run on stacks."""
-    run, seen = stacked.StackedClients.run, []
+    run, seen = StackedClients.run, []
 
     def watched(self, values, group):
         seen.append(group.clients)
         return run(self, values, group)
 
-    monkeypatch.setattr(stacked.StackedClients, "run", watched)
+    monkeypatch.setattr(StackedClients, "run", watched)
     return seen
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests import tiers
 from tests.experiments import programs
 from tests.forks.programs import PATIENCE, python
-from tff_drift.execution.local.runners import threads
+from tff_drift.execution.local.graphs import functions
 
 # Clients whose batches have 1 to 9 rows, which are the channels of a layer
 # normalization. Without the lock nearly every run of it crashes.
@@ -135,7 +135,7 @@ def _normalization(data_format):
 )
 def test_threads_wait_where_they_have_to(make, of_clients, most):
     traced = _Traced(make)
-    run = threads.one_at_a_time(traced, of_clients)
+    run = functions.one_at_a_time(traced, of_clients)
     callers = [_started(run) for _ in range(4)]
     for caller in callers:
         caller.join()

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tff_drift import compat
-from tff_drift.execution.local.data import variants
+from tff_drift.execution.local.data import sequences
 
 _X = np.linspace(0, 1, 77 * 3, dtype=np.float32).reshape(77, 3)
 # TensorFlow treats integers of 32 bits alone as its own.
@@ -73,11 +73,11 @@ def test_elements_are_those_of_tensorflow(name):
     element_type = _element_type(dataset)
     # By TensorFlow, which rewrites it, and twice by us: as if it were new each time.
     iterated = tf.data.experimental.from_variant(
-        variants.to_variant(dataset), dataset.element_spec
+        sequences.to_variant(dataset), dataset.element_spec
     )
     readings = [map(tf.nest.flatten, iterated)]
     for _ in range(2):
-        readings.append(variants.read(variants.to_variant(dataset), element_type))
+        readings.append(sequences.read(sequences.to_variant(dataset), element_type))
     for elements in map(list, readings):
         assert len(elements) == len(expected)
         for element, of_tensorflow in zip(elements, expected, strict=True):
@@ -91,13 +91,15 @@ def test_a_wrong_number_of_elements_is_told(count):
     dataset = tf.data.Dataset.range(4).apply(
         tf.data.experimental.assert_cardinality(count)
     )
-    variant = variants.to_variant(dataset)
+    variant = sequences.to_variant(dataset)
     with pytest.raises(tf.errors.FailedPreconditionError, match="xpected"):
-        list(variants.read(variant, _element_type(dataset)))
+        list(sequences.read(variant, _element_type(dataset)))
 
 
 def _is_left_unoptimized(dataset):
-    serialized = tf.raw_ops.DatasetToGraphV2(input_dataset=variants.to_variant(dataset))
+    serialized = tf.raw_ops.DatasetToGraphV2(
+        input_dataset=sequences.to_variant(dataset)
+    )
     graph_def = tf.compat.v1.GraphDef.FromString(serialized.numpy())
     return [
         function.attr["experimental_ints_on_device"].b
@@ -126,5 +128,7 @@ def test_a_dataset_that_cannot_be_copied_is_read_as_it_is(monkeypatch):
     nothing = tf.constant(b"")
     monkeypatch.setattr(tf.raw_ops, "DatasetToGraphV2", lambda input_dataset: nothing)
     dataset = DATASETS["repeated"]()
-    elements = list(variants.read(variants.to_variant(dataset), _element_type(dataset)))
+    elements = list(
+        sequences.read(sequences.to_variant(dataset), _element_type(dataset))
+    )
     assert len(elements) == 6

@@ -7,8 +7,8 @@ A call, from top to bottom; what is made once is kept for the next call:
     context.py              invoke(computation, argument)
         |
         |  once per computation
-        |-- plan_cache.py   is there a plan for an equal computation?
-        |     plan/             TFF's language, interpreted: phases of operations
+        |-- phases.py       is there a plan for an equal computation?
+        |     planner.py        TFF's language, interpreted: phases of operations
         |     graphs/           the graphs of each phase, made one TensorFlow function
         |     client_program/   a client's graph as start, step, finish
         |     runners/          ... as a function of one client, and of many at a time
@@ -30,20 +30,20 @@ module may import which stands in `pyproject.toml`.
 Where to change what:
 
 *   When clients are vectorized, and how many at a time: `policy.py`, functions without
-    side effects that say why; the numbers that depend on the machine: `limits.py`.
+    side effects that say why; the numbers that depend on the machine, and the devices:
+    `options.py`.
 *   A form of graph that is to be recognised: `patterns.py`.
-*   An intrinsic of TFF: `plan/planner.py`; inside local computations,
-    `graphs/functions.py`.
-*   What TensorFlow refuses to run in a function (resources, sessions):
-    `graphs/import_graph.py`; devices: `graphs/devices.py`.
+*   An intrinsic of TFF: `planner.py`; inside local computations, `graphs/functions.py`.
+*   What TensorFlow refuses to run in a function (resources, sessions), and devices in
+    graphs: `graphs/import_graph.py`.
 *   How one client's steps follow each other, and what runs as TFF's graph:
     `runners/sequential.py`.
 *   An operation that TensorFlow vectorizes, exactly or not:
     `client_program/vectorizable.py`.
-*   An operation on variables that has no program yet: `client_program/variables.py`;
+*   An operation on variables that has no program yet: `client_program/nodes.py`;
     control flow: `client_program/interpreter.py`.
-*   A kind of argument or of result: `data/arguments.py`, `data/results.py`; the Python
-    containers are `tff_drift/execution/containers.py`.
+*   A kind of argument or of result: `data/conversion.py`; the Python containers are
+    `tff_drift/execution/containers.py`.
 """
 
 from tff_drift.execution.local.context import (
@@ -53,7 +53,7 @@ from tff_drift.execution.local.context import (
     create_local_execution_context,
     set_local_execution_context,
 )
-from tff_drift.execution.local.limits import Limits
+from tff_drift.execution.local.options import Limits
 
 __all__ = [
     "AsyncLocalExecutionContext",

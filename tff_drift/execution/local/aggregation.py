@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_drift.execution.local import patterns, tensors
+from tff_drift.execution.local import language, patterns, tensors
 from tff_drift.execution.local.data.client_data import as_tensor
 from tff_drift.execution.local.data.stacks import StackedValues, stack_values
 from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.import_graph import GraphCache
-from tff_drift.execution.local.plan import trees
-from tff_drift.execution.local.plan.plan import Aggregation, Leaf, distinct
+from tff_drift.execution.local.plan import Aggregation, Leaf, distinct
 from tff_drift.execution.local.tensors import TensorList
 
 SUMMED, COLLECTED, IN_TURN = "summed", "collected", "added one client after the other"
@@ -91,14 +90,6 @@ class Aggregator:
         self.zeros = [leaf for a in added for leaf in a.zeros]
         self.outputs = [leaf for a in added for leaf in a.outputs]
 
-    def begin(self, values: Mapping[Leaf, Any]) -> Accumulator:
-        """Returns the accumulators before the first client.
-
-        Args:
-          values: The values of the leaves computed so far.
-        """
-        return Accumulator(self, values)
-
     @functools.cached_property
     def add_one(self) -> functions.TensorFunction:
         """The function that adds one client's values to those that are not collected.
@@ -159,7 +150,7 @@ class Aggregator:
 
 
 class Accumulator:
-    """The accumulators of a phase's aggregations, in one run.
+    """The accumulators of a phase's aggregations, in one run, from the first client on.
 
     Args:
       aggregator: The aggregations.
@@ -270,11 +261,11 @@ def _add_one(
     aggregation: Aggregation,
     values: Mapping[Leaf, tf.Tensor],
 ) -> TensorList:
-    function = trees.substitute(aggregation.function, values)
-    state = trees.substitute(aggregation.state, values)
-    value = trees.substitute(aggregation.value, values)
-    result = builder.call(function, trees.pair(state, value))
-    return list(trees.leaves(result))
+    function = language.substitute(aggregation.function, values)
+    state = language.substitute(aggregation.state, values)
+    value = language.substitute(aggregation.value, values)
+    result = builder.call(function, language.pair(state, value))
+    return list(language.leaves(result))
 
 
 def _add_in_turn(

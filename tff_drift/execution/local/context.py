@@ -12,20 +12,20 @@ from typing import Any
 from tff_drift import checks, compat, signatures, tensors
 from tff_drift.execution import containers
 from tff_drift.execution.local import policy
-from tff_drift.execution.local.data.arguments import ArgumentReader
 from tff_drift.execution.local.data.batch_cache import BatchCache
 from tff_drift.execution.local.data.client_data import ClientData
+from tff_drift.execution.local.data.conversion import ArgumentReader
 from tff_drift.execution.local.explain import explain_plan
-from tff_drift.execution.local.graphs import devices
-from tff_drift.execution.local.limits import Limits
-from tff_drift.execution.local.placement import (
+from tff_drift.execution.local.graphs.saved_functions import SavedFunctions
+from tff_drift.execution.local.options import (
+    Limits,
+    Options,
     Placement,
+    check_devices,
     function_options,
     set_operation_threads,
 )
-from tff_drift.execution.local.plan_cache import PlanCache
-from tff_drift.execution.local.runners.options import Options
-from tff_drift.execution.local.runners.saved_functions import SavedFunctions
+from tff_drift.execution.local.phases import PlanCache
 from tff_drift.execution.round_runner import RoundRunner
 
 
@@ -241,9 +241,9 @@ def create_local_execution_context(
         set_operation_threads(operation_threads)
     clients: tuple[str, ...] = ()
     if client_devices is not None:
-        clients = devices.check_devices("client_devices", client_devices)
+        clients = check_devices("client_devices", client_devices)
     if server_device is not None:
-        devices.check_devices("server_device", [server_device])
+        check_devices("server_device", [server_device])
     if max_concurrent_clients is None:
         max_concurrent_clients = policy.concurrent_clients(clients)
     checks.check_integer("max_concurrent_clients", max_concurrent_clients, 1)

@@ -8,9 +8,9 @@ from typing import Any
 
 from tff_drift import checks
 from tff_drift.execution.local.aggregation import Form
+from tff_drift.execution.local.options import Placement
 from tff_drift.execution.local.phases import RunnablePhase, RunnablePlan
-from tff_drift.execution.local.placement import Placement
-from tff_drift.execution.local.plan.plan import Leaf
+from tff_drift.execution.local.plan import Leaf
 from tff_drift.execution.local.policy import LockstepSteps
 
 

@@ -203,6 +203,14 @@ def all_nodes(graph_def: tf.compat.v1.GraphDef) -> Iterator[Any]:
         yield from function.node_def
 
 
+def functions_of(node: Any) -> set[str]:
+    """Returns the names of the functions that a node calls or passes on."""
+    values = node.attr.values()
+    names = {each.name for value in values for each in value.list.func}
+    names.update(value.func.name for value in values if value.HasField("func"))
+    return names
+
+
 def part_of_batches(name: str) -> str | None:
     """Returns which of the gathered batches a loop takes, which its name says.
 

@@ -1,31 +1,41 @@
-"""Plans turned into TensorFlow functions, and the running of these."""
+"""Plans as they run: their phases' functions, made once and kept.
+
+`PlanCache` has the plan of each computation, a `RunnablePlan` of `RunnablePhase`s.
+"""
 
 from __future__ import annotations
 
+import collections
+import hashlib
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+import tensorflow_federated as tff
 from absl import logging
 
-from tff_drift.execution.local.aggregation import Aggregator
+from tff_drift import compat
+from tff_drift.execution.local import language
+from tff_drift.execution.local.aggregation import Accumulator, Aggregator
 from tff_drift.execution.local.data import sequences
 from tff_drift.execution.local.data.client_data import ClientData, as_tensor
+from tff_drift.execution.local.data.conversion import Assembler, build_assembler
 from tff_drift.execution.local.data.stacks import StackedValues
 from tff_drift.execution.local.graphs.functions import PhaseFunction
 from tff_drift.execution.local.graphs.import_graph import GraphCache
-from tff_drift.execution.local.plan import trees
-from tff_drift.execution.local.plan.plan import Leaf, Phase, Plan
+from tff_drift.execution.local.options import Options
+from tff_drift.execution.local.plan import Leaf, Phase, Plan
+from tff_drift.execution.local.planner import build_plan
 from tff_drift.execution.local.runners.clients import (
+    ManyClients,
     NotVectorizedError,
-    VectorizedClients,
+    many_clients,
 )
-from tff_drift.execution.local.runners.options import Options
 from tff_drift.execution.local.runners.sequential import SequentialRunner
-from tff_drift.execution.local.runners.stacked import StackedClients
 from tff_drift.execution.local.tensors import give_back_attributes
 
 # What a leaf is in one run: a tensor or a sequence, or a list of one for each
@@ -71,7 +81,7 @@ class RunnablePhase:
         at_clients = [leaf for step in phase.clients for leaf in step.inputs]
         self.server: SequentialRunner | None = None
         self.clients: SequentialRunner | None = None
-        self.vectorized: VectorizedClients | StackedClients | None = None
+        self.vectorized: ManyClients | None = None
         self.why_one_by_one = ""
         self._kept: frozenset[Leaf] = frozenset()
         self._result = result
@@ -91,7 +101,7 @@ class RunnablePhase:
         if self.clients is not None:
             summed = self.aggregator.summed_before
             try:
-                self.vectorized = _vectorized(function, accumulated, summed, options)
+                self.vectorized = many_clients(function, accumulated, summed, options)
             except NotVectorizedError as error:
                 self.why_one_by_one = str(error)
                 # A graph that cannot run fails at once, as a vectorized one does.
@@ -143,7 +153,7 @@ class RunnablePhase:
         num_clients: int,
     ) -> LeafValues:
         """Returns what later phases need, of vectorized clients."""
-        accumulator = self.aggregator.begin(values)
+        accumulator = Accumulator(self.aggregator, values)
         rows: LeafValues = {
             leaf: [None] * num_clients for leaf in self._kept & self._result
         }
@@ -165,7 +175,7 @@ class RunnablePhase:
 
     def _run_one_by_one(self, values: LeafValues, num_clients: int) -> LeafValues:
         """Returns what later phases need, of one client after the other."""
-        accumulator = self.aggregator.begin(values)
+        accumulator = Accumulator(self.aggregator, values)
         kept: LeafValues = {leaf: [None] * num_clients for leaf in self._kept}
         for client, results in enumerate(self._client_results(values, num_clients)):
             for leaf, per_client in kept.items():
@@ -191,10 +201,8 @@ class RunnablePhase:
             self._release(values, [client])
             return dict(zip(function.outputs, results, strict=True))
 
-        if placement.max_concurrent_clients == 1 or function.one_at_a_time:
-            yield from map(run, range(num_clients))
-            return
-        yield from placement.in_order(run, num_clients)
+        alone = function.one_at_a_time
+        yield from placement.in_order(run, num_clients, one_at_a_time=alone)
 
     def _release(self, values: LeafValues, clients: Sequence[int]) -> None:
         """Releases the batches of clients that are finished."""
@@ -219,23 +227,7 @@ class RunnablePhase:
             self._release(values, clients)
             return clients, results
 
-        if len(groups) == 1 or placement.max_concurrent_clients == 1:
-            yield from map(run, range(len(groups)))
-            return
         yield from placement.in_order(run, len(groups))
-
-
-def _vectorized(
-    function: PhaseFunction,
-    accumulated: Sequence[Leaf],
-    summed: frozenset[Leaf],
-    options: Options,
-) -> VectorizedClients | StackedClients:
-    """Returns the clients' program for many at a time."""
-    inputs = [leaf for step in function.steps for leaf in step.inputs]
-    if any(sequences.is_sequence(leaf.type_signature) for leaf in inputs):
-        return VectorizedClients(function, accumulated, summed, options)
-    return StackedClients(function, accumulated, summed, options)
 
 
 def _in_order_of_clients(
@@ -308,7 +300,7 @@ class RunnablePlan:
         with self._lock:
             if self._phases is None:
                 phases = []
-                result = set(trees.leaves(self.plan.result))
+                result = set(language.leaves(self.plan.result))
                 later = result
                 for phase in reversed(self.plan.phases):
                     phases.append(
@@ -333,3 +325,72 @@ class RunnablePlan:
         for phase in self.phases():
             phase.run(values, num_clients)
         return values
+
+
+class PlanCache:
+    """Plans every computation once.
+
+    A plan, with its functions and what TensorFlow holds for them, threads included,
+    lives as long as a computation that it is for. Equal computations share one; for
+    programs that make them again and again, a few of those used last live on.
+
+    Args:
+      options: How the plans run.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        # By the content of the computation.
+        self._plans: weakref.WeakValueDictionary[bytes, RunnablePlan] = (
+            weakref.WeakValueDictionary()
+        )
+        self._recent: collections.OrderedDict[bytes, RunnablePlan] = (
+            collections.OrderedDict()
+        )
+        # By the computation itself, whose content takes long to look at.
+        self._known: dict[int, tuple[Any, RunnablePlan, Assembler]] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Returns the number of plans that are alive."""
+        return len(self._plans)
+
+    def get(self, computation: Any) -> tuple[RunnablePlan, Assembler]:
+        """Returns a computation's plan, and what assembles its result.
+
+        Args:
+          computation: A `tff.Computation`.
+
+        Raises:
+          NotImplementedError: If it holds something that is not supported.
+        """
+        with self._lock:
+            known = self._known.get(id(computation))
+            if known is not None and known[0]() is computation:
+                return known[1:]
+            proto = compat.framework.serialize_computation(computation)
+            serialized = proto.SerializeToString(deterministic=True)
+            content = hashlib.sha256(serialized).digest()
+            plan = self._plans.get(content)
+            if plan is None:
+                plan = RunnablePlan(_plan(computation), self._options)
+                self._plans[content] = plan
+            self._recent[content] = plan
+            self._recent.move_to_end(content)
+            if len(self._recent) > self._options.limits.plans:
+                self._recent.popitem(last=False)
+            key = id(computation)
+            forget = weakref.ref(computation, lambda _: self._known.pop(key, None))
+            assemble = build_assembler(
+                plan.plan.result, computation.type_signature.result
+            )
+            self._known[key] = (forget, plan, assemble)
+            return plan, assemble
+
+
+def _plan(computation: Any) -> Plan:
+    """Replaces intrinsics as TFF's native compiler does, and plans the rest."""
+    block, _ = tff.tensorflow.replace_intrinsics_with_bodies(
+        computation.to_building_block()
+    )
+    return build_plan(block)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tff_drift import system
-from tff_drift.execution.local.limits import Limits
+from tff_drift.execution.local.options import Limits
 
 # Threads wait, for Python's lock and for each other's results: so many more than there
 # are processors keep these busy.

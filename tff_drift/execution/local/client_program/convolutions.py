@@ -30,7 +30,7 @@ import tensorflow as tf
 from tensorflow.python.ops.parallel_for.pfor import wrap
 
 from tff_drift.execution.local import patterns, policy
-from tff_drift.execution.local.limits import Limits
+from tff_drift.execution.local.options import Limits
 
 # Patches of so few channels, if each has no more than so many values and those of an
 # image have no fewer than so many, are copied faster by a convolution with a filter
@@ -97,26 +97,14 @@ class Geometry(NamedTuple):
         return self.height.size * self.width.size
 
 
-class Shapes(NamedTuple):
-    """The shapes of a convolution, or of one that an operation is a gradient of.
-
-    Attributes:
-      images: That of the images.
-      filters: That of the filters.
-    """
-
-    images: tf.TensorShape
-    filters: tf.TensorShape
-
-
-def shapes_of(operation: tf.Operation) -> Shapes:
-    """Returns the shapes of a convolution.
+def shapes_of(operation: tf.Operation) -> tuple[tf.TensorShape, tf.TensorShape]:
+    """Returns the shapes of the images and the filters of a convolution.
 
     Args:
-      operation: One of `KINDS`, of one client.
+      operation: One of `KINDS`, of one client: a convolution, or a gradient of one.
     """
     images, filters = KINDS[operation.type]
-    return Shapes(images(operation).shape, filters(operation).shape)
+    return images(operation).shape, filters(operation).shape
 
 
 def geometry_of(operation: tf.Operation) -> Geometry | None:
@@ -179,7 +167,7 @@ def _num_patch_values(operation: tf.Operation) -> float:
     geometry = geometry_of(operation) if operation.type in KINDS else None
     if geometry is None:
         return math.inf
-    examples, *_, channels = shapes_of(operation).images
+    (examples, *_, channels), _ = shapes_of(operation)
     if examples is None:
         return math.inf
     return examples * geometry.outs * geometry.taps * channels
@@ -235,7 +223,7 @@ def as_product(operation: tf.Operation, kept: dict[Any, tf.Tensor]) -> tf.Tensor
     Returns:
       The result; None if it is not a convolution, or has large patches.
     """
-    if operation.type not in _FACTORS or not _has_small_patches(operation):
+    if not _has_small_patches(operation):
         return None
     factors = [operation.inputs[k][tf.newaxis] for k in _FACTORS[operation.type]]
     return _Product(operation, 1, kept).of(*factors)[0]
@@ -247,8 +235,8 @@ def _has_small_patches(operation: tf.Operation) -> bool:
     geometry = geometry_of(operation)
     if geometry is None:
         return False
-    channels = shapes_of(operation).images[-1]
-    num_values = geometry.outs * geometry.taps * channels
+    images, _ = shapes_of(operation)
+    num_values = geometry.outs * geometry.taps * images[-1]
     return policy.multiply_patches(_limits.get(_DEFAULT_LIMITS), num_values)
 
 

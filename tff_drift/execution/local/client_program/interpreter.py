@@ -26,16 +26,13 @@ from tff_drift.execution.local.client_program.loops import ListInGraph, Reduce
 from tff_drift.execution.local.client_program.nodes import (
     Checks,
     Frame,
-    after,
-    data_inputs,
-    emit,
-    functions_of,
-    in_order,
-)
-from tff_drift.execution.local.client_program.variables import (
     UnsupportedGraphError,
     Variable,
+    after,
+    data_inputs,
     distinct_variables,
+    emit,
+    in_order,
     use_variable,
     without_values,
 )
@@ -200,7 +197,7 @@ class GraphInterpreter:
             )
         if any(part in node.op for part in _DATASET_OPERATIONS):
             raise UnsupportedGraphError(f"it has the dataset operation {node.op!r}")
-        if functions_of(node):
+        if patterns.functions_of(node):
             raise UnsupportedGraphError(
                 f"it has the operation {node.op!r} on functions"
             )
@@ -330,7 +327,7 @@ class GraphInterpreter:
 
     def _may_fail(self, node: Any) -> bool:
         """Whether a node is a check, or a branch or a call with one in it."""
-        names = functions_of(node) & self.functions.keys()
+        names = patterns.functions_of(node) & self.functions.keys()
         functions = [self.functions[name] for name in names]
         return patterns.has_check([node.op]) or any(
             self._may_fail(inner) for each in functions for inner in each.node_def

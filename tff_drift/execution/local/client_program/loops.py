@@ -1,27 +1,29 @@
-"""The loops over a client's batches that the evaluation of its graph comes to.
+"""The computation of one client, as a graph and as loops over its batches.
 
-Most are a `Dataset.reduce`. A computation that passes over its batches again, as that
-of UGA does, gathers them in TensorFlow's lists and loops over these; what a later loop
-needs of an earlier one, its iterates, goes through lists, too. Such a loop says by its
-name which batches it takes, see `patterns`, and gets the form of the others here. Where
-many clients take it side by side, whose turn it is to read what is not for the graph of
-one client to say: lists are Python objects meanwhile, a step is given what it reads of
-them, a batch among it, and what it writes is taken from them.
+Most loops that the evaluation of the graph comes to are a `Dataset.reduce`. A
+computation that passes over its batches again, as that of UGA does, gathers them in
+TensorFlow's lists and loops over these; what a later loop needs of an earlier one, its
+iterates, goes through lists, too. Such a loop says by its name which batches it takes,
+see `patterns`, and gets the form of the others here. Where many clients take it side by
+side, whose turn it is to read what is not for the graph of one client to say: lists are
+Python objects meanwhile, a step is given what it reads of them, a batch among it, and
+what it writes is taken from them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns
-from tff_drift.execution.local.client_program.variables import (
+from tff_drift.execution.local.client_program.nodes import (
     UnsupportedGraphError,
     Variable,
 )
+from tff_drift.execution.local.tensors import TensorList
 
 
 class StepResults(NamedTuple):
@@ -246,3 +248,153 @@ def batches_taken(part: str, epochs: int, num_batches: int) -> range:
     if part == patterns.LAST_EPOCH:
         return range(last_epoch, num_batches)
     return range(last_epoch)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientGraph:
+    """The computation of one client.
+
+    Attributes:
+      graph_def: The graph.
+      inputs: The names of the nodes that are fed.
+      specs: The specs of the inputs. For a dataset, the list of the specs of the
+        tensors of an element.
+      each: For every input, whether each client has its own.
+      outputs: The names of the results.
+      summed: For every result, whether no more is wanted than its sum over clients.
+    """
+
+    graph_def: Any
+    inputs: tuple[str, ...]
+    specs: tuple[Any, ...]
+    each: tuple[bool, ...]
+    outputs: tuple[str, ...]
+    summed: tuple[bool, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetLoop:
+    """A loop over a client's dataset.
+
+    Attributes:
+      dataset: The position of the dataset among the inputs.
+      function: The function of a step.
+      lists: Of a loop over gathered batches, what it has for its values.
+      changing: The positions of what steps change of the loop's state, in which
+        variables are left out.
+      fixed: The positions of what they return as it was.
+      variables: The variables whose values go from step to step, by their position
+        among the variables of the graph; their values follow the changing state.
+      arguments: For each argument of the step besides state and element: the
+        position of a variable, or None for a tensor.
+      state_specs: The specs of the changing state and of the variables.
+      argument_specs: The specs of the arguments that are tensors, and of the fixed
+        state, which follows them.
+      operations: The kinds of operations of a step.
+      written_specs: The specs of what it saves for later loops.
+    """
+
+    dataset: int
+    function: str
+    lists: Lists | None
+    changing: tuple[int, ...]
+    fixed: tuple[int, ...]
+    variables: tuple[int, ...]
+    arguments: tuple[int | None, ...]
+    state_specs: tuple[tf.TensorSpec, ...]
+    argument_specs: tuple[tf.TensorSpec, ...]
+    operations: frozenset[str]
+    written_specs: tuple[tf.TensorSpec, ...] = ()
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """The numbers of what a step reads of earlier loops."""
+        return () if self.lists is None else self.lists.reads
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        """The numbers of what it saves for later ones."""
+        return () if self.lists is None else self.lists.writes
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetInput:
+    """Stands for a client's dataset while its computation is evaluated."""
+
+    position: int
+
+
+def is_dataset(spec: Any) -> bool:
+    """Whether the spec of an input is of a dataset."""
+    return isinstance(spec, list)
+
+
+def with_inputs(graph: ClientGraph, specs: Mapping[str, tf.TensorSpec]) -> ClientGraph:
+    """Returns a computation with more inputs, which each client has its own of.
+
+    Args:
+      graph: The computation.
+      specs: Their specs, by names that no node has.
+    """
+    return dataclasses.replace(
+        graph,
+        inputs=(*graph.inputs, *specs),
+        specs=(*graph.specs, *specs.values()),
+        each=(*graph.each, *[True] * len(specs)),
+    )
+
+
+def described(reduce: Reduce, variables: Sequence[Variable]) -> DatasetLoop:
+    """Returns a loop over a client's dataset that the evaluation has come to.
+
+    Args:
+      reduce: The loop.
+      variables: The variables that the graph has made so far.
+
+    Raises:
+      UnsupportedGraphError: If its dataset is no input, or it carries a resource.
+    """
+    if not isinstance(reduce.dataset, DatasetInput):
+        raise UnsupportedGraphError("it reduces a dataset of its own")
+    assigned = [k for k, v in enumerate(variables) if v.value is not None]
+    arguments = [
+        variables.index(a) if isinstance(a, Variable) else None
+        for a in reduce.arguments
+    ]
+    tensors = [a for a in reduce.arguments if tf.is_tensor(a)]
+    return DatasetLoop(
+        dataset=reduce.dataset.position,
+        function=reduce.function,
+        lists=reduce.lists,
+        changing=tuple(range(len(reduce.state))),
+        fixed=(),
+        variables=tuple(assigned),
+        arguments=tuple(arguments),
+        # Not the shapes of the first values: a step may return others.
+        state_specs=tuple(
+            tf.TensorSpec(shape, spec_of(value).dtype)
+            for value, shape in [
+                *zip(reduce.state, reduce.shapes, strict=True),
+                *((variables[k].value, variables[k].shape) for k in assigned),
+            ]
+        ),
+        argument_specs=tuple(map(spec_of, tensors)),
+        operations=frozenset(),
+    )
+
+
+def spec_of(tensor: Any) -> tf.TensorSpec:
+    """Returns the spec of a tensor that goes from step to step, which has to be one."""
+    if tensor.dtype in (tf.variant, tf.resource):
+        raise UnsupportedGraphError("its loop carries a resource")
+    return tf.TensorSpec(tensor.shape, tensor.dtype)
+
+
+def placeholder(spec: tf.TensorSpec) -> tf.Tensor:
+    """Returns a placeholder for a tensor."""
+    return tf.compat.v1.placeholder(spec.dtype, spec.shape)
+
+
+def placeholders(specs: Sequence[tf.TensorSpec]) -> TensorList:
+    """Returns a placeholder for each of some tensors."""
+    return [placeholder(spec) for spec in specs]

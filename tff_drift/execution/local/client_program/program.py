@@ -23,28 +23,27 @@ from typing import Any
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns
-from tff_drift.execution.local.client_program import (
-    convolutions,
-    parts,
-    vectorizable,
-)
+from tff_drift.execution.local.client_program import convolutions, vectorizable
 from tff_drift.execution.local.client_program.interpreter import (
     LOOPS,
     GraphInterpreter,
 )
 from tff_drift.execution.local.client_program.loops import (
-    ListInGraph,
-    Reduce,
-    StepResults,
-    take_step,
-)
-from tff_drift.execution.local.client_program.parts import (
     ClientGraph,
     DatasetInput,
     DatasetLoop,
+    ListInGraph,
+    Reduce,
+    StepResults,
+    described,
     is_dataset,
+    placeholder,
+    placeholders,
+    spec_of,
+    take_step,
+    with_inputs,
 )
-from tff_drift.execution.local.client_program.variables import (
+from tff_drift.execution.local.client_program.nodes import (
     UnsupportedGraphError,
     Variable,
 )
@@ -74,7 +73,7 @@ class ClientProgram:
         self.epochs = patterns.gathered_epochs(graph.graph_def)
         if self.epochs:
             count = {"number of batches": tf.TensorSpec([], tf.int32)}
-            graph = parts.with_inputs(graph, count)
+            graph = with_inputs(graph, count)
         self.graph = graph
         self.loops: list[DatasetLoop] = []
         self._analyze()
@@ -148,7 +147,7 @@ class ClientProgram:
         specs = loop.state_specs, loop.argument_specs, element
         with tf.Graph().as_default():
             try:
-                results = self.step(number, *map(_placeholders, specs))
+                results = self.step(number, *map(placeholders, specs))
             except UnsupportedGraphError:
                 return math.inf  # It takes no batches of one example.
             # Not that of gradients that nothing is made of.
@@ -160,18 +159,18 @@ class ClientProgram:
         computed: list[Any] = []
         with tf.Graph().as_default() as graph:
             values = [
-                None if is_dataset(spec) else _placeholder(spec)
+                None if is_dataset(spec) else placeholder(spec)
                 for spec in self.graph.specs
             ]
             while True:
-                done = [_placeholders(loop.state_specs) for loop in self.loops]
+                done = [placeholders(loop.state_specs) for loop in self.loops]
                 interpreter, results, reduce = self._evaluate(
                     values, done, len(self.loops)
                 )
                 computed += results
                 if reduce is None:
                     break
-                loop = _describe(reduce, interpreter.variables)
+                loop = described(reduce, interpreter.variables)
                 carried = [interpreter.variables[k].value for k in loop.variables]
                 given = [*reduce.state, *reduce.arguments, *carried]
                 computed += given
@@ -220,12 +219,12 @@ class ClientProgram:
         """
         computed: TensorList = []
         for number, loop in enumerate(self.loops):
-            state = _placeholders(loop.state_specs)
+            state = placeholders(loop.state_specs)
             variables, interpreter, results = self._take_step(
                 loop,
                 state,
-                _placeholders(loop.argument_specs),
-                _placeholders(self.element_specs(number)),
+                placeholders(loop.argument_specs),
+                placeholders(self.element_specs(number)),
             )
             new = results.state
             computed += [*new, *results.written]
@@ -254,7 +253,7 @@ class ClientProgram:
                 ),
                 argument_specs=(*loop.argument_specs, *(specs[k] for k in fixed)),
                 operations=frozenset(interpreter.operations),
-                written_specs=tuple(map(_spec, results.written)),
+                written_specs=tuple(map(spec_of, results.written)),
             )
         return computed
 
@@ -387,50 +386,6 @@ class _ReachedLoopError(Exception):
         self.reduce = reduce
 
 
-def _describe(reduce: Reduce, variables: Sequence[Variable]) -> DatasetLoop:
-    if not isinstance(reduce.dataset, DatasetInput):
-        raise UnsupportedGraphError("it reduces a dataset of its own")
-    assigned = [k for k, v in enumerate(variables) if v.value is not None]
-    arguments = [
-        variables.index(a) if isinstance(a, Variable) else None
-        for a in reduce.arguments
-    ]
-    tensors = [a for a in reduce.arguments if tf.is_tensor(a)]
-    return DatasetLoop(
-        dataset=reduce.dataset.position,
-        function=reduce.function,
-        lists=reduce.lists,
-        changing=tuple(range(len(reduce.state))),
-        fixed=(),
-        variables=tuple(assigned),
-        arguments=tuple(arguments),
-        # Not the shapes of the first values: a step may return others.
-        state_specs=tuple(
-            tf.TensorSpec(shape, _spec(value).dtype)
-            for value, shape in [
-                *zip(reduce.state, reduce.shapes, strict=True),
-                *((variables[k].value, variables[k].shape) for k in assigned),
-            ]
-        ),
-        argument_specs=tuple(map(_spec, tensors)),
-        operations=frozenset(),
-    )
-
-
 def no_reduce(loop: Any) -> list[Any]:
     """Refuses a loop over batches where a step is evaluated."""
     raise UnsupportedGraphError("a step of it has a loop over batches")
-
-
-def _spec(tensor: Any) -> tf.TensorSpec:
-    if tensor.dtype in (tf.variant, tf.resource):
-        raise UnsupportedGraphError("its loop carries a resource")
-    return tf.TensorSpec(tensor.shape, tensor.dtype)
-
-
-def _placeholder(spec: tf.TensorSpec) -> tf.Tensor:
-    return tf.compat.v1.placeholder(spec.dtype, spec.shape)
-
-
-def _placeholders(specs: Sequence[tf.TensorSpec]) -> TensorList:
-    return [_placeholder(spec) for spec in specs]

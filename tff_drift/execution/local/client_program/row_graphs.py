@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from tff_drift.execution.local import patterns
 from tff_drift.execution.local.client_program.interpreter import GraphInterpreter
+from tff_drift.execution.local.client_program.nodes import UnsupportedGraphError
 from tff_drift.execution.local.client_program.program import no_reduce
-from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.graphs import import_graph
 from tff_drift.execution.local.tensors import TensorList
 

@@ -23,8 +23,14 @@ from typing import Any
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns
-from tff_drift.execution.local.client_program import parts
-from tff_drift.execution.local.client_program.loops import StepResults
+from tff_drift.execution.local.client_program.loops import (
+    StepResults,
+    is_dataset,
+    placeholder,
+    placeholders,
+    with_inputs,
+)
+from tff_drift.execution.local.client_program.nodes import UnsupportedGraphError
 from tff_drift.execution.local.client_program.program import ClientProgram
 from tff_drift.execution.local.client_program.row_graphs import (
     ZERO,
@@ -32,7 +38,6 @@ from tff_drift.execution.local.client_program.row_graphs import (
     Part,
     Space,
 )
-from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.tensors import TensorList
 
 
@@ -71,7 +76,7 @@ class RowsProgram:
         specs = list(loop.state_specs)
         with tf.Graph().as_default():
             state, arguments, element = (
-                list(map(_placeholder, each))
+                placeholders(each)
                 for each in (specs, loop.argument_specs, client.element_specs(0))
             )
             new = client.step(0, state, arguments, element).state
@@ -85,7 +90,7 @@ class RowsProgram:
                 size = specs[k].shape.num_elements() * specs[k].dtype.size
                 self.num_bytes[space] = self.num_bytes.get(space, 0) + size
             places = {x: tf.TensorSpec([x.num_rows], tf.int32) for x in self.num_bytes}
-            self._step = step.on_rows({x: _placeholder(y) for x, y in places.items()})
+            self._step = step.on_rows({x: placeholder(y) for x, y in places.items()})
         with tf.Graph().as_default():
             self._finish, self._taken, self._given = self._analyze_finish()
         self.tables = list(self._taken)
@@ -93,7 +98,7 @@ class RowsProgram:
         for number, spec in enumerate(places.values()):
             own[f"rows {number}"] = tf.TensorSpec([None], tf.int32)
             own[f"places {number}"] = spec
-        self.graph = parts.with_inputs(client.graph, own)
+        self.graph = with_inputs(client.graph, own)
         for k in self._tables:
             specs[k] = tf.TensorSpec([None, *specs[k].shape[1:]], specs[k].dtype)
         arguments_and_places = *loop.argument_specs, *places.values()
@@ -111,8 +116,8 @@ class RowsProgram:
           have rows of them.
         """
         specs = self._client.graph.specs
-        values = [None if parts.is_dataset(x) else _placeholder(x) for x in specs]
-        last = list(map(_placeholder, self._client.loops[0].state_specs))
+        values = [None if is_dataset(x) else placeholder(x) for x in specs]
+        last = placeholders(self._client.loops[0].state_specs)
         first, _ = self._client.start(0, values, [])
         positions = {x.ref(): k for k, x in enumerate(values) if x is not None}
         taken: dict[int, Space] = {}
@@ -222,7 +227,3 @@ def _put_back(picked: tf.Tensor, rows: tf.Tensor, num_rows: int) -> tf.Tensor:
         return tf.where(among_others, tf.reduce_sum(other, range(axis + 1)), total)
 
     return tf.cond(tf.reduce_any(is_nan), with_nan, lambda: tf.identity(total))
-
-
-def _placeholder(spec: tf.TensorSpec) -> tf.Tensor:
-    return tf.compat.v1.placeholder(spec.dtype, spec.shape)

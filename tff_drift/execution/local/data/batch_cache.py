@@ -1,4 +1,4 @@
-"""A cache of batches read from datasets and of tensors built from them.
+"""The RAM for batches read from datasets, and for tensors built from them.
 
 Reading a dataset takes longer than training a small model on it, so that what was read
 is kept for datasets that give the same batches every time.
@@ -15,7 +15,25 @@ from typing import Any, Generic, Protocol, TypeVar
 import tensorflow as tf
 
 from tff_drift.execution.local import patterns
-from tff_drift.execution.local.limits import Limits
+
+
+class TooManyBytesError(Exception):
+    """Batches were to be read that take more RAM than there is for them."""
+
+
+class MemoryBudget:
+    """RAM for batches that are read, perhaps by several threads, in bytes."""
+
+    def __init__(self, num_bytes: float) -> None:
+        self._left = num_bytes
+        self._lock = threading.Lock()
+
+    def take(self, num_bytes: int) -> None:
+        """Uses a part of the budget; raises `TooManyBytesError` if less is left."""
+        with self._lock:
+            self._left -= num_bytes
+            if self._left < 0:
+                raise TooManyBytesError
 
 
 class Batches(Protocol):
@@ -43,7 +61,7 @@ class BatchCache(Generic[_Batches]):
       cohorts: How many cohorts are remembered, to know those that come again.
     """
 
-    def __init__(self, limit_bytes: int, cohorts: int = Limits.cohorts) -> None:
+    def __init__(self, limit_bytes: int, cohorts: int) -> None:
         self._limit_bytes = limit_bytes
         self._cohorts_remembered = cohorts
         # The cohorts stacked last, by their keys.

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,30 +19,11 @@ import tensorflow as tf
 from tff_drift import compat
 from tff_drift.execution.batches_on_demand import BatchesOnDemand, Rows
 from tff_drift.execution.local import patterns, tensors
-from tff_drift.execution.local.data import sequences, variants
-from tff_drift.execution.local.data.batch_cache import BatchCache
+from tff_drift.execution.local.data import sequences
+from tff_drift.execution.local.data.batch_cache import BatchCache, MemoryBudget
 
 # The arrays of a batch's components, or of a whole epoch's, and which of their rows.
 _Batch = tuple[list[np.ndarray], Rows | None]
-
-
-class TooManyBytesError(Exception):
-    """Batches were to be read that take more RAM than there is for them."""
-
-
-class MemoryBudget:
-    """RAM for batches that are read, perhaps by several threads, in bytes."""
-
-    def __init__(self, num_bytes: float) -> None:
-        self._left = num_bytes
-        self._lock = threading.Lock()
-
-    def take(self, num_bytes: int) -> None:
-        """Uses a part of the budget; raises `TooManyBytesError` if less is left."""
-        with self._lock:
-            self._left -= num_bytes
-            if self._left < 0:
-                raise TooManyBytesError
 
 
 class BatchShapes(dict[int, tuple[tuple[tuple[int, ...], ...], int]]):
@@ -150,13 +130,13 @@ class ClientData:
         """
         if self._source is not None:
             rows = sequences.element_rows(list(self._source), self._element_type)
-            return variants.to_variant(sequences.from_rows(rows, self._element_type))
+            return sequences.to_variant(sequences.from_rows(rows, self._element_type))
         if self._variant is not None:
             return self._variant
         dataset = self._dataset
         if dataset is None:
             dataset = sequences.from_rows(self._rows, self._element_type)
-        variant = variants.to_variant(dataset)
+        variant = sequences.to_variant(dataset)
         if not self.draws_random_numbers():
             self._variant = variant
         return variant
@@ -353,7 +333,7 @@ def read_variant(
     """
 
     def batches() -> Iterator[list[np.ndarray]]:
-        for element in variants.read(variant, element_type):
+        for element in sequences.read(variant, element_type):
             arrays = list(map(as_array, element))
             budget.take(sum(array.nbytes for array in arrays))
             yield arrays
@@ -361,3 +341,38 @@ def read_variant(
     # In RAM, where batches of several clients are put together.
     with tf.device("/CPU:0"):
         return ClientData.of_arrays(batches(), element_type)
+
+
+def read_all(
+    datasets: Sequence[Any],
+    element_type: compat.Type,
+    cache: BatchCache[ClientData],
+    budget: MemoryBudget,
+    run: Callable[[Callable[[Any], ClientData], Sequence[Any]], Iterator[ClientData]],
+) -> list[ClientData]:
+    """Returns the data of some clients with its batches.
+
+    Args:
+      datasets: Their data, or the variant tensors of their datasets.
+      element_type: The type of a batch.
+      cache: See `ClientData.read`.
+      budget: For what is read.
+      run: Yields a function's results for some values, as `map`, perhaps on threads.
+
+    Raises:
+      TooManyBytesError: If it takes more.
+    """
+
+    def read(dataset: Any) -> ClientData:
+        if isinstance(dataset, ClientData):
+            return dataset.read(cache, budget)
+        return read_variant(dataset, element_type, budget)
+
+    known = [
+        dataset.known(cache) if isinstance(dataset, ClientData) else None
+        for dataset in datasets
+    ]
+    # Handing them to threads takes longer than returning those that are there.
+    unknown = [each for each, own in zip(datasets, known, strict=True) if own is None]
+    were_read = iter(run(read, unknown))
+    return [next(were_read) if own is None else own for own in known]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,23 @@ import tensorflow as tf
 
 from tff_drift import casts, compat
 from tff_drift.execution import containers
-from tff_drift.execution.local import tensors
-from tff_drift.execution.local.plan import trees
+from tff_drift.execution.local import language, patterns, tensors
 
 Struct = compat.structure.Struct
 # The leaves of an element.
 Row = list[np.ndarray | tf.Tensor]
-# The functions below build graphs themselves: AutoGraph has nothing to do.
-_DO_NOT_CONVERT = tf.autograph.experimental.do_not_convert
+# With this attribute TensorFlow makes a function ready for one device as it is. Without
+# it, every iterator sends each function of its dataset through the graph optimizer,
+# which takes milliseconds, and trains a small model for several clients meanwhile.
+_FOR_ONE_DEVICE = "experimental_ints_on_device"
+# With this one, what rewrites a dataset looks into a function, too. It knows a function
+# by the kind of its results, which that of integers is another of for one device, and
+# would take it for a dataset.
+_REWRITTEN = "_tf_data_function"
+
+# A dataset that holds more is copied, through a graph, more slowly than its functions
+# are optimized: one millisecond and 3.5 for each MiB, where that takes three.
+_COPIED_DATASET_BYTES = 2**19
 
 
 def is_sequence(type_signature: compat.Type) -> bool:
@@ -117,7 +126,7 @@ def example_leaves(examples: Any, element_type: compat.Type) -> Row:
 
 @functools.lru_cache(maxsize=256)
 def _leaf_types(element_type: compat.Type) -> list[compat.Type]:
-    return list(trees.leaf_types(element_type))
+    return list(language.leaf_types(element_type))
 
 
 @functools.lru_cache(maxsize=256)
@@ -155,7 +164,7 @@ def component_order(element_type: compat.Type) -> tuple[int, ...]:
     A dataset sorts the keys of a mapping, a type does not.
     """
     leaves = range(len(_leaf_types(element_type)))
-    tree = trees.pack(element_type, iter(leaves))
+    tree = language.pack(element_type, iter(leaves))
     return tuple(tf.nest.flatten(compat.type_to_py_container(tree, element_type)))
 
 
@@ -195,7 +204,7 @@ def _stacked(column: Sequence[Any], tensor_type: compat.TensorType) -> tf.Tensor
 
 
 def _slices(columns: list[tf.Tensor], element_type: compat.Type) -> tf.data.Dataset:
-    tree = trees.pack(element_type, iter(columns))
+    tree = language.pack(element_type, iter(columns))
     return tf.data.Dataset.from_tensor_slices(
         compat.type_to_py_container(tree, element_type)
     )
@@ -261,77 +270,109 @@ def _no_rows(tensor_type: compat.TensorType) -> tf.Tensor:
     return tf.zeros([0, *shape], tensor_type.dtype)
 
 
-def map_sequence(function: Any, variant: tf.Tensor, types: Any) -> tf.Tensor:
-    """Maps the elements of a sequence.
+def to_variant(dataset: tf.data.Dataset) -> tf.Tensor:
+    """Returns a dataset as a computation gets it: as if it were new.
+
+    A seeded `Dataset.shuffle` draws a new order at every iteration. TFF's worker
+    gets a copy of the dataset for every computation, which starts over: a round
+    does not depend on what was read before it.
 
     Args:
-      function: Of a tree, the element, to a tree.
-      variant: The sequence.
-      types: The function's type.
+      dataset: The dataset.
 
     Returns:
-      The sequence of the results.
+      A scalar variant tensor.
     """
-    spreads = type(element_spec(types.parameter)) is tuple
+    variant = tf.data.experimental.to_variant(dataset)
+    starts_over = patterns.draws_random_numbers(dataset)
+    if not starts_over and not _is_better_copied(dataset):
+        return variant
+    try:
+        serialized = tf.raw_ops.DatasetToGraphV2(input_dataset=variant).numpy()
+        graph_def = tf.compat.v1.GraphDef.FromString(serialized)
+        if starts_over:
+            _forget_positions(graph_def)
+        _leave_unoptimized(graph_def)
+        return tf.raw_ops.DatasetFromGraph(graph_def=graph_def.SerializeToString())
+    except tf.errors.OpError:
+        # What reads from Python, or has more than 2 GB, cannot be copied.
+        return variant
 
-    @_DO_NOT_CONVERT
-    def on_element(*element: Any) -> Any:
-        # `Dataset.map` spreads a tuple as arguments, one of a single element too.
-        value = element if spreads else element[0]
-        result = function(to_tree(value, types.parameter))
-        return compat.type_to_py_container(result, types.result)
 
-    mapped = to_dataset(variant, types.parameter).map(on_element)
-    return tf.data.experimental.to_variant(mapped)
+def _is_better_copied(dataset: tf.data.Dataset) -> bool:
+    """Whether a copy takes less time than optimizing the functions."""
+    return (
+        patterns.has_moving_functions_only(dataset)
+        and patterns.held_bytes(dataset) <= _COPIED_DATASET_BYTES
+    )
 
 
-def reduce_sequence(
-    function: Any, variant: tf.Tensor, zero: Any, element_type: compat.Type
-) -> Any:
-    """Reduces the elements of a sequence.
+def _forget_positions(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Breaks the links from shuffles to where their streams of seeds have got to.
 
-    Args:
-      function: Of the accumulator's tree and the element's tree to the next
-        accumulator.
-      variant: The sequence.
-      zero: The first accumulator.
-      element_type: The type of the elements.
-
-    Returns:
-      The last accumulator, a tree like `zero`.
+    TensorFlow starts a stream over if it does not find it, as in TFF's worker,
+    which is another process.
     """
-    flat = tuple(trees.leaves(zero))
-
-    @_DO_NOT_CONVERT
-    def on_element(state: Any, element: Any) -> Any:
-        value = to_tree(element, element_type)
-        result = function(compat.structure.pack_sequence_as(zero, list(state)), value)
-        return tuple(trees.leaves(result))
-
-    reduced = to_dataset(variant, element_type).reduce(flat, on_element)
-    if isinstance(zero, Struct):
-        return compat.structure.pack_sequence_as(zero, list(reduced))
-    return reduced[0]
+    nodes = {node.name: node for node in graph_def.node}
+    for node in graph_def.node:
+        if patterns.is_random(node.op):
+            for name in node.input:
+                source = nodes[name.lstrip("^").split(":")[0]]
+                for handle in source.attr["value"].tensor.resource_handle_val:
+                    handle.name = "a seed generator that does not exist"
 
 
-def select_sequence(
-    select: Any, keys: tf.Tensor, server_value: Any, types: compat.FunctionType
-) -> tf.Tensor:
-    """Returns the sequence of what a client selected by its keys.
+def _leave_unoptimized(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Marks the functions in which there is no arithmetic that could be optimized.
 
-    Args:
-      select: Of the server's value and a key to an element.
-      keys: The client's keys, a vector.
-      server_value: The server's value, a tree.
-      types: The type of `select`.
-
-    Returns:
-      The sequence, in the order of the keys.
+    The optimizer may change the last bits of arithmetic, which are to be TFF's.
     """
+    for function in graph_def.library.function:
+        if patterns.moves_values_only(node.op for node in function.node_def):
+            function.attr[_FOR_ONE_DEVICE].b = True
+            function.attr.pop(_REWRITTEN, None)
 
-    @_DO_NOT_CONVERT
-    def on_key(key: tf.Tensor) -> Any:
-        return compat.type_to_py_container(select(server_value, key), types.result)
 
-    selected = tf.data.Dataset.from_tensor_slices(keys).map(on_key)
-    return tf.data.experimental.to_variant(selected)
+def read(variant: tf.Tensor, element_type: compat.Type) -> Iterator[list[tf.Tensor]]:
+    """Yields the flattened elements of the dataset that a variant tensor holds."""
+    # By operations: Python's iterators take three times as long for a small batch.
+    specs = tf.nest.flatten(element_spec(element_type))
+    of_elements = {
+        "output_types": [spec.dtype for spec in specs],
+        "output_shapes": [spec.shape for spec in specs],
+    }
+    dataset = tf.raw_ops.OptionsDataset(
+        input_dataset=variant, serialized_options=unoptimized(), **of_elements
+    )
+    iterator = tf.raw_ops.AnonymousIteratorV3(**of_elements)
+    tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
+    tensors.give_back_attributes([dataset, iterator])
+    for _ in range(int(tf.raw_ops.DatasetCardinality(input_dataset=dataset))):
+        element = tf.raw_ops.IteratorGetNext(iterator=iterator, **of_elements)
+        tensors.give_back_attributes(element)
+        yield element
+    # Whether there is more is asked for at the end only, since it takes longer: of a
+    # number that is not known, and to see an error that comes after the last element.
+    while True:
+        optional = tf.raw_ops.IteratorGetNextAsOptional(
+            iterator=iterator, **of_elements
+        )
+        if not tf.raw_ops.OptionalHasValue(optional=optional):
+            return
+        yield tf.raw_ops.OptionalGetValue(optional=optional, **of_elements)
+
+
+@functools.lru_cache(maxsize=1)
+def unoptimized() -> bytes:
+    """Returns options that rewrite and tune little, as an operation takes them.
+
+    That takes longer than a client's few batches can gain by it. Which elements come,
+    and in which order, depends on one rewriting alone: a shuffle and its repetition,
+    made one, draw other numbers of seeds, and a second pass goes on after them.
+    """
+    options = tf.data.Options()
+    options.experimental_optimization.apply_default_optimizations = False
+    options.experimental_optimization.shuffle_and_repeat_fusion = True
+    options.autotune.enabled = False
+    # TensorFlow has no public way to write them.
+    return options._to_proto().SerializeToString()

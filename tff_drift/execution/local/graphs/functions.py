@@ -1,8 +1,10 @@
-"""TensorFlow functions made from TFF's local computations."""
+"""TensorFlow functions made from TFF's local computations, and called."""
 
 from __future__ import annotations
 
 import functools
+import re
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -11,11 +13,15 @@ import tensorflow as tf
 from tensorflow.python.eager import context as eager_context
 
 from tff_drift import compat
+from tff_drift.execution.local import language, patterns
 from tff_drift.execution.local.data import sequences
 from tff_drift.execution.local.graphs.import_graph import GraphCache
-from tff_drift.execution.local.plan import trees
-from tff_drift.execution.local.plan.interpreter import Interpreter
-from tff_drift.execution.local.plan.plan import Leaf, Operation
+from tff_drift.execution.local.language import Interpreter
+from tff_drift.execution.local.plan import Leaf, Operation
+
+# The functions below build graphs themselves: AutoGraph has nothing to do.
+_DO_NOT_CONVERT = tf.autograph.experimental.do_not_convert
+_NORMALIZATION = re.compile(r"FusedBatchNorm(Grad)?(V\d)?")
 
 
 class TensorFunction(Protocol):
@@ -52,39 +58,67 @@ class GraphBuilder(Interpreter):
         """Imports the graph of `block`."""
         graph = self._graphs.prepare(block)
         self.one_at_a_time = self.one_at_a_time or graph.one_at_a_time
-        results = graph(list(trees.leaves(argument)))
-        return trees.pack(block.type_signature.result, iter(results))
+        results = graph(list(language.leaves(argument)))
+        return language.pack(block.type_signature.result, iter(results))
 
     def call_intrinsic(self, block: compat.framework.Intrinsic, argument: Any) -> Any:
         """Evaluates the intrinsics that make or use sequences."""
-        types = block.type_signature
         if block.uri == "sequence_map":
-            function, variant = argument
-            return sequences.map_sequence(
-                lambda element: self.call(function, element),
-                variant,
-                trees.function_type(function),
-            )
+            return self._map(*argument)
         if block.uri == "sequence_reduce":
-            variant, zero, function = argument
-            return sequences.reduce_sequence(
-                lambda *two: self.call(function, trees.pair(*two)),
-                variant,
-                zero,
-                types.parameter[0].element,
-            )
+            element_type = block.type_signature.parameter[0].element
+            return self._reduce(*argument, element_type)
         if block.uri in ("federated_select", "federated_secure_select"):
-            keys, server_value, select = argument
-            return sequences.select_sequence(
-                lambda *two: self.call(select, trees.pair(*two)),
-                keys,
-                server_value,
-                trees.function_type(select),
-            )
+            return self._select(*argument)
         raise NotImplementedError(
             f"The local execution context does not support the intrinsic {block.uri!r} "
             "inside a local computation."
         )
+
+    def _map(self, function: Any, variant: tf.Tensor) -> tf.Tensor:
+        """Returns the sequence of what a function makes of the elements of another."""
+        types = language.function_type(function)
+        spreads = type(sequences.element_spec(types.parameter)) is tuple
+
+        @_DO_NOT_CONVERT
+        def on_element(*element: Any) -> Any:
+            # `Dataset.map` spreads a tuple as arguments, one of a single element too.
+            value = element if spreads else element[0]
+            result = self.call(function, sequences.to_tree(value, types.parameter))
+            return compat.type_to_py_container(result, types.result)
+
+        mapped = sequences.to_dataset(variant, types.parameter).map(on_element)
+        return tf.data.experimental.to_variant(mapped)
+
+    def _reduce(
+        self, variant: tf.Tensor, zero: Any, function: Any, element_type: compat.Type
+    ) -> Any:
+        """Returns the last accumulator of a sequence, a tree like the first, `zero`."""
+
+        @_DO_NOT_CONVERT
+        def on_element(state: Any, element: Any) -> Any:
+            state = compat.structure.pack_sequence_as(zero, list(state))
+            value = sequences.to_tree(element, element_type)
+            result = self.call(function, language.pair(state, value))
+            return tuple(language.leaves(result))
+
+        flat = tuple(language.leaves(zero))
+        reduced = sequences.to_dataset(variant, element_type).reduce(flat, on_element)
+        if isinstance(zero, language.Struct):
+            return compat.structure.pack_sequence_as(zero, list(reduced))
+        return reduced[0]
+
+    def _select(self, keys: tf.Tensor, server_value: Any, select: Any) -> tf.Tensor:
+        """Returns the sequence of what a client selected, in the order of its keys."""
+        result_type = language.function_type(select).result
+
+        @_DO_NOT_CONVERT
+        def on_key(key: tf.Tensor) -> Any:
+            result = self.call(select, language.pair(server_value, key))
+            return compat.type_to_py_container(result, result_type)
+
+        selected = tf.data.Dataset.from_tensor_slices(keys).map(on_key)
+        return tf.data.experimental.to_variant(selected)
 
     def literal(self, block: compat.framework.Literal) -> tf.Tensor:
         """Returns a constant."""
@@ -140,6 +174,41 @@ def _remove_functions(names: Iterable[str]) -> None:
         eager_context.context().remove_function(name)
 
 
+def one_at_a_time(function: Any, of_clients: bool = False) -> Callable[..., Any]:
+    """Returns a function for which threads wait, if its kernels cannot be shared.
+
+    With oneDNN, TensorFlow's fused normalization keeps the number of channels of a call
+    in its kernel. Two calls at once whose numbers differ write beyond their memory, and
+    may return wrong moments before the program crashes. Vectorized clients have
+    channels of their own; Keras' `LayerNormalization` has one for each row of a batch,
+    in the second dimension.
+
+    Args:
+      function: A TensorFlow function with a `graph`.
+      of_clients: Whether it is of vectorized clients, whose number varies.
+
+    Returns:
+      The function, or one that runs it in one thread at a time.
+    """
+    nodes = patterns.all_nodes(function.graph.as_graph_def())
+    if not any(_varies(node, of_clients) for node in nodes):
+        return function
+    lock = threading.Lock()
+
+    def alone(*inputs: Any) -> Any:
+        with lock:
+            return function(*inputs)
+
+    return alone
+
+
+def _varies(node: Any, of_clients: bool) -> bool:
+    """Whether a node is a normalization whose number of channels differs by call."""
+    if not _NORMALIZATION.fullmatch(node.op):
+        return False
+    return of_clients or node.attr["data_format"].s == b"NCHW"
+
+
 class PhaseFunction:
     """The operations of a phase at one place, as one TensorFlow function.
 
@@ -188,10 +257,10 @@ class PhaseFunction:
                 for leaf in _sequences(step):
                     values[leaf] = given.get((step, leaf), values[leaf])
                 _pass_after(step, values, last_pass)
-                function = trees.substitute(step.function, values)
-                argument = trees.substitute(step.argument, values)
+                function = language.substitute(step.function, values)
+                argument = language.substitute(step.argument, values)
                 results = self._builder.call(function, argument)
-                values.update(zip(step.outputs, trees.leaves(results), strict=True))
+                values.update(zip(step.outputs, language.leaves(results), strict=True))
                 outputs = [values[leaf] for leaf in step.outputs]
                 last_pass.update(dict.fromkeys(_sequences(step), outputs))
             return [values[leaf] for leaf in self.outputs]

@@ -21,10 +21,15 @@ import tensorflow as tf
 
 from tff_drift import compat
 from tff_drift.execution.local import patterns
-from tff_drift.execution.local.graphs import devices, resources
+from tff_drift.execution.local.graphs import resources
 from tff_drift.execution.local.graphs.resources import node_name
 
+_CPU = "/device:CPU:0"
 _VARIANT = tf.variant.as_datatype_enum
+# Parts of the names of operations on datasets, iterators and their elements.
+_DATASET_OPERATIONS = ("Dataset", "Iterator", "Optional", "SeedGenerator")
+# What passes on a dataset without looking at it, and the attribute of its type.
+_PASSING_ON = {"Identity": "T", "Placeholder": "dtype"}
 # Operations that make a dataset, maybe of others, and do not pass over any.
 _MAKING_DATASETS = tuple(
     f"Dataset{version}" for version in ("", "V2", "V3", "V4", "V5")
@@ -139,7 +144,7 @@ def _prepare(proto: Any) -> PreparedGraph:
         resources.initialize_first(graph_def, initializer, initializing)
     _drop_colocation(graph_def)
     _pass_in_order(graph_def)
-    devices.pin_datasets_to_cpu(graph_def)
+    pin_datasets_to_cpu(graph_def)
     one_at_a_time = shared or _has_random_stream(graph_def)
     name_functions_by_content(graph_def)
     return PreparedGraph(graph_def, inputs, outputs, one_at_a_time)
@@ -279,6 +284,23 @@ def _in_order(graph_def: tf.compat.v1.GraphDef) -> Iterable[Any]:
         if name not in done:
             done.add(name)
             yield nodes[name]
+
+
+def pin_datasets_to_cpu(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Places what concerns datasets on the CPU, in a graph and its library.
+
+    A device around the call of a function moves everything in it that has no
+    device of its own, iterators included, for which a GPU has no kernels.
+
+    Args:
+      graph_def: The graph; it is changed in place.
+    """
+    for node in patterns.all_nodes(graph_def):
+        passes_on = (
+            node.op in _PASSING_ON and node.attr[_PASSING_ON[node.op]].type == _VARIANT
+        )
+        if passes_on or any(part in node.op for part in _DATASET_OPERATIONS):
+            node.device = _CPU
 
 
 def _has_random_stream(graph_def: tf.compat.v1.GraphDef) -> bool:

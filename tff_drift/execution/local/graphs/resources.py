@@ -11,7 +11,7 @@ a queue the next one finds; those of TFF's own computations are empty at the end
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Iterable, Iterator, MutableSequence
+from collections.abc import Collection, Iterable, MutableSequence
 from typing import Any
 
 import tensorflow as tf
@@ -114,7 +114,7 @@ def _functions_in_loops(graph_def: tf.compat.v1.GraphDef) -> set[str]:
         name
         for node in patterns.all_nodes(graph_def)
         if node.op not in _CALLS and node.op not in nodes
-        for name in _functions_of(node)
+        for name in patterns.functions_of(node)
     ]
     found: set[str] = set()
     while pending:
@@ -122,18 +122,8 @@ def _functions_in_loops(graph_def: tf.compat.v1.GraphDef) -> set[str]:
         if name in nodes and name not in found:
             found.add(name)
             for node in nodes[name]:
-                pending += [node.op, *_functions_of(node)]
+                pending += [node.op, *patterns.functions_of(node)]
     return found
-
-
-def _functions_of(node: Any) -> Iterator[str]:
-    """Yields the names of the functions in a node's attributes."""
-    for value in node.attr.values():
-        kind = value.WhichOneof("value")
-        if kind == "func":
-            yield value.func.name
-        elif kind == "list":
-            yield from (function.name for function in value.list.func)
 
 
 def _names_of_several(graph_def: tf.compat.v1.GraphDef) -> set[tuple[str, bytes]]:

@@ -1,7 +1,13 @@
-"""The clients of a cohort, trained many at a time: whether, and how."""
+"""The clients of a cohort, run many at a time: whether, and how.
+
+`VectorizedClients` train on datasets. Clients without any, as in the second exchange of
+a round, such as FedNova's, are `StackedClients`: they work on what vectorized clients
+have just computed, which is in stacks of a group's clients and stays in these.
+"""
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -9,21 +15,24 @@ import tensorflow as tf
 from absl import logging
 
 from tff_drift.execution.local import policy
-from tff_drift.execution.local.client_program.parts import ClientGraph
+from tff_drift.execution.local.client_program.loops import ClientGraph
+from tff_drift.execution.local.client_program.nodes import UnsupportedGraphError
 from tff_drift.execution.local.client_program.program import ClientProgram
-from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.data import sequences
-from tff_drift.execution.local.data.client_data import (
-    ClientData,
-    MemoryBudget,
-    TooManyBytesError,
-    read_variant,
-)
+from tff_drift.execution.local.data.batch_cache import MemoryBudget, TooManyBytesError
+from tff_drift.execution.local.data.client_data import ClientData, read_all
+from tff_drift.execution.local.data.stacks import StackedValues
 from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.functions import PhaseFunction
-from tff_drift.execution.local.plan.plan import Leaf, distinct
-from tff_drift.execution.local.runners.options import Options
+from tff_drift.execution.local.options import Options
+from tff_drift.execution.local.plan import Leaf, distinct
+from tff_drift.execution.local.policy import LockstepSteps
+from tff_drift.execution.local.runners.functions import VectorizedFunctions
 from tff_drift.execution.local.runners.vectorized import Group, VectorizedRunner
+from tff_drift.execution.local.runners.vectorized_loop import FunctionKey
+
+# Of stacks: for any number of clients.
+_ANY_NUMBER = FunctionKey(None, False)
 
 
 class NotVectorizedError(Exception):
@@ -42,19 +51,116 @@ class Route(NamedTuple):
     reason: str
 
 
-class VectorizedClients:
+class ManyClients(abc.ABC):
     """A client's computation, run for the clients of a cohort many at a time.
+
+    Args:
+      function: The computation of one client.
+      decisive: The leaves by which a cohort's route is decided.
+      condition: The cohorts that are run in this way, as text for users.
+    """
+
+    def __init__(
+        self, function: PhaseFunction, decisive: Sequence[Leaf], condition: str
+    ) -> None:
+        self._function = function
+        self._decisive = decisive
+        self._condition = condition
+        self._impossible: str | None = None
+
+    @property
+    def condition(self) -> str:
+        """The cohorts that are run in this way, as text for users."""
+        return self._impossible or self._condition
+
+    def is_decided_by(self, values: Mapping[Leaf, Any]) -> bool:
+        """Whether `route` can be asked for: what it looks at is among the values."""
+        return all(leaf in values for leaf in self._decisive)
+
+    def route(self, values: Mapping[Leaf, Any], num_clients: int) -> Route:
+        """Decides how a cohort is to be run, and builds the functions for that.
+
+        Args:
+          values: The values of the leaves that the computation takes.
+          num_clients: The number of clients.
+        """
+        if self._impossible is not None:
+            return Route((), self._impossible)
+        if not num_clients:
+            return Route((), "the cohort is empty")
+        route = self._divide(values)
+        try:
+            for group in route.groups:
+                self._build(group)
+        except UnsupportedGraphError as error:
+            self._impossible = f"TensorFlow cannot vectorize it: {error}"
+            return Route((), self._impossible)
+        return route
+
+    @abc.abstractmethod
+    def _divide(self, values: Mapping[Leaf, Any]) -> Route:
+        """Returns the groups of a cohort, for which there may be no functions yet."""
+
+    @abc.abstractmethod
+    def _build(self, group: Any) -> None:
+        """Builds the function of a group, unless it has been done."""
+
+    @abc.abstractmethod
+    def run(self, values: Mapping[Leaf, Any], group: Any) -> dict[Leaf, tf.Tensor]:
+        """Runs the computation for some clients.
+
+        Args:
+          values: The values of the leaves that the computation takes.
+          group: The clients, one of the groups of a `Route`.
+
+        Returns:
+          The results, stacked in the order of the group, or summed.
+        """
+
+    def give_up(self, error: tf.errors.OpError) -> None:
+        """Runs all later cohorts one by one, and warns of it.
+
+        Masked clients and padding take steps that nobody takes one by one, and a
+        conversion may want what the operation does not.
+
+        Args:
+          error: What clients raised here, and one by one do not.
+        """
+        reason = _reason(error)
+        logging.warning(
+            "Clients train one by one from now on, which is slower: %s. "
+            "batch_clients=False does so from the start.",
+            reason,
+        )
+        self._impossible = f"it failed when it was vectorized: {reason}"
+
+
+def many_clients(
+    function: PhaseFunction,
+    accumulated: Iterable[Leaf],
+    summed: Collection[Leaf],
+    options: Options,
+) -> ManyClients:
+    """Returns a client's computation for the clients of a cohort many at a time.
 
     Args:
       function: The computation of one client.
       accumulated: What is accumulated of clients, given or computed.
       summed: Of what they compute, that of which no more is wanted than the sum over
         clients.
-      options: How computations run. There are no functions for this yet.
+      options: How computations run.
 
     Raises:
       NotVectorizedError: If clients are not to be vectorized.
     """
+    inputs = [leaf for step in function.steps for leaf in step.inputs]
+    if any(sequences.is_sequence(leaf.type_signature) for leaf in inputs):
+        return VectorizedClients(function, accumulated, summed, options)
+    return StackedClients(function, accumulated, summed, options)
+
+
+class VectorizedClients(ManyClients):
+    """Clients that train on their datasets, see `many_clients`."""
 
     def __init__(
         self,
@@ -63,17 +169,20 @@ class VectorizedClients:
         summed: Collection[Leaf],
         options: Options,
     ) -> None:
-        self._runner = _build_runner(function, summed, options)
-        self._function = function
-        self._options = options
-        self._always = bool(options.batch_clients)
-        self._impossible: str | None = None
         self._datasets = {
             position: leaf
             for position, leaf in enumerate(function.inputs)
             if sequences.is_sequence(leaf.type_signature)
         }
-        self._leaves = distinct(self._datasets.values())
+        self._options = options
+        self._always = bool(options.batch_clients)
+        super().__init__(
+            function,
+            distinct(self._datasets.values()),
+            policy.when_vectorized(options.limits, self._always),
+        )
+        # There are no functions for this yet.
+        self._runner = _build_runner(function, summed, options)
         # What the clients bring besides, and may be of another shape for each.
         self._of_any_shape = [
             leaf
@@ -83,42 +192,30 @@ class VectorizedClients:
             and not functions.leaf_spec(leaf.type_signature).shape.is_fully_defined()
         ]
 
-    @property
-    def condition(self) -> str:
-        """The cohorts that are trained in this way, as text for users."""
-        return self._impossible or policy.when_vectorized(
-            self._options.limits, self._always
-        )
+    def _divide(self, values: Mapping[Leaf, Any]) -> Route:
+        """See `ManyClients`.
 
-    def route(self, values: Mapping[Leaf, Any], num_clients: int) -> Route:
-        """Decides how a cohort is to be trained, and builds the functions for that.
-
-        It is vectorized if its clients take many steps together, which is a matter of
-        the shapes of their batches, and the model is small.
-
-        Args:
-          values: The values of the leaves that the computation takes.
-          num_clients: The number of clients.
+        A cohort is vectorized if its clients take many steps together, which is a
+        matter of the shapes of their batches, and the model is small.
         """
-        placement = self._options.placement
-        if self._impossible is not None:
-            return Route((), self._impossible)
-        if not num_clients:
-            return Route((), "the cohort is empty")
         for leaf in self._of_any_shape:
             if len({tuple(value.shape) for value in values.get(leaf, ())}) > 1:
                 return Route((), "the clients bring tensors of different shapes")
-        if not self._always and not self._are_given(values):
+        data = [value for leaf in self._decisive for value in values[leaf]]
+        given = [value for value in data if isinstance(value, ClientData)]
+        # Those that are no arguments would be made once more to be read.
+        if not self._always and len(given) < len(data):
             return Route((), "its datasets are made by the computation")
-        again = self._runner.passes > 1 or len(self._leaves) < len(self._datasets)
-        if again and not self._are_repeatable(values):
+        again = self._runner.passes > 1 or len(self._decisive) < len(self._datasets)
+        repeatable = sum(value.is_repeatable() for value in given)
+        if again and repeatable < len(data):
             return Route((), "datasets that vary are passed over several times")
         try:
             datasets = self._read(values)
             if datasets is None:
                 return Route((), policy.too_large(self._options.limits))
             known = [values.get(leaf) for leaf in self._function.inputs]
-            groups = self._runner.groups(datasets, known, placement)
+            groups = self._runner.groups(datasets, known, self._options.placement)
         except UnsupportedGraphError as error:
             return Route((), str(error))
         reason = "batch_clients is True"
@@ -127,100 +224,39 @@ class VectorizedClients:
                 self._options.limits,
                 [group.lockstep_steps for group in groups],
                 max(group.state_bytes for group in groups),
-                placement.on_cpus,
+                self._options.placement.on_cpus,
                 self._runner.goes_back,
                 self._runner.num_patch_values(groups),
             )
             if not pays:
                 return Route((), reason)
-        try:
-            for group in groups:
-                self._runner.build(group)
-        except UnsupportedGraphError as error:
-            self._impossible = f"TensorFlow cannot vectorize it: {error}"
-            return Route((), self._impossible)
         if any(group.on_rows for group in groups):
             reason += "; of tables, on the rows that batches name"
         return Route(groups, reason)
 
-    def give_up(self, error: tf.errors.OpError) -> None:
-        """Trains all later cohorts sequentially, and warns of it.
-
-        Masked clients and padding take steps that nobody takes one by one, and a
-        conversion may want what the operation does not.
-
-        Args:
-          error: What vectorized clients raised, and one by one do not.
-        """
-        self._impossible = warn_of_failure(error)
-
-    def is_decided_by(self, values: Mapping[Leaf, Any]) -> bool:
-        """Whether `route` can be asked for: the datasets are among the values."""
-        return all(leaf in values for leaf in self._datasets.values())
-
-    def _are_given(self, values: Mapping[Leaf, Any]) -> bool:
-        """Whether the clients' datasets are arguments, which are read once only."""
-        return all(
-            isinstance(value, ClientData)
-            for leaf in self._datasets.values()
-            for value in values[leaf]
-        )
-
-    def _are_repeatable(self, values: Mapping[Leaf, Any]) -> bool:
-        """Whether every pass over the clients' datasets gives the same batches."""
-        return all(
-            isinstance(value, ClientData) and value.is_repeatable()
-            for leaf in self._datasets.values()
-            for value in values[leaf]
-        )
+    def _build(self, group: Group) -> None:
+        """See `ManyClients`."""
+        self._runner.build(group)
 
     def _read(
         self, values: Mapping[Leaf, Any]
     ) -> dict[int, Sequence[ClientData]] | None:
         """Reads the clients' batches; returns None if they take too much memory."""
         budget = MemoryBudget(self._options.limits.read_bytes)
-        read: dict[Leaf, Sequence[ClientData]] = {}
+        cache, run = self._options.batches, self._options.placement.map
         try:
-            for leaf in self._leaves:
-                element_type = leaf.type_signature.element
-                read[leaf] = self._read_all(values[leaf], element_type, budget)
+            read = {
+                leaf: read_all(
+                    values[leaf], leaf.type_signature.element, cache, budget, run
+                )
+                for leaf in self._decisive
+            }
         except TooManyBytesError:
             return None
         return {position: read[leaf] for position, leaf in self._datasets.items()}
 
-    def _read_all(
-        self, datasets: Sequence[Any], element_type: Any, budget: MemoryBudget
-    ) -> list[ClientData]:
-        """Returns datasets with their batches; a few of them are read at a time."""
-
-        def read(dataset: Any) -> ClientData:
-            if isinstance(dataset, ClientData):
-                return dataset.read(self._options.batches, budget)
-            return read_variant(dataset, element_type, budget)
-
-        known = [
-            dataset.known(self._options.batches)
-            if isinstance(dataset, ClientData)
-            else None
-            for dataset in datasets
-        ]
-        # Handing them to threads takes longer than returning those that are there.
-        unknown = [
-            each for each, own in zip(datasets, known, strict=True) if own is None
-        ]
-        were_read = iter(self._options.placement.map(read, unknown))
-        return [next(were_read) if own is None else own for own in known]
-
     def run(self, values: Mapping[Leaf, Any], group: Group) -> dict[Leaf, tf.Tensor]:
-        """Runs the computation for some clients.
-
-        Args:
-          values: The values of the leaves that the computation takes.
-          group: The clients.
-
-        Returns:
-          The results, stacked in the order of the group, or summed.
-        """
+        """See `ManyClients.run`."""
         inputs: list[Any] = []
         for position, leaf in enumerate(self._function.inputs):
             value = values[leaf]
@@ -231,6 +267,72 @@ class VectorizedClients:
             else:
                 inputs.append(value)
         results = self._runner.run(inputs, group)
+        return dict(zip(self._function.outputs, results, strict=True))
+
+
+class StackedGroup(NamedTuple):
+    """Clients whose values are in one stack.
+
+    Attributes:
+      clients: Their numbers in the cohort.
+      lockstep_steps: The steps that they take together: none.
+    """
+
+    clients: Sequence[int]
+    lockstep_steps: Sequence[LockstepSteps] = ()
+
+
+class StackedClients(ManyClients):
+    """Clients that work on stacks of values of earlier phases, see `many_clients`."""
+
+    def __init__(
+        self,
+        function: PhaseFunction,
+        accumulated: Iterable[Leaf],
+        summed: Collection[Leaf],
+        options: Options,
+    ) -> None:
+        own = [
+            leaf
+            for leaf in distinct([*function.inputs, *accumulated])
+            if leaf.at_clients and leaf not in function.outputs
+        ]
+        what = "vectorized if what they take was vectorized before"
+        super().__init__(function, own, what)
+        # In the first phase nothing is in stacks.
+        later = bool(own) and function.steps[0].phase > 0
+        in_turn = later and function.one_at_a_time
+        _require(policy.vectorizing_asked_for(options.batch_clients, later, in_turn))
+        try:
+            program = ClientProgram(client_graph(function, summed))
+        except UnsupportedGraphError as error:
+            raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
+        self._functions = VectorizedFunctions(program, options.limits, options.saved)
+
+    def _divide(self, values: Mapping[Leaf, Any]) -> Route:
+        """See `ManyClients`."""
+        groups = [
+            values[leaf].groups if isinstance(values[leaf], StackedValues) else None
+            for leaf in self._decisive
+        ]
+        if not groups[0] or any(each != groups[0] for each in groups):
+            return Route((), "what the clients take was not vectorized before")
+        return Route(list(map(StackedGroup, groups[0])), "it was vectorized before")
+
+    def _build(self, group: StackedGroup) -> None:
+        """See `ManyClients`."""
+        del group
+        self._functions.build(_ANY_NUMBER)
+
+    def run(
+        self, values: Mapping[Leaf, Any], group: StackedGroup
+    ) -> dict[Leaf, tf.Tensor]:
+        """See `ManyClients.run`."""
+        inputs = [
+            values[leaf].of_group(group.clients) if leaf.at_clients else values[leaf]
+            for leaf in self._function.inputs
+        ]
+        results = self._functions.run(_ANY_NUMBER, len(group.clients), inputs, [])
         return dict(zip(self._function.outputs, results, strict=True))
 
 
@@ -246,7 +348,7 @@ def _build_runner(
     )
     # To know the last, the function has to be built.
     one_at_a_time = has_datasets and asked_for is not False and function.one_at_a_time
-    require(policy.vectorizing_asked_for(asked_for, has_datasets, one_at_a_time))
+    _require(policy.vectorizing_asked_for(asked_for, has_datasets, one_at_a_time))
     try:
         client = ClientProgram(client_graph(function, summed))
         runner = options.runners.get(client.content)
@@ -256,23 +358,8 @@ def _build_runner(
     except UnsupportedGraphError as error:
         raise NotVectorizedError(f"it cannot be vectorized: {error}") from error
     fewest = runner.fewest_patch_values
-    require(policy.vectorizing_may_pay(options.limits, asked_for, fewest))
+    _require(policy.vectorizing_may_pay(options.limits, asked_for, fewest))
     return runner
-
-
-def warn_of_failure(error: tf.errors.OpError) -> str:
-    """Warns that clients run one by one from now on, and returns the reason.
-
-    Args:
-      error: What vectorized clients raised, and one by one do not.
-    """
-    reason = _reason(error)
-    logging.warning(
-        "Clients train one by one from now on, which is slower: %s. "
-        "batch_clients=False does so from the start.",
-        reason,
-    )
-    return f"it failed when it was vectorized: {reason}"
 
 
 def _reason(error: tf.errors.OpError) -> str:
@@ -285,12 +372,8 @@ def _reason(error: tf.errors.OpError) -> str:
     return lines[nodes[0] - 1] if nodes else (lines or [type(error).__name__])[0]
 
 
-def require(decision: policy.Decision) -> None:
-    """Raises, with the reason, unless a decision holds.
-
-    Args:
-      decision: The decision.
-    """
+def _require(decision: policy.Decision) -> None:
+    """Raises, with the reason, unless a decision holds."""
     if not decision.holds:
         raise NotVectorizedError(decision.reason)
 

@@ -18,12 +18,12 @@ import tensorflow as tf
 
 from tff_drift.execution.local import tensors
 from tff_drift.execution.local.client_program import convolutions
-from tff_drift.execution.local.client_program.parts import is_dataset
+from tff_drift.execution.local.client_program.loops import is_dataset
+from tff_drift.execution.local.client_program.nodes import UnsupportedGraphError
 from tff_drift.execution.local.client_program.program import ClientProgram
 from tff_drift.execution.local.client_program.touched_rows import RowsProgram
-from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
-from tff_drift.execution.local.limits import Limits
-from tff_drift.execution.local.runners.saved_functions import SavedFunctions
+from tff_drift.execution.local.graphs.saved_functions import SavedFunctions
+from tff_drift.execution.local.options import Limits
 from tff_drift.execution.local.runners.vectorization import (
     concrete,
     stacked_spec,

@@ -30,11 +30,10 @@ from tff_drift.execution.local import patterns, tensors
 from tff_drift.execution.local.client_program import nodes
 from tff_drift.execution.local.client_program.interpreter import GraphInterpreter
 from tff_drift.execution.local.client_program.loops import Reduce
-from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
-from tff_drift.execution.local.data import variants
+from tff_drift.execution.local.client_program.nodes import UnsupportedGraphError
+from tff_drift.execution.local.data import sequences
 from tff_drift.execution.local.graphs import functions
 from tff_drift.execution.local.graphs.functions import PhaseFunction, TensorFunction
-from tff_drift.execution.local.runners import threads
 from tff_drift.execution.local.tensors import TensorList
 
 _CPU = "/device:CPU:0"
@@ -70,7 +69,7 @@ class SequentialRunner:
     def _program(self) -> tuple[Callable[..., Any], str | None]:
         """The function that runs, and why TFF's own graph runs if it has a loop."""
         function, why = self._as_loops_of_the_graph()
-        return threads.one_at_a_time(function), why
+        return functions.one_at_a_time(function), why
 
     def _as_loops_of_the_graph(self) -> tuple[TensorFunction, str | None]:
         function = self.function.function
@@ -151,7 +150,7 @@ class _Interpreter(GraphInterpreter):
 
     def _called_by(self, node: Any) -> Iterable[Any]:
         """Yields the nodes of the functions that a node calls."""
-        names = {node.op, *nodes.functions_of(node)}
+        names = {node.op, *patterns.functions_of(node)}
         for name in names & self.functions.keys():
             yield from self._nodes_of(name)
 
@@ -186,7 +185,7 @@ class _Interpreter(GraphInterpreter):
         with tf.device(_CPU):
             dataset = tf.raw_ops.OptionsDataset(
                 input_dataset=reduce.dataset,
-                serialized_options=variants.unoptimized(),
+                serialized_options=sequences.unoptimized(),
                 **of_elements,
             )
             iterator = tf.raw_ops.AnonymousIteratorV3(**of_elements)

@@ -20,8 +20,7 @@ from tensorflow.python.ops.parallel_for.pfor import PFor, wrap
 
 from tff_drift.execution.local import patterns
 from tff_drift.execution.local.graphs import functions, import_graph
-from tff_drift.execution.local.runners import threads
-from tff_drift.execution.local.runners.saved_functions import SavedFunctions
+from tff_drift.execution.local.graphs.saved_functions import SavedFunctions
 from tff_drift.execution.local.tensors import TensorList
 
 
@@ -48,7 +47,7 @@ def concrete(
         )
 
     flat = trace() if saved is None else saved.get(content, specs, trace)
-    run = threads.one_at_a_time(flat, of_clients=True)
+    run = functions.one_at_a_time(flat, of_clients=True)
     return lambda *parts: run(*tf.nest.flatten(parts))
 
 

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from tff_drift.execution.local import patterns, policy, tensors
 from tff_drift.execution.local.client_program.loops import batches_taken
+from tff_drift.execution.local.client_program.nodes import UnsupportedGraphError
 from tff_drift.execution.local.client_program.program import ClientProgram
 from tff_drift.execution.local.client_program.touched_rows import RowsProgram
-from tff_drift.execution.local.client_program.variables import UnsupportedGraphError
 from tff_drift.execution.local.data.client_data import ClientData
 from tff_drift.execution.local.data.stacks import (
     put_end_to_end,
@@ -23,10 +23,9 @@ from tff_drift.execution.local.data.stacks import (
     rows_named,
     stack_values,
 )
-from tff_drift.execution.local.placement import Placement
+from tff_drift.execution.local.options import Options, Placement
 from tff_drift.execution.local.policy import LockstepSteps
 from tff_drift.execution.local.runners.functions import VectorizedFunctions
-from tff_drift.execution.local.runners.options import Options
 from tff_drift.execution.local.runners.schedule import (
     Schedule,
     build_schedule,

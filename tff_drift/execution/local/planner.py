@@ -2,6 +2,10 @@
 
 A computation is evaluated once, symbolically: the leaves of its values are `Leaf`
 objects, and every local computation that it runs becomes an `Operation`.
+
+Secure sums are those of the protocols, without their cryptography, as in
+`tff.backends.test`: the values are added up, after a check that they are in the range
+for which the protocol is set up.
 """
 
 from __future__ import annotations
@@ -10,10 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tff_drift import compat
-from tff_drift.execution.local.plan import interpreter, secure_sums, trees
-from tff_drift.execution.local.plan.plan import (
+from tff_drift.execution.local import language
+from tff_drift.execution.local.plan import (
     Aggregation,
     Leaf,
     Operation,
@@ -21,6 +26,9 @@ from tff_drift.execution.local.plan.plan import (
     Plan,
     distinct,
 )
+
+# A secure sum has 63 bits, one of which has to hold the sum of two values.
+_MAX_BITWIDTH = 62
 
 
 def build_plan(block: compat.framework.ComputationBuildingBlock) -> Plan:
@@ -39,19 +47,19 @@ def build_plan(block: compat.framework.ComputationBuildingBlock) -> Plan:
     """
     planner = _Planner()
     function = planner.evaluate(block, {})
-    types = trees.function_type(function)
+    types = language.function_type(function)
     argument = None
     parameters: tuple[Leaf, ...] = ()
     if types.parameter is not None:
         parameters = tuple(_placed_leaves(types.parameter))
-        argument = trees.pack(types.parameter, iter(parameters))
+        argument = language.pack(types.parameter, iter(parameters))
     result = planner.call(function, argument)
     if isinstance(types.result, compat.FunctionType) or not _is_data(result):
         raise NotImplementedError(
             "The local execution context does not return functions: the result has "
             f"type {types.result}."
         )
-    return Plan(parameters, result, _phases(planner.steps, trees.leaves(result)))
+    return Plan(parameters, result, _phases(planner.steps, language.leaves(result)))
 
 
 def _is_data(value: Any) -> bool:
@@ -73,11 +81,11 @@ def _placed_leaves(
         for _, element in compat.structure.iter_elements(type_signature):
             yield from _placed_leaves(element, at_clients)
     else:
-        for leaf_type in trees.leaf_types(type_signature):
+        for leaf_type in language.leaf_types(type_signature):
             yield Leaf(leaf_type, at_clients, 0)
 
 
-class _Planner(interpreter.Interpreter):
+class _Planner(language.Interpreter):
     """Evaluates a computation into `steps`."""
 
     def __init__(self) -> None:
@@ -92,7 +100,7 @@ class _Planner(interpreter.Interpreter):
     def literal(self, block: compat.framework.Literal) -> Any:
         """Plans a constant."""
         constant = compat.framework.Lambda(None, None, block)
-        function = trees.Closure(constant, {})
+        function = language.Closure(constant, {})
         return self._run(function, None, block.type_signature, False)
 
     def call_intrinsic(self, block: compat.framework.Intrinsic, argument: Any) -> Any:
@@ -124,57 +132,55 @@ class _Planner(interpreter.Interpreter):
 
     def _run(
         self,
-        function: trees.Function,
+        function: language.Function,
         argument: Any,
         result_type: compat.Type,
         at_clients: bool,
     ) -> Any:
-        inputs = distinct([*trees.leaves(function), *trees.leaves(argument)])
+        inputs = distinct([*language.leaves(function), *language.leaves(argument)])
         phase = max((leaf.phase for leaf in inputs), default=0)
         outputs = tuple(
             Leaf(leaf_type, at_clients, phase)
-            for leaf_type in trees.leaf_types(result_type)
+            for leaf_type in language.leaf_types(result_type)
         )
         self.steps.append(
             Operation(at_clients, phase, function, argument, inputs, outputs)
         )
-        return trees.pack(result_type, iter(outputs))
+        return language.pack(result_type, iter(outputs))
 
     def _aggregate(self, block: compat.framework.Intrinsic, argument: Any) -> Any:
         value, zero, accumulate, _, report = argument
-        state_type = trees.function_type(accumulate).parameter[0]
+        state_type = language.function_type(accumulate).parameter[0]
         total = self._accumulate(accumulate, state_type, zero, value)
         return self._run(report, total, block.type_signature.result, False)
 
     def _secure_sum(self, block: compat.framework.Intrinsic, argument: Any) -> Any:
         value, limit = argument
         total_type = block.type_signature.result.member
-        zero = self._run(secure_sums.zeros(total_type), None, total_type, False)
+        zero = self._run(_zeros(total_type), None, total_type, False)
         if block.uri == "federated_secure_modular_sum":
-            total = self._accumulate(secure_sums.ADD, total_type, zero, value)
-            return self._run(
-                secure_sums.MODULO, trees.pair(total, limit), total_type, False
-            )
+            total = self._accumulate(_ADD, total_type, zero, value)
+            return self._run(_MODULO, language.pair(total, limit), total_type, False)
         if block.uri == "federated_secure_sum_bitwidth":
             # The type of the limits, with 64 bits for each.
-            limits = compat.to_type([np.int64 for _ in trees.leaves(limit)])
-            limit = self._run(secure_sums.MAXIMUM_OF_BITWIDTH, limit, limits, False)
+            limits = compat.to_type([np.int64 for _ in language.leaves(limit)])
+            limit = self._run(_MAXIMUM_OF_BITWIDTH, limit, limits, False)
         return self._accumulate(
-            secure_sums.ADD_WITHIN, total_type, zero, trees.pair(value, limit)
+            _ADD_WITHIN, total_type, zero, language.pair(value, limit)
         )
 
     def _accumulate(
         self,
-        function: trees.Function,
+        function: language.Function,
         state_type: compat.Type,
         zero: Any,
         value: Any,
     ) -> Any:
         accumulators = tuple(
-            Leaf(leaf_type, False, 0) for leaf_type in trees.leaf_types(state_type)
+            Leaf(leaf_type, False, 0) for leaf_type in language.leaf_types(state_type)
         )
-        inputs = distinct([*trees.leaves(function), *trees.leaves(value)])
-        zeros = tuple(trees.leaves(zero))
+        inputs = distinct([*language.leaves(function), *language.leaves(value)])
+        zeros = tuple(language.leaves(zero))
         phase = max((leaf.phase for leaf in (*inputs, *zeros)), default=0)
         outputs = tuple(
             Leaf(leaf.type_signature, False, phase + 1) for leaf in accumulators
@@ -183,7 +189,7 @@ class _Planner(interpreter.Interpreter):
             Aggregation(
                 phase,
                 function,
-                trees.pack(state_type, iter(accumulators)),
+                language.pack(state_type, iter(accumulators)),
                 value,
                 zeros,
                 inputs,
@@ -191,7 +197,7 @@ class _Planner(interpreter.Interpreter):
                 outputs,
             )
         )
-        return trees.pack(state_type, iter(outputs))
+        return language.pack(state_type, iter(outputs))
 
     def _select(self, block: compat.framework.Intrinsic, argument: Any) -> Any:
         # The clients' keys, the server's value and the function of both are all
@@ -226,6 +232,86 @@ _WITHOUT_ARGUMENT = {
     "federated_eval_at_server": False,
     "federated_eval_at_clients": True,
 }
+
+
+def _zeros(type_signature: compat.Type) -> language.TreeFunction:
+    """Returns a function without a parameter that returns zeros of a type."""
+
+    def body(argument: None) -> Any:
+        del argument
+        return language.pack(
+            type_signature,
+            (
+                tf.zeros(leaf.shape, leaf.dtype)
+                for leaf in language.leaf_types(type_signature)
+            ),
+        )
+
+    return language.TreeFunction(body)
+
+
+def _leafwise(function: Any, tree: Any, other: Any) -> Any:
+    """Applies a function to the leaves of two trees; one leaf serves for all."""
+    others = list(language.leaves(other))
+    leaves = list(language.leaves(tree))
+    if len(others) == 1:
+        others *= len(leaves)
+    results = [
+        function(leaf, other) for leaf, other in zip(leaves, others, strict=True)
+    ]
+    if isinstance(tree, compat.structure.Struct):
+        return compat.structure.pack_sequence_as(tree, results)
+    return results[0]
+
+
+def _checked(value: tf.Tensor, maximum: tf.Tensor) -> tf.Tensor:
+    within = tf.reduce_all(tf.cast(value, tf.int64) <= tf.cast(maximum, tf.int64))
+    check = tf.raw_ops.Assert(
+        condition=within,
+        data=[
+            "client value larger than maximum specified for secure sum",
+            value,
+            "not less than or equal to",
+            maximum,
+        ],
+    )
+    with tf.control_dependencies([check]):
+        return tf.identity(value)
+
+
+def _add_within(argument: Any) -> Any:
+    total, (value, maximum) = argument
+    return _leafwise(tf.add, total, _leafwise(_checked, value, maximum))
+
+
+def _add(argument: Any) -> Any:
+    return _leafwise(tf.add, *argument)
+
+
+def _modulo(argument: Any) -> Any:
+    return _leafwise(tf.math.floormod, *argument)
+
+
+def _maximum_of_bitwidth(bitwidth: Any) -> Any:
+    def maximum(bits: tf.Tensor, _: tf.Tensor) -> tf.Tensor:
+        check = tf.raw_ops.Assert(
+            condition=bits <= _MAX_BITWIDTH,
+            data=[bits, f"is greater than maximum bitwidth {_MAX_BITWIDTH}"],
+        )
+        with tf.control_dependencies([check]):
+            return 2 ** tf.cast(bits, tf.int64) - 1
+
+    return _leafwise(maximum, bitwidth, bitwidth)
+
+
+# From the sum so far and <value, maximum> to the next sum.
+_ADD_WITHIN = language.TreeFunction(_add_within)
+# From two values to their sum.
+_ADD = language.TreeFunction(_add)
+# From a value and a modulus to the value modulo the modulus.
+_MODULO = language.TreeFunction(_modulo)
+# From bit widths to the greatest values of so many bits.
+_MAXIMUM_OF_BITWIDTH = language.TreeFunction(_maximum_of_bitwidth)
 
 
 def _phases(

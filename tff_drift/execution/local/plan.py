@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tff_drift import compat
-from tff_drift.execution.local.plan import trees
+from tff_drift.execution.local import language
 
 
 @dataclasses.dataclass(eq=False)
@@ -52,7 +52,7 @@ class Operation:
 
     at_clients: bool
     phase: int
-    function: trees.Function
+    function: language.Function
     argument: Any
     inputs: tuple[Leaf, ...]
     outputs: tuple[Leaf, ...]
@@ -76,7 +76,7 @@ class Aggregation:
     """
 
     phase: int
-    function: trees.Function
+    function: language.Function
     state: Any
     value: Any
     zeros: tuple[Leaf, ...]

@@ -1,1 +1,0 @@
-"""What a computation does: TFF's language into phases of operations."""
