@@ -111,7 +111,10 @@ def compose(
     variate_type = None
     if control_variate_factory is not None:
         variate_type = tensors.vector_type(spec.weights_type.trainable)
-    message = server.build_message(spec, server_step, variate_type)
+    initial_step_state = server.build_initial_step_state(spec, server_step)
+    message = server.build_message(
+        server_step, initial_step_state.type_signature.result, variate_type
+    )
     weighting = client_weighting
     if isinstance(model_aggregator, tff.aggregators.UnweightedAggregationFactory):
         # Messages are averaged alike, or a method would mix two means.
@@ -145,6 +148,7 @@ def compose(
             spec,
             rounds,
             server_step,
+            initial_step_state,
             distributor,
             aggregation,
             evaluated_model=evaluated_model,

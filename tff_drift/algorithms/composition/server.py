@@ -56,22 +56,21 @@ class ServerHalf(NamedTuple):
 
 
 def build_message(
-    spec: client_works.ModelSpec,
     server_step: ServerStep,
+    step_state_type: compat.Type,
     control_variate_type: compat.Type | None,
 ) -> compat.Computation:
     """Builds `(<F> -> M)` or `(<F, V> -> M)`, what clients receive besides the model.
 
     Args:
-      spec: The model.
-      server_step: The server's half of the method, with a state of type `F`.
+      server_step: The server's half of the method.
+      step_state_type: `F`, the type of its state.
       control_variate_type: `V`, the type of the control variate that the aggregation
         holds; None if it holds none.
 
     Returns:
       The computation.
     """
-    step_state_type = _build_initial_step_state(spec, server_step).type_signature.result
     if control_variate_type is None:
         return compat.tf_computation(
             lambda state: server_step.message(state), step_state_type
@@ -88,9 +87,11 @@ def build_message(
     )
 
 
-def _build_initial_step_state(
+def build_initial_step_state(
     spec: client_works.ModelSpec, server_step: ServerStep
 ) -> compat.Computation:
+    """Builds `(<W> -> F)`, the server step's first state at the initial weights."""
+
     @compat.tf_computation(spec.weights_type)
     def initial_step_state(weights: Any) -> Any:
         return server_step.initial_state(tuple(tf.nest.flatten(weights.trainable)))
@@ -102,6 +103,7 @@ def build_server_half(
     spec: client_works.ModelSpec,
     rounds: round_state.RoundState,
     server_step: ServerStep,
+    initial_step_state: compat.Computation,
     distributor: tff.learning.templates.DistributionProcess,
     aggregation: CohortAggregation,
     *,
@@ -114,6 +116,7 @@ def build_server_half(
       spec: The model.
       rounds: The round's state.
       server_step: The server's half of the method.
+      initial_step_state: See `build_initial_step_state`.
       distributor: How the server sends the model.
       aggregation: How what the clients send is aggregated.
       evaluated_model: Which model `get_model_weights` returns, of `EVALUATED_MODELS`.
@@ -122,7 +125,6 @@ def build_server_half(
     Returns:
       The computations.
     """
-    initial_step_state = _build_initial_step_state(spec, server_step)
 
     @compat.federated_computation
     def initialize() -> Any:

@@ -207,15 +207,16 @@ class VectorizedClients(ManyClients):
         if not self._always and len(given) < len(data):
             return Route((), "its datasets are made by the computation")
         again = self._runner.passes > 1 or len(self._decisive) < len(self._datasets)
-        repeatable = sum(value.is_repeatable() for value in given)
-        if again and repeatable < len(data):
+        if again and not (
+            len(given) == len(data) and all(value.is_repeatable() for value in given)
+        ):
             return Route((), "datasets that vary are passed over several times")
         try:
             datasets = self._read(values)
-            if datasets is None:
-                return Route((), policy.too_large(self._options.limits))
             known = [values.get(leaf) for leaf in self._function.inputs]
             groups = self._runner.groups(datasets, known, self._options.placement)
+        except TooManyBytesError:
+            return Route((), policy.too_large(self._options.limits))
         except UnsupportedGraphError as error:
             return Route((), str(error))
         reason = "batch_clients is True"
@@ -238,21 +239,16 @@ class VectorizedClients(ManyClients):
         """See `ManyClients`."""
         self._runner.build(group)
 
-    def _read(
-        self, values: Mapping[Leaf, Any]
-    ) -> dict[int, Sequence[ClientData]] | None:
-        """Reads the clients' batches; returns None if they take too much memory."""
+    def _read(self, values: Mapping[Leaf, Any]) -> dict[int, Sequence[ClientData]]:
+        """Reads the clients' batches; returns them by the position of the input."""
         budget = MemoryBudget(self._options.limits.read_bytes)
         cache, run = self._options.batches, self._options.placement.map
-        try:
-            read = {
-                leaf: read_all(
-                    values[leaf], leaf.type_signature.element, cache, budget, run
-                )
-                for leaf in self._decisive
-            }
-        except TooManyBytesError:
-            return None
+        read = {
+            leaf: read_all(
+                values[leaf], leaf.type_signature.element, cache, budget, run
+            )
+            for leaf in self._decisive
+        }
         return {position: read[leaf] for position, leaf in self._datasets.items()}
 
     def run(self, values: Mapping[Leaf, Any], group: Group) -> dict[Leaf, tf.Tensor]:
