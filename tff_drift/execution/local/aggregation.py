@@ -99,7 +99,7 @@ class Aggregator:
         leaves = [*self._accumulators, *self.added_inputs]
         builder = functions.GraphBuilder(self._graphs)
 
-        def body(given: Sequence[tf.Tensor]) -> TensorList:
+        def body(*given: tf.Tensor) -> TensorList:
             values = dict(zip(leaves, given, strict=True))
             for form in self._added:
                 aggregation = form.aggregation
@@ -111,7 +111,7 @@ class Aggregator:
                 values.update(zip(aggregation.outputs, results, strict=True))
             return [values[leaf] for leaf in self.outputs]
 
-        return functions.build_function(body, [leaf.type_signature for leaf in leaves])
+        return functions.trace(body, list(map(_spec, leaves)))
 
     @functools.cached_property
     def add_many(self) -> functions.TensorFunction:

@@ -156,32 +156,6 @@ class Reduce:
     lists: Lists | None = None
 
 
-def take_step(
-    call_function: Callable[[str, Sequence[Any]], list[Any]],
-    function: str,
-    lists: Lists | None,
-    state: Sequence[Any],
-    element: Sequence[Any],
-    arguments: Sequence[Any],
-) -> StepResults:
-    """Evaluates a step of a loop.
-
-    Args:
-      call_function: Evaluates a function of the graph, given its name and arguments.
-      function: The function of a step.
-      lists: Of a loop over lists, these.
-      state: The state.
-      element: The batch, and what the step reads of earlier loops.
-      arguments: What else it takes.
-    """
-    if lists is None:
-        given = [*state, *element, *arguments]
-        return StepResults(call_function(function, given), [])
-    values = lists.in_step(state, element, arguments)
-    results = call_function(function, values)
-    return StepResults([results[k] for k in lists.tensors], lists.written(values))
-
-
 def over_lists(
     node: Any, values: list[Any], shapes: list[tf.TensorShape], numbers: Iterator[int]
 ) -> Reduce:
@@ -305,6 +279,30 @@ class DatasetLoop:
     argument_specs: tuple[tf.TensorSpec, ...]
     operations: frozenset[str]
     written_specs: tuple[tf.TensorSpec, ...] = ()
+
+    def take_step(
+        self,
+        call_function: Callable[[str, Sequence[Any]], list[Any]],
+        state: Sequence[Any],
+        element: Sequence[Any],
+        arguments: Sequence[Any],
+    ) -> StepResults:
+        """Evaluates a step.
+
+        Args:
+          call_function: Evaluates a function of the graph, given its name and
+            arguments.
+          state: The state.
+          element: The batch, and what the step reads of earlier loops.
+          arguments: What else it takes.
+        """
+        if self.lists is None:
+            given = [*state, *element, *arguments]
+            return StepResults(call_function(self.function, given), [])
+        values = self.lists.in_step(state, element, arguments)
+        results = call_function(self.function, values)
+        new = [results[k] for k in self.lists.tensors]
+        return StepResults(new, self.lists.written(values))
 
     @property
     def reads(self) -> tuple[int, ...]:

@@ -40,7 +40,6 @@ from tff_drift.execution.local.client_program.loops import (
     placeholder,
     placeholders,
     spec_of,
-    take_step,
     with_inputs,
 )
 from tff_drift.execution.local.client_program.nodes import (
@@ -316,14 +315,7 @@ class ClientProgram:
             )
         )
         whole = [whole_state[k] for k in sorted(whole_state)]
-        results = take_step(
-            interpreter.call_function,
-            loop.function,
-            loop.lists,
-            whole,
-            element,
-            given,
-        )
+        results = loop.take_step(interpreter.call_function, whole, element, given)
         changing = [results.state[position] for position in loop.changing]
         carried = [variables[position].value for position in loop.variables]
         return variables, interpreter, results._replace(state=[*changing, *carried])

@@ -132,25 +132,6 @@ def leaf_spec(leaf_type: compat.Type) -> tf.TensorSpec:
     return tf.TensorSpec(leaf_type.shape, leaf_type.dtype)
 
 
-def build_function(
-    body: Callable[[Sequence[tf.Tensor]], Sequence[tf.Tensor]],
-    leaf_types: Sequence[compat.Type],
-) -> TensorFunction:
-    """Builds a TensorFlow function.
-
-    Args:
-      body: Builds the graph: from the inputs' tensors to the outputs' tensors.
-      leaf_types: The types of the inputs.
-
-    Returns:
-      A function of one tensor for each input to a sequence of tensors.
-    """
-    return trace(
-        lambda *tensors: list(body(tensors)),
-        [leaf_spec(leaf_type) for leaf_type in leaf_types],
-    )
-
-
 def trace(body: Callable[..., Any], specs: Sequence[tf.TensorSpec]) -> Any:
     """Traces a function, which leaves nothing behind when it goes.
 
@@ -249,7 +230,7 @@ class PhaseFunction:
     def function(self) -> TensorFunction:
         """The TensorFlow function."""
 
-        def body(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        def body(*tensors: tf.Tensor) -> list[tf.Tensor]:
             given = dict(zip(self._places, tensors, strict=True))
             values = dict(zip(self.inputs, tensors, strict=True))
             last_pass: dict[Leaf, Sequence[tf.Tensor]] = {}
@@ -265,8 +246,7 @@ class PhaseFunction:
                 last_pass.update(dict.fromkeys(_sequences(step), outputs))
             return [values[leaf] for leaf in self.outputs]
 
-        types = [leaf.type_signature for leaf in self.inputs]
-        return build_function(body, types)
+        return trace(body, [leaf_spec(leaf.type_signature) for leaf in self.inputs])
 
     def build(self) -> None:
         """Builds the function, unless it has been done.

@@ -11,6 +11,7 @@ fetched. Inside a function of this process the same graph needs care:
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import threading
@@ -218,15 +219,9 @@ def prune(
     needed = _ancestors(graph_def, targets, fed)
     kept = [node for node in graph_def.node if node.name in needed]
     if len(kept) != len(graph_def.node):
-        kept = [_copy(node) for node in kept]
+        kept = copy.deepcopy(kept)
         graph_def.ClearField("node")
         graph_def.node.extend(kept)
-
-
-def _copy(message: Any) -> Any:
-    copy = type(message)()
-    copy.CopyFrom(message)
-    return copy
 
 
 def _drop_colocation(graph_def: tf.compat.v1.GraphDef) -> None:
