@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -12,7 +11,6 @@ from experiments.flags import (
     declarations,
     paper_settings,
     published_rates,
-    sections,
     tuned_settings,
     validate,
 )
@@ -61,38 +59,11 @@ class RunSettings:
             object.__setattr__(self, name, self.configuration[name])
         object.__setattr__(self, "label", self.label or self.algorithm)
 
-    @functools.cached_property
-    def local_training(self) -> sections.LocalTraining:
-        """The section of the clients' local training."""
-        return self._section(sections.LocalTraining)
-
-    @functools.cached_property
-    def server_training(self) -> sections.ServerTraining:
-        """The section of the server's step."""
-        return self._section(sections.ServerTraining)
-
-    @functools.cached_property
-    def aggregation(self) -> sections.Aggregation:
-        """The section of the aggregation."""
-        return self._section(sections.Aggregation)
-
-    @functools.cached_property
-    def cohorts(self) -> sections.Cohorts:
-        """The section of the clients of every round."""
-        return self._section(sections.Cohorts)
-
-    @functools.cached_property
-    def evaluation(self) -> sections.Evaluation:
-        """The section of evaluation."""
-        return self._section(sections.Evaluation)
-
-    @functools.cached_property
-    def execution(self) -> sections.Execution:
-        """The section of the execution context."""
-        return self._section(sections.Execution)
-
-    def _section(self, kind: type[_Section]) -> _Section:
-        return sections.of(kind, {**self.configuration, **self.circumstances})
+    def section(self, kind: type[_Section]) -> _Section:
+        """Returns a part of the settings, typed: one of the classes of `sections`."""
+        values = {**self.configuration, **self.circumstances}
+        fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+        return kind(**{field.name: values[field.name] for field in fields})
 
     @property
     def folder(self) -> pathlib.Path:
