@@ -140,13 +140,19 @@ def _with_protocol(given: Mapping[str, Any], algorithm: str) -> Mapping[str, Any
 def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
     """Returns a run with the values of all its flags, none for those it ignores."""
     flags = declarations.flags_of(TRAIN)
-    values = declarations.values(flags, given)
-    task, algorithm = values["task"], values["algorithm"]
+    task, algorithm = (given.get(of, flags[of].value) for of in (TASK, ALGORITHM))
     options = {
-        each: declarations.options(each, values[each]) for each in (ALGORITHM, TASK)
+        TASK: declarations.options(TASK, task),
+        ALGORITHM: declarations.options(ALGORITHM, algorithm),
     }
-    configuration = _defaults(task, algorithm, options)
-    configuration.update({name: given[name] for name in configuration if name in given})
+    values = {**_defaults(task, algorithm, options), **given}
+    elsewhere = (CIRCUMSTANCES, *OPTION_GROUPS.values())
+    of_run = {**options[ALGORITHM], **options[TASK]}
+    configuration = {
+        name: values[name]
+        for name, flag in flags.items()
+        if flag.group not in elsewhere or name in of_run
+    }
     if configuration["server_warm_up_from"] is None:
         scaled = configuration["server_rate_scaling"] != "none"
         configuration["server_warm_up_from"] = "reference" if scaled else "zero"
@@ -177,17 +183,12 @@ def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
 def _defaults(
     task: str, algorithm: str, options: Mapping[str, Mapping[str, Option]]
 ) -> dict[str, Any]:
-    """Returns the default of every flag that a run of an algorithm on a task has."""
+    """Returns the default of every flag for a run of an algorithm on a task."""
     of_task = published_rates.of_task(task)
     rates = published_rates.rates(task, algorithm)
-    elsewhere = (CIRCUMSTANCES, *OPTION_GROUPS.values())
-    common = {
-        name: flag.value
-        for name, flag in declarations.flags_of(TRAIN).items()
-        if flag.group not in elsewhere
-    }
+    flags = declarations.flags_of(TRAIN)
     return {
-        **common,
+        **{name: flag.value for name, flag in flags.items()},
         "weighting": from_source.methods()[algorithm].weighting,
         "client_learning_rate": rates.client,
         "server_learning_rate": rates.server,

@@ -151,7 +151,7 @@ class Runs:
                 _check_cohort(run.section(Cohorts), run.algorithm, self._load(run))
             for run in self.settings:
                 preflight.check_run_folder(run)
-                finished = results.read_finished(run)
+                finished = preflight.read_finished(run)
                 if finished is not None:
                     self._finished[run] = finished
             self._build_one_of_each()
@@ -178,7 +178,7 @@ class Runs:
         """
         if settings not in self._finished:
             return ""
-        changed = results.changed_circumstances(settings)
+        changed = preflight.changed_circumstances(settings)
         idle = [
             f"--{name}"
             for name in _IN_TRAINING
