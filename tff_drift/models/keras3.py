@@ -150,7 +150,8 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
     """
     keras = import_keras3()
     _check_model(keras, keras_model)
-    kind, remedy = tff.learning.models.ModelWeights, "Of process.get_model_weights."
+    kind = tff.learning.models.ModelWeights
+    remedy = "process.get_model_weights returns one."
     checks.check_instance("model_weights", model_weights, kind, remedy=remedy)
     if not keras_model.built:
         raise ValueError(
