@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 
@@ -35,7 +36,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
       after Ctrl-C, 143 after SIGTERM.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    return terminal.call(_dispatch, words)
+    status = terminal.call(functools.partial(_dispatch, words))
+    if status > 2:  # By Ctrl-C or SIGTERM.
+        print(terminal.to_go_on(words), file=sys.stderr)
+    return status
 
 
 def _dispatch(words: list[str]) -> int:
@@ -44,7 +48,7 @@ def _dispatch(words: list[str]) -> int:
         return 0
     # Here, so that Ctrl-C is heard whatever is being imported.
     from experiments.commands import COMMANDS
-    from experiments.flags import errors
+    from experiments.flags import errors, parser, plugins
 
     if words[:1] == ["help"]:
         words = [*words[1:], "--help"]
@@ -59,7 +63,10 @@ def _dispatch(words: list[str]) -> int:
         elif name not in COMMANDS:
             raise errors.unknown("command", name, tuple(COMMANDS))
         else:
-            COMMANDS[name].call(words[1:])
+            command, words = COMMANDS[name], words[1:]
+            with terminal.importing():
+                plugins.load(parser.plugins(words))
+            command.run(command.parser(parser.HELP_ALL in words).parse(words))
     except errors.UserError as error:
         print(f"tff-drift: error: {escape.terminal(str(error))}", file=sys.stderr)
         return error.status

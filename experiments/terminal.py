@@ -27,12 +27,11 @@ _SECONDS_OF_SILENCE = 1.0
 _NOTICE = re.compile(rb"I\d{4} |WARNING: All log messages before absl::InitializeLog")
 
 
-def call(program: Callable[[list[str]], int], words: list[str]) -> int:
+def call(program: Callable[[], int]) -> int:
     """Runs a program to its end, whatever its terminal does.
 
     Args:
-      program: Takes the words and returns the exit status.
-      words: The words after `tff-drift`.
+      program: Returns the exit status.
 
     Returns:
       The exit status: the program's, 130 after Ctrl-C, 1 if the output cannot be
@@ -49,7 +48,7 @@ def call(program: Callable[[list[str]], int], words: list[str]) -> int:
             stream.reconfigure(errors="replace")
     try:
         with _all_heard():
-            status = program(words)
+            status = program()
             sys.stdout.flush()
     except KeyboardInterrupt:
         status = _INTERRUPTED
@@ -70,8 +69,6 @@ def call(program: Callable[[list[str]], int], words: list[str]) -> int:
             denied = isinstance(error, PermissionError)
             remedy = ". Change its permissions, or choose another." if denied else ""
             print(f"tff-drift: error: {what}{error}{remedy}", file=sys.stderr)
-    if status > 2:  # By Ctrl-C or SIGTERM.
-        print(_to_go_on(words), file=sys.stderr)
     return status
 
 
@@ -83,7 +80,12 @@ def _drop_unwritable_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _to_go_on(words: Sequence[str]) -> str:
+def to_go_on(words: Sequence[str]) -> str:
+    """Returns what to say of a command that was interrupted.
+
+    Args:
+      words: The words after `tff-drift`.
+    """
     again = shlex.join(["tff-drift", *words])
     return f"tff-drift: interrupted. To continue: {again}"
 
@@ -98,7 +100,7 @@ def importing() -> Iterator[None]:
     terminal: int
 
     def end(number: int, frame: FrameType | None) -> None:
-        os.write(terminal, f"{_to_go_on(sys.argv[1:])}\n".encode())
+        os.write(terminal, f"{to_go_on(sys.argv[1:])}\n".encode())
         os._exit(_INTERRUPTED)
 
     previous = signal.getsignal(signal.SIGINT)

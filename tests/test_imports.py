@@ -134,9 +134,9 @@ def test_a_missing_tff_is_told_with_its_remedy():
             print(error)
         from experiments import terminal
         sys.stderr = sys.stdout
-        def train(words):
+        def train():
             import tensorflow_federated
-        print(terminal.call(train, []))
+        print(terminal.call(train))
         """
     )
     in_python, by_command, status = output.splitlines()

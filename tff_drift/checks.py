@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import numbers
 import os
@@ -29,6 +30,10 @@ _SMALLEST_NUMBER = 2.0**-126
 LONGEST_MESSAGE = 1200
 _LONGEST_SHOWN = 400
 _LONGEST_LIST = 600
+
+# How users write the names of packages, and how many parts names in them have.
+_ABBREVIATIONS = {"tensorflow_federated": "tff", "tensorflow": "tf"}
+_DEEPEST_NAME = 3
 
 _shortener = reprlib.Repr()
 _shortener.maxstring = _shortener.maxother = _shortener.maxlong = 200
@@ -126,117 +131,59 @@ def _in_float32(number: float) -> float:
         return math.copysign(math.inf, number)
 
 
-def _check_number(
-    name: str,
-    value: Any,
-    wanted: str,
-    fits: Callable[[float], bool],
-    of_model: bool = True,
-) -> None:
-    """Raises unless `value` is a number that `fits`, in float32 as well if `of_model`.
+@dataclasses.dataclass(frozen=True)
+class NumberCheck:
+    """A check that raises unless a value is a number of some range.
 
-    There a number may be infinite, or 0.
+    Attributes:
+      wanted: What the number must be, for the message.
+      fits: Whether a number is that.
     """
-    number = _real(name, value)
-    if not fits(number):
-        raise ValueError(f"{name} must be {wanted}, found {shown(value)}.")
-    there = _in_float32(number)
-    if of_model and (math.isinf(there) or 0 < abs(number) < _SMALLEST_NUMBER):
-        raise ValueError(
-            f"{name} must be a number that fits float32, in which models are trained, "
-            f"found {shown(value)}: there it is {there if math.isinf(there) else 0.0}."
-        )
+
+    wanted: str
+    fits: Callable[[float], bool]
+
+    def __call__(self, name: str, value: Any, of_model: bool = True) -> None:
+        """Checks a value.
+
+        Args:
+          name: The argument's name, for the message.
+          value: The value to check.
+          of_model: Whether float32, in which models are trained, has to hold it: there
+            a number may be infinite, or 0.
+
+        Raises:
+          TypeError: If `value` is not a real number.
+          ValueError: If `value` is out of the range.
+        """
+        number = _real(name, value)
+        if not self.fits(number):
+            raise ValueError(f"{name} must be {self.wanted}, found {shown(value)}.")
+        there = _in_float32(number)
+        if of_model and (math.isinf(there) or 0 < abs(number) < _SMALLEST_NUMBER):
+            raise ValueError(
+                f"{name} must be a number that fits float32, in which models are "
+                f"trained, found {shown(value)}: there it is "
+                f"{there if math.isinf(there) else 0.0}."
+            )
 
 
-def check_finite(name: str, value: Any) -> None:
-    """Raises unless `value` is a finite number.
-
-    Args:
-      name: The argument's name, for the message.
-      value: The value to check.
-
-    Raises:
-      TypeError: If `value` is not a real number.
-      ValueError: If `value` is not finite, in float32 as well.
-    """
-    _check_number(name, value, "a finite number", math.isfinite)
-
-
-def check_positive(name: str, value: Any, of_model: bool = True) -> None:
-    """Raises unless `value` is a finite number greater than 0.
-
-    Args:
-      name: The argument's name, for the message.
-      value: The value to check.
-      of_model: Whether float32, in which models are trained, has to hold it.
-
-    Raises:
-      TypeError: If `value` is not a real number.
-      ValueError: If `value` is not finite or not greater than 0.
-    """
-    wanted = "a finite number greater than 0"
-    _check_number(name, value, wanted, lambda number: 0 < number < math.inf, of_model)
-
-
-def check_non_negative(name: str, value: Any, of_model: bool = True) -> None:
-    """Raises unless `value` is a finite number of at least 0.
-
-    Args:
-      name: The argument's name, for the message.
-      value: The value to check.
-      of_model: As for `check_positive`.
-
-    Raises:
-      TypeError: If `value` is not a real number.
-      ValueError: If `value` is not finite or below 0.
-    """
-    wanted = "a finite number of at least 0"
-    _check_number(name, value, wanted, lambda number: 0 <= number < math.inf, of_model)
-
-
-def check_decay(name: str, value: Any) -> None:
-    """Raises unless `value` is in [0, 1), as a moment's decay rate must be.
-
-    Args:
-      name: The argument's name, for the message.
-      value: The value to check.
-
-    Raises:
-      TypeError: If `value` is not a real number.
-      ValueError: If `value` is not in [0, 1), in float32 as well.
-    """
-    # In float32 0.999999999 is 1: a moment that forgets nothing.
-    wanted = "at least 0 and below 1"
-    _check_number(name, value, wanted, lambda x: 0 <= x < 1 and _in_float32(x) < 1)
-
-
-def check_probability(name: str, value: Any) -> None:
-    """Raises unless `value` is in [0, 1].
-
-    Args:
-      name: The argument's name, for the message.
-      value: The value to check.
-
-    Raises:
-      TypeError: If `value` is not a real number.
-      ValueError: If `value` is not in [0, 1].
-    """
-    _check_number(name, value, "between 0 and 1", lambda number: 0 <= number <= 1)
-
-
-def check_fraction(name: str, value: Any) -> None:
-    """Raises unless `value` is above 0, and at most 1.
-
-    Args:
-      name: The argument's name, for the message.
-      value: The value to check.
-
-    Raises:
-      TypeError: If `value` is not a real number.
-      ValueError: If `value` is not in (0, 1].
-    """
-    check_positive(name, value)
-    check_probability(name, value)
+check_finite = NumberCheck("a finite number", math.isfinite)
+check_positive = NumberCheck(
+    "a finite number greater than 0", lambda number: 0 < number < math.inf
+)
+check_non_negative = NumberCheck(
+    "a finite number of at least 0", lambda number: 0 <= number < math.inf
+)
+# Of a moment. In float32 0.999999999 is 1: a moment that forgets nothing.
+check_decay = NumberCheck(
+    "a number of at least 0, below 1",
+    lambda number: 0 <= number < 1 and _in_float32(number) < 1,
+)
+check_probability = NumberCheck("a number from 0 to 1", lambda number: 0 <= number <= 1)
+check_fraction = NumberCheck(
+    "a number above 0, at most 1", lambda number: 0 < number <= 1
+)
 
 
 def check_integer(
@@ -262,18 +209,8 @@ def check_integer(
         raise ValueError(f"{name} must be at most {at_most}, found {shown(value)}.")
 
 
-def check_seed(name: str, value: Any) -> None:
-    """Raises unless `value` can be the seed of all random generators.
-
-    Args:
-      name: The argument's name, for the message.
-      value: The value to check.
-
-    Raises:
-      TypeError: If `value` is not an integer.
-      ValueError: If `value` is below 0, or above `LARGEST_SEED`.
-    """
-    check_integer(name, value, at_least=0, at_most=LARGEST_SEED)
+# Of all random generators.
+check_seed = functools.partial(check_integer, at_least=0, at_most=LARGEST_SEED)
 
 
 def check_num_batches(name: str, value: Any) -> None:
@@ -351,17 +288,34 @@ def check_instance(
       value: The value to check.
       kind: The class, or a tuple of classes.
       what: What it should be, for the message, such as "a list of callbacks"; by
-        default the class, one of those that a package of `tff_drift` has.
+        default the class, by the name under which it is imported.
       remedy: A sentence on what to do, for the message.
 
     Raises:
       TypeError: If `value` is of another class.
     """
     if not isinstance(value, kind):
-        package = ".".join(getattr(kind, "__module__", "").split(".")[:2])
-        what = what or f"a {package}.{kind.__name__}"
-        text = f"{name} must be {what}, found {shown(value)}."
-        raise TypeError(f"{text} {remedy}".rstrip())
+        text = f"{name} must be {what or f'a {_imported_name(kind)}'}"
+        raise TypeError(f"{text}, found {shown(value)}. {remedy}".rstrip())
+
+
+def _imported_name(kind: type) -> str:
+    """Returns the shortest name of a class in its package, as tff.learning.Model."""
+    top = kind.__module__.partition(".")[0]
+    level = [(_ABBREVIATIONS.get(top, top), sys.modules[top])]
+    for _ in range(_DEEPEST_NAME):
+        for name, module in level:
+            if vars(module).get(kind.__name__) is kind:
+                return f"{name}.{kind.__name__}"
+        level = [
+            (f"{name}.{part}", inner)
+            for name, module in level
+            for part, inner in vars(module).items()
+            if isinstance(inner, types.ModuleType)
+            and inner.__name__.startswith(f"{top}.")
+            and not part.startswith("_")
+        ]
+    return kind.__name__
 
 
 def check_list(

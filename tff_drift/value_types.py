@@ -74,19 +74,20 @@ VALUE_TYPES: dict[str, ValueType] = {
     "seed": ValueType(
         f"an integer from 0 to {checks.LARGEST_SEED}", int, checks.check_seed
     ),
-    "number": ValueType("a finite number", float, checks.check_finite),
+    **{
+        name: ValueType(check.wanted, float, check)
+        for name, check in (
+            ("number", checks.check_finite),
+            ("positive", checks.check_positive),
+            ("non_negative", checks.check_non_negative),
+            ("rate", checks.check_decay),
+            ("fraction", checks.check_fraction),
+            ("probability", checks.check_probability),
+        )
+    },
     "number or auto": ValueType(
         "a finite number, or auto", _read_number_or_auto, _check_number_or_auto
     ),
-    "positive": ValueType(
-        "a finite number greater than 0", float, checks.check_positive
-    ),
-    "non_negative": ValueType(
-        "a finite number of at least 0", float, checks.check_non_negative
-    ),
-    "rate": ValueType("a number of at least 0, below 1", float, checks.check_decay),
-    "fraction": ValueType("a number above 0, at most 1", float, checks.check_fraction),
-    "probability": ValueType("a number from 0 to 1", float, checks.check_probability),
 }
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments.flags import declarations, parser, plugins
-from experiments.terminal import importing
+from experiments.flags import declarations, parser
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +27,6 @@ class Command:
     description: str
     run: Callable[[dict[str, Any]], None]
     arguments: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-
-    def call(self, words: Sequence[str]) -> None:
-        """Runs it on the words after its name; raises `UserError` for a mistake."""
-        with importing():
-            plugins.load(parser.plugins(words))
-        self.run(self.parser(parser.HELP_ALL in words).parse(words))
 
     def parser(self, every: bool = False) -> parser.Parser:
         """Returns the parser of the words after the command's name.

@@ -1,16 +1,14 @@
 """Typed sections of a run's settings.
 
-Each is handed on whole to the function that needs it. Its fields have the names of the
-flags, and `None` where a flag has no meaning for the run.
+`RunSettings.section` makes them, for the function that needs one. Their fields have the
+names of the flags, and `None` where a flag has no meaning for the run.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
-
-_Section = TypeVar("_Section")
+from collections.abc import Sequence
+from typing import Any
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,14 +87,3 @@ class Execution:
     max_concurrent_clients: int | None
     ray_address: str | None
     ray_actors: int | None
-
-
-def of(kind: type[_Section], values: Mapping[str, Any]) -> _Section:
-    """Returns a section of a run's settings.
-
-    Args:
-      kind: The class of the section.
-      values: The values of all flags by name.
-    """
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
-    return kind(**{field.name: values[field.name] for field in fields})

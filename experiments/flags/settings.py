@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import pathlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -12,7 +11,6 @@ from experiments.flags import (
     declarations,
     paper_settings,
     published_rates,
-    sections,
     tuned_settings,
     validate,
 )
@@ -61,38 +59,11 @@ class RunSettings:
             object.__setattr__(self, name, self.configuration[name])
         object.__setattr__(self, "label", self.label or self.algorithm)
 
-    @functools.cached_property
-    def local_training(self) -> sections.LocalTraining:
-        """The section of the clients' local training."""
-        return self._section(sections.LocalTraining)
-
-    @functools.cached_property
-    def server_training(self) -> sections.ServerTraining:
-        """The section of the server's step."""
-        return self._section(sections.ServerTraining)
-
-    @functools.cached_property
-    def aggregation(self) -> sections.Aggregation:
-        """The section of the aggregation."""
-        return self._section(sections.Aggregation)
-
-    @functools.cached_property
-    def cohorts(self) -> sections.Cohorts:
-        """The section of the clients of every round."""
-        return self._section(sections.Cohorts)
-
-    @functools.cached_property
-    def evaluation(self) -> sections.Evaluation:
-        """The section of evaluation."""
-        return self._section(sections.Evaluation)
-
-    @functools.cached_property
-    def execution(self) -> sections.Execution:
-        """The section of the execution context."""
-        return self._section(sections.Execution)
-
-    def _section(self, kind: type[_Section]) -> _Section:
-        return sections.of(kind, {**self.configuration, **self.circumstances})
+    def section(self, kind: type[_Section]) -> _Section:
+        """Returns a part of the settings, typed: one of the classes of `sections`."""
+        values = {**self.configuration, **self.circumstances}
+        fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+        return kind(**{field.name: values[field.name] for field in fields})
 
     @property
     def folder(self) -> pathlib.Path:
@@ -169,13 +140,19 @@ def _with_protocol(given: Mapping[str, Any], algorithm: str) -> Mapping[str, Any
 def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
     """Returns a run with the values of all its flags, none for those it ignores."""
     flags = declarations.flags_of(TRAIN)
-    values = declarations.values(flags, given)
-    task, algorithm = values["task"], values["algorithm"]
+    task, algorithm = (given.get(of, flags[of].value) for of in (TASK, ALGORITHM))
     options = {
-        each: declarations.options(each, values[each]) for each in (ALGORITHM, TASK)
+        TASK: declarations.options(TASK, task),
+        ALGORITHM: declarations.options(ALGORITHM, algorithm),
     }
-    configuration = _defaults(task, algorithm, options)
-    configuration.update({name: given[name] for name in configuration if name in given})
+    values = {**_defaults(task, algorithm, options), **given}
+    elsewhere = (CIRCUMSTANCES, *OPTION_GROUPS.values())
+    of_run = {**options[ALGORITHM], **options[TASK]}
+    configuration = {
+        name: values[name]
+        for name, flag in flags.items()
+        if flag.group not in elsewhere or name in of_run
+    }
     if configuration["server_warm_up_from"] is None:
         scaled = configuration["server_rate_scaling"] != "none"
         configuration["server_warm_up_from"] = "reference" if scaled else "zero"
@@ -206,17 +183,12 @@ def _run(given: Mapping[str, Any], label: str = "") -> RunSettings:
 def _defaults(
     task: str, algorithm: str, options: Mapping[str, Mapping[str, Option]]
 ) -> dict[str, Any]:
-    """Returns the default of every flag that a run of an algorithm on a task has."""
+    """Returns the default of every flag for a run of an algorithm on a task."""
     of_task = published_rates.of_task(task)
     rates = published_rates.rates(task, algorithm)
-    elsewhere = (CIRCUMSTANCES, *OPTION_GROUPS.values())
-    common = {
-        name: flag.value
-        for name, flag in declarations.flags_of(TRAIN).items()
-        if flag.group not in elsewhere
-    }
+    flags = declarations.flags_of(TRAIN)
     return {
-        **common,
+        **{name: flag.value for name, flag in flags.items()},
         "weighting": from_source.methods()[algorithm].weighting,
         "client_learning_rate": rates.client,
         "server_learning_rate": rates.server,

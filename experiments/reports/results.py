@@ -20,8 +20,7 @@ import tensorflow_federated as tff
 import tasks
 import tff_drift
 from experiments.flags.settings import RunSettings
-from tff_drift import algorithms, files, simulation
-from tff_drift.simulation.records import run_directory
+from tff_drift import algorithms, simulation
 
 SUMMARY_FILE = "summary.json"
 _SUMMARY_FORMAT = "tff_drift summary"
@@ -221,40 +220,16 @@ def git_revision() -> str | None:
     return done.stdout.strip() or None
 
 
-def read_finished(settings: RunSettings) -> Result | None:
-    """Returns the result of a run whose folder has all of it.
+def is_of(summary: Any, rows: Sequence[Row], task: str) -> bool:
+    """Returns whether a summary is whole, and says of a run what its rows say.
 
     Args:
-      settings: The run, whose folder holds this run or none.
-
-    Returns:
-      The result; `None` if the run has rounds to go, which it has too if one of other
-      callbacks stopped it, or its summary is damaged or that of another run. It is
-      then written anew.
-
-    Raises:
-      MetricsFileError: If the metrics are damaged.
+      summary: What summary.json says.
+      rows: The run's rows.
+      task: The name of its task.
     """
-    try:
-        summary = files.read_json(settings.folder / SUMMARY_FILE)
-        _, rows = simulation.read_rows(settings.folder / run_directory.METRICS_FILE)
-        asked = _said(settings)["configuration"]["rounds"]
-    except (OSError, KeyError, TypeError, ValueError):
-        return None
     if not isinstance(summary, dict) or not set(_SUMMARY_KEYS) <= set(summary):
-        return None
-    # A run that was to go on, and was killed, has rows after those of its summary.
-    if not summary["rounds"] == asked == settings.rounds:
-        return None
-    if not _is_of(summary, rows, settings.task):
-        return None
-    if summary.get("stop_reason") and "callbacks" in changed_circumstances(settings):
-        return None
-    return Result(settings, rows, summary)
-
-
-def _is_of(summary: Mapping[str, Any], rows: Sequence[Row], task: str) -> bool:
-    """Returns whether a summary says of a run what its rows say."""
+        return False
     evaluations = [row for row in rows if headline_of(task) in row]
     if not evaluations:
         return False
@@ -267,23 +242,3 @@ def _is_of(summary: Mapping[str, Any], rows: Sequence[Row], task: str) -> bool:
         and all(said == summary[part].get(name, said) for name, said in what.items())
         for part, what in found.items()
     )
-
-
-def changed_circumstances(settings: RunSettings) -> list[str]:
-    """Returns the flags that results do not depend on and that changed since a run.
-
-    Args:
-      settings: The run, whose folder holds it.
-    """
-    before = _said(settings).get("circumstances", {})
-    return [
-        name
-        for name, value in json_values(settings.circumstances).items()
-        if value != before.get(name)
-    ]
-
-
-def _said(settings: RunSettings) -> dict[str, Any]:
-    """Returns what config.json says of a run."""
-    path = settings.folder / run_directory.CONFIGURATION_FILE
-    return files.read_json(path)

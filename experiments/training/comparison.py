@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.flags.placement import IN_THIS_PROCESS, Placement
 from experiments.flags.settings import RunSettings
-from experiments.reports import comparison, results, texts
+from experiments.reports import comparison, texts
 from experiments.reports.results import Result
 from experiments.training import pool, preflight
 from experiments.training.runs import Runs
@@ -65,7 +65,7 @@ def run(
 
 def _train_side_by_side(runs: Sequence[RunSettings], placement: Placement) -> None:
     """Trains what is not finished in processes of their own."""
-    waiting = [run for run in runs if results.read_finished(run) is None]
+    waiting = [run for run in runs if preflight.read_finished(run) is None]
     if len(waiting) > 1 or (waiting and placement.on_ray):
         pool.train(waiting, train_alone, placement)
 

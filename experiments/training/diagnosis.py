@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from experiments.analysis import style
 from experiments.flags.diagnoses import Request
 from experiments.flags.errors import UserError, as_user_errors
+from experiments.flags.sections import Execution, LocalTraining
 from experiments.flags.settings import RunSettings
 from experiments.reports import writing
 from experiments.training import contexts, processes, race, runs
@@ -59,12 +60,14 @@ def measure(
     """
     configuration = settings.configuration
     with as_user_errors(OSError, TypeError, ValueError):
-        contexts.set_execution_context(settings.execution)
+        contexts.set_execution_context(settings.section(Execution))
         task = runs.load_task(settings)
         return simulation.diagnose(
             task.model_fn,
             task.train,
-            client_optimizer_fn=processes.client_optimizer(settings.local_training),
+            client_optimizer_fn=processes.client_optimizer(
+                settings.section(LocalTraining)
+            ),
             cohort_size=configuration["clients_per_round"],
             rounds=rounds,
             max_clients=max_clients,

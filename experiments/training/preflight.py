@@ -1,4 +1,4 @@
-"""Checks of output folders before any training starts.
+"""What stands in output folders before any training starts: checks and finished runs.
 
 `tff_drift.simulation.run_training` checks its own folder when it begins. A
 comparison wants to know of all its folders before it trains for hours.
@@ -10,11 +10,12 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Sequence
+from typing import Any
 
 from experiments.flags.errors import UserError
 from experiments.flags.settings import RunSettings
-from experiments.reports import comparison
-from tff_drift import files
+from experiments.reports import comparison, results
+from tff_drift import files, simulation
 from tff_drift.simulation.records import checkpoint, run_directory
 
 
@@ -88,3 +89,53 @@ def check_run_folder(settings: RunSettings) -> int:
             "many, or choose another output_dir."
         )
     return completed
+
+
+def read_finished(settings: RunSettings) -> results.Result | None:
+    """Returns the result of a run whose folder has all of it.
+
+    Args:
+      settings: The run, whose folder holds this run or none.
+
+    Returns:
+      The result; `None` if the run has rounds to go, which it has too if one of other
+      callbacks stopped it, or its summary is damaged or that of another run. It is
+      then written anew.
+
+    Raises:
+      MetricsFileError: If the metrics are damaged.
+    """
+    try:
+        summary = files.read_json(settings.folder / results.SUMMARY_FILE)
+        _, rows = simulation.read_rows(settings.folder / run_directory.METRICS_FILE)
+        asked = _said(settings)["configuration"]["rounds"]
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+    if not results.is_of(summary, rows, settings.task):
+        return None
+    # A run that was to go on, and was killed, has rows after those of its summary.
+    if not summary["rounds"] == asked == settings.rounds:
+        return None
+    if summary.get("stop_reason") and "callbacks" in changed_circumstances(settings):
+        return None
+    return results.Result(settings, rows, summary)
+
+
+def changed_circumstances(settings: RunSettings) -> list[str]:
+    """Returns the flags that results do not depend on and that changed since a run.
+
+    Args:
+      settings: The run, whose folder holds it.
+    """
+    before = _said(settings).get("circumstances", {})
+    return [
+        name
+        for name, value in results.json_values(settings.circumstances).items()
+        if value != before.get(name)
+    ]
+
+
+def _said(settings: RunSettings) -> dict[str, Any]:
+    """Returns what config.json says of a run."""
+    path = settings.folder / run_directory.CONFIGURATION_FILE
+    return files.read_json(path)

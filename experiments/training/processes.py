@@ -40,7 +40,8 @@ def build_process(
     """
     method = algorithms.methods()[settings.algorithm]
     values, configuration = settings.options[ALGORITHM], settings.configuration
-    local = settings.local_training
+    local = settings.section(LocalTraining)
+    server = settings.section(ServerTraining)
     whole = method.sends_gradients or "meta_data" in method.needs
     whole = whole or values.get("option") == "I"
     if whole and configuration.get("loss") == "sum":
@@ -52,7 +53,7 @@ def build_process(
     prepare = _preparations(settings, task)
     arguments: dict[str, Any] = {
         "client_weighting": WEIGHTINGS[configuration["weighting"]],
-        "model_aggregator": _aggregator(settings.aggregation),
+        "model_aggregator": _aggregator(settings.section(Aggregation)),
         # The others say what data is drawn.
         **{name: values[name] for name in values if name in method.parameters},
         **{need: prepare[need]() for need in method.needs},
@@ -68,8 +69,8 @@ def build_process(
         arguments["client_rate_schedule"] = _client_rate_schedule(local)
         arguments["client_weight_decay"] = local.client_weight_decay
         arguments["gradient_clipping_norm"] = local.gradient_clipping_norm
-    server_rate = settings.server_training.server_learning_rate
-    schedule = _server_rate_schedule(settings.server_training)
+    server_rate = server.server_learning_rate
+    schedule = _server_rate_schedule(server)
     if "server_learning_rate" in method.parameters:
         arguments["server_rate_schedule"] = schedule
     elif schedule is not None:

@@ -19,7 +19,7 @@ from experiments import terminal
 from experiments.analysis import style
 from experiments.flags.errors import MachineError, UserError, as_user_errors
 from experiments.flags.flag import TASK
-from experiments.flags.sections import Cohorts
+from experiments.flags.sections import Cohorts, Evaluation, Execution
 from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results, writing
 from experiments.training import (
@@ -144,14 +144,14 @@ class Runs:
         self._processes: dict[RunSettings, tff.learning.templates.LearningProcess] = {}
         users = self.settings[0].circumstances["callbacks"]
         self._users_callbacks = user_callbacks.load(users or ())
-        participants.check_trackers(self.settings[0].evaluation.track)
+        participants.check_trackers(self.settings[0].circumstances["track"])
         with as_user_errors(*_BAD_INPUT):
-            contexts.set_execution_context(self.settings[0].execution)
+            contexts.set_execution_context(self.settings[0].section(Execution))
             for run in self.settings:
-                _check_cohort(run.cohorts, run.algorithm, self._load(run))
+                _check_cohort(run.section(Cohorts), run.algorithm, self._load(run))
             for run in self.settings:
                 preflight.check_run_folder(run)
-                finished = results.read_finished(run)
+                finished = preflight.read_finished(run)
                 if finished is not None:
                     self._finished[run] = finished
             self._build_one_of_each()
@@ -165,7 +165,7 @@ class Runs:
         for run in self.settings:
             if run not in self._finished and run.label not in built:
                 task = self._load(run)
-                cohorts.build_cohorts(run.cohorts, task.train)
+                cohorts.build_cohorts(run.section(Cohorts), task.train)
                 with terminal.saying(f"building {run.label}"):
                     self._processes[run] = processes.build_process(run, task)
                 built.add(run.label)
@@ -178,7 +178,7 @@ class Runs:
         """
         if settings not in self._finished:
             return ""
-        changed = results.changed_circumstances(settings)
+        changed = preflight.changed_circumstances(settings)
         idle = [
             f"--{name}"
             for name in _IN_TRAINING
@@ -211,7 +211,7 @@ class Runs:
         self._interrupt.check()
         result = self._finished.get(settings)
         if result is not None:
-            for tracker in participants.trackers(settings.evaluation.track):
+            for tracker in participants.trackers(settings.circumstances["track"]):
                 # It may have failed when the run was trained, or have been elsewhere.
                 with as_user_errors(*_BAD_INPUT):
                     tracker.track_folder(settings.folder)
@@ -222,7 +222,9 @@ class Runs:
                 process = processes.build_process(settings, task)
             with as_user_errors(*_TROUBLE):
                 taking_part = [
-                    *participants.build_callbacks(settings.evaluation, task, progress),
+                    *participants.build_callbacks(
+                        settings.section(Evaluation), task, progress
+                    ),
                     *self._further(),
                     *(build() for build in self._users_callbacks),
                     self._interrupt,
@@ -285,7 +287,7 @@ def _train(
     interrupt: callbacks.SoftInterrupt,
 ) -> simulation.TrainingResult:
     configuration = settings.configuration
-    sampling, clock = cohorts.build_cohorts(settings.cohorts, task.train)
+    sampling, clock = cohorts.build_cohorts(settings.section(Cohorts), task.train)
     if clock is not None:
         taking_part = [*taking_part, clock]
     try:

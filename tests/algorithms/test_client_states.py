@@ -257,7 +257,7 @@ NUM_EXAMPLES = {"client_weighting": stateful.NUM_EXAMPLES}
             "sum_factory must be",
         ),
         ("adabest", {"mu": "0.1"}, TypeError, "mu must be a number"),
-        ("adabest", {"beta": 1.5}, ValueError, "beta must be between 0 and 1"),
+        ("adabest", {"beta": 1.5}, ValueError, "beta must be a number from 0 to 1"),
         ("adabest", {"beta": "automatic"}, ValueError, "beta must be one of 'auto'"),
         ("adabest", {"beta": None}, TypeError, "beta must be a number"),
         ("adabest", {"beta_schedule": 0.5}, TypeError, "beta_schedule must be"),

@@ -358,10 +358,10 @@ def test_an_output_that_cannot_be_written(words):
 
 
 def test_a_file_that_must_not_be_read(capsys):
-    def program(words):
-        raise PermissionError(errno.EACCES, "Permission denied", words[0])
+    def program():
+        raise PermissionError(errno.EACCES, "Permission denied", "summary.json")
 
-    assert terminal.call(program, ["summary.json"]) == 1
+    assert terminal.call(program) == 1
     assert capsys.readouterr().err == (
         "tff-drift: error: [Errno 13] Permission denied: 'summary.json'. "
         "Change its permissions, or choose another.\n"

@@ -3,6 +3,7 @@
 import pytest
 import tensorflow as tf
 
+from experiments.flags.sections import Execution
 from experiments.training import contexts
 from tests.experiments.programs import resolve
 from tff_drift import execution, system
@@ -21,15 +22,20 @@ def asked(monkeypatch):
     return numbers
 
 
+def _set_context(cohort):
+    run = resolve(f"--clients_per_round={cohort}")
+    contexts.set_execution_context(run.section(Execution))
+
+
 @pytest.mark.parametrize(("cohort", "expected"), [(8, [1]), (7, [])])
 def test_one_where_clients_keep_the_processors_busy(asked, cohort, expected):
-    contexts.set_execution_context(resolve(f"--clients_per_round={cohort}").execution)
+    _set_context(cohort)
     assert asked == expected
 
 
 def test_what_the_environment_says_stays(asked, monkeypatch):
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
-    contexts.set_execution_context(resolve("--clients_per_round=8").execution)
+    _set_context(8)
     assert asked == []
 
 
@@ -39,5 +45,5 @@ def test_where_tensorflow_runs_already_it_goes_on_as_it_is(asked, monkeypatch):
         raise RuntimeError("Intra op parallelism cannot be modified")
 
     monkeypatch.setattr(tf.config.threading, "set_intra_op_parallelism_threads", refuse)
-    contexts.set_execution_context(resolve("--clients_per_round=8").execution)
+    _set_context(8)
     assert asked == [1]

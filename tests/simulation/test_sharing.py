@@ -96,7 +96,7 @@ def test_options_are_kept_and_limits_are_of_the_clients_own_examples():
 
 
 def test_bad_arguments_are_refused():
-    with pytest.raises(ValueError, match="fraction must be between 0 and 1"):
+    with pytest.raises(ValueError, match="fraction must be a number from 0 to 1"):
         simulation.sample_examples(numbered(), 1.5, seed=1)
     with pytest.raises(TypeError, match="seed must be an integer"):
         simulation.sample_examples(numbered(), 0.5, seed=None)

@@ -6,7 +6,10 @@ import re
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
+import rich.console
+import tensorflow_federated as tff
 
 from tests.simulation import fakes
 from tff_drift import checks, files
@@ -160,6 +163,23 @@ def test_what_is_no_list_is_refused(value):
     with pytest.raises(TypeError, match=rf"^{message}\. Give one\.$"):
         checks.check_list("examples", value, "a list of integers", remedy="Give one.")
     checks.check_list("examples", [1, 2], "a list of integers")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (ClientDatasets, "tff_drift.simulation.ClientDatasets"),
+        (tff.learning.optimizers.Optimizer, "tff.learning.optimizers.Optimizer"),
+        (tff.Type, "tff.Type"),
+        (pd.DataFrame, "pandas.DataFrame"),
+        (rich.console.Console, "rich.console.Console"),
+        (fakes.AveragingProcess, "tests.simulation.fakes.AveragingProcess"),
+        (type("Mine", (), {}), "Mine"),
+    ],
+)
+def test_a_class_has_the_name_by_which_it_is_imported(kind, name):
+    with pytest.raises(TypeError, match=f"^value must be a {re.escape(name)}, found 3"):
+        checks.check_instance("value", 3, kind)
 
 
 @pytest.mark.parametrize("value", [3, -1.5, "text", None, [1, "a"], {"a": 1}, (), b"x"])

@@ -115,7 +115,7 @@ def adaptive_clipping_factory(
         a number.
       ValueError: If a number is out of its range.
     """
-    _check_clipping_norm("initial_clipping_norm", initial_clipping_norm)
+    checks.check_positive("initial_clipping_norm", initial_clipping_norm)
     checks.check_probability("target_quantile", target_quantile)
     checks.check_non_negative("learning_rate", learning_rate)
     indicator_factory = wrapping.sum_factory_or_default(
@@ -174,15 +174,6 @@ def adaptive_clipping_factory(
         return wrapping.Steps(initialize, next_round)
 
     return wrapping.wrap_factory(inner_factory, describe)
-
-
-def _check_clipping_norm(name: str, value: Any) -> None:
-    checks.check_positive(name, value)
-    if not _FLOAT32.tiny <= value <= _FLOAT32.max:
-        raise ValueError(
-            f"{name} must be a normal number of float32, between {_FLOAT32.tiny:.3g} "
-            f"and {_FLOAT32.max:.3g}, found {checks.shown(value)}."
-        )
 
 
 def _build_clip(value_type: compat.Type) -> compat.Computation:

@@ -49,9 +49,7 @@ class ClientStateCollectionFactory(tff.aggregators.UnweightedAggregationFactory)
         Raises:
           TypeError: If `value_type` is something else.
         """
-        checks.check_instance(
-            "value_type", value_type, compat.StructType, "what collected_type returns"
-        )
+        checks.check_instance("value_type", value_type, compat.StructType)
         specs = compat.type_to_tf_tensor_specs(value_type)
         stacked_type = compat.tensorflow_to_type(
             tf.nest.map_structure(
@@ -115,5 +113,5 @@ def collected_type(state_type: compat.Type) -> compat.StructType:
     Returns:
       The type `<index=int32,state=T>`.
     """
-    checks.check_instance("state_type", state_type, compat.Type, "a tff.Type")
+    checks.check_instance("state_type", state_type, compat.Type)
     return compat.to_type(collections.OrderedDict(index=np.int32, state=state_type))

@@ -92,7 +92,7 @@ class _WeightedFactory(tff.aggregators.WeightedAggregationFactory):
         self, value_type: compat.Type, weight_type: compat.Type
     ) -> tff.templates.AggregationProcess:
         check_floats("value_type", value_type)
-        checks.check_instance("weight_type", weight_type, compat.Type, "a tff.Type")
+        checks.check_instance("weight_type", weight_type, compat.Type)
         inner_process = self._inner_factory.create(value_type, weight_type)
         steps = self._describe(inner_process, value_type, weight_type)
         initialize_fn = _initialize_fn(steps)

@@ -86,8 +86,7 @@ def append_step(
 
 def _check_process(process: Any, weights_type: compat.Type, name: str) -> None:
     kind = tff.learning.templates.LearningProcess
-    what = "a tff.learning.templates.LearningProcess, such as build_fed_avg returns"
-    checks.check_instance("process", process, kind, what)
+    checks.check_instance("process", process, kind)
     state_type = process.initialize.type_signature.result.member
     names = tuple(compat.structure_names(state_type))
     if names != STATE_NAMES:

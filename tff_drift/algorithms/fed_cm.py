@@ -143,10 +143,7 @@ def build_fed_cm(
       ValueError: If an argument is out of its range; the message names it.
     """
     local, shared = split(options, TrainingOptions)
-    client_works.check_sgd_rate(
-        client_learning_rate,
-        "(x - y_i) / (K η) is the mean of the local directions for SGD alone",
-    )
+    client_works.check_sgd_rate(client_learning_rate)
     checks.check_fraction("alpha", alpha)
     shared.setdefault("client_weighting", tff.learning.ClientWeighting.UNIFORM)
     server_optimizer = optimizers.as_optimizer(

@@ -187,10 +187,7 @@ def build_fed_dc(
       ValueError: If an argument is out of its range; the message names it.
     """
     local, shared = split(options, StatefulOptions)
-    client_works.check_sgd_rate(
-        client_learning_rate,
-        "(x - y_i) / (K η) is the mean of the local gradients for SGD alone",
-    )
+    client_works.check_sgd_rate(client_learning_rate)
     checks.check_non_negative("alpha", alpha)
     checks.check_flag("correct_gradients", correct_gradients)
     return compose(

@@ -226,9 +226,7 @@ def build_scaffnew(
       ValueError: If an argument is out of its range; the message names it.
     """
     local, shared = split(options, StatefulOptions)
-    client_works.check_sgd_rate(
-        client_learning_rate, "(p/η) (x⁺ - ŷ_i) estimates gradients for SGD alone"
-    )
+    client_works.check_sgd_rate(client_learning_rate)
     checks.check_integer("num_clients", num_clients)
     checks.check_fraction("probability", probability)
     checks.check_seed("seed", seed)

@@ -166,10 +166,7 @@ def build_scaffold_m(
       ValueError: If an argument is out of its range; the message names it.
     """
     local, shared = split(options, StatefulOptions)
-    client_works.check_sgd_rate(
-        client_learning_rate,
-        "(θ - θ_i) / (K η) is the mean of the local gradients for SGD alone",
-    )
+    client_works.check_sgd_rate(client_learning_rate)
     return compose(
         model_fn,
         ScaffoldMWork(client_learning_rate, **local),

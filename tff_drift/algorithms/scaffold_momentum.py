@@ -140,10 +140,7 @@ def build_scaffold_momentum(
       ValueError: If an argument is out of its range; the message names it.
     """
     local, shared = split(options, StatefulOptions)
-    client_works.check_sgd_rate(
-        client_learning_rate,
-        "(x - y_i) / (K η) is the mean of the local directions for SGD alone",
-    )
+    client_works.check_sgd_rate(client_learning_rate)
     total = total_weight(shared, num_clients, total_examples)
     checks.check_fraction("beta", beta)
     work_class = ScaffoldMomentumWork

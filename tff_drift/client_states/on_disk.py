@@ -168,10 +168,7 @@ class DiskClientStates(ClientStates):
                     f"{self} is in use by another program. Wait for its end, or "
                     "choose another path."
                 ) from error
-            raise ClientStatesError(
-                f"{self} cannot be used: {error}. Choose a folder that can be created "
-                "and written, on a disk with enough space."
-            ) from error
+            raise self._unusable(error) from error
         # SQLite's message quotes what it cannot read.
         except (EOFError, UnicodeDecodeError, sqlite3.DatabaseError) as error:
             raise self._damaged(str(error)) from error
@@ -242,12 +239,7 @@ class DiskClientStates(ClientStates):
                 f"{self} belongs to the run {checks.shown(found[_RUN_ID])}, not to "
                 f"{checks.shown(properties[_RUN_ID])}. {_LEFT_ALONE}"
             )
-        if found[_TEMPLATE] != properties[_TEMPLATE]:
-            difference = self._template.describe_difference(found[_TEMPLATE])
-            raise ClientStatesError(
-                f"{self} was made with another initial_state: {difference}. "
-                f"{_LEFT_ALONE}"
-            )
+        self._check_made_with(found[_TEMPLATE])
 
     def _check_states_file(self) -> None:
         states = self.path / _STATES_FILE

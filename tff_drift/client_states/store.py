@@ -265,6 +265,21 @@ class ClientStates(abc.ABC):
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def _unusable(self, error: Exception) -> ClientStatesError:
+        return ClientStatesError(
+            f"{self} cannot be used: {error}. Choose a folder that can be created and "
+            "written, on a disk with enough space."
+        )
+
+    def _check_made_with(self, identity: str) -> None:
+        """Raises unless a store that exists was made with this initial state."""
+        if identity != self._template.identity():
+            difference = self._template.describe_difference(identity)
+            raise ClientStatesError(
+                f"{self} was made with another initial_state: {difference}. It was "
+                "left unchanged: move it away, or choose another path."
+            )
+
     def _last_version(self) -> int:
         return max(self.versions, default=-1)
 

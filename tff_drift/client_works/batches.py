@@ -24,9 +24,7 @@ def check_batches(name: str, batches: Any, data_type: compat.SequenceType) -> No
     Raises:
       TypeError: If it is not a dataset, or one of another type.
     """
-    checks.check_instance(
-        "data_type", data_type, compat.SequenceType, "a tff.SequenceType"
-    )
+    checks.check_instance("data_type", data_type, compat.SequenceType)
     if not isinstance(batches, tf.data.Dataset):
         raise TypeError(
             f"{name} must be a tf.data.Dataset of batches, found "

@@ -32,7 +32,10 @@ class LocalOptions(TypedDict, total=False):
     gradient_clipping_norm: float | None
 
 
-def check_sgd_rate(client_learning_rate: Any, reason: str) -> None:
+def check_sgd_rate(
+    client_learning_rate: Any,
+    reason: str = "the method concludes gradients from a client's way and that rate",
+) -> None:
     """Raises unless the clients' steps are of plain SGD, given by its rate.
 
     Args:

@@ -150,11 +150,9 @@ def assign_to_keras3(model_weights: Any, keras_model: Any) -> None:
     """
     keras = import_keras3()
     _check_model(keras, keras_model)
-    if not isinstance(model_weights, tff.learning.models.ModelWeights):
-        raise TypeError(
-            "model_weights must be a tff.learning.models.ModelWeights, such as "
-            f"process.get_model_weights returns, found {checks.shown(model_weights)}."
-        )
+    kind = tff.learning.models.ModelWeights
+    remedy = "process.get_model_weights returns one."
+    checks.check_instance("model_weights", model_weights, kind, remedy=remedy)
     if not keras_model.built:
         raise ValueError(
             f"keras_model {checks.shown(keras_model.name)} is not built, so that it "

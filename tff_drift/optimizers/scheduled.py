@@ -121,7 +121,5 @@ def build_scheduled(
         `schedule` is not a function.
       ValueError: If `as_schedule` refuses `schedule`.
     """
-    kind = tff.learning.optimizers.Optimizer
-    what = "a tff.learning.optimizers.Optimizer"
-    checks.check_instance("optimizer", optimizer, kind, what)
+    checks.check_instance("optimizer", optimizer, tff.learning.optimizers.Optimizer)
     return _Scheduled(optimizer, schedules.as_schedule(schedule))

@@ -71,13 +71,9 @@ def build_model_distributor(
     """
     if model_distributor is None:
         return tff.learning.templates.build_broadcast_process(spec.weights_type)
-    checks.check_instance(
-        "model_distributor",
-        model_distributor,
-        tff.learning.templates.DistributionProcess,
-        "a tff.learning.templates.DistributionProcess such as "
-        "tff.learning.templates.build_broadcast_process makes",
-    )
+    kind = tff.learning.templates.DistributionProcess
+    remedy = "tff.learning.templates.build_broadcast_process makes one."
+    checks.check_instance("model_distributor", model_distributor, kind, remedy=remedy)
     signature: Any = model_distributor.next.type_signature
     sent, received = signature.parameter[1].member, signature.result.result.member
     for found in (sent, received):
@@ -198,24 +194,6 @@ def check_given_weights(
             'Give examples as {"client_weight": ..., "x": ..., "y": ...}, as '
             "with_client_weights of ClientDatasets does, and build the model of their "
             "element_spec with tff_drift.models.from_keras2 or from_keras3."
-        )
-
-
-def check_loop_implementation(loop_implementation: Any) -> None:
-    """Raises unless a value is a `tff.learning.LoopImplementation` or `None`.
-
-    Args:
-      loop_implementation: The value to check.
-
-    Raises:
-      TypeError: If it is anything else.
-    """
-    if loop_implementation is not None:
-        checks.check_instance(
-            "loop_implementation",
-            loop_implementation,
-            tff.learning.LoopImplementation,
-            "tff.learning.LoopImplementation.DATASET_REDUCE or DATASET_ITERATOR",
         )
 
 

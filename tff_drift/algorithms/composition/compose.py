@@ -85,8 +85,10 @@ def compose(
       ValueError: If an argument is out of its range, or a schedule has no learning
         rate to act on.
     """
-    checks.check_instance("work", work, client_works.ClientWork, "a ClientWork")
-    arguments.check_loop_implementation(loop_implementation)
+    checks.check_instance("work", work, client_works.ClientWork)
+    if loop_implementation is not None:
+        kind = tff.learning.LoopImplementation
+        checks.check_instance("loop_implementation", loop_implementation, kind)
     checks.check_one_of("evaluated_model", evaluated_model, server.EVALUATED_MODELS)
     checks.check_positive("averaging_growth", averaging_growth)
     checks.check_flag("keep_latest_models", keep_latest_models)

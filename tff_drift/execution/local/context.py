@@ -116,8 +116,7 @@ class LocalExecutionContext(RoundRunner, compat.framework.SyncContext):
           ValueError: If parts of the argument are of different numbers of
             clients.
         """
-        what = "a tff.Computation, such as process.next"
-        checks.check_instance("computation", computation, compat.Computation, what)
+        checks.check_instance("computation", computation, compat.Computation)
         return tensors.eagerly(lambda: self._explain(computation, argument))
 
     def _explain(self, computation: Any, argument: Any) -> str:

@@ -119,19 +119,8 @@ class RayClientStates(ClientStates):
                 raise ValueError("its numbers of shards differ")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise _damaged(path, error) from error
-        made_with = self._identity
-        if made_with is not None and made_with != self._template.identity():
-            difference = self._template.describe_difference(made_with)
-            raise ClientStatesError(
-                f"{self} was made with another initial_state: {difference}. It was "
-                "left unchanged: move it away, or choose another path."
-            )
-
-    def _unusable(self, error: OSError) -> ClientStatesError:
-        return ClientStatesError(
-            f"{self} cannot be used: {error}. Choose a folder that can be created and "
-            "written, on a disk with enough space."
-        )
+        if self._identity is not None:
+            self._check_made_with(self._identity)
 
     def _write_manifest(self) -> None:
         if self.path is None:

@@ -319,8 +319,7 @@ class RayExecutionContext(RoundRunner, compat.framework.SyncContext):
         Raises:
           NotImplementedError: As in `invoke`, like TypeError, ValueError, WorkerError.
         """
-        what = "a tff.Computation, such as process.next"
-        checks.check_instance("computation", computation, compat.Computation, what)
+        checks.check_instance("computation", computation, compat.Computation)
         parameter = computation.type_signature.parameter
         if not partition.client_types(parameter):
             told = self._alone.explain(computation, argument)

@@ -47,8 +47,7 @@ class ClientDataReader:
           TypeError: If an argument has the wrong type.
         """
         kind, remedy = tff.simulation.datasets.ClientData, "See from_arrays for arrays."
-        what = "a tff.simulation.datasets.ClientData"
-        checks.check_instance("client_data", client_data, kind, what, remedy)
+        checks.check_instance("client_data", client_data, kind, remedy=remedy)
         _check_dense(client_data.element_type_structure)
         if preprocess is not None:
             checks.check_callable("preprocess", preprocess, "a function of examples")

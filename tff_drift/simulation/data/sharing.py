@@ -195,5 +195,5 @@ def _with_examples(
 
 
 def _check_datasets(datasets: ClientDatasets) -> None:
-    what, remedy = "a ClientDatasets", "See ClientDatasets.from_arrays."
-    checks.check_instance("datasets", datasets, ClientDatasets, what, remedy)
+    remedy = "See ClientDatasets.from_arrays."
+    checks.check_instance("datasets", datasets, ClientDatasets, remedy=remedy)

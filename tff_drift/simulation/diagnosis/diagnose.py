@@ -103,20 +103,14 @@ def diagnose(
       ValueError: If an argument is out of its range, fewer than three clients have
         two examples, or updates are not finite.
     """
-    checks.check_instance(
-        "train", train, ClientDatasets, "a tff_drift.simulation.ClientDatasets"
-    )
+    checks.check_instance("train", train, ClientDatasets)
     checks.check_integer("rounds", rounds, at_least=0)
     checks.check_integer("max_clients", max_clients, at_least=3)
     checks.check_positive("server_learning_rate", server_learning_rate)
     if race is not None:
         checks.check_callable("race", race, "a function of the names of methods")
-    checks.check_instance(
-        "client_weighting",
-        client_weighting,
-        tff.learning.ClientWeighting,
-        "tff.learning.ClientWeighting.NUM_EXAMPLES or UNIFORM",
-    )
+    kind = tff.learning.ClientWeighting
+    checks.check_instance("client_weighting", client_weighting, kind)
     optimizer = optimizers.as_optimizer("client_optimizer_fn", client_optimizer_fn)
     sampling = build_uniform_sampling(train.client_ids, cohort_size, seed)
     spec = client_works.build_model_spec(model_fn)

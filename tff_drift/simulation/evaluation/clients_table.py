@@ -216,7 +216,7 @@ def plot_clients(
       TypeError: If an argument has the wrong type.
       ValueError: If it lacks the metric before or after training.
     """
-    checks.check_instance("table", table, pd.DataFrame, "a pandas.DataFrame")
+    checks.check_instance("table", table, pd.DataFrame)
     checks.check_text("metric", metric)
     if ax is not None and not hasattr(ax, "scatter"):
         raise TypeError(f"ax must be a matplotlib.axes.Axes, found {checks.shown(ax)}.")

@@ -61,8 +61,7 @@ def mean_latest_model(
       TypeError: If `client_states` is not a store.
       ValueError: If the clients' states hold no models.
     """
-    what = "a store of tff_drift.client_states"
-    checks.check_instance("client_states", client_states, ClientStates, what)
+    checks.check_instance("client_states", client_states, ClientStates)
     if LATEST_MODEL not in client_states.initial_state:
         raise ValueError(
             "client_states holds no latest models. Build the process with "

@@ -168,12 +168,7 @@ class ClientStatesProgramStateManager(compat.ProgramStateManager):
         Raises:
           TypeError: If an argument has the wrong type.
         """
-        checks.check_instance(
-            "manager",
-            manager,
-            compat.ProgramStateManager,
-            "a tff.program.ProgramStateManager",
-        )
+        checks.check_instance("manager", manager, compat.ProgramStateManager)
         checks.check_instance("process", process, ProcessWithClientStates)
         self._manager = manager
         self._process = process

@@ -81,12 +81,7 @@ class ProcessWithClientStates(StoreInStep, tff.learning.templates.LearningProces
         checks.check_instance("process", process, StatefulLearningProcess, what, remedy)
         if client_states is None:
             client_states = InMemoryClientStates(process.initial_client_state)
-        checks.check_instance(
-            "client_states",
-            client_states,
-            ClientStates,
-            "a store of tff_drift.client_states",
-        )
+        checks.check_instance("client_states", client_states, ClientStates)
         check_store_fits(process, client_states)
         self.process = process
         self.control_variate = process.control_variate

@@ -11,6 +11,7 @@ from tff_drift.simulation.evaluation.client_evaluation import Evaluation
 from tff_drift.simulation.loop.callbacks.base import Callback, TrainingRun
 from tff_drift.simulation.records import metrics
 
+_EVALUATION = "a function of the model weights, as build_evaluation returns"
 # `run, server state -> model weights`.
 Model = Callable[[TrainingRun, Any], Any]
 
@@ -58,12 +59,7 @@ class PeriodicEvaluation(Callback):
             `rounds_per_evaluation` not an integer.
           ValueError: If `rounds_per_evaluation` is below 1.
         """
-        if not callable(evaluation):
-            raise TypeError(
-                "evaluation must be a function of the model weights, found "
-                f"{checks.shown(evaluation)}. tff_drift.simulation.build_evaluation "
-                "makes one."
-            )
+        checks.check_callable("evaluation", evaluation, _EVALUATION)
         checks.check_integer("rounds_per_evaluation", rounds_per_evaluation)
         self._evaluation = evaluation
         self._every = int(rounds_per_evaluation)
@@ -123,7 +119,7 @@ class FinalEvaluation(Callback):
         Raises:
           TypeError: If an argument has the wrong type.
         """
-        checks.check_callable("evaluation", evaluation, "a function of model weights")
+        checks.check_callable("evaluation", evaluation, _EVALUATION)
         checks.check_instance("prefix", prefix, str, "a string")
         self._evaluation = evaluation
         self._prefix = prefix

@@ -51,9 +51,7 @@ def control_variate_mismatch(
       TypeError: If an argument has the wrong type.
       ValueError: If `num_clients` is below 1.
     """
-    checks.check_instance(
-        "client_states", client_states, ClientStates, "a store of client states"
-    )
+    checks.check_instance("client_states", client_states, ClientStates)
     checks.check_integer("num_clients", num_clients)
     read_variate = getattr(process, "control_variate", None)
     if read_variate is None or _VARIATE not in client_states.initial_state:

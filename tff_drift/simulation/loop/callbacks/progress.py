@@ -189,9 +189,7 @@ class Progress(Callback):
             checks.check_flag("show", show)
         checks.check_text("accuracy_metric", accuracy_metric)
         if console is not None:
-            checks.check_instance(
-                "console", console, rich.console.Console, "a rich.console.Console"
-            )
+            checks.check_instance("console", console, rich.console.Console)
         self._make_display = functools.partial(
             _build_display, show, accuracy_metric, console
         )

@@ -33,9 +33,7 @@ class ReleaseRows(Callback):
         Raises:
           TypeError: If it is not one.
         """
-        checks.check_instance(
-            "manager", manager, compat.ReleaseManager, "a tff.program.ReleaseManager"
-        )
+        checks.check_instance("manager", manager, compat.ReleaseManager)
         self._manager = manager
 
     def before_training(self, run: TrainingRun) -> None:
