@@ -98,6 +98,35 @@ def test_before_and_after_are_those_of_numpy():
         assert after[0] != pytest.approx(before[0], 0.01)
 
 
+def test_many_examples_do_not_overflow_half_precision():
+    """A change of 8 times 16,384 examples is more than float16's largest number."""
+
+    def model_fn():
+        model = tf.keras.Sequential(
+            [
+                tf.keras.layers.Input((1,), dtype=tf.float16),
+                tf.keras.layers.Dense(1, use_bias=False, dtype=tf.float16),
+            ]
+        )
+        return tff.learning.models.from_keras_model(
+            model, tf.keras.losses.MeanSquaredError(), many.element_spec
+        )
+
+    count = 2**14
+    examples = (np.ones((count, 1), np.float16), np.full((count, 1), 8, np.float16))
+    many = datasets({"a": examples}, batch_size=64)
+    table = simulation.evaluate_clients(
+        model_fn,
+        tff.learning.models.ModelWeights([np.zeros((1, 1), np.float16)], []),
+        datasets({"a": tuple(each[:4] for each in examples)}),
+        train=many,
+        client_optimizer_fn=0.25,
+    )
+    # A step halves the error.
+    assert list(table["loss_before"]) == [64]
+    assert list(table["loss_after"]) == [0]
+
+
 def test_a_client_whose_training_diverges_is_told_of(monkeypatch):
     logged = []
     monkeypatch.setattr(

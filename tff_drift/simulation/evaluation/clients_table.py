@@ -157,8 +157,11 @@ def _build_training(
     model_fn: ModelFn, model_weights: Any, train: ClientDatasets, optimizer: Any
 ) -> Any:
     """Returns a function of a client: the model trained there, and if it is finite."""
-    # A round of FedAvg with one client, whose model the server takes over.
-    process = algorithms.build_fed_avg(model_fn, optimizer)
+    # A round of FedAvg with one client, whose model the server takes over. Its number
+    # of examples would only round: in half precision, to infinity.
+    process = algorithms.build_fed_avg(
+        model_fn, optimizer, client_weighting=tff.learning.ClientWeighting.UNIFORM
+    )
     initial = process.initialize()
     own = process.get_model_weights(initial)
     model = tff.learning.models.ModelWeights(
