@@ -1,0 +1,63 @@
+"""Checks of arguments: one clear error that names argument, value and remedy."""
+
+from tff_drift.checks.numeric import (
+    LARGEST_SEED,
+    MOST_BATCHES,
+    check_decay,
+    check_finite,
+    check_fraction,
+    check_integer,
+    check_non_negative,
+    check_num_batches,
+    check_positive,
+    check_probability,
+    check_seed,
+)
+from tff_drift.checks.texts import (
+    LONGEST_MESSAGE,
+    ShortError,
+    listed,
+    shortened,
+    shown,
+    shown_fields,
+    within_limit,
+)
+from tff_drift.checks.values import (
+    check_callable,
+    check_flag,
+    check_instance,
+    check_list,
+    check_one_of,
+    check_path,
+    check_text,
+    is_of_keras3,
+)
+
+__all__ = [
+    "LARGEST_SEED",
+    "LONGEST_MESSAGE",
+    "MOST_BATCHES",
+    "ShortError",
+    "check_callable",
+    "check_decay",
+    "check_finite",
+    "check_flag",
+    "check_fraction",
+    "check_instance",
+    "check_integer",
+    "check_list",
+    "check_non_negative",
+    "check_num_batches",
+    "check_one_of",
+    "check_path",
+    "check_positive",
+    "check_probability",
+    "check_seed",
+    "check_text",
+    "is_of_keras3",
+    "listed",
+    "shortened",
+    "shown",
+    "shown_fields",
+    "within_limit",
+]
