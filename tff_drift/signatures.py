@@ -8,6 +8,8 @@ import inspect
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
+from tff_drift import checks
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -32,7 +34,8 @@ def suggesting_names(**others: str) -> Callable[[_Function], _Function]:
             for each in kwargs:
                 if each not in known:
                     advice = _meant(each, known, others)
-                    raise TypeError(f"{name}() has no argument {each!r}.{advice}")
+                    unknown = checks.shown(each)
+                    raise TypeError(f"{name}() has no argument {unknown}.{advice}")
             return function(*args, **kwargs)
 
         return checked  # type: ignore[return-value]

@@ -34,6 +34,30 @@ def text(title: str, fields: Mapping[str, str]) -> str:
     return whole
 
 
+def lines(value: object) -> str:
+    """Returns the text of what a user's function made, whole if it is short.
+
+    Args:
+      value: What was made, such as a table.
+
+    Returns:
+      The text; of a long one the first lines, and how many there are more.
+    """
+    text, kept = str(value), 0
+    if len(text) <= checks.LONGEST_MESSAGE:
+        return text
+    shown: list[str] = []
+    given = text.splitlines()
+    for line in given:
+        kept += len(line) + 1
+        if kept > checks.LONGEST_MESSAGE:
+            break
+        shown.append(line)
+    if not shown:
+        return checks.within_limit(text)
+    return "\n".join([*shown, f"... and {len(given) - len(shown)} lines more"])
+
+
 def html(title: str, fields: Mapping[str, str], figure: str = "") -> str:
     """Returns a summary for a notebook: a title, a table, and a figure below it.
 

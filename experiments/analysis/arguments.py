@@ -19,7 +19,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 def _check_list(name: str, value: Any, of: str) -> None:
     is_list = isinstance(value, (Sequence, np.ndarray, pd.Index))
     if isinstance(value, (str, bytes)) or not is_list:
-        raise TypeError(f"{name} must be a list of {of}, found {value!r}.")
+        raise TypeError(f"{name} must be a list of {of}, found {checks.shown(value)}.")
 
 
 def _check_texts(name: str, value: Any) -> None:
@@ -53,7 +53,9 @@ def _check_of(wanted: type, advice: str) -> Callable[[str, Any], None]:
 
 def _check_axis(name: str, value: Any) -> None:
     if not isinstance(value, str) or value not in AXES:
-        raise ValueError(f"{name} must be one of {', '.join(AXES)}, found {value!r}.")
+        raise ValueError(
+            f"{name} must be one of {', '.join(AXES)}, found {checks.shown(value)}."
+        )
 
 
 _CHECKS: dict[str, Callable[[str, Any], None]] = {

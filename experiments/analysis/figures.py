@@ -15,7 +15,7 @@ from experiments import escape
 from experiments.analysis import measures, style
 from experiments.analysis.arguments import checked
 from experiments.analysis.finished import FinishedRuns
-from tff_drift import value_types
+from tff_drift import checks, value_types
 
 # What the shaded bands around means can show, with the legend's words.
 BANDS = {
@@ -57,7 +57,9 @@ def draw_curves(
       ValueError: If there is no such column, axis or band.
     """
     if band not in BANDS:
-        raise ValueError(f"band must be one of {', '.join(BANDS)}, found {band!r}.")
+        raise ValueError(
+            f"band must be one of {', '.join(BANDS)}, found {checks.shown(band)}."
+        )
     names = _names(runs, labels)
     figure, panels = style.panels(len(columns))
     for axes, column in zip(panels, columns, strict=True):
@@ -126,9 +128,11 @@ def draw_against(
       ValueError: If there is no such setting or band, or its values are no numbers.
     """
     if band not in BANDS:
-        raise ValueError(f"band must be one of {', '.join(BANDS)}, found {band!r}.")
+        raise ValueError(
+            f"band must be one of {', '.join(BANDS)}, found {checks.shown(band)}."
+        )
     if setting not in runs.settings:
-        raise ValueError(f"the runs have no setting {setting!r}.")
+        raise ValueError(f"the runs have no setting {checks.shown(setting)}.")
     at = pd.to_numeric(runs.settings[setting], errors="coerce")
     if at.isna().any():
         raise ValueError(f"{setting} is not a number in every run.")

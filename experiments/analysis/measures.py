@@ -10,7 +10,7 @@ import pandas as pd
 import tasks
 from experiments.analysis.arguments import checked
 from experiments.analysis.finished import AXES, FinishedRuns
-from tff_drift import value_types
+from tff_drift import checks, value_types
 
 _TEST = "test_"
 # Columns that every evaluation, and every round of training, has a number in.
@@ -83,8 +83,8 @@ def measured(runs: FinishedRuns, column: str) -> pd.DataFrame:
     rounds = runs.rounds
     if column not in rounds:
         raise ValueError(
-            f"no run has a column {column!r}. There are "
-            f"{', '.join(sorted(set(rounds) - {'run'}))}."
+            f"no run has a column {checks.shown(column)}. There are "
+            f"{checks.listed(sorted(set(rounds) - {'run'}))}."
         )
     family = _EVALUATED if _is_evaluated(rounds, column) else _TRAINED
     # Of runs that differ in their seeds alone one may have broken down at once.
@@ -159,8 +159,8 @@ def labels(runs: FinishedRuns, by: Sequence[str] | None = None) -> pd.Series:
     for name in by:
         if name not in runs.settings:
             raise ValueError(
-                f"the runs have no setting {name!r}. There are "
-                f"{', '.join(sorted(runs.settings))}."
+                f"the runs have no setting {checks.shown(name)}. There are "
+                f"{checks.listed(sorted(runs.settings))}."
             )
 
     def label(settings: pd.Series) -> str:
@@ -236,7 +236,9 @@ def axis_column(runs: FinishedRuns, axis: str) -> str:
       ValueError: If there is no such axis, or no run has it.
     """
     if axis not in AXES:
-        raise ValueError(f"axis must be one of {', '.join(AXES)}, found {axis!r}.")
+        raise ValueError(
+            f"axis must be one of {', '.join(AXES)}, found {checks.shown(axis)}."
+        )
     if AXES[axis] not in runs.rounds:
         raise ValueError(f"no run measured {axis}.")
     return AXES[axis]

@@ -187,6 +187,11 @@ def test_a_report_tells_in_a_terminal_a_notebook_a_table_and_a_figure():
     assert html.count("<img alt=") == 4
     assert "max-width:100%" in html
     assert "a &lt;table&gt;" in html
+    rows = "\n".join(f"method {number} is trained" for number in range(1, 1001))
+    raced = repr(dataclasses.replace(DRIFTING, race=rows)).removeprefix(text)
+    assert raced.startswith("\nrace:\nmethod 1 is trained\nmethod 2 is trained\n")
+    # 9 lines of 20 characters, and as many of 21 as 1,200 characters have room for.
+    assert raced.endswith("\nmethod 57 is trained\n... and 943 lines more")
     table = DRIFTING.to_frame()
     assert list(table) == ["part", "at", "name", "value", "low", "high"]
     (row,) = table.query("part == 'differences' and name == 'g2' and at == 2").to_dict(

@@ -170,6 +170,12 @@ def test_other_functions_advise_too(call, name, advice):
         call(**{name: 1})
 
 
+def test_an_unknown_argument_is_not_told_at_length():
+    with pytest.raises(TypeError, match=r"has no argument 'zz.*zz'") as caught:
+        ClientDatasets.from_arrays({"a": np.zeros(2)}, **{"z" * 9_000: 1})
+    assert len(str(caught.value)) < 1200
+
+
 def test_no_argument_is_advised_that_a_function_lacks():
     @signatures.suggesting_names(steps="local_steps")
     def train(*, epochs):

@@ -13,6 +13,7 @@ from tests import models
 from tests.execution.local.support import call, training
 from tff_drift import execution, system
 from tff_drift.execution.local import phases
+from tff_drift.execution.local.runners import sequential
 
 CLIENTS = tff.CLIENTS
 
@@ -111,6 +112,18 @@ DRAW = tff.tensorflow.computation(
 )
 def test_reasons_not_to_stack(function, value, reason, fast):
     assert training(fast, _map(function), [value, value]) == [f"one by one: {reason}"]
+
+
+def test_a_reason_of_another_library_is_short(monkeypatch):
+    def fail(function):
+        raise ValueError("long " * 2_000)
+
+    monkeypatch.setattr(sequential, "_functionalized", fail)
+    context = execution.create_local_execution_context(max_concurrent_clients=1)
+    told = context.explain(_map(SUM), [[1, 2], [1, 2]])
+    (line,) = (each for each in told.splitlines() if "as TFF's graph" in each)
+    assert "ValueError: long long" in line
+    assert len(line) < 500
 
 
 def test_explaining_runs_nothing_and_is_what_a_run_does(fast):

@@ -72,14 +72,15 @@ def _explain_clients(
     if vectorized is None:
         yield from _one_by_one(phase, phase.why_one_by_one)
     elif values is None or not vectorized.is_decided_by(values):
-        yield f"vectorized in lockstep or one by one: {vectorized.condition}"
+        condition = checks.shortened(vectorized.condition)
+        yield f"vectorized in lockstep or one by one: {condition}"
         return
     else:
         groups, reason = vectorized.route(values, num_clients)
         if not groups:
             yield from _one_by_one(phase, reason)
         else:
-            yield f"vectorized in lockstep: {reason}"
+            yield f"vectorized in lockstep: {checks.shortened(reason)}"
         for group in groups:
             yield f"  {_clients(group.clients)}: {_steps(group.lockstep_steps)}"
     advice = placement.advice(num_clients, len(groups))
@@ -88,11 +89,12 @@ def _explain_clients(
 
 
 def _one_by_one(phase: RunnablePhase, reason: str) -> Iterator[str]:
-    yield f"one by one: {reason}"
+    yield f"one by one: {checks.shortened(reason)}"
     assert phase.clients is not None
-    why_as_imported = phase.clients.why_as_imported
-    if why_as_imported is not None:
-        yield f"  as TFF's graph, not as a program of tensors: {why_as_imported}"
+    why = phase.clients.why_as_imported
+    if why is not None:
+        why = checks.shortened(why)
+        yield f"  as TFF's graph, not as a program of tensors: {why}"
 
 
 def _clients(numbers: Sequence[int]) -> str:

@@ -81,7 +81,7 @@ class RayClientStates(ClientStates):
 
     def __str__(self) -> str:
         return "The store of client states " + (
-            "at the actors" if self.path is None else repr(str(self.path))
+            "at the actors" if self.path is None else checks.shown(str(self.path))
         )
 
     def _open(self, path: pathlib.Path) -> None:

@@ -141,7 +141,7 @@ class Diagnosis:
 
     def __repr__(self) -> str:
         told = [f"{n}. {text}" for n, text in enumerate(self.sentences, 1)]
-        race = [] if self.race is None else ["race:", str(self.race)]
+        race = [] if self.race is None else ["race:", summaries.lines(self.race)]
         return "\n".join([summaries.text(*self._fields()), *told, *race])
 
     def _repr_html_(self) -> str:
@@ -152,7 +152,7 @@ class Diagnosis:
         race = ""
         if self.race is not None:
             as_html = getattr(self.race, "_repr_html_", None)
-            race = as_html() if as_html else html.escape(str(self.race))
+            race = as_html() if as_html else html.escape(summaries.lines(self.race))
         pictures, table = "", self.to_frame()
         for panel in _PANELS:
             figure = Figure(figsize=(3.7, 2.8), layout="constrained", facecolor="white")

@@ -207,11 +207,11 @@ def build_evaluation(
         if suspects := not_finite.suspects(clients, broken):
             remedy = f"Suspect the data: {suspects}"
         logging.warning(
-            "The evaluation's sums are not finite for %d of %d clients, such as %r. "
+            "The evaluation's sums are not finite for %d of %d clients, such as %s. "
             "%s.",
             len(broken),
             len(client_ids),
-            broken[0],
+            checks.shown(broken[0]),
             remedy,
         )
 

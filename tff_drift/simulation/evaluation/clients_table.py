@@ -192,10 +192,10 @@ def _cast(weights: Any, like: Any) -> list[np.ndarray]:
 def _warn_of_diverged(client_ids: Sequence[str]) -> None:
     if client_ids:
         logging.warning(
-            "The local training of %d clients, such as %r, diverged: they keep the "
+            "The local training of %d clients, such as %s, diverged: they keep the "
             "global model. Take a smaller client_optimizer_fn.",
             len(client_ids),
-            client_ids[0],
+            checks.shown(client_ids[0]),
         )
 
 

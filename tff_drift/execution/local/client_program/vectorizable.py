@@ -26,6 +26,7 @@ from tensorflow.python.ops.parallel_for.pfor import (
     wrap,
 )
 
+from tff_drift import checks
 from tff_drift.execution.local.client_program import convolutions
 
 # By TensorFlow's own conversions.
@@ -128,7 +129,7 @@ def obstacle(operations: Collection[str]) -> str | None:
     others = sorted(set(operations) - TRUSTED)
     if not others:
         return None
-    names = ", ".join(map(repr, others))
+    names = checks.listed(map(repr, others))
     return f"TensorFlow is not known to vectorize its operations {names} exactly"
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_drift import checks
 from tff_drift.execution.local import patterns
 
 # The name with which a variable's operation makes a new resource at every
@@ -94,7 +95,7 @@ def _check(node: Any) -> None:
     if node.op in _REFERENCE_VARIABLES:
         raise NotImplementedError(
             "The local execution context does not run the reference variable "
-            f"{node.name!r}. Create it with use_resource=True."
+            f"{checks.shown(node.name)}. Create it with use_resource=True."
         )
 
 
@@ -103,7 +104,8 @@ def _check_step(function: Any) -> None:
         if node.op in _ANONYMOUS_TABLES:
             raise NotImplementedError(
                 "The local execution context does not run a loop, or a function of a "
-                f"dataset, that makes the lookup table {node.name!r}. Make it before."
+                f"dataset, that makes the lookup table {checks.shown(node.name)}. "
+                "Make it before."
             )
 
 

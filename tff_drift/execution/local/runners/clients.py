@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from absl import logging
 
+from tff_drift import checks
 from tff_drift.execution.local import policy
 from tff_drift.execution.local.client_program.loops import ClientGraph
 from tff_drift.execution.local.client_program.nodes import UnsupportedGraphError
@@ -365,7 +366,8 @@ def _reason(error: tf.errors.OpError) -> str:
     """
     lines = [line.strip() for line in str(error.message).splitlines() if line.strip()]
     nodes = [k for k, line in enumerate(lines) if k and line.startswith("[[")]
-    return lines[nodes[0] - 1] if nodes else (lines or [type(error).__name__])[0]
+    line = lines[nodes[0] - 1] if nodes else (lines or [type(error).__name__])[0]
+    return checks.shortened(line)
 
 
 def _require(decision: policy.Decision) -> None:

@@ -113,11 +113,11 @@ class EarlyStopping(Callback):
         if self._is_settled or not (others or number >= self._patience):
             return
         self._is_settled = True
-        hint = f" It has {' and '.join(map(repr, others))}." if others else ""
+        hint = f" It has {' and '.join(map(checks.shown, others))}." if others else ""
         logging.warning(
-            "EarlyStopping watches %r, which no row up to round %d has: as long as "
+            "EarlyStopping watches %s, which no row up to round %d has: as long as "
             "none has it, the run is not ended.%s",
-            self._metric,
+            checks.shown(self._metric),
             number,
             hint,
         )
