@@ -1,10 +1,13 @@
 """What a diagnosis says of numbers, and how it says it, without any training."""
 
+import base64
 import dataclasses
+import io
 import pathlib
 import re
 
 import matplotlib.figure
+import matplotlib.image
 import numpy as np
 import pandas as pd
 import pytest
@@ -207,6 +210,19 @@ def test_a_report_tells_in_a_terminal_a_notebook_a_table_and_a_figure():
     assert len(without.axes[1].lines[0].get_ydata()) == 0
     with pytest.raises(TypeError, match="figure must be a matplotlib"):
         DRIFTING.plot("figure.png")
+
+
+@pytest.mark.parametrize(
+    ("facecolor", "paper"),
+    [("white", (1, 1, 1, 1)), ((1, 1, 1, 0), (1, 1, 1, 1)), ("black", (0, 0, 0, 1))],
+)
+def test_figures_are_opaque_in_the_colour_of_the_style(facecolor, paper):
+    with matplotlib.rc_context({"figure.facecolor": facecolor}):
+        assert DRIFTING.plot().get_facecolor() == paper
+        html = DRIFTING._repr_html_()
+    picture = re.search("base64,([^']+)'", html)[1]
+    corner = matplotlib.image.imread(io.BytesIO(base64.b64decode(picture)))[0, 0]
+    assert tuple(corner) == paper
 
 
 def test_intervals_hold_the_truth_about_as_often_as_they_say():

@@ -126,12 +126,14 @@ def diagnose(
             return np.ones(len(names))
         return np.array([train.num_examples_per_round(each) for each in names], float)
 
-    def mean(rows: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    def mean(rows: Sequence[np.ndarray], names: Sequence[str]) -> np.ndarray:
         weights = weigh(names)
-        return (weights / weights.sum()).astype(np.float32) @ rows
+        shares = (weights / weights.sum()).tolist()
+        return sum(share * row for share, row in zip(shares, rows, strict=True))
 
     def gradients(model: Any) -> tuple[np.ndarray, np.ndarray]:
-        first, second = np.split(take_gradients(model, halves, halves.client_ids), 2)
+        halved_rows = take_gradients(model, halves, halves.client_ids)
+        first, second = np.split(np.stack(halved_rows), 2)
         share = ((sizes + 1) // 2 / sizes).astype(np.float32)[:, np.newaxis]
         own = np.einsum("ij,ij->i", first, second, dtype=np.float64)
         return share * first + (1 - share) * second, own
@@ -150,18 +152,17 @@ def diagnose(
 
     def trained(clients: ClientDatasets) -> Mapping[str, Estimate]:
         steps = np.array([len(clients.batch_sizes(each)) for each in ids])
-        again = train_locally(model, clients, ids, rounds + 1)
-        scales, directions = _scales(optimizer, steps), found[rounds][0]
-        if scales is not None:
-            directions = again / scales[:, np.newaxis]
-        variates = mean(directions, ids) - directions
-        came_to = statistics.Training(
-            train_locally(model, clients, ids, rounds),
-            again,
-            train_locally(model, clients, ids, rounds, variates),
-            variates,
-            steps,
+        updates, again = (
+            train_locally(model, clients, ids, rounds + order) for order in (0, 1)
         )
+        directions: Sequence[np.ndarray] = found[rounds][0]
+        if is_sgd(optimizer):
+            scales = _scales(optimizer, steps)
+            directions = [row / scale for row, scale in zip(again, scales, strict=True)]
+        of_all = mean(directions, ids)
+        variates = [of_all - each for each in directions]
+        corrected = train_locally(model, clients, ids, rounds, variates)
+        came_to = statistics.Training(updates, again, corrected, variates, steps)
         statistic = statistics.drift(came_to, weights, len(train), cohort_size)
         return jackknife(statistic, weights)
 
@@ -199,22 +200,20 @@ def _to_measure(train: ClientDatasets, count: int, seed: int) -> list[str]:
     return ids
 
 
-def _scales(optimizer: Any, steps: np.ndarray) -> np.ndarray | None:
-    """Returns what an optimizer makes of so many gradients of 1, if it is linear."""
-    if not is_sgd(optimizer):
-        return None
+def _scales(optimizer: Any, steps: np.ndarray) -> np.ndarray:
+    """Returns what SGD makes of so many gradients of 1."""
     state, place = optimizer.initialize(tf.TensorSpec([], tf.float32)), tf.constant(0.0)
-    places = [0.0]
+    places = [place]
     for _ in range(int(steps.max())):
         state, place = optimizer.next(state, place, tf.constant(1.0))
-        places.append(-float(place))
-    return np.array(places, np.float32)[steps]
+        places.append(place)
+    return -np.array(places, np.float32)[steps]
 
 
 def _moved(model: Any, way: np.ndarray) -> Any:
     """Returns a model from which a vector is subtracted."""
     weights = tuple(map(tf.constant, tf.nest.flatten(model.trainable)))
     parts = tensors.from_vector(tf.constant(way, weights[0].dtype), weights)
-    moved = [weight - part for weight, part in zip(weights, parts, strict=True)]
+    moved = list(map(tf.subtract, weights, parts))
     trainable = tf.nest.pack_sequence_as(model.trainable, moved)
     return tff.learning.models.ModelWeights(trainable, model.non_trainable)

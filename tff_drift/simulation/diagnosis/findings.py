@@ -1,17 +1,20 @@
-"""What follows from the numbers of a diagnosis: a finding, methods, five sentences.
+"""What a diagnosis measured, and what follows: a finding, methods, five sentences.
 
 No sentence is more certain than its numbers: where intervals overlap, it says so.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-# That of `report`, which imports this module.
-Diagnosis = Any
+from tff_drift.simulation.diagnosis.statistics import Estimate
+
+Estimates = Mapping[str, Estimate]
+
 # What is less, relative to the update, slows no training down.
 _NEGLIGIBLE = 0.01
 # Of clients of which fewer take part in a round, estimates are too old to count on.
@@ -24,22 +27,22 @@ ERRORS = {
     "minibatch_noise": "noise of minibatches",
 }
 # What removes which shares of a round's error, at most.
-REMEDIES = {
+_REMEDIES = {
     "all clients in every round": ("cohort_noise_share", "minibatch_noise_share"),
     "control variates": ("variates_share",),
     "one local step, or a far smaller rate": ("bias_share",),
     "far larger batches": ("minibatch_noise_share",),
 }
 _VARIATES = {"scaffold": "SCAFFOLD", "fed_dyn": "FedDyn", "adabest": "AdaBest"}
-# The methods to race, None for those with control variates.
-_METHODS: Mapping[str, tuple[str | None, ...]] = {
-    "unclear": ("fed_adam", None),
+# The methods to race, those with control variates where these remove something.
+_METHODS: Mapping[str, tuple[str, ...]] = {
+    "unclear": ("fed_adam", *_VARIATES),
     "minibatches": ("fed_adam",),
-    "cohort": ("fed_adam", None),
-    "unequal_work": ("fed_nova", None),
-    "drift": (None, "mime_lite"),
+    "cohort": ("fed_adam", *_VARIATES),
+    "unequal_work": ("fed_nova", *_VARIATES),
+    "drift": (*_VARIATES, "mime_lite"),
 }
-# What follows from each finding; `_on_variates` fills the gaps.
+# What follows from each finding, with gaps for what is said of control variates.
 _ADVICE = {
     "noise": "The clients' gradients cannot be told from the noise of their few "
     "examples: drift is not your problem, more examples would help.",
@@ -61,116 +64,153 @@ _ADVICE = {
 }
 
 
-def find(report: Diagnosis) -> str:
-    """Returns which finding the numbers of a report call for."""
-    differences, trained = report.differences.values(), report.as_trained
-    if all(each["mean_squared_length"].low <= 0 for each in differences):
-        return "noise"
-    if _labels_are_alike(report) and all(
-        each["agreement_of_others"].low <= 0 for each in differences
-    ):
-        return "contradiction"
-    if max(trained[name].value for name in ERRORS) < _NEGLIGIBLE:
-        return "no_drift"
-    shares = {name: trained[f"{name}_share"] for name in ERRORS}
-    second, first = sorted(shares, key=lambda name: shares[name].value)[1:]
-    if shares[first].low <= shares[second].high:
-        return "unclear"
-    if first != "bias":
-        return "minibatches" if first == "minibatch_noise" else "cohort"
-    of_unequal_work = trained["bias_of_unequal_work"].value
-    is_most = of_unequal_work > trained["bias"].value / 2
-    return "unequal_work" if is_most else "drift"
+@dataclasses.dataclass
+class Findings:
+    """What `diagnose` measured, and what follows.
 
-
-def methods(report: Diagnosis) -> tuple[str, ...]:
-    """Returns the methods that answer a finding, besides FedAvg."""
-    found: list[str] = []
-    for name in _METHODS.get(report.finding, ()):
-        found += _variates(report) if name is None else [name]
-    return tuple(found)
-
-
-def sentences(report: Diagnosis) -> list[str]:
-    """Returns what a report says: differences, labels, drift, cost, what follows."""
-    number, trained = max(report.differences), report.as_trained
-    last, bias = report.differences[number], trained["bias"]
-    differ = "differ" if last["g2"].low > 0 else "cannot be told from alike"
-    of_noise = np.clip(last["noise_share"].value, 0, 1)
-    labels = "Labels are not a number for each example, and were not compared."
-    if report.labels is not None:
-        far, chance = (np.average(each, weights=report.sizes) for each in report.labels)
-        labels = (
-            f"A client's labels are {far:.2f} from everyone's (total variation); "
-            f"chance would put clients of these sizes at {chance:.2f}."
-        )
-    angle = np.degrees(np.arctan(np.sqrt(max(0.0, bias.value))))
-    costs = ", ".join(f"{name} {trained[key]}" for key, name in ERRORS.items())
-    noise = trained["cohort_noise"].value + trained["minibatch_noise"].value
-    if bias.low <= 0 and bias.high >= _NEGLIGIBLE:
-        costs += ". Whether there is a bias cannot be told"
-    elif bias.low > 0 and noise > bias.value:
-        costs += (
-            ". Noise averages out over rounds and bias stays: it outweighs the noise "
-            f"after {noise / bias.value:.0f} rounds"
-        )
-    return [
-        f"Clients' gradients {differ} after {number} rounds: B², 1 for clients that "
-        f"are alike, is {report.b2(number)}, and {of_noise:.0%} of the plain G² was "
-        "noise of few examples.",
-        labels,
-        f"After {np.mean(report.steps):.0f} local steps clients are "
-        f"{trained['drift_over_mean'].value:.1f} times as far from the model as the "
-        f"mean update is long, at a cosine of {trained['cosine'].value:.2f} with the "
-        f"others; their mean is {angle:.0f}° off where control variates lead.",
-        f"Errors of a round, relative to its step: {costs}.",
-        _relief(report) + _ADVICE[report.finding].format(_on_variates(report)),
-    ]
-
-
-def gains(report: Diagnosis) -> dict[str, float]:
-    """Returns the share of a round's squared error that remedies remove at most."""
-    return {
-        remedy: max(0.0, sum(report.as_trained[name].value for name in names))
-        for remedy, names in REMEDIES.items()
-    }
-
-
-def _labels_are_alike(report: Diagnosis) -> bool:
-    """Whether labels are not what tells clients apart.
-
-    Clients with a class each have orthogonal gradients at the start as well as those
-    that contradict each other, and yet a common model.
+    Attributes:
+      clients: N, the number of all clients.
+      cohort_size: M, the clients per round.
+      sizes: The examples of each measured client.
+      steps: The local steps of each, in a round.
+      labels: For each the total variation between its labels and everyone's, and what
+        chance gives clients of its size; None where labels are no numbers.
+      differences: By rounds completed, estimates of how different gradients are:
+        `mean_squared_length`, `squared_length_of_mean`, `g2`, `agreement`, which is
+        1 / B², `agreement_of_others`, of pairs of clients, `g2_naive`, without halves,
+        and `noise_share`.
+      drift: By local steps K, the same for all clients, estimates of what they lead to:
+        `drift`, the mean ‖y_i − x‖; `drift_over_mean`, over the length of the mean
+        update; `cosine`, of a client's update and the others' mean; `shrinkage`, by how
+        much the mean update's part along that with control variates differs from it;
+        `bias`, the squared length of the rest, relative to that of this part; and what
+        follows.
+      as_trained: The same for the steps that clients take in a round; relative to the
+        same part the `cohort_noise` and `minibatch_noise`; the three errors' shares of
+        their sum, and `variates_share`, what control variates take away of it at most;
+        `bias_of_unequal_work`, what FedNova's weights would remove, and `noise_scale`,
+        the cohort whose noise is as large as the update.
+      race: The table of a race, if there was one.
     """
-    if report.labels is None:
-        return True
-    distance, chance = (each.mean() for each in report.labels)
-    return bool(distance <= _SKEWED * chance)
 
+    clients: int
+    cohort_size: int
+    sizes: np.ndarray
+    steps: np.ndarray
+    labels: tuple[np.ndarray, np.ndarray] | None
+    differences: Mapping[int, Estimates]
+    drift: Mapping[int, Estimates]
+    as_trained: Estimates
+    race: Any = None
 
-def _variates(report: Diagnosis) -> list[str]:
-    """Returns methods with control variates, unless these seem to remove nothing."""
-    if report.as_trained["variates_share"].value <= 0:
-        return []
-    has_most = report.cohort_size >= _NEARLY_ALL * report.clients
-    return [each for each in _VARIATES if has_most or each != "fed_dyn"]
+    def b2(self, number: int) -> Estimate:
+        """Returns B² after some rounds, infinite where the mean may be zero.
 
+        It is NaN where gradients cannot be told from noise.
 
-def _relief(report: Diagnosis) -> str:
-    """Returns what noise that limits a round leaves to be said of drift."""
-    is_noise = report.finding in ("cohort", "minibatches")
-    is_negligible = report.as_trained["bias"].high < _NEGLIGIBLE
-    return "Drift is not your problem. " * (is_noise and is_negligible)
+        Args:
+          number: The rounds completed, of `differences`.
+        """
+        found = self.differences[number]
+        if found["mean_squared_length"].low <= 0:
+            return Estimate(np.nan, np.nan, np.nan)
+        value, high, low = (1 / x if x > 0 else np.inf for x in found["agreement"])
+        return Estimate(value, low, high)
 
+    @property
+    def finding(self) -> str:
+        """What limits training, a word: see `docs/diagnosis.md`."""
+        differences, trained = self.differences.values(), self.as_trained
+        if all(each["mean_squared_length"].low <= 0 for each in differences):
+            return "noise"
+        # Clients with a class each have orthogonal gradients at the start as well as
+        # those that contradict each other, and yet a common model.
+        distance, chance = self.labels or (np.zeros(1), np.zeros(1))
+        if distance.mean() <= _SKEWED * chance.mean() and all(
+            each["agreement_of_others"].low <= 0 for each in differences
+        ):
+            return "contradiction"
+        if max(trained[name].value for name in ERRORS) < _NEGLIGIBLE:
+            return "no_drift"
+        _, second, first = sorted((trained[f"{each}_share"], each) for each in ERRORS)
+        if first[0].low <= second[0].high:
+            return "unclear"
+        of_unequal_work = trained["bias_of_unequal_work"].value
+        is_most = of_unequal_work > trained["bias"].value / 2
+        named = ("unequal_work" if is_most else "drift", "cohort", "minibatches")
+        return dict(zip(ERRORS, named, strict=True))[first[1]]
 
-def _on_variates(report: Diagnosis) -> str:
-    """Returns what control variates remove, and how often clients return."""
-    if not _variates(report):
-        return ""
-    named = " or ".join(_VARIATES[each] for each in _variates(report))
-    share = report.as_trained["variates_share"].value
-    text = f"; control variates ({named}) remove at most {share:.0%} of the error"
-    if report.cohort_size < _OFTEN * report.clients:
-        rounds = report.clients / report.cohort_size
-        text += f", but a client returns after {rounds:.0f} rounds: only a race tells"
-    return text
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The methods that answer it, besides FedAvg."""
+        no_use = _VARIATES.keys() - self._variates()
+        found = _METHODS.get(self.finding, ())
+        return tuple(each for each in found if each not in no_use)
+
+    @property
+    def gains(self) -> dict[str, float]:
+        """The share of a round's squared error that remedies remove at most."""
+        return {
+            remedy: max(0.0, sum(self.as_trained[name].value for name in names))
+            for remedy, names in _REMEDIES.items()
+        }
+
+    @property
+    def sentences(self) -> list[str]:
+        """Differences, labels, drift, cost and what follows, each told in turn."""
+        number, trained = max(self.differences), self.as_trained
+        last, bias = self.differences[number], trained["bias"]
+        differ = "differ" if last["g2"].low > 0 else "cannot be told from alike"
+        of_noise = np.clip(last["noise_share"].value, 0, 1)
+        labels = "Labels are not a number for each example, and were not compared."
+        if self.labels is not None:
+            far, chance = (np.average(each, weights=self.sizes) for each in self.labels)
+            labels = (
+                f"A client's labels are {far:.2f} from everyone's (total variation); "
+                f"chance would put clients of these sizes at {chance:.2f}."
+            )
+        angle = np.degrees(np.arctan(np.sqrt(max(0.0, bias.value))))
+        costs = ", ".join(f"{name} {trained[key]}" for key, name in ERRORS.items())
+        noise = trained["cohort_noise"].value + trained["minibatch_noise"].value
+        if bias.low <= 0 and bias.high >= _NEGLIGIBLE:
+            costs += ". Whether there is a bias cannot be told"
+        elif bias.low > 0 and noise > bias.value:
+            costs += (
+                ". Noise averages out over rounds and bias stays: it outweighs the "
+                f"noise after {noise / bias.value:.0f} rounds"
+            )
+        is_noise = self.finding in ("cohort", "minibatches")
+        relief = is_noise and bias.high < _NEGLIGIBLE
+        return [
+            f"Clients' gradients {differ} after {number} rounds: B², 1 for clients "
+            f"that are alike, is {self.b2(number)}, and {of_noise:.0%} of the plain G² "
+            "was noise of few examples.",
+            labels,
+            f"After {np.mean(self.steps):.0f} local steps clients are "
+            f"{trained['drift_over_mean'].value:.1f} times as far from the model as "
+            f"the mean update is long, at a cosine of {trained['cosine'].value:.2f} "
+            f"with the others; their mean is {angle:.0f}° off where control variates "
+            "lead.",
+            f"Errors of a round, relative to its step: {costs}.",
+            "Drift is not your problem. " * relief
+            + _ADVICE[self.finding].format(self._on_variates()),
+        ]
+
+    def _variates(self) -> list[str]:
+        """Returns methods with control variates, none if these remove nothing."""
+        if self.as_trained["variates_share"].value <= 0:
+            return []
+        has_most = self.cohort_size >= _NEARLY_ALL * self.clients
+        return [each for each in _VARIATES if has_most or each != "fed_dyn"]
+
+    def _on_variates(self) -> str:
+        """Returns what control variates remove, and how often clients return."""
+        named = " or ".join(_VARIATES[each] for each in self._variates())
+        share = self.as_trained["variates_share"].value
+        text = f"; control variates ({named}) remove at most {share:.0%} of the error"
+        if self.cohort_size < _OFTEN * self.clients:
+            rounds = self.clients / self.cohort_size
+            text += (
+                f", but a client returns after {rounds:.0f} rounds: only a race tells"
+            )
+        return text if named else ""

@@ -83,25 +83,25 @@ class Pass:
         train: ClientDatasets,
         ids: Sequence[str],
         number: int = 0,
-        corrections: np.ndarray | float = 0.0,
-    ) -> np.ndarray:
-        """Returns the update of each client, a row.
+        corrections: Sequence[np.ndarray] = (),
+    ) -> list[np.ndarray]:
+        """Returns the update of each client, a vector.
 
         Args:
           weights: The model.
           train: The clients' data.
           ids: The clients.
           number: The round, from 0; it changes the order of the examples.
-          corrections: What to add to each client's gradients, a row.
+          corrections: What to add to each client's gradients; by default nothing.
 
         Raises:
           ValueError: If an update is not finite, or labels are out of range.
         """
-        given = np.asarray(corrections, self._vector.dtype)
-        rows = np.broadcast_to(given, (len(ids), *self._vector.shape))
+        nothing = np.zeros(self._vector.shape, self._vector.dtype)
+        given = corrections or [nothing] * len(ids)
 
         def next_fn(weights: Any, data: Sequence[Any]) -> Any:
-            return self._next(weights, list(map(_client_data, data, rows)))
+            return self._next(weights, list(map(_client_data, data, given)))
 
         process: Any = types.SimpleNamespace(next=next_fn)
         with label_errors.naming_bad_labels(train, ids):
@@ -113,7 +113,7 @@ class Pass:
                 f"{checks.shown(broken[0])}, have updates that are not finite. Take a "
                 "smaller client_optimizer_fn, or correct their examples."
             )
-        return np.stack([np.asarray(update, np.float32) for update, _ in found])
+        return [np.asarray(update, np.float32) for update, _ in found]
 
 
 def halved(train: ClientDatasets, ids: Sequence[str], seed: int) -> ClientDatasets:

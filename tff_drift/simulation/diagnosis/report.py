@@ -3,98 +3,23 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import html
 import io
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tff_drift import checks, summaries
 from tff_drift.simulation.diagnosis import findings
-from tff_drift.simulation.diagnosis.statistics import Estimate
 
 if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
     import pandas as pd
 
-Estimates = Mapping[str, Estimate]
 
-
-@dataclasses.dataclass
-class Diagnosis:
-    """What `diagnose` measured, and what follows.
-
-    Attributes:
-      clients: N, the number of all clients.
-      cohort_size: M, the clients per round.
-      sizes: The examples of each measured client.
-      steps: The local steps of each, in a round.
-      labels: For each the total variation between its labels and everyone's, and what
-        chance gives clients of its size; None where labels are no numbers.
-      differences: By rounds completed, estimates of how different gradients are:
-        `mean_squared_length`, `squared_length_of_mean`, `g2`, `agreement`, which is
-        1 / B², `agreement_of_others`, of pairs of clients, `g2_naive`, without halves,
-        and `noise_share`.
-      drift: By local steps K, the same for all clients, estimates of what they lead to:
-        `drift`, the mean ‖y_i − x‖; `drift_over_mean`, over the length of the mean
-        update; `cosine`, of a client's update and the others' mean; `shrinkage`, by how
-        much the mean update's part along that with control variates differs from it;
-        `bias`, the squared length of the rest, relative to that of this part; and what
-        follows.
-      as_trained: The same for the steps that clients take in a round; relative to the
-        same part the `cohort_noise` and `minibatch_noise`; the three errors' shares of
-        their sum, and `variates_share`, what control variates take away of it at most;
-        `bias_of_unequal_work`, what FedNova's weights would remove, and `noise_scale`,
-        the cohort whose noise is as large as the update.
-      race: The table of a race, if there was one.
-    """
-
-    clients: int
-    cohort_size: int
-    sizes: np.ndarray
-    steps: np.ndarray
-    labels: tuple[np.ndarray, np.ndarray] | None
-    differences: Mapping[int, Estimates]
-    drift: Mapping[int, Estimates]
-    as_trained: Estimates
-    race: Any = None
-
-    def b2(self, number: int) -> Estimate:
-        """Returns B² after some rounds, infinite where the mean may be zero.
-
-        It is NaN where gradients cannot be told from noise.
-
-        Args:
-          number: The rounds completed, of `differences`.
-        """
-        if self.differences[number]["mean_squared_length"].low <= 0:
-            return Estimate(np.nan, np.nan, np.nan)
-        found = self.differences[number]["agreement"]
-        value, high, low = (1 / each if each > 0 else np.inf for each in found)
-        return Estimate(value, low, high)
-
-    @property
-    def finding(self) -> str:
-        """What limits training, a word: see `docs/diagnosis.md`."""
-        return findings.find(self)
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The methods that answer it, besides FedAvg."""
-        return findings.methods(self)
-
-    @property
-    def sentences(self) -> list[str]:
-        """Differences, labels, drift, cost and what follows, each told in turn."""
-        return findings.sentences(self)
-
-    @property
-    def gains(self) -> dict[str, float]:
-        """The share of a round's squared error that remedies remove at most."""
-        return findings.gains(self)
+class Diagnosis(findings.Findings):
+    """What `diagnose` measured and what follows, in words, in a table and drawn."""
 
     def to_frame(self) -> pd.DataFrame:
         """Returns all estimates, a row each.
@@ -108,36 +33,37 @@ class Diagnosis:
         import pandas as pd
 
         labels = enumerate(sorted(zip(*self.labels or (), strict=True)))
-        parts: list[tuple[str, Any, Mapping[str, Any]]] = [
-            *(("differences", at, each) for at, each in self.differences.items()),
-            *(("drift", at, each) for at, each in self.drift.items()),
-            ("as_trained", np.mean(self.steps), self.as_trained),
-            *(
-                ("labels", at, {"distance": [far] * 3, "by_chance": [chance] * 3})
+        parts: dict[tuple[str, Any], Any] = {
+            **{("differences", at): each for at, each in self.differences.items()},
+            **{("drift", at): each for at, each in self.drift.items()},
+            ("as_trained", np.mean(self.steps)): self.as_trained,
+            **{
+                ("labels", at): {"distance": [far] * 3, "by_chance": [chance] * 3}
                 for at, (far, chance) in labels
-            ),
-        ]
+            },
+        }
         rows = [
-            (part, at, name, *estimate)
-            for part, at, each in parts
+            (*at, name, *estimate)
+            for at, each in parts.items()
             for name, estimate in each.items()
         ]
-        columns = ["part", "at", "name", "value", "low", "high"]
-        return pd.DataFrame(rows, columns=columns)
+        return pd.DataFrame(
+            rows, columns=["part", "at", "name", "value", "low", "high"]
+        )
 
     def _fields(self) -> tuple[str, dict[str, str]]:
-        fields = {f"B² after {n} rounds": str(self.b2(n)) for n in self.differences}
-        for name, text in findings.ERRORS.items():
-            fields[text] = str(self.as_trained[name])
-        for remedy, share in self.gains.items():
-            fields[f"{remedy}, gain at most"] = f"{share:.0%} of the error"
-        fields["finding"] = self.finding
-        fields["methods to race"] = ", ".join(("fed_avg", *self.methods))
         title = (
             f"Drift of {len(self.sizes)} measured clients of {self.clients}, "
             f"{self.cohort_size} per round"
         )
-        return title, fields
+        gains = self.gains.items()
+        return title, {
+            **{f"B² after {n} rounds": str(self.b2(n)) for n in self.differences},
+            **{text: str(self.as_trained[k]) for k, text in findings.ERRORS.items()},
+            **{f"{each}, gain at most": f"{n:.0%} of the error" for each, n in gains},
+            "finding": self.finding,
+            "methods to race": ", ".join(("fed_avg", *self.methods)),
+        }
 
     def __repr__(self) -> str:
         told = [f"{n}. {text}" for n, text in enumerate(self.sentences, 1)]
@@ -146,27 +72,16 @@ class Diagnosis:
 
     def _repr_html_(self) -> str:
         """The table, the sentences, and pictures, in a column where it is narrow."""
-        from matplotlib.figure import Figure
-
         told = "".join(f"<li>{html.escape(each)}</li>" for each in self.sentences)
         race = ""
         if self.race is not None:
             as_html = getattr(self.race, "_repr_html_", None)
-            race = as_html() if as_html else html.escape(summaries.lines(self.race))
-        pictures, table = "", self.to_frame()
-        for panel in _PANELS:
-            figure = Figure(figsize=(3.7, 2.8), layout="constrained", facecolor="white")
-            _draw(table, panel, figure.subplots())
-            file = io.BytesIO()
-            figure.savefig(file, format="png", dpi=144)
-            data = base64.b64encode(file.getvalue()).decode()
-            pictures += (
-                f"<img alt='{panel[0]}' style='width:370px;max-width:100%' "
-                f"src='data:image/png;base64,{data}'>"
-            )
+            lines = html.escape(summaries.lines(self.race))
+            race = as_html() if as_html else f"<pre>{lines}</pre>"
+        pictures = "".join(_picture(self.to_frame(), panel) for panel in _PANELS)
         style = "display:flex;flex-wrap:wrap;gap:8px"
-        told = f"<ol>{told}</ol>{race}<div style='{style}'>{pictures}</div>"
-        return summaries.html(*self._fields(), told)
+        below = f"<ol>{told}</ol>{race}<div style='{style}'>{pictures}</div>"
+        return summaries.html(*self._fields(), below)
 
     def plot(self, figure: Any = None) -> matplotlib.figure.Figure:
         """Draws differences, labels, drift and cost, a panel each.
@@ -180,20 +95,17 @@ class Diagnosis:
         Raises:
           TypeError: If `figure` is no figure.
         """
+        # Slow to import, and of no use to programs that draw nothing.
+        from matplotlib.figure import FigureBase
+
         if figure is None:
-            # Slow to import, and of no use to programs that draw nothing.
             import matplotlib.pyplot as plt
 
-            figure = plt.figure(
-                figsize=(7.4, 5.6), layout="constrained", facecolor="white"
-            )
+            figure = plt.figure(figsize=(7.4, 5.6), **_style())
             # A notebook shows what it is given back; what is open, a second time.
             plt.close(figure)
-        elif not hasattr(figure, "subplots"):
-            raise TypeError(
-                "figure must be a matplotlib.figure.Figure, found "
-                f"{checks.shown(figure)}."
-            )
+        what = "a matplotlib.figure.Figure"
+        checks.check_instance("figure", figure, FigureBase, what)
         for panel, ax in zip(_PANELS, figure.subplots(2, 2).flat, strict=True):
             _draw(self.to_frame(), panel, ax)
         return figure
@@ -208,6 +120,27 @@ _PANELS: tuple[_Panel, ...] = (
     ("What limits a round", "", ("as_trained",), tuple(findings.ERRORS)),
 )
 _COLOURS = "#0072b2", "#d55e00", "#009e73"
+
+
+def _style() -> dict[str, Any]:
+    """Returns how figures look: as others, but opaque, also in a dark notebook."""
+    from matplotlib import colors, rcParams
+
+    red, green, blue, alpha = colors.to_rgba(rcParams["figure.facecolor"])
+    paper = (red, green, blue) if alpha else "white"
+    return {"layout": "constrained", "facecolor": paper}
+
+
+def _picture(table: pd.DataFrame, panel: _Panel) -> str:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.7, 2.8), **_style())
+    _draw(table, panel, figure.subplots())
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=144)
+    data = base64.b64encode(file.getvalue()).decode()
+    style = f"alt='{panel[0]}' style='width:370px;max-width:100%'"
+    return f"<img {style} src='data:image/png;base64,{data}'>"
 
 
 def _draw(table: pd.DataFrame, panel: _Panel, ax: matplotlib.axes.Axes) -> None:
@@ -225,7 +158,7 @@ def _draw(table: pd.DataFrame, panel: _Panel, ax: matplotlib.axes.Axes) -> None:
         style: dict[str, Any] = {"color": colour, "marker": "o", "capsize": 3}
         ax.errorbar(places, values, yerr=ends, label=label, **style)
     ax.axhline(0, color="0.8", zorder=0)
-    ax.margins(x=0.1)
+    ax.margins(x=0.1, y=0.25)  # Room for the legend, which hides no interval.
     ax.set(title=title, xlabel=across, ylabel="" if across else "relative to the step")
     if across:
-        ax.legend()
+        ax.legend(loc="upper center", ncols=2, frameon=False)

@@ -7,11 +7,12 @@ so where they come from two halves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+# Numbers by name, of the weights p_i of the clients, which add up to 1.
 Statistic = Callable[[np.ndarray], Mapping[str, Any]]
 
 
@@ -39,26 +40,25 @@ def jackknife(statistic: Statistic, weights: np.ndarray) -> dict[str, Estimate]:
     """Returns statistics of clients, and how they vary without each of these.
 
     Args:
-      statistic: Returns numbers by name, of the weights of the clients.
+      statistic: What to estimate.
       weights: The clients' weights.
     """
     count = len(weights)
-    without = [statistic(each) for each in weights * (1 - np.eye(count))]
+    without = [statistic(each / each.sum()) for each in weights * (1 - np.eye(count))]
     found = {}
-    for name, value in statistic(weights).items():
-        deviation = np.sqrt(count - 1) * np.std([each[name] for each in without])
-        ends = value - 2 * deviation, value + 2 * deviation
-        found[name] = Estimate(*map(float, (value, *ends)))
+    for name, value in statistic(weights / weights.sum()).items():
+        width = 2 * np.sqrt(count - 1) * np.std([each[name] for each in without])
+        found[name] = Estimate(*map(float, (value, value - width, value + width)))
     return found
 
 
 def moments(
-    weights: np.ndarray, products: np.ndarray, own: np.ndarray, population: float
+    p: np.ndarray, products: np.ndarray, own: np.ndarray, population: float
 ) -> tuple[float, float, float]:
     """Returns what clients measured have in common, and how they differ.
 
     Args:
-      weights: The weights of the measured clients, which give their p_i.
+      p: The weights p_i of those measured.
       products: ⟨u_i, u_j⟩ of theirs.
       own: What stands for ⟨u_i, u_i⟩.
       population: N, the number of all clients.
@@ -67,18 +67,14 @@ def moments(
       Σ p_i ‖u_i‖²; the squared length of the mean of all clients; and the variance of
       a cohort of one, N Σ p_i² ‖u_i − mean‖².
     """
-    p = weights / weights.sum()
     count = np.count_nonzero(p)
     products = products + np.diag(own - np.diag(products))
     length, of_mean, alone = p @ own, p @ products @ p, p @ p
     # Clients are nearer to the mean of a sample than to that of all.
     nearer = (1 - alone * count / population) / (1 - alone)
     gaps = own - 2 * products @ p + of_mean
-    return (
-        length,
-        length - nearer * (length - of_mean),
-        nearer * count * p**2 @ gaps,
-    )
+    spread = nearer * count * p**2 @ gaps
+    return length, length - nearer * (length - of_mean), spread
 
 
 def dissimilarity(gradients: np.ndarray, own: np.ndarray, population: int) -> Statistic:
@@ -89,20 +85,20 @@ def dissimilarity(gradients: np.ndarray, own: np.ndarray, population: int) -> St
       own: ⟨g_ia, g_ib⟩ of halves.
       population: N.
     """
-    products = _products(gradients, gradients)
+    products = _products(gradients)
 
-    def statistic(weights: np.ndarray) -> Mapping[str, Any]:
-        length, of_mean, _ = moments(weights, products, own, population)
-        _, of_others, _ = moments(weights, products, own, np.inf)
-        naive, naive_mean, _ = moments(weights, products, np.diag(products), population)
+    def statistic(p: np.ndarray) -> Mapping[str, Any]:
+        length, of_mean, _ = moments(p, products, own, population)
+        naive, naive_mean, _ = moments(p, products, np.diag(products), population)
+        g2, g2_naive = length - of_mean, naive - naive_mean
         return {
             "mean_squared_length": length,
             "squared_length_of_mean": of_mean,
-            "g2": length - of_mean,
+            "g2": g2,
             "agreement": of_mean / length,
-            "agreement_of_others": of_others / length,
-            "g2_naive": naive - naive_mean,
-            "noise_share": 1 - (length - of_mean) / (naive - naive_mean),
+            "agreement_of_others": moments(p, products, own, np.inf)[1] / length,
+            "g2_naive": g2_naive,
+            "noise_share": 1 - g2 / g2_naive,
         }
 
     return statistic
@@ -119,10 +115,10 @@ class Training(NamedTuple):
       steps: K_i.
     """
 
-    updates: np.ndarray
-    again: np.ndarray
-    corrected: np.ndarray
-    variates: np.ndarray
+    updates: Sequence[np.ndarray]
+    again: Sequence[np.ndarray]
+    corrected: Sequence[np.ndarray]
+    variates: Sequence[np.ndarray]
     steps: np.ndarray
 
 
@@ -142,74 +138,74 @@ def drift(
       cohort_size: M.
     """
     left_out = (population - cohort_size) / max(1, population - 1) / cohort_size
-    updates = _products(found.updates, found.updates)
-    own = np.einsum("ij,ij->i", found.updates, found.again, dtype=np.float64)
-    noise = np.sum((found.updates - found.again) ** 2, 1, dtype=np.float64) / 2
-    corrected = _products(found.corrected, found.corrected)
-    per_step = found.updates / found.steps[:, np.newaxis].astype(np.float32)
-    bias_of = _bias(found, weights)
-    bias_per_step_of = _bias(found._replace(updates=per_step), weights)
+    # In place, since models may be large: Δ_i, how it differs in another order, Δ_i
+    # with variates, and what these change, of Δ_i and of FedNova's Δ_i / K_i.
+    rows = np.array([*found[:4], found.variates])
+    updates, orders, corrected, gaps, gaps_per_step = rows
+    orders -= updates
+    gaps[:] = _without(gaps, updates - corrected, weights)
+    per_step = updates / found.steps[:, np.newaxis].astype(updates.dtype)
+    gaps_per_step[:] = _without(gaps_per_step, per_step - corrected, weights)
+    count = len(weights)
+    grams = _products(rows.reshape(5 * count, -1)).reshape(5, count, 5, count)
+    (uu, uo, *_), (_, oo, *_), (_, _, cc, cg, cs), (*_, gg, _), (*_, ss) = (
+        grams.swapaxes(1, 2)
+    )
+    own, noise = np.diag(uu + uo), np.diag(oo) / 2
 
-    def statistic(weights: np.ndarray) -> Mapping[str, Any]:
-        p = weights / weights.sum()
-        bias, step, shrinkage = bias_of(weights)
-        _, _, spread = moments(weights, updates, own, population)
-        own_corrected = np.diag(corrected) - noise
-        _, _, remaining = moments(weights, corrected, own_corrected, population)
+    def bias(p: np.ndarray, gg: np.ndarray, cg: np.ndarray) -> tuple[float, ...]:
+        """Returns how far the mean update is off that of corrected ones.
+
+        The squared tangent of the angle, the squared length of the part along them, and
+        by how much this is longer than they are.
+        """
+        gap, along, length = p @ gg @ p, p @ cg @ p, p @ cc @ p
+        step = length * (1 + along / length) ** 2
+        return (gap - along**2 / length) / step, step, along / length
+
+    def statistic(p: np.ndarray) -> Mapping[str, Any]:
+        off, step, shrinkage = bias(p, gg, cg)
+        off_per_step, _, _ = bias(p, ss, cs)
+        _, _, spread = moments(p, uu, own, population)
+        _, _, remaining = moments(p, cc, np.diag(cc) - noise, population)
         of_batches = np.count_nonzero(p) * p**2 @ noise
         errors = {
-            "bias": bias,
+            "bias": off,
             "cohort_noise": spread * left_out / step,
             "minibatch_noise": of_batches / cohort_size / step,
         }
         shares = {f"{name}_share": max(0.0, each) for name, each in errors.items()}
         total = np.float64(sum(shares.values()))
         kept = max(0.0, remaining * left_out / step) + shares["minibatch_noise_share"]
-        length, update = p @ np.sqrt(np.diag(updates)), step * (1 + bias)
+        length, update = p @ np.sqrt(np.diag(uu)), step * (1 + off)
         return {
             "drift": length,
             "drift_over_mean": length / np.sqrt(update),
-            "cosine": p @ _cosines(updates, p),
+            "cosine": p @ _cosines(uu, p),
             "shrinkage": shrinkage,
             **errors,
             **{name: each / total for name, each in shares.items()},
             "variates_share": (total - kept) / total,
-            "bias_of_unequal_work": bias - bias_per_step_of(weights)[0],
+            "bias_of_unequal_work": off - off_per_step,
             "noise_scale": (spread + of_batches) / update,
         }
 
     return statistic
 
 
-def _bias(
-    found: Training, weights: np.ndarray
-) -> Callable[[np.ndarray], tuple[float, float, float]]:
-    """Returns what tells how far the mean update is off that of corrected ones.
+def _without(variates: np.ndarray, gaps: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Returns gaps without what is along variates, which cancel in the mean.
 
-    It returns, of weights, the squared tangent of the angle, the squared length of the
-    step, and by how much this is longer than the mean corrected update.
+    Without them single clients vary as little as the mean does, and intervals tell how
+    much that is.
     """
-    gaps, variates = found.updates - found.corrected, found.variates
-    # The variates themselves cancel in the mean of those measured. Without them single
-    # clients vary as little as the mean does, and intervals tell how much that is.
     length = weights @ np.sum(variates**2, 1)
-    if length:
-        along = weights @ np.sum(gaps * variates, 1)
-        gaps -= np.float32(along / length) * variates
-    ends = found.corrected
-    grams = [_products(*each) for each in ((gaps, gaps), (gaps, ends), (ends, ends))]
-
-    def bias(weights: np.ndarray) -> tuple[float, float, float]:
-        p = weights / weights.sum()
-        gap, along, length = (p @ gram @ p for gram in grams)
-        step = length * (1 + along / length) ** 2
-        return (gap - along**2 / length) / step, step, along / length
-
-    return bias
+    along = weights @ np.sum(gaps * variates, 1)
+    return gaps - gaps.dtype.type(along / length if length else 0) * variates
 
 
-def _products(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    return (first @ second.T).astype(np.float64)
+def _products(rows: np.ndarray) -> np.ndarray:
+    return (rows @ rows.T).astype(np.float64)
 
 
 def _cosines(products: np.ndarray, p: np.ndarray) -> np.ndarray:
