@@ -84,5 +84,7 @@ def test_bad_arguments():
         _clock(delay=-1.0)
     with pytest.raises(TypeError, match="train must be a tff_drift"):
         simulation.StragglerClock({"c0": np.zeros(3)}, lambda number: ["c0"])
-    with pytest.raises(ValueError, match="left_out must be a number of at least 0, below 1"):
+    with pytest.raises(
+        ValueError, match="left_out must be a number of at least 0, below 1"
+    ):
         _clock(left_out=1.0)
