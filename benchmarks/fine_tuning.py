@@ -1,13 +1,15 @@
 """What federated fine-tuning of a frozen transformer costs, against Keras' `fit`.
 
-    python benchmarks/fine_tuning.py [--sizes 30,100] [--rounds 5]
+    python benchmarks/fine_tuning.py [--sizes 30,100] [--rounds 5] [--at_a_time 1]
 
 On Python 3.12 or 3.13, under the local context. A BERT-like encoder of Keras' own
 layers, with random weights, is frozen but for LoRA adapters of rank 4 and its head. Two
 programs of their own take the same steps, on the same batches: `fit` of Keras with SGD,
-and rounds of SCAFFOLD with one of two clients after the other. Each reports the
+and rounds of SCAFFOLD with two clients, one after the other unless `--at_a_time` says
+otherwise: each that trains needs the RAM of a step of `fit`. Each program reports the
 processor's time that it took, the first steps and later ones apart, and the most RAM
-that it had; the federated one also what its checkpoints, its clients' states and its
+that it had, in all and without the pages of files, which are those of the libraries.
+The federated one also reports what its checkpoints, its clients' states and its
 messages are in bytes.
 """
 
@@ -81,8 +83,12 @@ def _examples(size: int) -> dict[str, Any]:
     }
 
 
-def _ram_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _ram() -> dict[str, int]:
+    """Returns the most RAM so far, and what of the present one is of no file."""
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    (own,) = (line.split()[1] for line in lines if line.startswith("RssAnon:"))
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"ram": most * 1024, "ram of no file": int(own) * 1024}
 
 
 def _counts(keras_model: Any) -> dict[str, int]:
@@ -116,12 +122,12 @@ def _fit(size: int, rounds: int) -> dict[str, Any]:
         "build": build,
         "first": seconds[0],
         "later": statistics.median(seconds[1:]),
-        "ram": _ram_bytes(),
+        **_ram(),
         **_counts(keras_model),
     }
 
 
-def _federated(size: int, rounds: int) -> dict[str, Any]:
+def _federated(size: int, rounds: int, at_a_time: int) -> dict[str, Any]:
     import tff_drift  # noqa: F401 (before TensorFlow Federated)
 
     # isort: split
@@ -129,7 +135,7 @@ def _federated(size: int, rounds: int) -> dict[str, Any]:
 
     from tff_drift import algorithms, execution, models, simulation
 
-    execution.set_local_execution_context()
+    execution.set_local_execution_context(max_concurrent_clients=at_a_time)
     start = time.process_time()
     keras_model = _build_keras_model(size)
     train = simulation.ClientDatasets.from_arrays(_examples(size), batch_size=_BATCH)
@@ -144,11 +150,16 @@ def _federated(size: int, rounds: int) -> dict[str, Any]:
 
     process = algorithms.build_scaffold(model_fn, _RATE, num_clients=len(train))
     build = time.process_time() - start
-    times, sizes = [], []
+    client_state = sum(each.nbytes for each in process.initial_client_state.values())
+    times, sizes, seen = [], [], set()
 
     class Watch(simulation.callbacks.Callback):  # type: ignore[misc]
+        def before_training(self, run: Any) -> None:
+            self.run = run
+
         def after_row(self, row: Any) -> None:
             times.append(time.process_time())
+            seen.update(self.run.cohort)
             sizes.append(_checkpoint_bytes(pathlib.Path(folder)))
 
     with tempfile.TemporaryDirectory() as folder:
@@ -170,11 +181,10 @@ def _federated(size: int, rounds: int) -> dict[str, Any]:
         "build": build,
         "first": seconds[0],
         "later": statistics.median(seconds[1:]),
-        "ram": _ram_bytes(),
+        **_ram(),
         "checkpoint": sizes[-1],
-        "client state": sum(
-            each.nbytes for each in process.initial_client_state.values()
-        ),
+        "checkpoint without clients": sizes[-1] - len(seen) * client_state,
+        "client state": client_state,
         "bytes_down": int(row["bytes_down"]) // _COHORT,
         "bytes_up": int(row["bytes_up"]) // _COHORT,
         **_counts(keras_model),
@@ -185,8 +195,9 @@ def _checkpoint_bytes(folder: pathlib.Path) -> int:
     return (folder / "checkpoint.npz").stat().st_size
 
 
-def _in_a_program(kind: str, size: int, rounds: int) -> dict[str, Any]:
+def _in_a_program(kind: str, size: int, rounds: int, at_a_time: int) -> dict[str, Any]:
     command = [sys.executable, __file__, "--program", kind]
+    command += ["--at_a_time", str(at_a_time)]
     command += ["--sizes", str(size), "--rounds", str(rounds)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(output.stdout.splitlines()[-1])
@@ -197,24 +208,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="30,100")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--at_a_time", type=int, default=1, help="clients")
     parser.add_argument("--program", choices=["fit", "federated"])
     arguments = parser.parse_args()
     sizes = [int(each) for each in arguments.sizes.split(",")]
     if arguments.program is not None:
-        run = _fit if arguments.program == "fit" else _federated
-        print(json.dumps(run(sizes[0], arguments.rounds)))
+        given = sizes[0], arguments.rounds
+        if arguments.program == "fit":
+            print(json.dumps(_fit(*given)))
+        else:
+            print(json.dumps(_federated(*given, arguments.at_a_time)))
         return
     print(f"{datetime.date.today()}, {os.cpu_count()} processors")
     for size in sizes:
         programs = [
-            _in_a_program(kind, size, arguments.rounds) for kind in ("fit", "federated")
+            _in_a_program(kind, size, arguments.rounds, arguments.at_a_time)
+            for kind in ("fit", "federated")
         ]
         fit, federated = programs
         print(f"\n{fit['weights']:,} weights, of which {fit['trained']:,} train")
-        for name in ("build", "first", "later", "ram"):
+        for name in ("build", "first", "later", "ram", "ram of no file"):
             ratio = federated[name] / fit[name]
             print(f"  {name}: {fit[name]:,.2f}, {federated[name]:,.2f}, x {ratio:.2f}")
-        for name in ("checkpoint", "client state", "bytes_down", "bytes_up"):
+        for name in (
+            "checkpoint",
+            "checkpoint without clients",
+            "client state",
+            "bytes_down",
+            "bytes_up",
+        ):
             ratio = federated[name] / (4 * federated["trained"])
             print(f"  {name}: {federated[name]:,}, x {ratio:.2f} of what trains")
 

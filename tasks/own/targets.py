@@ -11,6 +11,7 @@ import numpy as np
 
 from tasks import definitions
 from tasks.models import classification, regression
+from tasks.models.last_activation import LastActivation
 from tasks.own import class_numbers
 from tasks.sources import example_checks
 from tff_drift import checks
@@ -51,6 +52,9 @@ class Target(Protocol):
 
     def check_outputs(self, shape: tuple[int | None, ...]) -> None:
         """Raises a `ValueError` unless a net's outputs may have a shape."""
+
+    def check_activation(self, found: LastActivation) -> None:
+        """Raises a `ValueError` unless a net may end in an activation."""
 
     def model_fn(
         self, build_keras_model: Callable[[], Any], input_spec: Any
@@ -130,6 +134,15 @@ class Classes:
                 f"{self.outputs})."
             )
 
+    def check_activation(self, found: LastActivation) -> None:
+        """Raises if the loss would take what an activation made for what it takes."""
+        if not found.is_undone:
+            raise ValueError(
+                f"build_keras_model builds a net whose outputs come from {found.name}, "
+                "with something after it, and the loss takes outputs without an "
+                f"activation. Leave {found.name} out: accuracy stays the same."
+            )
+
     def model_fn(
         self, build_keras_model: Callable[[], Any], input_spec: Any
     ) -> definitions.ModelFn:
@@ -175,6 +188,15 @@ class Number:
                 "build_keras_model builds a net whose outputs have the shape "
                 f"{shape}, but a number is predicted. Give it one output, (None, 1), "
                 f"or target={CLASS!r} if the labels are classes."
+            )
+
+    def check_activation(self, found: LastActivation) -> None:
+        """Raises if all numbers that are predicted would be 1."""
+        if found.name == "softmax":
+            raise ValueError(
+                "build_keras_model builds a net whose one output comes from softmax, "
+                "and that is always 1. Leave it out, or give "
+                f"target={CLASS!r} if the labels are classes."
             )
 
     def model_fn(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tasks import definitions
-from tasks.models import nets
+from tasks.models import last_activation, nets
 from tasks.own import parts, targets
 from tff_drift import checks, signatures
 from tff_drift.simulation import ClientDatasets
@@ -200,7 +201,8 @@ def build_task(
     test = ClientDatasets(tuple(test_part.client_ids), test_part.load, **batching)
     input_shape = train.element_spec[0].shape[1:]
     if training.build_keras_model is not None:
-        _check_model(training.build_keras_model, tuple(input_shape), target)
+        inputs = train.element_spec[0]
+        _check_model(training.build_keras_model, inputs, target)
     return definitions.Task(
         name=name,
         description=f"Your own data: {len(train)} clients, {target}.",
@@ -227,11 +229,10 @@ def build_task(
 
 
 def _check_model(
-    build_keras_model: BuildKerasModel,
-    input_shape: tuple[int, ...],
-    target: targets.Target,
+    build_keras_model: BuildKerasModel, spec: tf.TensorSpec, target: targets.Target
 ) -> None:
     """Raises unless a user's net takes the inputs and has the outputs needed."""
+    input_shape = tuple(spec.shape[1:])
     # A graph of its own: what is built here counts for nothing later.
     with tf.Graph().as_default():
         model = build_keras_model()
@@ -243,6 +244,10 @@ def _check_model(
         shapes = (
             (model.input_shape, model.output_shape) if model.built else (None, None)
         )
+        activation = None
+        # What is wrong with calling it is said where it is made a model of TFF.
+        with contextlib.suppress(Exception):
+            activation = last_activation.last_activation(model, spec)
     inputs, outputs = shapes
     if isinstance(inputs, tuple) and not tf.TensorShape(inputs[1:]).is_compatible_with(
         input_shape
@@ -253,6 +258,8 @@ def _check_model(
         )
     if isinstance(outputs, tuple):
         target.check_outputs(outputs)
+    if activation is not None:
+        target.check_activation(activation)
 
 
 def _is_model(value: Any) -> bool:

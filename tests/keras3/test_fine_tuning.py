@@ -30,9 +30,9 @@ WIDTH, RANK, RATE = 520, 2, 0.1
 TRAINED = WIDTH * RANK + RANK * WIDTH + WIDTH * 3 + 3
 
 
-def fine_tuned():
+def fine_tuned(seed=3):
     """A frozen backbone with an adapter and a normalization, and a head."""
-    keras.utils.set_random_seed(3)
+    keras.utils.set_random_seed(seed)
     normalization = keras.layers.BatchNormalization()
     adapted = keras.layers.Dense(WIDTH, activation="tanh")
     layers = [keras.layers.Dense(WIDTH), normalization, adapted]
@@ -198,6 +198,62 @@ def test_checkpoints_hold_what_trains(scaffold, tmp_path):
     # x and c, and the states of two clients, besides the names of things.
     size = (tmp_path / "run" / "checkpoint.npz").stat().st_size
     assert 4 * 4 * TRAINED < size < 4 * 4 * TRAINED + 20_000
+
+
+class _Frozen(simulation.callbacks.Callback):
+    """Notes where the adapted kernel of a run's model is; may change the user's."""
+
+    def __init__(self, keras_model, value=None):
+        self.variable, self.value = keras_model.layers[2]._kernel.value, value
+        self.is_shared, self.values = [], []
+
+    def after_round(self, rounds_completed, state, row):
+        (kernel,) = (
+            each
+            for each in state.global_model_weights.non_trainable
+            if each.shape == (WIDTH, WIDTH)
+        )
+        of_user = np.asarray(self.variable.read_value())
+        self.is_shared.append(np.shares_memory(kernel, of_user))
+        self.values.append(np.array(kernel))
+        if self.value is not None:
+            self.variable.assign(tf.fill(self.variable.shape, self.value))
+
+
+def run_noting(process, noting, rounds, **options):
+    return simulation.run_training(
+        process, TRAIN, rounds=rounds, cohort_size=1, callbacks=[noting], **options
+    )
+
+
+def test_a_run_has_the_frozen_weights_of_the_users_model(
+    keras_model, fed_avg, scaffold, tmp_path
+):
+    noting = _Frozen(keras_model)
+    run_noting(fed_avg, noting, 2)
+    run_noting(fed_avg, noting, 1, initial_weights=keras_model)
+    for rounds in (1, 2):
+        run_noting(scaffold, noting, rounds, output_dir=tmp_path)
+    assert noting.is_shared == [True] * 5
+
+
+def test_a_users_model_that_changes_later_leaves_a_run_as_it_is():
+    # Of the same weights another model of this process has them, too.
+    keras_model = fine_tuned(seed=4)
+    process = algorithms.build_fed_avg(model_fn_of(keras_model), RATE)
+    before = keras_model.layers[2]._kernel.numpy()
+    noting = _Frozen(keras_model, 7.0)
+    result = run_noting(process, noting, 2)
+    assert noting.is_shared == [True, False]
+    for each in noting.values:
+        np.testing.assert_array_equal(each, before)
+    assert any(np.array_equal(each, before) for each in leaves(result))
+    np.testing.assert_array_equal(keras_model.layers[2]._kernel.numpy(), 7.0)
+    # The process begins with the weights that it was built of, as ever.
+    again = _Frozen(keras_model)
+    run_noting(process, again, 1)
+    assert again.is_shared == [False]
+    np.testing.assert_array_equal(again.values[0], before)
 
 
 def test_a_run_of_an_earlier_version_goes_on(scaffold, tmp_path, monkeypatch):

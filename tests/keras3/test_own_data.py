@@ -53,3 +53,35 @@ def test_a_model_of_keras_3_is_trained_and_evaluated(labels, outputs, metric):
                 [keras.Input([1]), keras.layers.Dense(3 - outputs, name="d")]
             ),
         )
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        lambda: keras.layers.Reshape([2]),
+        lambda: keras.layers.Dropout(0.1),
+        lambda: keras.layers.Activation("linear", dtype="float64"),
+    ],
+)
+def test_a_softmax_that_keras_does_not_see_is_refused(last):
+    labels = [0, 1, 0, 1, 1, 0]
+    frame = pd.DataFrame({"owner": list("aaabbb"), "size": labels, "label": labels})
+
+    def load(*layers):
+        return tasks.from_frame(
+            frame,
+            client_id="owner",
+            label="label",
+            build_keras_model=lambda: keras.Sequential(
+                [
+                    keras.Input([1]),
+                    keras.layers.Dense(2, activation="softmax"),
+                    *(layer() for layer in layers),
+                ]
+            ),
+        )
+
+    # The loss takes what comes before it.
+    assert load().options["target"] == "class"
+    with pytest.raises(ValueError, match=r"come from softmax.*Leave softmax out"):
+        load(last)

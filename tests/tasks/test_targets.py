@@ -1,6 +1,7 @@
 """What is predicted of a user's own data: a class, or a number."""
 
 import decimal
+import functools
 
 import numpy as np
 import pandas as pd
@@ -171,17 +172,89 @@ def test_classes_of_a_database_need_their_number(tmp_path):
 
 
 def test_a_net_for_a_number_has_one_output():
-    def build(outputs):
+    def build(outputs, activation=None):
         return lambda: tf.keras.Sequential(
-            [tf.keras.layers.Dense(outputs, input_shape=[1])]
+            [tf.keras.layers.Dense(outputs, activation, input_shape=[1])]
         )
 
     with pytest.raises(
         ValueError, match=r"outputs have the shape \(None, 2\), but a n"
     ):
         _load(_frame(), None, "frame", build_keras_model=build(2))
+    with pytest.raises(ValueError, match="comes from softmax, and that is always 1"):
+        _load(_frame(), None, "frame", build_keras_model=build(1, "softmax"))
+    _load(_frame(), None, "frame", build_keras_model=build(1, "sigmoid"))
     task = _load(_frame(), None, "frame", build_keras_model=build(1))
     assert task.model_fn().trainable_variables[0].shape == (1, 1)
+
+
+_LAYERS = tf.keras.layers
+# Its outputs are (x, 0).
+_DENSE = functools.partial(
+    _LAYERS.Dense, 2, kernel_initializer="identity", input_shape=[1]
+)
+
+
+class _Subclass(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = _DENSE(activation="softmax")
+
+    def call(self, inputs):
+        return self.dense(inputs)
+
+
+def _functional():
+    inputs = tf.keras.Input([1])
+    return tf.keras.Model(inputs, tf.nn.softmax(_DENSE()(inputs)))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: tf.keras.Sequential([_DENSE(activation="softmax")]),
+        lambda: tf.keras.Sequential([_DENSE(activation=tf.nn.softmax)]),
+        lambda: tf.keras.Sequential([_DENSE(), _LAYERS.Activation("softmax")]),
+        lambda: tf.keras.Sequential([_DENSE(), _LAYERS.Softmax()]),
+        lambda: tf.keras.Sequential([_DENSE(activation="sigmoid")]),
+        _functional,
+        _Subclass,
+    ],
+)
+def test_a_net_that_ends_in_an_activation_trains_on_what_comes_before(build):
+    task = _load(_frame([0, 1] * 3), None, "frame", build_keras_model=build)
+    batch = np.array([[1.0], [3.0]], np.float32), np.array([0, 1], np.int32)
+
+    def forward():
+        model = task.model_fn()
+        return model, model.forward_pass(batch, training=True).loss
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        with pytest.warns(UserWarning, match="from_logits=True"):
+            model, loss = forward()
+        variables = [*model.trainable_variables, *model.local_variables]
+        session.run([each.initializer for each in variables])
+        found = session.run(loss)
+    expected = np.mean([np.log1p(np.exp(-1.0)), np.log1p(np.exp(3.0))])
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "activation", "last"),
+    [
+        ("softmax", "softmax", lambda: _LAYERS.Reshape([2])),
+        ("softmax", "softmax", lambda: _LAYERS.Dropout(0.1)),
+        ("softmax", tf.nn.softmax, lambda: _LAYERS.Lambda(tf.identity)),
+        ("sigmoid", "sigmoid", lambda: _LAYERS.Reshape([2])),
+        ("sigmoid", tf.nn.sigmoid, lambda: _LAYERS.Activation("linear")),
+    ],
+)
+def test_an_activation_that_keras_does_not_see_is_refused(name, activation, last):
+    def build():
+        return tf.keras.Sequential([_DENSE(activation=activation), last()])
+
+    with pytest.raises(ValueError, match=f"come from {name}.*Leave {name} out"):
+        _load(_frame([0, 1] * 3), None, "frame", build_keras_model=build)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_drift import checks, compat
+from tff_drift.models import shared_values
 from tff_drift.models.stateless import split_variables
 from tff_drift.tensors import eagerly
 
@@ -68,9 +69,11 @@ def _parts(given: Any, num_non_trainable: int) -> tuple[list[Any], list[Any]]:
     if checks.is_of_keras3(given) and hasattr(given, "trainable_variables"):
         _check_built(given)
         trainable, others, _ = split_variables(given)
+        shared_values.remember(each.value for each in others)
         return trainable, others
     if isinstance(given, tf.keras.Model):
         _check_built(given)
+        shared_values.remember(given.non_trainable_variables)
         return list(given.trainable_variables), list(given.non_trainable_variables)
     if isinstance(given, tff.learning.models.ModelWeights):
         return tf.nest.flatten(given.trainable), tf.nest.flatten(given.non_trainable)

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tff_drift import checks
 from tff_drift.layers import step_seed
+from tff_drift.models import shared_values
 from tff_drift.tensors import eagerly
 
 T = TypeVar("T")
@@ -152,6 +153,7 @@ class StatelessModel:
 
     def initial_values(self) -> tuple[list[Any], list[Any]]:
         """Returns the values of the trainable and of the other weights, now."""
+        shared_values.remember(each.value for each in self.non_trainable)
         return _values(self.trainable), _values(self.non_trainable)
 
     def __call__(
@@ -288,4 +290,5 @@ def _is_in_graph(variable: Any) -> bool:
 def _values(variables: Sequence[Any]) -> list[Any]:
     if any(map(_is_in_graph, variables)):
         return [variable.value.initial_value for variable in variables]
-    return eagerly(lambda: [np.asarray(v.value.numpy()) for v in variables])
+    # Unlike `numpy()`, this copies nothing in RAM.
+    return eagerly(lambda: [np.asarray(v.value.read_value()) for v in variables])

@@ -14,7 +14,7 @@ from tff_drift import checks, compat, signatures
 from tff_drift.algorithms import StatefulLearningProcess
 from tff_drift.client_states import ClientStates
 from tff_drift.execution.round_runner import current_runner
-from tff_drift.models import initial_weights_of
+from tff_drift.models import initial_weights_of, shared_values
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Sampling, build_uniform_sampling
 from tff_drift.simulation.loop import identity
@@ -239,7 +239,8 @@ def _checked_weights(
             "initial_state and initial_weights are both given. Give the state alone, "
             "process.set_model_weights(initial_state, weights)."
         )
-    return initial_weights_of(weights, process.get_model_weights.type_signature.result)
+    model_type = process.get_model_weights.type_signature.result
+    return shared_values.shared(initial_weights_of(weights, model_type))
 
 
 def _choose_sampling(

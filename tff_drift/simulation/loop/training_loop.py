@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 import types
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from absl import logging
 
 from tff_drift import checks
 from tff_drift.client_states import ClientStatesError
+from tff_drift.models import shared_values
 from tff_drift.simulation.data.client_datasets import ClientDatasets
 from tff_drift.simulation.data.sampling import Described, Sampling
 from tff_drift.simulation.loop import identity
@@ -70,11 +72,15 @@ class TrainingLoop:
         hyperparameters = metrics.flatten_metrics(
             _hyperparameters(process, initial_state)
         )
+        initial_state = shared_values.shared(initial_state)
         training_state = self._run_store.resume(initial_state, hyperparameters)
         if training_state is None:
             self._check_store_is_new(initial_state_is_given)
         elif not isinstance(self._run_store, RunDirectory):
             self._check_store_is_at(training_state.rounds_completed)
+        if training_state is not None:
+            state = shared_values.shared(training_state.state)
+            training_state = dataclasses.replace(training_state, state=state)
         self._training_state = training_state or TrainingState(0, initial_state)
         self._saved = self._training_state.rounds_completed
         check_rounds(rounds, self._saved)

@@ -1,0 +1,53 @@
+"""The activation with which a net of Keras ends, as its graph tells."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+_ACTIVATIONS = {"Softmax": "softmax", "Sigmoid": "sigmoid"}
+# Operations that hand values on, in another shape or type perhaps.
+_HANDING_ON = (
+    "Cast",
+    "EnsureShape",
+    "ExpandDims",
+    "Identity",
+    "Reshape",
+    "Squeeze",
+    "StopGradient",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class LastActivation:
+    """The activation of a net's outputs.
+
+    Attributes:
+      name: "softmax" or "sigmoid".
+      is_undone: Whether the cross-entropies of Keras take what came before it, as they
+        do where nothing follows it.
+    """
+
+    name: str
+    is_undone: bool
+
+
+def last_activation(model: Any, spec: tf.TensorSpec) -> LastActivation | None:
+    """Returns the activation of a net's outputs, if it is one that squashes them.
+
+    Args:
+      model: A model of Keras 2 or 3 with one output, made in the current graph.
+      spec: A batch of its inputs.
+    """
+    inputs = tf.compat.v1.placeholder(spec.dtype, spec.shape)
+    # Dropout is no part of what is handed on: it is there in training alone.
+    operation = model(inputs, training=False).op
+    while operation.type in _HANDING_ON:
+        operation = operation.inputs[0].op
+    if operation.type not in _ACTIVATIONS:
+        return None
+    trained = model(inputs, training=True)
+    is_undone = hasattr(trained, "_keras_logits") or trained.op.type == "Softmax"
+    return LastActivation(_ACTIVATIONS[operation.type], is_undone)
