@@ -107,3 +107,35 @@ def test_figures_without_a_source_are_found():
     text = "1.0 ± 0.1 % and 2.0 ± 0.1<!-- paper --> and <!-- study a b -->"
     assert quotes.unquoted(text) == ["1.0 ± 0.1"]
     assert quotes.misplaced(text) == ["<!-- study a b -->"]
+
+
+@pytest.fixture(name="races")
+def fixture_races(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import diagnosed_races
+
+    return diagnosed_races
+
+
+def test_the_page_of_diagnoses_has_the_table_of_races(races):
+    table = races.table()
+    # A row for each race that is kept, below two lines of heading.
+    assert table.count("\n") == 2 + len(list(races.KEPT.glob("*.json")))
+    assert (races.RESULTS / "races.md").read_text("utf-8") == table
+    assert table in (ROOT / "docs" / "diagnosis.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("places", "right"),
+    [
+        ({"scaffold": "first", "fed_avg": "behind", "fed_adam": "behind"}, "yes"),
+        ({"scaffold": "first", "fed_avg": "tie"}, "a tie"),
+        ({"fed_avg": "first", "scaffold": "tie", "fed_adam": "behind"}, "a tie"),
+        ({"fed_avg": "first", "scaffold": "behind"}, "no"),
+        ({"fed_avg": "first"}, "not raced: it names no method"),
+    ],
+)
+def test_a_diagnosis_is_right_where_a_method_that_it_names_is_ahead(
+    races, places, right
+):
+    assert races.verdict(places) == right

@@ -129,7 +129,8 @@ def diagnose(
     def mean(rows: Sequence[np.ndarray], names: Sequence[str]) -> np.ndarray:
         weights = weigh(names)
         shares = (weights / weights.sum()).tolist()
-        return sum(share * row for share, row in zip(shares, rows, strict=True))
+        weighted = (share * row for share, row in zip(shares, rows, strict=True))
+        return sum(weighted, np.zeros_like(rows[0]))
 
     def gradients(model: Any) -> tuple[np.ndarray, np.ndarray]:
         halved_rows = take_gradients(model, halves, halves.client_ids)
@@ -155,7 +156,7 @@ def diagnose(
         updates, again = (
             train_locally(model, clients, ids, rounds + order) for order in (0, 1)
         )
-        directions: Sequence[np.ndarray] = found[rounds][0]
+        directions = list(found[rounds][0])
         if is_sgd(optimizer):
             scales = _scales(optimizer, steps)
             directions = [row / scale for row, scale in zip(again, scales, strict=True)]
