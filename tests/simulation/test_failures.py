@@ -5,6 +5,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests import models
+from tff_drift import algorithms, simulation
 from tff_drift.simulation import callbacks
 from tff_drift.simulation.records import failures
 
@@ -71,6 +73,29 @@ def test_the_first_rejection_and_rounds_that_leave_all_out_are_warned_of_once(ca
     assert [text.split(":")[0] for text in warned] == ["Round 1", "Round 2", "Round 5"]
     assert "2 of 3 clients were rejected" in warned[0]
     assert "no client's update is finite" in warned[1]
+
+
+def test_rounds_whose_step_is_not_finite_are_warned_of_once(caplog):
+    clients = dict(zip("abc", models.client_arrays([5, 8, 6]), strict=True))
+    result = simulation.run_training(
+        # The clients' mean change is in the thousands.
+        algorithms.build_fed_avg(models.softmax_regression, 1e4, 3e38),
+        simulation.ClientDatasets.from_arrays(clients, batch_size=4),
+        rounds=2,
+        cohort_size=3,
+    )
+    assert [row["finalizer/update_non_finite"] for row in result.rows] == [1, 1]
+    [warned] = [each.getMessage() for each in caplog.records if each.levelno >= 30]
+    assert warned.startswith("Round 1: the mean of the updates or the new model is not")
+
+
+@pytest.mark.parametrize("row", [{"cohort_size": 0}, {"train_num_examples": 0}])
+def test_the_mean_of_nobody_is_not_warned_of(row, caplog):
+    watch = callbacks.FailureWatch()
+    run = types.SimpleNamespace(rows=[], cohort=(), state=(), train=None)
+    watch.before_training(run)
+    watch.after_round(1, (), {"finalizer/update_non_finite": 1, **row})
+    assert not caplog.records
 
 
 def test_failures_are_read_from_rows():

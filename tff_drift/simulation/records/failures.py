@@ -118,6 +118,18 @@ def nobody_counted(row: Mapping[str, Any]) -> bool:
     return row.get("cohort_size") == 0 or all_rejected(row)
 
 
+def is_left_out(row: Mapping[str, Any]) -> bool:
+    """Returns whether a round counted clients and changed nothing all the same.
+
+    Such is a round whose mean of the updates, or whose new model, is not finite.
+
+    Args:
+      row: The metrics of the round.
+    """
+    # Some aggregators have no number for the mean of nobody.
+    return bool(row.get("finalizer/update_non_finite")) and not nobody_counted(row)
+
+
 def failures_of(rows: Sequence[Mapping[str, Any]]) -> list[Failure]:
     """Returns the failures recorded in the rows of a run.
 

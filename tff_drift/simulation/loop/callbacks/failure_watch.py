@@ -27,7 +27,9 @@ class FailureWatch(Callback):
     It warns besides when a client is rejected for the first time, because its update is
     not finite, and when all clients of a round are, which leaves the model as it is. It
     then looks for values that are not finite in the examples of the round's clients,
-    and names them. It warns when the norm of the model grows a thousandfold in a round.
+    and names them. It warns when the mean of the updates or the new model is not
+    finite, which leaves the model as it is, too, and when the norm of the model grows a
+    thousandfold in a round.
     """
 
     def __init__(self, accuracy_metric: str = "accuracy") -> None:
@@ -78,6 +80,13 @@ class FailureWatch(Callback):
                 logging.warning("%s", failure)
         self._warn_of_growth(round_number, norm)
         self._warn_of_rejected(round_number, row, previous)
+        if failures.is_left_out(row) and not failures.is_left_out(previous):
+            logging.warning(
+                "Round %d: the mean of the updates or the new model is not finite, and "
+                "the model stays as it is. Take smaller rates; have a model in half "
+                "precision, whose sums overflow soon, in float32.",
+                round_number,
+            )
         return columns
 
     def _warn_of_growth(self, round_number: int, norm: float) -> None:
