@@ -81,18 +81,9 @@ def check(given: Mapping[str, Any], algorithms: Sequence[str]) -> None:
             flag = flags[name]
             for each in value if flag.many else (value,):
                 flag.check(each, f"--{name}")
-    for of, names in (
-        (TASK, [given.get("task", flags["task"].value)]),
-        (ALGORITHM, algorithms),
-    ):
-        _check_options(given, of, names)
-    for name, others in _IN_PLACE_OF.items():
-        for other in others:
-            if given.get(name) is not None and given.get(other) is not None:
-                raise UserError(
-                    f"--{other} has no meaning with --{name}, which takes its place. "
-                    "Leave one of them out."
-                )
+    check_options(given, TASK, [given.get("task", flags["task"].value)])
+    check_options(given, ALGORITHM, algorithms)
+    check_together(given)
     for name, flag in flags.items():
         for other in flag.requires.get(given.get(name, ""), ()):
             if given.get(other) in _OFF:
@@ -113,8 +104,29 @@ def check_used(names: Iterable[str], reasons: Sequence[Mapping[str, str]]) -> No
             raise UserError(f"--{name} has no meaning {reasons[0][name]}.")
 
 
-def _check_options(given: Mapping[str, Any], of: str, names: Sequence[str]) -> None:
-    """Raises a `UserError` if a task's or algorithms' given options do not fit them."""
+def check_together(given: Mapping[str, Any]) -> None:
+    """Raises a `UserError` if one of the flags takes the place of another.
+
+    Args:
+      given: The values of the flags that were given, by name.
+    """
+    for name, others in _IN_PLACE_OF.items():
+        for other in others:
+            if given.get(name) is not None and given.get(other) is not None:
+                raise UserError(
+                    f"--{other} has no meaning with --{name}, which takes its place. "
+                    "Leave one of them out."
+                )
+
+
+def check_options(given: Mapping[str, Any], of: str, names: Sequence[str]) -> None:
+    """Raises a `UserError` if an option was given that does not fit its holders.
+
+    Args:
+      given: The values of the flags that were given, by name.
+      of: Whose options to check: `ALGORITHM` or `TASK`.
+      names: The algorithms or the task.
+    """
     known = {f: o for each in names for f, o in declarations.options(of, each).items()}
     holders = f"{'task ' if of == TASK else ''}{' or '.join(names)}"
     flags = declarations.flags_of(TRAIN)

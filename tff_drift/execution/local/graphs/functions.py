@@ -66,8 +66,9 @@ class GraphBuilder(Interpreter):
         if block.uri == "sequence_map":
             return self._map(*argument)
         if block.uri == "sequence_reduce":
+            variant, zero, function = argument
             element_type = block.type_signature.parameter[0].element
-            return self._reduce(*argument, element_type)
+            return self._reduce(variant, zero, function, element_type)
         if block.uri in ("federated_select", "federated_secure_select"):
             return self._select(*argument)
         raise NotImplementedError(
