@@ -169,7 +169,7 @@ def drift(
         _, _, spread = moments(p, uu, own, population)
         _, _, remaining = moments(p, cc, np.diag(cc) - noise, population)
         of_batches = np.count_nonzero(p) * p**2 @ noise
-        errors = {
+        errors: dict[str, Any] = {
             "bias": off,
             "cohort_noise": spread * left_out / step,
             "minibatch_noise": of_batches / cohort_size / step,
