@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import tff_drift
 from experiments import escape, terminal
@@ -43,33 +43,45 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
-    if words[:1] == ["--version"]:
-        print(f"tff-drift {tff_drift.__version__}")
-        return 0
-    # Here, so that Ctrl-C is heard whatever is being imported.
-    from experiments.commands import COMMANDS
-    from experiments.flags import errors, parser, plugins
-
-    if words[:1] == ["help"]:
-        words = [*words[1:], "--help"]
-    name = words[0] if words else "--help"
+    with terminal.beginning():
+        from experiments.flags import errors
     try:
-        if name in ("--help", "-h"):
-            commands = [f"  {each.name:13}{each.summary}" for each in COMMANDS.values()]
-            print(_OVERVIEW.format("\n".join(commands)), end="")
-        elif name.startswith("-"):
-            names = "|".join(COMMANDS)
-            raise errors.UserError(f"the command comes first: tff-drift {names} {name}")
-        elif name not in COMMANDS:
-            raise errors.unknown("command", name, tuple(COMMANDS))
-        else:
-            command, words = COMMANDS[name], words[1:]
-            with terminal.importing():
-                plugins.load(parser.plugins(words))
-            command.run(command.parser(parser.HELP_ALL in words).parse(words))
+        with terminal.beginning():
+            work = _understood(words)
+        work()
     except errors.UserError as error:
         print(f"tff-drift: error: {escape.terminal(str(error))}", file=sys.stderr)
         return error.status
     except SystemExit as end:  # After help, or SIGTERM.
         return int(end.code or 0)
     return 0
+
+
+def _understood(words: list[str]) -> Callable[[], None]:
+    """Returns what the words ask for, to be called.
+
+    Raises:
+      SystemExit: After the help of a command.
+      UserError: If they ask for nothing that there is.
+    """
+    if words[:1] == ["--version"]:
+        return functools.partial(print, f"tff-drift {tff_drift.__version__}")
+    from experiments.commands import COMMANDS
+    from experiments.flags import errors, parser, plugins
+
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+    name = words[0] if words else "--help"
+    if name in ("--help", "-h"):
+        commands = [f"  {each.name:13}{each.summary}" for each in COMMANDS.values()]
+        return functools.partial(print, _OVERVIEW.format("\n".join(commands)), end="")
+    if name.startswith("-"):
+        names = "|".join(COMMANDS)
+        raise errors.UserError(f"the command comes first: tff-drift {names} {name}")
+    if name not in COMMANDS:
+        raise errors.unknown("command", name, tuple(COMMANDS))
+    command, words = COMMANDS[name], words[1:]
+    with terminal.importing():
+        plugins.load(parser.plugins(words))
+    given = command.parser(parser.HELP_ALL in words).parse(words)
+    return functools.partial(command.run, given)

@@ -91,47 +91,49 @@ def to_go_on(words: Sequence[str]) -> str:
 
 
 @contextlib.contextmanager
-def importing() -> Iterator[None]:
-    """A context for imports of TensorFlow, in which Ctrl-C ends the program at once.
+def beginning() -> Iterator[None]:
+    """A context in which Ctrl-C ends the program at once: nothing could be lost yet.
 
-    A `KeyboardInterrupt` in the middle of them is swallowed or turned into other errors
-    by code that tries what there is. Nothing has begun that could be lost.
+    A `KeyboardInterrupt` would be swallowed or turned into other errors by imports that
+    try what there is, and by Python itself where it asks whether an attribute exists.
     """
-    terminal: int
 
     def end(number: int, frame: FrameType | None) -> None:
-        os.write(terminal, f"{to_go_on(sys.argv[1:])}\n".encode())
+        with contextlib.suppress(OSError, ValueError):  # Nobody may be there to read.
+            terminal = sys.stderr.fileno() if sys.stderr else _STANDARD_ERROR
+            os.write(terminal, f"{to_go_on(sys.argv[1:])}\n".encode())
         os._exit(_INTERRUPTED)
 
     previous = signal.getsignal(signal.SIGINT)
-    usual = previous is signal.default_int_handler
     on_main = threading.current_thread() is threading.main_thread()
-    with (
-        _without_notices() as terminal,
-        saying("loading TensorFlow and TensorFlow Federated"),
-    ):
-        if usual and on_main:
-            signal.signal(signal.SIGINT, end)
-        try:
-            yield
-        finally:
-            if usual and on_main:
-                signal.signal(signal.SIGINT, previous)
+    if previous is not signal.default_int_handler or not on_main:
+        yield
+        return
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextlib.contextmanager
-def _without_notices() -> Iterator[int]:
+def importing() -> Iterator[None]:
+    """A context for imports of TensorFlow, in which Ctrl-C ends the program at once."""
+    what = "loading TensorFlow and TensorFlow Federated"
+    with beginning(), _without_notices(), saying(what):
+        yield
+
+
+@contextlib.contextmanager
+def _without_notices() -> Iterator[None]:
     """A context for imports of TensorFlow that drops the notices of its libraries.
 
     TensorFlow 2.21 writes them before its log has a level, whatever
     `TF_CPP_MIN_LOG_LEVEL` says. Other lines of its libraries come after the imports,
     and what Python writes comes at once.
-
-    Yields:
-      The descriptor of what standard error was.
     """
     if sys.stderr is None:  # Whoever started the program closed it.
-        yield _STANDARD_ERROR
+        yield
         return
     terminal, previous = os.dup(_STANDARD_ERROR), sys.stderr
     with (
@@ -140,7 +142,7 @@ def _without_notices() -> Iterator[int]:
     ):
         os.dup2(held.fileno(), _STANDARD_ERROR)
         try:
-            yield terminal
+            yield
         finally:
             os.dup2(terminal, _STANDARD_ERROR)
             sys.stderr = previous

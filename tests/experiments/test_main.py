@@ -460,6 +460,31 @@ def test_interrupted_before_anything_has_begun(tmp_path, seconds):
     )
 
 
+@pytest.mark.parametrize("where", ["terminal.importing", "parser.plugins"])
+def test_an_interrupt_that_an_import_swallows_ends_the_program(where):
+    program = f"""
+import contextlib, signal, sys
+from experiments import main, terminal
+from experiments.flags import parser
+
+def swallow(*words):
+    with contextlib.suppress(BaseException):
+        signal.raise_signal(signal.SIGINT)
+    print("went on")
+    return contextlib.nullcontext()
+
+{where} = swallow
+sys.argv = ["tff-drift", "list"]
+main.run()
+"""
+    outcome = subprocess.run(
+        [sys.executable, "-c", program], cwd=programs.ROOT, capture_output=True
+    )
+    assert outcome.returncode == 130
+    assert outcome.stdout == b""
+    assert outcome.stderr == (b"tff-drift: interrupted. To continue: tff-drift list\n")
+
+
 def _wait_for_rounds(process, path, rounds):
     def written():
         return path.exists() and len(path.read_text().splitlines()) > rounds + 1
