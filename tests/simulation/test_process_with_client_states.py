@@ -199,7 +199,9 @@ def test_bad_arguments_are_errors(train):
     plain = models.fed_avg(0.1)
     with pytest.raises(TypeError, match="process must be one whose clients keep"):
         ProcessWithClientStates(plain)
-    with pytest.raises(TypeError, match="client_states must be a store"):
+    with pytest.raises(
+        TypeError, match="client_states must be a tff_drift.client_states.ClientStates"
+    ):
         ProcessWithClientStates(process, {})
     other = client_states.InMemoryClientStates({"x": np.zeros(3)})
     with pytest.raises(ValueError, match="made for other states"):

@@ -216,7 +216,12 @@ def test_unknown_option_names_the_nearest():
         ("digits", {"seed": -1}, ValueError, "seed must be at least 0, found -1"),
         ("digits", {"seed": "1"}, TypeError, "seed must be an integer, found '1'"),
         ("quadratic", {"heterogeneity": -1}, ValueError, "heterogeneity must be a"),
-        ("emnist_digits", {"dropout_rate": 1}, ValueError, "dropout_rate must be at"),
+        (
+            "emnist_digits",
+            {"dropout_rate": 1},
+            ValueError,
+            "dropout_rate must be a number of at least 0, below 1",
+        ),
         ("emnist_character", {"synthetic": 1}, TypeError, "synthetic must be True or"),
     ],
 )
