@@ -22,9 +22,7 @@ def test_pooled_data_are_one_clients():
     assert labels.tolist() == [0, 1, 2, 3, 4, 5, 6]
     assert (pooled.batching.batch_size, pooled.batching.epochs) == (3, 2)
     assert pooled.num_examples_per_round("everyone") == 14
-    with pytest.raises(
-        TypeError, match="datasets must be a tff_drift.simulation.ClientDatasets"
-    ):
+    with pytest.raises(TypeError, match=r"datasets must be a tff_drift\.simulation"):
         simulation.pool([train])
 
 
