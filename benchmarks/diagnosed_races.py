@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 RESULTS = pathlib.Path(__file__).parent.parent / "experiments" / "results" / "diagnosis"
 KEPT = RESULTS / "races"
@@ -78,42 +79,51 @@ def main() -> None:
 
 
 def write_table() -> None:
-    """Writes a row for each data set that is finished."""
+    """Writes the table of what is finished."""
     (RESULTS / "races.md").write_text(table(), "utf-8")
 
 
 def table() -> str:
-    """Returns a row for each data set that is finished, in Markdown."""
-    lines = [
-        "| data set | bias | noise of the cohort | of minibatches | what it says "
-        "| what the race finds | right? |",
-        "|---|--:|--:|--:|---|---|---|",
-    ]
+    """Returns what is finished, in Markdown: a row, and below it a line, for each."""
     paths = [KEPT / f"{name}.json" for name in FLAGS]
-    lines += [_row(path) for path in paths if path.exists()]
+    kept = {p.stem: json.loads(p.read_text("utf-8")) for p in paths if p.exists()}
+    lines = [
+        "| data set | bias | cohort's noise | minibatches' | finding | first | FedAvg "
+        "| right? |",
+        "|---|--:|--:|--:|---|---|---|---|",
+        *(_row(name, found) for name, found in kept.items()),
+        "",
+        *(_line(name, found) for name, found in kept.items()),
+    ]
     return "\n".join(lines) + "\n"
 
 
-def _row(path: pathlib.Path) -> str:
-    found = json.loads(path.read_text("utf-8"))
+def _row(name: str, found: Mapping[str, Any]) -> str:
     errors = {
         each["name"]: f"{each['value']:.2g}"
         for each in found["estimates"]
         if each["part"] == "as_trained"
     }
+    places = {each["algorithm"]: each["place"] for each in found["race"]}
+    cells = [
+        name.replace("_", " "),
+        *(errors[each] for each in ("bias", "cohort_noise", "minibatch_noise")),
+        found["finding"],
+        *(each for each, place in places.items() if place == "first"),
+        places["fed_avg"],
+        verdict(places),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _line(name: str, found: Mapping[str, Any]) -> str:
     race = ", ".join(
         f"{each['algorithm']} {each['accuracy']:.1%} ± {each['accuracy_sd']:.1%} "
         f"({each['place']})"
         for each in found["race"]
     )
-    cells = [
-        path.stem.replace("_", " "),
-        *(errors[each] for each in ("bias", "cohort_noise", "minibatch_noise")),
-        f"*{found['finding']}*: {found['sentences'][-1]}",
-        race,
-        verdict({each["algorithm"]: each["place"] for each in found["race"]}),
-    ]
-    return f"| {' | '.join(cells)} |"
+    said = found["sentences"][-1]
+    return f"*   {name.replace('_', ' ')}: “{said}” The race: {race}."
 
 
 def verdict(places: Mapping[str, str]) -> str:
