@@ -132,12 +132,15 @@ def diagnose(
         weighted = (share * row for share, row in zip(shares, rows, strict=True))
         return sum(weighted, np.zeros_like(rows[0]))
 
-    def gradients(model: Any) -> tuple[np.ndarray, np.ndarray]:
-        halved_rows = take_gradients(model, halves, halves.client_ids)
-        first, second = np.split(np.stack(halved_rows), 2)
-        share = ((sizes + 1) // 2 / sizes).astype(np.float32)[:, np.newaxis]
-        own = np.einsum("ij,ij->i", first, second, dtype=np.float64)
-        return share * first + (1 - share) * second, own
+    def gradients(model: Any) -> tuple[list[np.ndarray], np.ndarray]:
+        of_halves = take_gradients(model, halves, halves.client_ids)
+        pairs = list(zip(of_halves[: len(ids)], of_halves[len(ids) :], strict=True))
+        own = np.array([np.einsum("i,i", *both, dtype=np.float64) for both in pairs])
+        shares = ((sizes + 1) // 2 / sizes).tolist()
+        return [
+            share * first + (1 - share) * second
+            for share, (first, second) in zip(shares, pairs, strict=True)
+        ], own
 
     model = spec.initial_weights()
     if initial_weights is not None:
@@ -156,7 +159,7 @@ def diagnose(
         updates, again = (
             train_locally(model, clients, ids, rounds + order) for order in (0, 1)
         )
-        directions = list(found[rounds][0])
+        directions, _ = found[rounds]
         if is_sgd(optimizer):
             scales = _scales(optimizer, steps)
             directions = [row / scale for row, scale in zip(again, scales, strict=True)]

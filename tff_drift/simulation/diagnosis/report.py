@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,23 +34,23 @@ class Diagnosis(findings.Findings):
         import pandas as pd
 
         labels = enumerate(sorted(zip(*self.labels or (), strict=True)))
-        parts: dict[tuple[str, Any], Any] = {
-            **{("differences", at): each for at, each in self.differences.items()},
-            **{("drift", at): each for at, each in self.drift.items()},
-            ("as_trained", np.mean(self.steps)): self.as_trained,
-            **{
-                ("labels", at): {"distance": [far] * 3, "by_chance": [chance] * 3}
+        parts: dict[str, Mapping[Any, Mapping[str, Sequence[float]]]] = {
+            "differences": self.differences,
+            "drift": self.drift,
+            "as_trained": {np.mean(self.steps): self.as_trained},
+            "labels": {
+                at: {"distance": [far] * 3, "by_chance": [chance] * 3}
                 for at, (far, chance) in labels
             },
         }
         rows = [
-            (*at, name, *estimate)
-            for at, each in parts.items()
+            (part, at, name, *estimate)
+            for part, estimates in parts.items()
+            for at, each in estimates.items()
             for name, estimate in each.items()
         ]
-        return pd.DataFrame(
-            rows, columns=["part", "at", "name", "value", "low", "high"]
-        )
+        columns = ["part", "at", "name", "value", "low", "high"]
+        return pd.DataFrame(rows, columns=columns)
 
     def _fields(self) -> tuple[str, dict[str, str]]:
         title = (

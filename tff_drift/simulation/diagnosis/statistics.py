@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+# The entries of vectors that are multiplied at a time: models may be large.
+_BLOCK = 4096
 # Numbers by name, of the weights p_i of the clients, which add up to 1.
 Statistic = Callable[[np.ndarray], Mapping[str, Any]]
 
@@ -52,23 +54,34 @@ def jackknife(statistic: Statistic, weights: np.ndarray) -> dict[str, Estimate]:
     return found
 
 
+def inner_products(vectors: Sequence[np.ndarray]) -> np.ndarray:
+    """Returns the inner products of vectors, a matrix, in double precision.
+
+    Args:
+      vectors: The vectors, of one size.
+    """
+    products = np.zeros((len(vectors), len(vectors)))
+    for start in range(0, len(vectors[0]), _BLOCK):
+        block = np.array([each[start : start + _BLOCK] for each in vectors], float)
+        products += block @ block.T
+    return products
+
+
 def moments(
-    p: np.ndarray, products: np.ndarray, own: np.ndarray, population: float
+    p: np.ndarray, products: np.ndarray, population: float
 ) -> tuple[float, float, float]:
     """Returns what clients measured have in common, and how they differ.
 
     Args:
       p: The weights p_i of those measured.
       products: ⟨u_i, u_j⟩ of theirs.
-      own: What stands for ⟨u_i, u_i⟩.
       population: N, the number of all clients.
 
     Returns:
       Σ p_i ‖u_i‖²; the squared length of the mean of all clients; and the variance of
       a cohort of one, N Σ p_i² ‖u_i − mean‖².
     """
-    count = np.count_nonzero(p)
-    products = products + np.diag(own - np.diag(products))
+    count, own = np.count_nonzero(p), np.diag(products)
     length, of_mean, alone = p @ own, p @ products @ p, p @ p
     # Clients are nearer to the mean of a sample than to that of all.
     nearer = (1 - alone * count / population) / (1 - alone)
@@ -77,26 +90,30 @@ def moments(
     return length, length - nearer * (length - of_mean), spread
 
 
-def dissimilarity(gradients: np.ndarray, own: np.ndarray, population: int) -> Statistic:
+def dissimilarity(
+    gradients: Sequence[np.ndarray], own: np.ndarray, population: int
+) -> Statistic:
     """Returns the statistic of how different clients' gradients are.
 
     Args:
-      gradients: g_i, a row each.
+      gradients: g_i.
       own: ⟨g_ia, g_ib⟩ of halves.
       population: N.
     """
-    products = _products(gradients)
+    products = inner_products(gradients)
+    free_of_noise = products + np.diag(own - np.diag(products))
 
     def statistic(p: np.ndarray) -> Mapping[str, Any]:
-        length, of_mean, _ = moments(p, products, own, population)
-        naive, naive_mean, _ = moments(p, products, np.diag(products), population)
+        length, of_mean, _ = moments(p, free_of_noise, population)
+        _, of_others, _ = moments(p, free_of_noise, np.inf)
+        naive, naive_mean, _ = moments(p, products, population)
         g2, g2_naive = length - of_mean, naive - naive_mean
         return {
             "mean_squared_length": length,
             "squared_length_of_mean": of_mean,
             "g2": g2,
             "agreement": of_mean / length,
-            "agreement_of_others": moments(p, products, own, np.inf)[1] / length,
+            "agreement_of_others": of_others / length,
             "g2_naive": g2_naive,
             "noise_share": 1 - g2 / g2_naive,
         }
@@ -138,36 +155,50 @@ def drift(
       cohort_size: M.
     """
     left_out = (population - cohort_size) / max(1, population - 1) / cohort_size
-    # In place, since models may be large: Δ_i, how it differs in another order, Δ_i
-    # with variates, and what these change, of Δ_i and of FedNova's Δ_i / K_i.
-    rows = np.array([*found[:4], found.variates])
-    updates, orders, corrected, gaps, gaps_per_step = rows
-    orders -= updates
-    gaps[:] = _without(gaps, updates - corrected, weights)
-    per_step = updates / found.steps[:, np.newaxis].astype(updates.dtype)
-    gaps_per_step[:] = _without(gaps_per_step, per_step - corrected, weights)
-    count = len(weights)
-    grams = _products(rows.reshape(5 * count, -1)).reshape(5, count, 5, count)
-    (uu, uo, *_), (_, oo, *_), (_, _, cc, cg, cs), (*_, gg, _), (*_, ss) = (
-        grams.swapaxes(1, 2)
+    changed = list(map(np.subtract, found.again, found.updates))
+    products = inner_products(
+        [*found.updates, *changed, *found.corrected, *found.variates]
     )
-    own, noise = np.diag(uu + uo), np.diag(oo) / 2
+    # A vector is from here on what it has of each of these, a row for each client.
+    updates, orders, corrected, variates = np.split(np.eye(len(products)), 4)
 
-    def bias(p: np.ndarray, gg: np.ndarray, cg: np.ndarray) -> tuple[float, ...]:
+    def dot(left: np.ndarray, right: np.ndarray) -> Any:
+        return np.sum(left @ products * right, -1)
+
+    def without_variates(gaps: np.ndarray) -> np.ndarray:
+        """Returns gaps without what is along variates, which cancel in the mean.
+
+        Without them single clients vary as little as the mean does, and intervals tell
+        how much that is.
+        """
+        along = weights @ dot(gaps, variates)
+        length = weights @ dot(variates, variates)
+        return gaps - (along / length if length else 0) * variates
+
+    gaps = without_variates(updates - corrected)
+    gaps_per_step = without_variates(updates / found.steps[:, np.newaxis] - corrected)
+    noise = dot(orders, orders) / 2
+    of_updates = updates @ products @ updates.T
+    free_of_noise = of_updates + np.diag(dot(updates, orders))
+    left_by_variates = corrected @ products @ corrected.T - np.diag(noise)
+
+    def bias(p: np.ndarray, gaps: np.ndarray) -> tuple[float, ...]:
         """Returns how far the mean update is off that of corrected ones.
 
         The squared tangent of the angle, the squared length of the part along them, and
         by how much this is longer than they are.
         """
-        gap, along, length = p @ gg @ p, p @ cg @ p, p @ cc @ p
-        step = length * (1 + along / length) ** 2
-        return (gap - along**2 / length) / step, step, along / length
+        gap, direction = p @ gaps, p @ corrected
+        length = dot(direction, direction)
+        longer = dot(gap, direction) / length
+        across, step = gap - longer * direction, length * (1 + longer) ** 2
+        return dot(across, across) / step, step, longer
 
     def statistic(p: np.ndarray) -> Mapping[str, Any]:
-        off, step, shrinkage = bias(p, gg, cg)
-        off_per_step, _, _ = bias(p, ss, cs)
-        _, _, spread = moments(p, uu, own, population)
-        _, _, remaining = moments(p, cc, np.diag(cc) - noise, population)
+        off, step, shrinkage = bias(p, gaps)
+        off_per_step, _, _ = bias(p, gaps_per_step)
+        _, _, spread = moments(p, free_of_noise, population)
+        _, _, remaining = moments(p, left_by_variates, population)
         of_batches = np.count_nonzero(p) * p**2 @ noise
         errors: dict[str, Any] = {
             "bias": off,
@@ -177,11 +208,11 @@ def drift(
         shares = {f"{name}_share": max(0.0, each) for name, each in errors.items()}
         total = np.float64(sum(shares.values()))
         kept = max(0.0, remaining * left_out / step) + shares["minibatch_noise_share"]
-        length, update = p @ np.sqrt(np.diag(uu)), step * (1 + off)
+        length, update = p @ np.sqrt(np.diag(of_updates)), step * (1 + off)
         return {
             "drift": length,
             "drift_over_mean": length / np.sqrt(update),
-            "cosine": p @ _cosines(uu, p),
+            "cosine": p @ _cosines(of_updates, p),
             "shrinkage": shrinkage,
             **errors,
             **{name: each / total for name, each in shares.items()},
@@ -191,21 +222,6 @@ def drift(
         }
 
     return statistic
-
-
-def _without(variates: np.ndarray, gaps: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Returns gaps without what is along variates, which cancel in the mean.
-
-    Without them single clients vary as little as the mean does, and intervals tell how
-    much that is.
-    """
-    length = weights @ np.sum(variates**2, 1)
-    along = weights @ np.sum(gaps * variates, 1)
-    return gaps - gaps.dtype.type(along / length if length else 0) * variates
-
-
-def _products(rows: np.ndarray) -> np.ndarray:
-    return (rows @ rows.T).astype(np.float64)
 
 
 def _cosines(products: np.ndarray, p: np.ndarray) -> np.ndarray:
