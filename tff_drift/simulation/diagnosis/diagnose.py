@@ -19,7 +19,7 @@ from tff_drift.simulation.diagnosis import statistics
 from tff_drift.simulation.diagnosis.labels import label_distances
 from tff_drift.simulation.diagnosis.passes import CorrectedSgd, Pass, halved
 from tff_drift.simulation.diagnosis.report import Diagnosis
-from tff_drift.simulation.diagnosis.statistics import Estimate, jackknife
+from tff_drift.simulation.diagnosis.statistics import Estimate
 
 # The local steps after which drift is measured.
 _LADDER = [factor * 10**power for power in range(8) for factor in (1, 2, 5)]
@@ -156,9 +156,8 @@ def diagnose(
 
     def trained(clients: ClientDatasets) -> Mapping[str, Estimate]:
         steps = np.array([len(clients.batch_sizes(each)) for each in ids])
-        updates, again = (
-            train_locally(model, clients, ids, rounds + order) for order in (0, 1)
-        )
+        updates = train_locally(model, clients, ids, rounds)
+        again = train_locally(model, clients, ids, rounds + 1)
         directions, _ = found[rounds]
         if is_sgd(optimizer):
             scales = _scales(optimizer, steps)
@@ -167,8 +166,7 @@ def diagnose(
         variates = [of_all - each for each in directions]
         corrected = train_locally(model, clients, ids, rounds, variates)
         came_to = statistics.Training(updates, again, corrected, variates, steps)
-        statistic = statistics.drift(came_to, weights, len(train), cohort_size)
-        return jackknife(statistic, weights)
+        return statistics.drift(came_to, weights, len(train), cohort_size)
 
     steps = np.array([len(train.batch_sizes(each)) for each in ids])
     rungs = [k for k in _LADDER if k < np.average(steps, weights=weights)]
@@ -179,7 +177,7 @@ def diagnose(
         steps=steps,
         labels=label_distances(train, ids, seed),
         differences={
-            number: jackknife(statistics.dissimilarity(*each, len(train)), weights)
+            number: statistics.dissimilarity(*each, weights, len(train))
             for number, each in found.items()
         },
         drift={k: trained(train.replace(local_steps=k, epochs=1)) for k in rungs},

@@ -26,6 +26,8 @@ ERRORS = {
     "cohort_noise": "noise of the cohort",
     "minibatch_noise": "noise of minibatches",
 }
+# The finding where one of them is the largest.
+_LIMITS = {"bias": "drift", "cohort_noise": "cohort", "minibatch_noise": "minibatches"}
 # What removes which shares of a round's error, at most.
 _REMEDIES = {
     "all clients in every round": ("cohort_noise_share", "minibatch_noise_share"),
@@ -136,9 +138,9 @@ class Findings:
         if first[0].low <= second[0].high:
             return "unclear"
         of_unequal_work = trained["bias_of_unequal_work"].value
-        is_most = of_unequal_work > trained["bias"].value / 2
-        named = ("unequal_work" if is_most else "drift", "cohort", "minibatches")
-        return dict(zip(ERRORS, named, strict=True))[first[1]]
+        if first[1] == "bias" and of_unequal_work > trained["bias"].value / 2:
+            return "unequal_work"
+        return _LIMITS[first[1]]
 
     @property
     def methods(self) -> tuple[str, ...]:
