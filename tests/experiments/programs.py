@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 
 from experiments.commands import COMMANDS
-from experiments.flags import settings
+from experiments.flags import settings, sweeps
 from tests.forks import programs as forks
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -20,6 +20,11 @@ def parse(command, *words):
 def resolve(*words):
     """Returns the run that `tff-drift train` with some words stands for."""
     return settings.resolve(parse("train", *words))
+
+
+def sweep(*words):
+    """Returns the sweep that `tff-drift sweep` with some words stands for."""
+    return sweeps.request(parse("sweep", *words))
 
 
 @dataclasses.dataclass(frozen=True)
