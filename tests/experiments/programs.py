@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 import subprocess
 
 from experiments.commands import COMMANDS
@@ -32,6 +33,13 @@ class Outcome:
     status: int
     stdout: str
     stderr: str
+
+    def lacking_files(self):
+        """Returns those of the files that the command names at its end that are not."""
+        told = re.findall(r"^Files in (.*): (.*)$", self.stdout, re.MULTILINE)
+        ((folder, names),) = told
+        paths = [pathlib.Path(folder, name) for name in names.split(", ")]
+        return [path for path in paths if not path.exists()]
 
 
 def run_process(folder, *words, python=None):

@@ -327,6 +327,7 @@ def test_the_command(run_command, runs, tmp_path):
         "thresholds.md",
         "train_and_test.png",
     ]
+    assert outcome.lacking_files() == []
     table = pd.read_csv(folder / "thresholds.csv").set_index("label")
     assert table["round to 0.6"]["fed_avg"] == 2.5
     assert table["reached 0.75"]["fed_avg"] == 0.5

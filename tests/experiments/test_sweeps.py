@@ -343,6 +343,7 @@ def test_a_sweep_from_words_to_its_files(run_command, tmp_path):
     outcome = run_command(*words)
     assert outcome.status == 0, outcome.stderr
     assert "server_learning_rate=1e+08, seed 0: diverged: " in outcome.stderr
+    assert outcome.lacking_files() == []
     table = pd.read_csv(folder / "points.csv")
     assert list(table["server_learning_rate"]) == [1, 1e8]
     assert list(table["diverged"]) == [0, 1]
