@@ -19,7 +19,7 @@ def _run(given: dict[str, Any]) -> None:
     print(found)
     print(
         f"Files in {wanted.folder}: diagnosis.json, diagnosis.csv, diagnosis.png"
-        + (", race.md, race.csv, race" if wanted.race else "")
+        + (", race/race.md, race/race.csv" if wanted.race else "")
     )
 
 
