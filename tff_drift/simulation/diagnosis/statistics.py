@@ -122,8 +122,8 @@ def drift(
         # Variates cancel in the mean. Without what is along them single clients vary as
         # little as the mean does, and intervals tell how much that is.
         along = weights @ dot(gaps, variates)
-        length = weights @ dot(variates, variates)
-        gaps = gaps - (along / length if length else 0) * variates
+        of_variates = weights @ dot(variates, variates)
+        gaps = gaps - (along / of_variates if of_variates else 0) * variates
         gap, direction = p @ gaps, p @ corrected
         length = dot(direction, direction)
         longer = dot(gap, direction) / length
