@@ -16,6 +16,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 from tensorflow.python.eager import context as eager_context
+from tensorflow_federated.python.core.impl.execution_contexts import compiler_pipeline
 
 from tff_drift import _tff_exit, execution
 
@@ -62,6 +63,8 @@ def garbage(request):
             if getattr(value, "__module__", None) == module.__name__:
                 getattr(value, "cache_clear", lambda: None)()
     if _memory() > _kept + _GROWTH:
+        # What TFF's contexts have compiled, which keep the last 128 computations.
+        compiler_pipeline.CompilerPipeline.compile.cache_clear()
         gc.collect()
         eager_context.context().clear_kernel_cache()
         if sys.platform == "linux":

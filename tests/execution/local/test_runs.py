@@ -200,9 +200,14 @@ def test_what_is_gone_leaves_no_function_in_tensorflow():
     assert registered() <= before
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def new_objects_only():
     """Hides from the collector what there is: it takes seconds to look through."""
+    gc.collect()
+    gc.freeze()
+    yield
+    # Else nothing of it would ever be given back.
+    gc.unfreeze()
     gc.collect()
     gc.freeze()
 
