@@ -18,7 +18,7 @@ from experiments.flags.placement import Placement
 from experiments.presets import requests
 from experiments.presets.preset import Study, Variant
 from experiments.reports import sweeps as report
-from experiments.training import preflight, studies
+from experiments.training import comparison, studies
 from experiments.training import sweeps as training
 from experiments.training.search import JOURNAL_FILE, Search, _open_journal, mend
 from tests.experiments import made_up_runs, programs
@@ -687,4 +687,4 @@ def test_links_lead_no_search_out_of_its_folder(tmp_path):
         training._Training(sweep, search, pool).run()
     assert (tmp_path / "precious").read_text() == "precious"
     with pytest.raises(errors.UserError, match="link leads out of"):
-        preflight.check_comparison_folder(folder, sweep.runs({"tau": 0.1}))
+        comparison.check_folder(folder, sweep.runs({"tau": 0.1}))

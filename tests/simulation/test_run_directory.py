@@ -26,7 +26,9 @@ def folder(tmp_path):
 
 
 def _open(folder, user=USER, training=TRAINING, **options):
-    return RunDirectory(folder, user_configuration=user, training=training, **options)
+    record = RunDirectory(folder)
+    record.identify(user, training, **options)
+    return record
 
 
 def _run(folder, rounds_completed=2):

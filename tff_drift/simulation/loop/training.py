@@ -305,12 +305,11 @@ def _open_run_store(
     # Read only here: without a folder nothing is compared.
     examples = train.digest()
     described = {**training, "train": {**training["train"], **examples}}
-    folder = RunDirectory(
-        output_dir.path,
-        user_configuration=configurations.to_json(
-            "configuration", output_dir.configuration
-        ),
-        training=configurations.to_json("training", described),
-        client_states=runner.client_states,
+    configuration = configurations.to_json("configuration", output_dir.configuration)
+    folder = RunDirectory(output_dir.path)
+    folder.identify(
+        configuration,
+        configurations.to_json("training", described),
+        runner.client_states,
     )
     return folder, output_dir.rounds_per_checkpoint

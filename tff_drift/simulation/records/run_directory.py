@@ -100,39 +100,22 @@ class RunDirectory:
       rows: The rows kept so far.
     """
 
-    def __init__(
-        self,
-        output_dir: str | os.PathLike[str],
-        *,
-        user_configuration: Mapping[str, Any],
-        training: Mapping[str, Any],
-        client_states: ClientStates | None = None,
-    ) -> None:
-        """Opens the folder and checks that this run may use it.
+    def __init__(self, output_dir: str | os.PathLike[str]) -> None:
+        """Opens the folder, which holds a run or nothing.
 
         Args:
           output_dir: The folder; it is created if necessary.
-          user_configuration: What the user says the run is, in JSON values.
-          training: The arguments of the training that its results depend on, in
-            JSON values.
-          client_states: The store of the clients' states, if they have any: one in
-            RAM is saved in the checkpoint, any other is committed in step with it.
 
         Raises:
-          OutputDirError: If the folder cannot be written, is in use, holds files
-            of others, or holds a run with another configuration.
+          OutputDirError: If the folder cannot be written, is in use, or holds files
+            of others.
           checkpoint.CheckpointError: If the checkpoint is damaged.
-          metrics_file.MetricsFileError: If the metrics do not belong to the
-            checkpoint.
-          ValueError: If the run has completed more than `rounds` of the arguments.
+          metrics_file.MetricsFileError: If the metrics are damaged.
         """
         self.folder = pathlib.Path(output_dir)
-        self._shown = {"configuration": user_configuration, _TRAINING: training}
-        self._description: dict[str, Any] = {
-            name: configuration.comparable(section)
-            for name, section in self._shown.items()
-        }
-        self._client_states = client_states
+        self._shown: dict[str, Mapping[str, Any]] = {}
+        self._description: dict[str, Any] = {}
+        self._client_states: ClientStates | None = None
         self._closing = contextlib.ExitStack()
         self._checkpoint: checkpoint.Checkpoint | None = None
         self._metrics: MetricsFile | None = None
@@ -140,9 +123,63 @@ class RunDirectory:
         self._rows_digest = RowsDigest()
         # The round of the checkpoint; None before the run has begun.
         self._kept: int | None = None
+        with self._closed_on_errors(), self._explained_errors():
+            self._open()
+
+    @property
+    def saved_rounds(self) -> int | None:
+        """The rounds of the checkpoint to go on from, `None` if there is none."""
+        return None if self._checkpoint is None else self._checkpoint.rounds_completed
+
+    def identify(
+        self,
+        user_configuration: Mapping[str, Any],
+        training: Mapping[str, Any] | None = None,
+        client_states: ClientStates | None = None,
+    ) -> None:
+        """Says which run the folder is to hold, and checks that it holds no other.
+
+        Args:
+          user_configuration: What the user says the run is, in JSON values.
+          training: The arguments of the training that its results depend on, in
+            JSON values; by default they are not compared.
+          client_states: The store of the clients' states, if they have any: one in
+            RAM is saved in the checkpoint, any other is committed in step with it.
+
+        Raises:
+          OutputDirError: If the folder cannot be written, or holds a run with another
+            configuration.
+          metrics_file.MetricsFileError: If the metrics do not belong to the
+            checkpoint.
+          ValueError: If the run has completed more than `rounds` of the arguments.
+        """
+        self._shown["configuration"] = user_configuration
+        if training is not None:
+            self._shown[_TRAINING] = training
+        self._description = {
+            name: configuration.comparable(section)
+            for name, section in self._shown.items()
+        }
+        self._client_states = client_states
+        saved = self._checkpoint
+        if saved is None:
+            return
+        with self._closed_on_errors(), self._explained_errors():
+            self._check_same_run(saved, tuple(self._shown))
+            if training is not None:
+                # Now, because `resume` writes the new number.
+                completed = saved.rounds_completed
+                check_rounds(training.get("rounds", completed), completed)
+            self._resumed_rows = rows_until(
+                self._path(METRICS_FILE), saved.rounds_completed
+            )
+            self._check_rows(saved)
+            self._check_writable()
+
+    @contextlib.contextmanager
+    def _closed_on_errors(self) -> Iterator[None]:
         try:
-            with self._explained_errors():
-                self._open()
+            yield
         except BaseException:
             self.close()
             raise
@@ -197,18 +234,11 @@ class RunDirectory:
             self._check_unused()
             # Of a run that was killed before its first checkpoint.
             self._path(FROZEN_FILE).unlink(missing_ok=True)
-        else:
-            self._check_same_run(self._checkpoint, ("configuration", _TRAINING))
-            # Now, because `resume` writes the new number.
-            completed = self._checkpoint.rounds_completed
-            check_rounds(self._shown[_TRAINING].get("rounds", completed), completed)
-            self._resumed_rows = rows_until(
-                self._path(METRICS_FILE), self._checkpoint.rounds_completed
-            )
-            self._check_rows(self._checkpoint)
+            self._check_writable()
+
+    def _check_writable(self) -> None:
+        """Raises unless files can be created and removed, as a kill leaves them."""
         for name in _OUR_FILES:
-            # Left-overs of a kill. To create and remove them tells, before any
-            # training, whether the folder can be written.
             temporary = files.temporary_path(self._path(name))
             files.create(temporary).close()
             temporary.unlink()
