@@ -305,5 +305,5 @@ def test_examples_of_the_models_dtypes_are_not_looked_at():
     "dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.int4, np.longdouble, "M8[s]"]
 )
 def test_numbers_that_tff_has_no_type_for_are_refused(dtype):
-    with pytest.raises(ValueError, match=r"^Client 'bob' has an array of .* no type"):
+    with pytest.raises(ValueError, match=r"^Client 'bob': for an array of .* no type"):
         fits((np.zeros((3, 2), dtype),), (tf.TensorSpec((None, 2), tf.float32),))
