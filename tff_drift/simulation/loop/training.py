@@ -258,15 +258,8 @@ def _choose_sampling(
             )
         checks.check_integer("seed", seed, at_least=0)
         return sampling
-    if cohort_size is None:
-        raise ValueError(
-            "cohort_size is None. Give the number of clients per round, or sampling."
-        )
-    if callable(cohort_size):
-        raise TypeError(
-            f"cohort_size must be an integer, found {checks.shown(cohort_size)}. Give "
-            "sampling=build_uniform_sampling(train.client_ids, cohort_size)."
-        )
+    # Of a function the number of clients is unknown here: `sampling` takes one.
+    checks.check_integer("cohort_size", cohort_size)
     return build_uniform_sampling(train.client_ids, cohort_size, seed)
 
 
