@@ -158,7 +158,11 @@ MSE = "mean_squared_error"
             ValueError,
             r"input_spec must be.*\(x, y\).*found \['x', 'z'\]",
         ),
-        (lambda: {"input_spec": (3, 4)}, TypeError, "input_spec must hold.*found 3"),
+        (
+            lambda: {"input_spec": (3, 4)},
+            TypeError,
+            "each of input_spec must be a tf.TensorSpec, found 3",
+        ),
         (
             lambda: {"metrics": [tf.keras.metrics.Mean()]},
             TypeError,

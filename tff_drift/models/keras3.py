@@ -201,11 +201,8 @@ def _check_model(keras: Any, model: Any) -> None:
 def _checked(input_spec: Any) -> example_weights.Batch:
     batch = example_weights.split(input_spec)
     for leaf in tf.nest.flatten(input_spec):
-        if not isinstance(leaf, tf.TensorSpec):
-            raise TypeError(
-                "input_spec must hold tf.TensorSpecs alone, found "
-                f"{checks.shown(leaf)}. Make batches of dense tensors."
-            )
+        remedy = "Make batches of dense tensors."
+        checks.check_instance("each of input_spec", leaf, tf.TensorSpec, remedy=remedy)
     return batch
 
 

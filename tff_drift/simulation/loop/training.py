@@ -271,11 +271,8 @@ def _with_defaults(callbacks: Sequence[Participant]) -> list[Callback]:
     for callback in callbacks:
         if isinstance(callback, compat.ReleaseManager):
             callback = ReleaseRows(callback)
-        if not isinstance(callback, Callback):
-            raise TypeError(
-                "callbacks must hold callbacks of tff_drift.simulation.callbacks and "
-                f"release managers of tff.program, found {checks.shown(callback)}."
-            )
+        what = "one of tff_drift.simulation.callbacks, or a tff.program.ReleaseManager"
+        checks.check_instance("each of callbacks", callback, Callback, what)
         participants.append(callback)
     if not any(isinstance(callback, FailureWatch) for callback in participants):
         participants.insert(0, FailureWatch())

@@ -287,17 +287,14 @@ def _add_columns(
     """Adds to a row the columns that a callback returned."""
     if columns is None:
         return
-    name = type(callback).__name__
-    if not isinstance(columns, Mapping):
-        raise TypeError(
-            f"callbacks: {name} returned {checks.shown(columns)}. Return a mapping of "
-            "numbers by column name, or None."
-        )
-    for column, value in metrics.columns_of(f"callbacks: {name}", columns).items():
+    who = f"callbacks: {type(callback).__name__}"
+    what = "a mapping of numbers by column name, or None"
+    checks.check_instance(f"{who}: what it returns", columns, Mapping, what)
+    for column, value in metrics.columns_of(who, columns).items():
         if column in row:
             raise ValueError(
-                f"callbacks: {name} returned the column {checks.shown(column)}, which "
-                "the row has already. Choose another name."
+                f"{who} returned the column {checks.shown(column)}, which the row has "
+                "already. Choose another name."
             )
         row[column] = value
 
