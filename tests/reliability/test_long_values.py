@@ -216,7 +216,10 @@ _CASES = {
         ),
         "of 60",
     ),
-    "json": (lambda: _of_json({_LONG: {"x": [[1], [1, 2]] * 99, "y": [0]}}), "rows"),
+    "json": (
+        lambda: _of_json({_LONG: {"x": [[1], [1, 2]] * 99, "y": [0]}}),
+        "inhomogeneous shape",
+    ),
     "json, fields": (lambda: _of_json({_LONG: dict.fromkeys(_COLUMNS)}), "'x' and 'y'"),
     "csv": (lambda: _of_csv(label=_LONG), "column"),
     "csv, features": (lambda: _of_csv(label="column 0", features=[_LONG]), "column"),

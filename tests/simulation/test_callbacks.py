@@ -275,7 +275,7 @@ def test_tff_s_csv_manager_reads_what_was_released(tmp_path):
     ("columns", "error", "message"),
     [
         ({"seconds": 1}, ValueError, "Bad returned the column 'seconds', which"),
-        ([1], TypeError, r"Bad returned \[1\]. Return a mapping"),
+        ([1], TypeError, r"Bad: what it returns must be a mapping of numbers"),
         ({"best": "ann"}, TypeError, "Bad returned 'ann' for 'best'. Return a number"),
         ({"best": None}, TypeError, "Bad returned None for 'best'"),
         ({"": 1}, ValueError, "Bad returned 1 without a name. Name each column"),

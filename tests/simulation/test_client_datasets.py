@@ -216,7 +216,7 @@ def test_client_data_with_an_empty_client_says_which():
     datasets = ClientDatasets.from_client_data(client_data, batch_size=2)
 
     assert datasets.num_examples("3") == 3
-    with pytest.raises(ValueError, match=r"Client '0': it has no examples"):
+    with pytest.raises(ValueError, match=r"Client '0' has no examples. Leave it out"):
         datasets.examples("0")
 
 
@@ -374,7 +374,7 @@ def test_raises_on_bad_arguments(arguments, error, message):
         ((np.zeros((3, 2)), np.zeros(4)), r"different first dimensions: .*\(3, 2\)"),
         ((np.zeros((0, 2)), np.zeros(0)), "Client 'a': it has no examples"),
         ((np.zeros(2), np.float32(1)), "without a first dimension"),
-        ((), "without any array"),
+        ((), "holds no array"),
     ],
 )
 def test_raises_on_bad_examples(examples, message):

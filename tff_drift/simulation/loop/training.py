@@ -6,7 +6,7 @@ import contextlib
 import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import tensorflow_federated as tff
 
@@ -260,7 +260,7 @@ def _choose_sampling(
         return sampling
     # Of a function the number of clients is unknown here: `sampling` takes one.
     checks.check_integer("cohort_size", cohort_size)
-    return build_uniform_sampling(train.client_ids, cohort_size, seed)
+    return build_uniform_sampling(train.client_ids, cast(int, cohort_size), seed)
 
 
 def _with_defaults(callbacks: Sequence[Participant]) -> list[Callback]:
