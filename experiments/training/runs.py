@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from experiments.flags.flag import TASK
 from experiments.flags.sections import Cohorts, Evaluation, Execution
 from experiments.flags.settings import RunSettings
 from experiments.reports import plots, results, writing
+from experiments.reports.summary import describe
 from experiments.training import (
     cohorts,
     contexts,
@@ -241,6 +243,26 @@ class Runs:
             result = results.Result(settings, training.rows, summary)
         style.save(plots.draw_run(result), settings.folder / plots.CURVES_FILE)
         return result
+
+
+def train(settings: RunSettings) -> None:
+    """Trains one run and prints what came of it.
+
+    Args:
+      settings: The run.
+
+    Raises:
+      KeyboardInterrupt: On Ctrl-C; the rounds completed are kept.
+      UserError: As `Runs` and `Runs.execute` raise it.
+    """
+    checked = Runs([settings])
+    if note := checked.finished_before(settings):
+        print(f"{settings.folder}: {note}", file=sys.stderr)
+    print(describe(checked.execute(settings)))
+    print(
+        f"Files in {settings.folder}: config.json, metrics.csv, summary.json, "
+        "curves.png"
+    )
 
 
 def _client_state_bytes(process: tff.learning.templates.LearningProcess) -> int:
