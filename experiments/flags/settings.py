@@ -87,7 +87,7 @@ def resolve(given: Mapping[str, Any], label: str = "") -> RunSettings:
     given = _with_protocol(given, algorithm)
     validate.check(given, [algorithm])
     run = _run(given, label)
-    validate.check_used(given, [run.ignored])
+    validate.check_used(given.keys(), [run.ignored])
     return run
 
 
@@ -125,7 +125,7 @@ def resolve_comparison(given: Mapping[str, Any]) -> list[RunSettings]:
         for seed in values["seeds"]
         for algorithm in values["algorithms"]
     ]
-    validate.check_used(shared, [run.ignored for run in runs])
+    validate.check_used(shared.keys(), [run.ignored for run in runs])
     return runs
 
 

@@ -195,10 +195,10 @@ class RunDirectory:
                     f"The run is kept up to round {self._kept}: remove the cause, such "
                     "as a full disk, and start the same run again."
                 )
-            raise OutputDirError(
-                f"output_dir {checks.shown(str(self.folder))} cannot be written: "
-                f"{error}. {remedy}"
-            ) from error
+            raise self._refusal(f"cannot be written: {error}. {remedy}") from error
+
+    def _refusal(self, why: str) -> OutputDirError:
+        return OutputDirError(f"output_dir {checks.shown(str(self.folder))} {why}")
 
     def _check_in_place(self) -> None:
         """Raises if the folder has been moved or replaced since it was opened."""
@@ -208,11 +208,10 @@ class RunDirectory:
         except FileNotFoundError:
             is_there = False
         if not is_there:
-            raise OutputDirError(
-                f"output_dir {checks.shown(str(self.folder))} has been moved or "
-                "removed while the run wrote into it. The run is kept up to round "
-                f"{self._kept}: move the folder back, or start the same run with its "
-                "new path."
+            raise self._refusal(
+                "has been moved or removed while the run wrote into it. The run is "
+                f"kept up to round {self._kept}: move the folder back, or start the "
+                "same run with its new path."
             )
 
     def _path(self, name: str) -> pathlib.Path:
@@ -249,10 +248,9 @@ class RunDirectory:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise OutputDirError(
-                f"output_dir {checks.shown(str(self.folder))} is in use by another "
-                "program that trains into it. Wait for its end, or choose another "
-                "output_dir."
+            raise self._refusal(
+                "is in use by another program that trains into it. Wait for its end, "
+                "or choose another output_dir."
             ) from error
         except OSError:
             # A file system without locks: the user has to take care.
@@ -291,10 +289,9 @@ class RunDirectory:
         others = sorted(set(os.listdir(self.folder)) - ours - {CLIENT_STATES_FOLDER})
         if others:
             shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
-            raise OutputDirError(
-                f"output_dir {checks.shown(str(self.folder))} holds files but no "
-                f"checkpoint of tff_drift: {checks.shortened(shown)}. Choose an empty "
-                "or a new folder."
+            raise self._refusal(
+                f"holds files but no checkpoint of tff_drift: {checks.shortened(shown)}"
+                ". Choose an empty or a new folder."
             )
         # The first checkpoint follows the row of round 0.
         path = self._path(METRICS_FILE)
@@ -314,11 +311,10 @@ class RunDirectory:
                 now = configuration.as_then(now, was)
             phrases += configuration.differences(was, now)
         if phrases:
-            raise OutputDirError(
-                f"output_dir {checks.shown(str(self.folder))} holds a run with another "
-                "configuration: "
-                f"{checks.shortened('; '.join(dict.fromkeys(phrases)))}. Ask for the "
-                "same run, or choose another output_dir."
+            found = checks.shortened("; ".join(dict.fromkeys(phrases)))
+            raise self._refusal(
+                f"holds a run with another configuration: {found}. Ask for the same "
+                "run, or choose another output_dir."
             )
 
     def _check_rows(self, saved: checkpoint.Checkpoint) -> None:
