@@ -17,7 +17,7 @@ from experiments.reports import writing
 from experiments.training import cohorts
 from tff_drift import algorithms, client_states, files, simulation
 from tff_drift.simulation import callbacks
-from tff_drift.simulation.records import run_directory
+from tff_drift.simulation.records import run_directory, run_folder
 
 
 def train(
@@ -80,9 +80,7 @@ def _open_client_states(
     if not keeps or settings.configuration["execution"] == "ray":
         yield None
         return
-    folder = run_directory.own_folder(
-        settings.folder, run_directory.CLIENT_STATES_FOLDER
-    )
+    folder = run_folder.own_folder(settings.folder, run_folder.CLIENT_STATES_FOLDER)
     on_disk = settings.circumstances["client_states"] == "disk"
     has_begun = (settings.folder / run_directory.CHECKPOINT_FILE).is_file()
     if has_begun and folder.is_dir() and not on_disk:

@@ -29,11 +29,8 @@ from tff_drift.simulation.loop.training_loop import TrainingLoop
 from tff_drift.simulation.records import configuration as configurations
 from tff_drift.simulation.records.output_dir import OutputDir
 from tff_drift.simulation.records.results import TrainingResult
-from tff_drift.simulation.records.run_directory import (
-    CLIENT_STATES_FOLDER,
-    RunDirectory,
-    own_folder,
-)
+from tff_drift.simulation.records.run_directory import RunDirectory
+from tff_drift.simulation.records.run_folder import CLIENT_STATES_FOLDER, own_folder
 from tff_drift.simulation.records.run_store import InMemoryRunStore, RunStore
 
 # What takes part in a run: TFF's release managers are given its rows.

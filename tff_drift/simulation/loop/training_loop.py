@@ -24,7 +24,8 @@ from tff_drift.simulation.loop.rounds import Rounds
 from tff_drift.simulation.loop.traffic import Traffic, model_traffic
 from tff_drift.simulation.records import failures, metrics
 from tff_drift.simulation.records.results import TrainingResult, build_result
-from tff_drift.simulation.records.run_directory import OutputDirError, RunDirectory
+from tff_drift.simulation.records.run_directory import RunDirectory
+from tff_drift.simulation.records.run_folder import OutputDirError
 from tff_drift.simulation.records.run_store import (
     RunStore,
     TrainingState,
