@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from tff_drift import module_source, system
+from tff_drift import checks, module_source, system
 
 _INTERRUPTED = 130
 _STANDARD_ERROR = 2
@@ -68,7 +68,8 @@ def call(program: Callable[[], int]) -> int:
         if status:
             denied = isinstance(error, PermissionError)
             remedy = ". Change its permissions, or choose another." if denied else ""
-            print(f"tff-drift: error: {what}{error}{remedy}", file=sys.stderr)
+            message = checks.within_limit(f"{what}{error}{remedy}")
+            print(f"tff-drift: error: {message}", file=sys.stderr)
     return status
 
 

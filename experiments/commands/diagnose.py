@@ -19,7 +19,7 @@ def _load() -> Callable[[diagnoses.Request], None]:
         print(diagnosis.run(wanted))
         print(
             f"Files in {wanted.folder}: diagnosis.json, diagnosis.csv, diagnosis.png"
-            + (", race.md, race.csv, race" if wanted.race else "")
+            + (", race/race.md, race/race.csv" if wanted.race else "")
         )
 
     return run

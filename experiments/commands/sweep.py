@@ -15,10 +15,10 @@ def _load() -> Callable[[sweeps.Sweep], None]:
     def run(sweep: sweeps.Sweep) -> None:
         report.write_protocol(sweep)
         report.write(sweep, training.run(sweep), training.given_up)
-        print(
-            f"Files in {sweep.folder}: points.md, points.csv, best.json, and of two "
-            "axes heat_map.png"
-        )
+        names = ["points.md", "points.csv", "best.json"]
+        if (sweep.folder / report.HEAT_MAP).exists():  # Of grids of two axes.
+            names.append(report.HEAT_MAP)
+        print(f"Files in {sweep.folder}: {', '.join(names)}")
 
     return run
 

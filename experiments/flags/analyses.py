@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -50,7 +51,7 @@ def request(given: Mapping[str, Any]) -> Analysis:
     values = declarations.values(declarations.flags_of(ANALYZE), given)
     folders = tuple(given["folders"])
     for folder in folders:
-        if not pathlib.Path(folder).is_dir():
+        if not os.path.isdir(folder):
             raise errors.UserError(
                 f"{folder!r} is not a folder. Name folders of `tff-drift train`, "
                 "compare, sweep or preset."

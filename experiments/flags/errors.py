@@ -8,7 +8,7 @@ import pathlib
 import traceback
 from collections.abc import Collection, Iterator
 
-from tff_drift import module_source
+from tff_drift import checks, module_source
 
 # The modules of users' files have names that begin so.
 PLUGIN = "tff_drift_plugin_"
@@ -30,9 +30,16 @@ _FORMER = {
 
 
 class UserError(Exception):
-    """A user's mistake, reported in one line and without a traceback."""
+    """A user's mistake, reported in one line, without a traceback, and not at length.
+
+    Args:
+      message: What it is; of one that is long the middle is left out.
+    """
 
     status = 2
+
+    def __init__(self, message: str) -> None:
+        super().__init__(checks.within_limit(message))
 
 
 class MachineError(UserError):

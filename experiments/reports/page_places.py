@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -82,7 +83,7 @@ def find(names: Sequence[str]) -> Iterator[Place]:
     """
     seen: set[str] = set()
     for folder in map(pathlib.Path, dict.fromkeys(names)):
-        if not folder.is_dir():
+        if not os.path.isdir(folder):
             raise FileNotFoundError(f"{str(folder)!r} is not a folder.")
         runs = {run.name: run for run in folders.runs_below(folder)}
         found = list(_with_files(folder, runs))

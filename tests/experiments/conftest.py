@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments import main
-from tests.experiments import programs
+from experiments import analysis, main
+from tests.experiments import made_up_runs, programs
 from tff_drift import execution
 
 
@@ -31,3 +31,28 @@ def comparison(tmp_path_factory):
     )
     assert outcome.status == 0, outcome.stderr
     return programs.Comparison(folder, outcome)
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    """A sweep of three points with two seeds each, all of whose runs are made up."""
+    sweep = programs.sweep(
+        "tau=0.1,1,10", "--algorithm=fed_adam", "--seeds=1,2", "--rounds=4",
+        f"--output_dir={tmp_path / 'out'}",
+    )  # fmt: skip
+    ends = {0.1: (0.5, 0.7), 1.0: (0.8, 0.6), 10.0: (0.9, 0.9)}
+    for point in sweep.grid():
+        for run, end in zip(sweep.runs(point), ends[point["tau"]], strict=True):
+            made_up_runs.write(run.folder, [0.1, 0.1, end, end, end], seed=run.seed)
+    return sweep
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two methods with two seeds each."""
+    made_up_runs.write(tmp_path / "a1", [0.1, 0.5, 0.7, 0.6, 0.8])
+    made_up_runs.write(tmp_path / "a2", [0.1, 0.3, 0.5, 0.7, 0.6], seed=2)
+    slow = {"algorithm": "fed_adam"}
+    made_up_runs.write(tmp_path / "b1", [0.1, 0.2, 0.3, 0.4, 0.5], **slow)
+    made_up_runs.write(tmp_path / "b2", [0.1, 0.2, 0.1, 0.3, 0.7], seed=2, **slow)
+    return analysis.read(tmp_path)

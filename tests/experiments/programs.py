@@ -3,10 +3,11 @@
 import dataclasses
 import json
 import pathlib
+import re
 import subprocess
 
 from experiments.commands import COMMANDS
-from experiments.flags import settings
+from experiments.flags import settings, sweeps
 from tests.forks import programs as forks
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -22,11 +23,23 @@ def resolve(*words):
     return settings.resolve(parse("train", *words))
 
 
+def sweep(*words):
+    """Returns the sweep that `tff-drift sweep` with some words stands for."""
+    return sweeps.request(parse("sweep", *words))
+
+
 @dataclasses.dataclass(frozen=True)
 class Outcome:
     status: int
     stdout: str
     stderr: str
+
+    def lacking_files(self):
+        """Returns those of the files that the command names at its end that are not."""
+        told = re.findall(r"^Files in (.*): (.*)$", self.stdout, re.MULTILINE)
+        ((folder, names),) = told
+        paths = [pathlib.Path(folder, name) for name in names.split(", ")]
+        return [path for path in paths if not path.exists()]
 
 
 def run_process(folder, *words, python=None):

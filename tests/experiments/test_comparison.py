@@ -72,6 +72,7 @@ def test_output_is_quiet_without_a_terminal(comparison):
     ]
     assert "\x1b" not in comparison.outcome.stdout
     assert f"Files in {comparison.folder}: " in comparison.outcome.stdout
+    assert comparison.outcome.lacking_files() == []
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -58,6 +58,7 @@ def test_describe_tells_and_draws_how_labels_are_spread(run_command, tmp_path):
     assert "  per client (least, quartiles, most): 71, 72, 72, 72, 72" in lines
     (share,) = (line for line in lines if "largest class" in line)
     assert int(share.split()[-2]) > 60
+    assert outcome.lacking_files() == []
     picture = image.imread(tmp_path / "out" / "data.png")
     assert picture.shape[0] > 500
     assert picture.std() > 0.01

@@ -70,6 +70,7 @@ def test_a_diagnosis_is_told_and_kept(diagnosed):
     assert outcome.status == 0, outcome.stderr
     assert "Drift of 4 measured clients of 8, 4 per round" in outcome.stdout
     assert "5. " in outcome.stdout
+    assert outcome.lacking_files() == []
     names = {each.name for each in folder.iterdir()}
     assert names == {"diagnosis.json", "diagnosis.csv", "diagnosis.png"}
     kept = json.loads((folder / "diagnosis.json").read_text("utf-8"))
@@ -117,6 +118,7 @@ def test_a_race_is_searched_and_compared(tmp_path):
     )
     assert outcome.status == 0, outcome.stderr
     kept = json.loads((folder / "diagnosis.json").read_text("utf-8"))
+    assert outcome.lacking_files() == []
     names = {each["algorithm"] for each in kept["race"]}
     assert names == {"fed_avg", *kept["methods"]}
     assert [each["place"] for each in kept["race"]].count("first") == 1

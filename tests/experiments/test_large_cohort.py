@@ -13,6 +13,7 @@ QUADRATIC = ("--task=quadratic", "--num_clients=8", "--rounds_per_evaluation=2")
 def train(run_command, folder, *words):
     outcome = run_command("train", *QUADRATIC, *words, f"--output_dir={folder}")
     assert outcome.status == 0, outcome.stderr
+    assert outcome.lacking_files() == []
     return pd.read_csv(folder / "metrics.csv").set_index("round")
 
 

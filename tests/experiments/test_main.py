@@ -172,6 +172,31 @@ def test_mistakes_in_words(run_command, words, message):
     assert outcome.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["x" * 5000],
+        [f"--{'x' * 5000}"],
+        ["train", f"--{'x' * 5000}=1"],
+        ["train", f"--task={'x' * 5000}"],
+        ["train", f"--rounds={'9' * 5000}"],
+        ["train", f"--plugin={'x/' * 2500}"],
+        ["compare", f"--algorithms={'x,' * 2500}"],
+        ["compare", f"--settings={'x' * 5000}"],
+        ["analyze", "x" * 5000],
+        ["report", "x" * 5000],
+        ["sweep", f"{'x' * 5000}=1,2"],
+    ],
+    ids=lambda words: " ".join(word[:10] for word in words),
+)
+def test_mistakes_in_long_words_are_told_at_no_length(run_command, words):
+    outcome = run_command(*words)
+    assert outcome.status == 2
+    assert outcome.stderr.startswith("tff-drift: error: ")
+    assert outcome.stderr.count("\n") == 1
+    assert len(outcome.stderr) <= len("tff-drift: error: \n") + 1200
+
+
 @pytest.fixture
 def refuse(run_command, tmp_path):
     """Runs a command that must be refused before it trains; returns its message."""

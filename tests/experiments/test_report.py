@@ -373,6 +373,7 @@ def test_the_committed_results_have_a_page(run_command, tmp_path):
     )
     assert outcome.status == 0, outcome.stderr
     assert f"Files in {tmp_path}: demo.html, demo.md, demo_figures" in outcome.stdout
+    assert outcome.lacking_files() == []
     found = Reader((tmp_path / "demo.html").read_text())
     methods = pd.read_csv(folder / "table.csv")["algorithm"]
     last = "Mean of the last 3 rounds: mean ± sd over seeds."
