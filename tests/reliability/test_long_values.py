@@ -254,7 +254,7 @@ _CASES = {
         lambda: simulation.build_evaluation(
             _many_weights(), program.client_datasets(), accuracy_metric=_LONG
         ),
-        "the model's metrics are",
+        "accuracy_metric must be one of",
     ),
     "shapes": (
         lambda: simulation.build_evaluation(

@@ -158,7 +158,7 @@ KINDS = {
     "text examples": ("tokens", TOKENS.astype(str), Y, r"has \[0\] as string"),
     "complex numbers": (
         *("dense", X + 1j, Y),
-        r"has \[0\] as complex64, but the model takes float32, which has no imaginary",
+        r"has \[0\] as complex64, but the model takes float32. Give real and imaginary",
     ),
     "another shape": (
         *("dense", X[:, :2], Y),

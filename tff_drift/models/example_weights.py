@@ -85,11 +85,15 @@ def check_class_weight(class_weight: Any, label_spec: Any) -> None:
         checks.check_non_negative(f"class_weight[{number}]", weight)
     shape = getattr(label_spec, "shape", None)
     if shape is None or shape.rank not in (1, 2):
-        raise ValueError(
-            "class_weight needs one label for each example, found labels of "
-            f"{checks.shown(label_spec)}. Give weights of examples as a third "
-            "component of batches, (x, y, sample_weight)."
-        )
+        raise _several_labels(label_spec)
+
+
+def _several_labels(label_spec: Any) -> ValueError:
+    return ValueError(
+        "class_weight needs one label for each example, found labels of "
+        f"{checks.shown(label_spec)}. Give weights of examples as a third component of "
+        "batches, (x, y, sample_weight)."
+    )
 
 
 def check_one_label(label_spec: Any, output_spec: Any) -> None:
@@ -107,11 +111,7 @@ def check_one_label(label_spec: Any, output_spec: Any) -> None:
     if shape.rank == 1 or shape[1] == 1:
         return
     if output is None or len(output) != 2:
-        raise ValueError(
-            f"class_weight needs one label for each example, found labels of shape "
-            f"{shape}. Give weights of examples as a third component of batches, "
-            "(x, y, sample_weight)."
-        )
+        raise _several_labels(label_spec)
 
 
 def with_class_weights(
